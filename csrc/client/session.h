@@ -1,0 +1,209 @@
+// Session: a client's view of the cluster. Mints handles, submits work, and never waits to do so.
+//
+// A session talks to a controller through a Link (in the same process, or ZeroMQ) and to workers' data endpoints for
+// bulk bytes. Everything above it (the PJRT plugin, the Python bindings) is built from this class alone.
+//
+// Ownership: created by Connect, shared by the plugin's client and Python; handles keep it alive.
+// Threads:   every public method may be called from any thread; none takes the GIL. Events are set on the session's
+//            receive thread or, with an embedded controller, on whichever thread delivered the message.
+// Locks:     Impl's own (session.cc); never held while a callback runs.
+#ifndef PTPATHWAYS_CLIENT_SESSION_H_
+#define PTPATHWAYS_CLIENT_SESSION_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/event.h"
+#include "csrc/base/status.h"
+#include "csrc/base/tensor_type.h"
+#include "csrc/wire/bodies.h"
+
+namespace pathways::client {
+
+class Session;
+
+// One handle and one reference count per logical buffer, whatever its number of shards. Dropping the last reference
+// frees the buffer on its workers, batched with other frees and ordered after every run submitted before.
+class LogicalBuffer {
+ public:
+  LogicalBuffer(std::shared_ptr<Session> session, uint64_t id, std::vector<uint32_t> devices, TensorType shard_type,
+                std::shared_ptr<Event> ready);
+  ~LogicalBuffer();
+  LogicalBuffer(const LogicalBuffer&) = delete;
+  LogicalBuffer& operator=(const LogicalBuffer&) = delete;
+
+  uint64_t id() const { return id_; }
+  const std::vector<uint32_t>& devices() const { return devices_; }  // shard i lies on devices()[i]
+  const TensorType& shard_type() const { return shard_type_; }
+  // The event of the run that produces it; nullptr for uploads, whose readiness is asked for by Session::Ready.
+  const std::shared_ptr<Event>& ready() const { return ready_; }
+  const std::shared_ptr<Session>& session() const { return session_; }
+
+ private:
+  const std::shared_ptr<Session> session_;
+  const uint64_t id_;
+  const std::vector<uint32_t> devices_;
+  const TensorType shard_type_;
+  const std::shared_ptr<Event> ready_;
+};
+
+// One shard of a logical buffer: what a PJRT buffer stands for.
+struct Shard {
+  std::shared_ptr<LogicalBuffer> buffer;
+  uint32_t index = 0;
+
+  uint32_t device() const { return buffer->devices()[index]; }
+  const TensorType& type() const { return buffer->shard_type(); }
+};
+
+struct FunctionSpec {
+  std::string name;
+  std::string format;   // "hlo" or "mlir"
+  std::string module;
+  std::string options;  // CompileOptionsProto bytes, already rewritten for one_device or `devices`
+  std::string source;   // the user's file:line, or empty
+  uint32_t replicas = 1;
+  uint32_t partitions = 1;
+  // Compiled for one device and run on any device of the cluster, one at a time. Otherwise every run takes exactly
+  // `devices` (replica-major), which must lie in one island.
+  bool one_device = true;
+  std::vector<uint32_t> devices;
+  // Per-device output types when the caller could read them from the module; else the session waits for the compile.
+  std::vector<TensorType> outputs;
+  bool outputs_known = false;
+};
+
+// A registered function. Dropping the last reference unregisters it.
+class Function {
+ public:
+  Function(std::shared_ptr<Session> session, uint64_t id, FunctionSpec spec);
+  ~Function();
+  uint64_t id() const { return id_; }
+  const FunctionSpec& spec() const { return spec_; }
+  // Resolves when every host it was registered on has compiled it, with the first error otherwise.
+  const std::shared_ptr<Event>& compiled() const { return compiled_; }
+
+ private:
+  friend class Session;
+  const std::shared_ptr<Session> session_;
+  const uint64_t id_;
+  FunctionSpec spec_;
+  const std::shared_ptr<Event> compiled_ = Event::Make();
+};
+
+struct RunArguments {
+  std::vector<uint32_t> devices;
+  // arguments[shard][position]
+  std::vector<std::vector<Shard>> arguments;
+  std::vector<uint32_t> donated;  // positions given up
+};
+
+struct RunResult {
+  std::vector<std::shared_ptr<LogicalBuffer>> outputs;  // shard i of each on devices[i]
+  std::shared_ptr<Event> done;                          // all shards finished, or the root cause of failure
+};
+
+struct WaitStats {
+  uint64_t waits = 0;
+  double seconds = 0;
+};
+
+struct TransferStats {
+  uint64_t bytes_uploaded = 0;   // client to workers
+  uint64_t bytes_fetched = 0;    // workers to client
+  uint64_t runs = 0;
+  uint64_t copies = 0;           // worker to worker, none of whose bytes the client sees
+};
+
+// How messages reach the controller. Send never blocks and may be called from any thread.
+class Link {
+ public:
+  virtual ~Link() = default;
+  virtual Status Send(std::string head, std::vector<std::string> payloads) = 0;
+};
+
+struct SessionOptions {
+  std::string name = "client";
+  std::string controller;  // endpoint "tcp://..." or "ipc://..."; empty: the embedded controller of this process
+  std::chrono::milliseconds connect_timeout{10'000};
+  // Runs in flight before Run blocks, so that a tight loop cannot exhaust memory.
+  uint32_t window_runs = 256;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  static Result<std::shared_ptr<Session>> Connect(const SessionOptions& options);
+  ~Session();
+
+  const std::string& cluster() const;
+  uint32_t client_index() const;
+  // A snapshot; hosts never move, new ones are appended, lost ones have alive = 0.
+  std::vector<wire::HostDescription> hosts() const;
+  uint32_t device_count() const;
+
+  // --- functions
+  // Returns at once when spec.outputs_known; otherwise waits for the compile, and then spec().outputs is filled.
+  Result<std::shared_ptr<Function>> Register(FunctionSpec spec);
+
+  // --- buffers
+  // Copies `data` (dense row-major, type.ByteSize() bytes) before returning; never waits for the worker.
+  Result<Shard> Put(uint32_t device, const TensorType& type, const void* data);
+  // A buffer whose bytes come later, in any order of offsets, through Fill; or never, through Fail.
+  Result<Shard> Declare(uint32_t device, const TensorType& type);
+  Status Fill(const Shard& shard, uint64_t offset, const void* data, uint64_t size, bool last);
+  Status Fail(const Shard& shard, const Status& status);
+  // Worker to worker; the bytes pass neither client nor controller.
+  Result<Shard> Copy(const Shard& source, uint32_t device);
+  // Writes the shard's bytes (dense row-major) to `destination`, which must live until the event is set.
+  std::shared_ptr<Event> Fetch(const Shard& shard, void* destination, uint64_t size);
+  // Set when the shard's value exists on its device, with the root cause when it never will.
+  std::shared_ptr<Event> Ready(const Shard& shard);
+
+  // --- runs
+  // Mints the outputs and submits. Blocks only while window_runs runs are in flight.
+  Result<RunResult> Run(const std::shared_ptr<Function>& function, const RunArguments& arguments);
+
+  // --- asking
+  struct QueryAnswer {
+    std::string format;
+    std::vector<wire::Property> properties;
+    std::string payload;
+  };
+  Result<QueryAnswer> Ask(wire::QueryKind kind, uint64_t function, uint32_t device, std::chrono::milliseconds timeout);
+
+  // Wait with the time accounted as "the client waited".
+  Status Wait(const std::shared_ptr<Event>& event);
+  WaitStats wait_stats() const;
+  TransferStats transfer_stats() const;
+
+  // Waits until everything submitted so far has completed.
+  Status Drain(std::chrono::milliseconds timeout);
+
+  // Says goodbye, fails what is pending with `reason`, stops threads. Idempotent.
+  void Close(const std::string& reason);
+  bool closed() const;
+
+  // The process's current session, which the PJRT plugin's Client_Create attaches to.
+  static void SetCurrent(std::shared_ptr<Session> session);
+  static std::shared_ptr<Session> Current();
+
+ private:
+  friend class LogicalBuffer;
+  friend class Function;
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  void FreeBuffer(uint64_t id) noexcept;
+  void UnregisterFunction(uint64_t id) noexcept;
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pathways::client
+
+#endif  // PTPATHWAYS_CLIENT_SESSION_H_

@@ -1,0 +1,364 @@
+// The body of every message type, each declared once: the same Fields() writes and reads it.
+//
+// Ownership: plain values owning their contents. Threads: plain values.
+//
+// Naming: `host` is a worker's index in the cluster, `device` a physical device's index in the cluster (hosts in
+// order, each host's devices in order). Ids of functions, buffers, runs and requests are minted by the client with
+// its index (Welcome) in the top 16 bits, so ids of different clients never collide; the controller refuses others.
+#ifndef PTPATHWAYS_WIRE_BODIES_H_
+#define PTPATHWAYS_WIRE_BODIES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/base/tensor_type.h"
+#include "csrc/wire/archive.h"
+#include "csrc/wire/message.h"
+
+namespace pathways::wire {
+
+enum class Role : uint8_t { kClient = 1, kWorker = 2 };
+
+// Top 16 bits of every id name the client that minted it (0 is never a client).
+inline constexpr int kClientShift = 48;
+inline constexpr uint64_t ClientOf(uint64_t id) { return id >> kClientShift; }
+
+struct DeviceDescription {
+  uint32_t local_ordinal = 0;
+  std::string kind;
+  int64_t memory_limit_bytes = 0;
+  template <typename A>
+  void Fields(A& a) { a(local_ordinal)(kind)(memory_limit_bytes); }
+};
+
+// First message on a connection to the controller.
+struct Hello {
+  static constexpr Type kType = Type::kHello;
+  Role role{};
+  std::string build;           // package version, for the mismatch error
+  std::string name;            // "host0", or the client's script name
+  uint64_t pid = 0;
+  std::string machine;         // equal on processes that can share memory (transport::MachineToken)
+  std::string data_endpoint;   // where peers connect for bulk data; workers only
+  std::string platform;        // "cpu", "cuda", "tpu"; workers only
+  std::string platform_version;
+  std::string island;          // hosts of one island can take part in one collective computation
+  std::vector<DeviceDescription> devices;
+  template <typename A>
+  void Fields(A& a) {
+    a(role)(build)(name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices);
+  }
+};
+
+struct HostDescription {
+  uint32_t host = 0;
+  std::string name;
+  std::string machine;
+  std::string data_endpoint;
+  std::string platform;
+  std::string platform_version;
+  std::string island;
+  uint64_t pid = 0;
+  uint8_t alive = 1;
+  uint32_t first_device = 0;
+  std::vector<DeviceDescription> devices;
+  template <typename A>
+  void Fields(A& a) {
+    a(host)(name)(machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices);
+  }
+};
+
+struct Welcome {
+  static constexpr Type kType = Type::kWelcome;
+  uint32_t peer = 0;  // the client's or host's index
+  std::string cluster;
+  uint32_t heartbeat_interval_ms = 0;
+  uint32_t heartbeat_timeout_ms = 0;
+  std::vector<HostDescription> hosts;
+  template <typename A>
+  void Fields(A& a) { a(peer)(cluster)(heartbeat_interval_ms)(heartbeat_timeout_ms)(hosts); }
+};
+
+struct Reject {
+  static constexpr Type kType = Type::kReject;
+  Status status;
+  template <typename A>
+  void Fields(A& a) { a(status); }
+};
+
+struct Topology {
+  static constexpr Type kType = Type::kTopology;
+  std::vector<HostDescription> hosts;
+  template <typename A>
+  void Fields(A& a) { a(hosts); }
+};
+
+struct Heartbeat {
+  static constexpr Type kType = Type::kHeartbeat;
+  uint64_t live_buffers = 0;
+  uint64_t live_bytes = 0;
+  template <typename A>
+  void Fields(A& a) { a(live_buffers)(live_bytes); }
+};
+
+struct Goodbye {
+  static constexpr Type kType = Type::kGoodbye;
+  std::string reason;
+  template <typename A>
+  void Fields(A& a) { a(reason); }
+};
+
+// Registers a computation on the hosts of `devices`. Payloads: module, compile options.
+struct Register {
+  static constexpr Type kType = Type::kRegister;
+  uint64_t function = 0;
+  std::string name;
+  std::string format;  // "hlo" or "mlir"
+  std::string source;  // the user's file:line, or empty
+  uint32_t replicas = 1;
+  uint32_t partitions = 1;
+  uint8_t one_device = 0;  // compiled for one device, runs on whichever the run names
+  uint8_t want_reply = 0;  // a Registered message is sent also when the compile succeeds
+  std::vector<uint32_t> devices;
+  template <typename A>
+  void Fields(A& a) {
+    a(function)(name)(format)(source)(replicas)(partitions)(one_device)(want_reply)(devices);
+  }
+};
+
+// A host's answer to Register.
+struct Registered {
+  static constexpr Type kType = Type::kRegistered;
+  uint64_t function = 0;
+  uint32_t host = 0;
+  Status status;
+  std::vector<TensorType> outputs;  // per device
+  uint64_t temp_bytes = 0;
+  uint64_t code_bytes = 0;
+  uint64_t compile_us = 0;
+  template <typename A>
+  void Fields(A& a) { a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us); }
+};
+
+struct Unregister {
+  static constexpr Type kType = Type::kUnregister;
+  std::vector<uint64_t> functions;
+  template <typename A>
+  void Fields(A& a) { a(functions); }
+};
+
+// Creates a one-shard logical buffer. With `inline_data` of the tensor's size the value is complete; otherwise its
+// bytes arrive as Data under the buffer's id.
+struct Put {
+  static constexpr Type kType = Type::kPut;
+  uint64_t buffer = 0;
+  uint32_t device = 0;
+  TensorType type;
+  std::string inline_data;
+  template <typename A>
+  void Fields(A& a) { a(buffer)(device)(type)(inline_data); }
+};
+// Values up to this size travel inside Put and Fetched.
+inline constexpr size_t kMaxInlineBytes = 4096;
+
+// Executes a function once: one gang, one shard per device.
+struct Run {
+  static constexpr Type kType = Type::kRun;
+  uint64_t run = 0;
+  uint64_t function = 0;
+  uint64_t first_output = 0;  // output k is the logical buffer first_output + k, shard i on devices[i]
+  uint32_t output_count = 0;
+  std::vector<uint32_t> devices;
+  // Argument j of every shard: a logical buffer whose shard i lies on devices[i]; or, with the top bit set, index of
+  // a row of `assembled`, which names one single-shard buffer (or one shard of a larger one) per device.
+  std::vector<uint64_t> arguments;
+  std::vector<uint64_t> assembled;  // pairs (buffer, shard), devices.size() pairs per row
+  std::vector<uint32_t> donated;    // positions of the arguments given up by this run
+  template <typename A>
+  void Fields(A& a) {
+    a(run)(function)(first_output)(output_count)(devices)(arguments)(assembled)(donated);
+  }
+};
+inline constexpr uint64_t kAssembledBit = uint64_t{1} << 63;
+
+struct RunOutcome {
+  uint64_t run = 0;
+  uint32_t host = 0;
+  uint64_t device_us = 0;
+  Status status;
+  template <typename A>
+  void Fields(A& a) { a(run)(host)(device_us)(status); }
+};
+
+// Completions, batched.
+struct Done {
+  static constexpr Type kType = Type::kDone;
+  std::vector<RunOutcome> outcomes;
+  template <typename A>
+  void Fields(A& a) { a(outcomes); }
+};
+
+// Asks for the bytes of one shard (or, with metadata_only, just for its readiness).
+struct Fetch {
+  static constexpr Type kType = Type::kFetch;
+  uint64_t request = 0;
+  uint64_t buffer = 0;
+  uint32_t shard = 0;
+  uint32_t device = 0;
+  uint8_t metadata_only = 0;
+  template <typename A>
+  void Fields(A& a) { a(request)(buffer)(shard)(device)(metadata_only); }
+};
+
+// Answer to Fetch: an error, the bytes inline, or (inline empty, size > 0) bytes that travel as Data under `request`.
+struct Fetched {
+  static constexpr Type kType = Type::kFetched;
+  uint64_t request = 0;
+  Status status;
+  uint64_t size = 0;
+  std::string inline_data;
+  template <typename A>
+  void Fields(A& a) { a(request)(status)(size)(inline_data); }
+};
+
+struct Free {
+  static constexpr Type kType = Type::kFree;
+  std::vector<uint64_t> buffers;
+  template <typename A>
+  void Fields(A& a) { a(buffers); }
+};
+
+// Copies one shard to a new one-shard buffer on another device. The controller sends Expect to the receiver's host
+// and Copy to the sender's; the bytes go from worker to worker.
+struct Copy {
+  static constexpr Type kType = Type::kCopy;
+  uint64_t source = 0;
+  uint32_t source_shard = 0;
+  uint32_t source_device = 0;
+  uint64_t destination = 0;
+  uint32_t destination_device = 0;
+  TensorType type;
+  template <typename A>
+  void Fields(A& a) { a(source)(source_shard)(source_device)(destination)(destination_device)(type); }
+};
+
+// A buffer whose bytes come from another host.
+struct Expect {
+  static constexpr Type kType = Type::kExpect;
+  uint64_t buffer = 0;
+  uint32_t device = 0;
+  uint32_t from_host = 0;
+  TensorType type;
+  template <typename A>
+  void Fields(A& a) { a(buffer)(device)(from_host)(type); }
+};
+
+// A put or an expected buffer that could not be made.
+struct BufferFailed {
+  static constexpr Type kType = Type::kBufferFailed;
+  uint64_t buffer = 0;
+  Status status;
+  template <typename A>
+  void Fields(A& a) { a(buffer)(status); }
+};
+
+struct HostLost {
+  static constexpr Type kType = Type::kHostLost;
+  uint32_t host = 0;
+  std::string reason;
+  template <typename A>
+  void Fields(A& a) { a(host)(reason); }
+};
+
+// A client is gone: its functions and buffers are collected (ownership labels, paper 4.6).
+struct OwnerGone {
+  static constexpr Type kType = Type::kOwnerGone;
+  uint32_t client = 0;
+  template <typename A>
+  void Fields(A& a) { a(client); }
+};
+
+// A chunk of bulk bytes on a data connection: in shared memory when `segment` is set, else in payload 0; or, with an
+// error, the end of the transfer.
+struct Data {
+  static constexpr Type kType = Type::kData;
+  uint64_t key = 0;  // a buffer id (upload, copy) or a request id (fetch)
+  uint8_t to_request = 0;
+  uint64_t offset = 0;
+  uint64_t size = 0;
+  uint64_t total = 0;
+  std::string segment;
+  uint64_t segment_offset = 0;
+  uint64_t release = 0;  // the sender's token, returned in Release
+  Status status;
+  template <typename A>
+  void Fields(A& a) { a(key)(to_request)(offset)(size)(total)(segment)(segment_offset)(release)(status); }
+};
+
+// The receiver is done with a chunk.
+struct Release {
+  static constexpr Type kType = Type::kRelease;
+  uint64_t key = 0;
+  std::vector<uint64_t> tokens;
+  template <typename A>
+  void Fields(A& a) { a(key)(tokens); }
+};
+
+enum class QueryKind : uint8_t {
+  kOptimizedProgram = 1,
+  kCostAnalysis = 2,
+  kMemoryStats = 3,
+  kCompiledMemory = 4,
+  kSerialized = 5,
+  kStatus = 6,
+  kFingerprint = 7,
+};
+
+struct Query {
+  static constexpr Type kType = Type::kQuery;
+  uint64_t request = 0;
+  QueryKind kind{};
+  uint64_t function = 0;
+  uint32_t device = 0;
+  template <typename A>
+  void Fields(A& a) { a(request)(kind)(function)(device); }
+};
+
+struct Property {
+  std::string name;
+  uint8_t kind = 0;  // 0 text, 1 int64, 2 double
+  std::string text;
+  int64_t integer = 0;
+  double real = 0;
+  template <typename A>
+  void Fields(A& a) { a(name)(kind)(text)(integer)(real); }
+};
+
+// Payload 0: bytes, for kinds that ask for some.
+struct Reply {
+  static constexpr Type kType = Type::kReply;
+  uint64_t request = 0;
+  Status status;
+  std::string format;
+  std::vector<Property> properties;
+  template <typename A>
+  void Fields(A& a) { a(request)(status)(format)(properties); }
+};
+
+// First message on a data connection: who is calling.
+struct PeerHello {
+  static constexpr Type kType = Type::kPeerHello;
+  std::string cluster;
+  std::string machine;
+  uint8_t is_host = 0;
+  uint32_t peer = 0;
+  template <typename A>
+  void Fields(A& a) { a(cluster)(machine)(is_host)(peer); }
+};
+
+}  // namespace pathways::wire
+
+#endif  // PTPATHWAYS_WIRE_BODIES_H_

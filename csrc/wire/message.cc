@@ -1,0 +1,93 @@
+#include "csrc/wire/message.h"
+
+#include <cstring>
+
+#include "csrc/base/bytes.h"
+
+namespace pathways::wire {
+namespace {
+
+// magic u32 | version u16 | type u16 | sequence u64 | body_bytes u32 | reserved u32
+constexpr size_t kSequenceOffset = 8;
+
+}  // namespace
+
+std::string_view TypeName(Type type) {
+  switch (type) {
+    case Type::kHello: return "HELLO";
+    case Type::kWelcome: return "WELCOME";
+    case Type::kReject: return "REJECT";
+    case Type::kTopology: return "TOPOLOGY";
+    case Type::kHeartbeat: return "HEARTBEAT";
+    case Type::kGoodbye: return "GOODBYE";
+    case Type::kRegister: return "REGISTER";
+    case Type::kRegistered: return "REGISTERED";
+    case Type::kUnregister: return "UNREGISTER";
+    case Type::kPut: return "PUT";
+    case Type::kRun: return "RUN";
+    case Type::kDone: return "DONE";
+    case Type::kFetch: return "FETCH";
+    case Type::kFetched: return "FETCHED";
+    case Type::kFree: return "FREE";
+    case Type::kCopy: return "COPY";
+    case Type::kExpect: return "EXPECT";
+    case Type::kBufferFailed: return "BUFFER_FAILED";
+    case Type::kHostLost: return "HOST_LOST";
+    case Type::kData: return "DATA";
+    case Type::kRelease: return "RELEASE";
+    case Type::kQuery: return "QUERY";
+    case Type::kReply: return "REPLY";
+    case Type::kOwnerGone: return "OWNER_GONE";
+    case Type::kPeerHello: return "PEER_HELLO";
+  }
+  return "UNKNOWN";
+}
+
+Result<Head> DecodeHead(std::string_view frame) {
+  if (frame.size() < kHeaderBytes) {
+    return DataLoss("expected a message header of 24 bytes, got a frame of " + std::to_string(frame.size()));
+  }
+  ByteReader reader(frame);
+  const uint32_t magic = reader.Number<uint32_t>();
+  if (magic != kMagic) return DataLoss("expected the magic bytes PWY1 at the start of a message, got others");
+  const uint16_t version = reader.Number<uint16_t>();
+  if (version != kProtocolVersion) {
+    return FailedPrecondition("expected protocol version " + std::to_string(kProtocolVersion) + ", got " +
+                              std::to_string(version) + "; install the same ptpathways on both machines");
+  }
+  Head head;
+  const uint16_t type = reader.Number<uint16_t>();
+  head.header.type = static_cast<Type>(type);
+  if (TypeName(head.header.type) == "UNKNOWN") {
+    return DataLoss("expected a known message type, got number " + std::to_string(type));
+  }
+  head.header.sequence = reader.Number<uint64_t>();
+  head.header.body_bytes = reader.Number<uint32_t>();
+  if (reader.Number<uint32_t>() != 0) return DataLoss("expected the reserved header field to be zero");
+  if (head.header.body_bytes > kMaxBodyBytes || head.header.body_bytes != frame.size() - kHeaderBytes) {
+    return DataLoss("expected a body of " + std::to_string(head.header.body_bytes) + " bytes after the header, got " +
+                    std::to_string(frame.size() - kHeaderBytes));
+  }
+  head.body = frame.substr(kHeaderBytes);
+  return head;
+}
+
+std::string EncodeHead(Type type, uint64_t sequence, std::string_view body) {
+  std::string frame(kHeaderBytes, '\0');
+  const uint16_t version = kProtocolVersion;
+  const uint16_t type_number = static_cast<uint16_t>(type);
+  const uint32_t body_bytes = static_cast<uint32_t>(body.size());
+  std::memcpy(frame.data(), &kMagic, 4);
+  std::memcpy(frame.data() + 4, &version, 2);
+  std::memcpy(frame.data() + 6, &type_number, 2);
+  std::memcpy(frame.data() + kSequenceOffset, &sequence, 8);
+  std::memcpy(frame.data() + 16, &body_bytes, 4);
+  frame.append(body);
+  return frame;
+}
+
+void PatchSequence(std::string& frame, uint64_t sequence) {
+  std::memcpy(frame.data() + kSequenceOffset, &sequence, 8);
+}
+
+}  // namespace pathways::wire

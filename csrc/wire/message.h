@@ -1,0 +1,83 @@
+// Message: what travels between client, controller and worker, before it has meaning.
+//
+// A message is one ZeroMQ multipart message: a head frame (fixed 24-byte header, then the body of its type) and
+// zero or more payload frames of bulk bytes. docs/protocol.md is the specification.
+//
+// Ownership: a message owns its bytes. Threads: plain value.
+#ifndef PTPATHWAYS_WIRE_MESSAGE_H_
+#define PTPATHWAYS_WIRE_MESSAGE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+
+namespace pathways::wire {
+
+inline constexpr uint32_t kMagic = 0x31595750;  // "PWY1" in memory order
+// Raised when a body's layout changes. Peers of different versions refuse each other in the handshake (Hello).
+inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr size_t kHeaderBytes = 24;
+// Bodies are small by design: bulk bytes go in payload frames or shared memory.
+inline constexpr size_t kMaxBodyBytes = 16u << 20;
+inline constexpr size_t kMaxPayloads = 4;
+
+enum class Type : uint16_t {
+  kHello = 1,
+  kWelcome = 2,
+  kReject = 3,
+  kTopology = 4,
+  kHeartbeat = 5,
+  kGoodbye = 6,
+  kRegister = 7,
+  kRegistered = 8,
+  kUnregister = 9,
+  kPut = 10,
+  kRun = 11,
+  kDone = 12,
+  kFetch = 13,
+  kFetched = 14,
+  kFree = 15,
+  kCopy = 16,
+  kExpect = 17,
+  kBufferFailed = 18,
+  kHostLost = 19,
+  kData = 20,
+  kRelease = 21,
+  kQuery = 22,
+  kReply = 23,
+  kOwnerGone = 24,
+  kPeerHello = 25,
+};
+
+// The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.
+std::string_view TypeName(Type type);
+
+struct Header {
+  Type type{};
+  // Position in the sender's stream of this connection, or a gang's place in its island's order (kRun from controller).
+  uint64_t sequence = 0;
+  uint32_t body_bytes = 0;
+};
+
+// One decoded head frame: header plus the body's bytes, borrowed from the frame.
+struct Head {
+  Header header;
+  std::string_view body;
+};
+
+// Splits a head frame. Rejects with the reason: too short, wrong magic, wrong version, unknown type, a length that
+// does not match the frame.
+Result<Head> DecodeHead(std::string_view frame);
+
+// The header followed by `body`.
+std::string EncodeHead(Type type, uint64_t sequence, std::string_view body);
+
+// Overwrites the sequence of an encoded head frame in place.
+void PatchSequence(std::string& frame, uint64_t sequence);
+
+}  // namespace pathways::wire
+
+#endif  // PTPATHWAYS_WIRE_MESSAGE_H_
