@@ -1,0 +1,105 @@
+// Executable: a compiled program loaded on its devices.
+//
+// Ownership: move-nothing; held by unique_ptr, keeps its Client alive, unloads when destroyed.
+// Threads:   every method may be called from any thread, Execute concurrently too.
+#ifndef PTPATHWAYS_PJRT_EXECUTABLE_H_
+#define PTPATHWAYS_PJRT_EXECUTABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/base/tensor_type.h"
+#include "csrc/pjrt/buffer.h"
+
+namespace pathways::pjrt {
+
+using NamedValue = std::variant<int64_t, bool, float, std::string, std::vector<int64_t>>;
+using NamedValues = std::map<std::string, NamedValue>;
+
+struct ExecuteArgs {
+  // [device][argument]; one row per entry of Executable::devices(), in that order. All rows equally long.
+  std::span<const std::span<Buffer* const>> arguments;
+  // Index into Client::devices(), for a portable executable only; -1 runs on the executable's own devices.
+  int execute_device = -1;
+  // Numbers of arguments that must survive even if the program would donate them.
+  std::span<const int64_t> non_donatable;
+  int32_t launch_id = 0;
+};
+
+// Reused by the caller from call to call, so that a steady state does not allocate.
+struct ExecuteOutputs {
+  std::vector<std::vector<Buffer>> buffers;  // [device][output]
+  std::vector<EventHandle> done;             // [device]: set when that device's part has finished or failed
+};
+
+struct OptimizedProgram {
+  std::string format;  // "hlo" (HloModuleProto), "hlo_with_config", "mlir"
+  std::string code;
+};
+
+// Bytes, as the compiler counted them.
+struct CompiledMemory {
+  int64_t generated_code = 0;
+  int64_t arguments = 0;
+  int64_t outputs = 0;
+  int64_t aliased = 0;  // part of both arguments and outputs
+  int64_t temporary = 0;
+  int64_t peak = 0;  // 0 when the plugin does not say
+};
+
+class Executable {
+ public:
+  // Takes ownership of `loaded`, also when it fails.
+  static Result<std::unique_ptr<Executable>> Adopt(std::shared_ptr<Client> client, PJRT_LoadedExecutable* loaded);
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+  ~Executable();
+
+  size_t num_outputs() const { return output_types_.size(); }
+  // Per device: the types of one device's outputs.
+  const std::vector<std::shared_ptr<const TensorType>>& output_types() const { return output_types_; }
+  // Devices it runs on, as indices into Client::devices(), in the order of Execute's rows. Empty when portable: then
+  // Execute takes one row and an execute_device.
+  const std::vector<int>& devices() const { return devices_; }
+  int64_t num_replicas() const { return num_replicas_; }
+  int64_t num_partitions() const { return num_partitions_; }
+  const std::string& name() const { return name_; }
+
+  // Enqueues one run on all its devices. Errors found while enqueueing come back here; later ones poison the outputs
+  // and `done`. Donated arguments are gone whatever the outcome.
+  Status Execute(const ExecuteArgs& args, ExecuteOutputs* outputs) const;
+
+  Result<std::string> Fingerprint() const;
+  // For Client::Deserialize of the same plugin build and kind of device.
+  Result<std::string> Serialize() const;
+  Result<OptimizedProgram> GetOptimizedProgram() const;
+  // "flops", "bytes accessed", ...
+  Result<NamedValues> CostAnalysis() const;
+  // Nothing when the plugin does not report it.
+  std::optional<CompiledMemory> MemoryStats() const;
+
+ private:
+  Executable(std::shared_ptr<Client> client, PJRT_LoadedExecutable* loaded)
+      : client_(std::move(client)), loaded_(loaded) {}
+  Status ReadDescription();
+
+  const std::shared_ptr<Client> client_;
+  PJRT_LoadedExecutable* const loaded_;
+  PJRT_Executable* executable_ = nullptr;
+  std::vector<std::shared_ptr<const TensorType>> output_types_;
+  std::vector<int> devices_;
+  int64_t num_replicas_ = 1;
+  int64_t num_partitions_ = 1;
+  std::string name_;
+};
+
+}  // namespace pathways::pjrt
+
+#endif  // PTPATHWAYS_PJRT_EXECUTABLE_H_
