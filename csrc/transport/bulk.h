@@ -1,0 +1,151 @@
+// BulkSender and BulkReceiver: large transfers cut into pieces, through shared memory on one machine and through socket
+// frames between machines, with bounded memory in flight. They copy and keep count; the caller frames the messages.
+//
+//   sender                                        receiver
+//   Send(to, key, bytes, done)
+//   Pump: copy a piece into a pool chunk  ──▶  EmitPiece  ──▶  OnPiece: bounds checked, sink reads the bytes
+//   OnRelease: chunk back to the pool     ◀──  EmitRelease ◀── the sink drops its lease
+//
+// Ownership: the sender borrows source memory until `done` and owns a SegmentPool; the receiver owns its mappings. A
+//            lease keeps a piece's bytes readable and, when dropped, tells the sender so.
+// Threads:   every method may be called from any thread. Copies run inside Pump, so on the caller's data thread, and
+//            inside the sink. Emitter, sink and `done` are called without a lock.
+// Locks:     one per object, never held across a copy, an emission or a callback.
+#ifndef PTPATHWAYS_TRANSPORT_BULK_H_
+#define PTPATHWAYS_TRANSPORT_BULK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "csrc/base/status.h"
+#include "csrc/transport/frame.h"
+#include "csrc/transport/shm.h"
+
+namespace pathways::transport {
+
+// What travels with each piece of a transfer.
+struct BulkPiece {
+  uint64_t key = 0;     // names the transfer; chosen by the caller, unique among its transfers to one receiver
+  uint64_t ticket = 0;  // names the piece; the receiver returns it
+  uint64_t offset = 0;  // of this piece in the transfer
+  uint64_t size = 0;    // of this piece
+  uint64_t total = 0;   // of the transfer
+  // Where the bytes are: a segment and an offset in it, or (empty segment) the frame beside this description.
+  std::string segment;
+  uint64_t segment_offset = 0;
+
+  bool last() const { return offset + size == total; }
+};
+
+// The receiver's answer to each piece: its bytes may be overwritten. A status that is not OK ends the transfer.
+struct BulkRelease {
+  uint64_t key = 0;
+  uint64_t ticket = 0;
+  Status status;
+};
+
+// Puts descriptions on the wire. `peer` is opaque here: what the caller passed to Send or OnPiece.
+class BulkEmitter {
+ public:
+  virtual ~BulkEmitter() = default;
+  // `payload` carries the bytes when piece.segment is empty, and is empty otherwise. Pieces of one transfer must reach
+  // the receiver in the order emitted. An error fails the transfer.
+  virtual Status EmitPiece(std::string_view peer, const BulkPiece& piece, Frame payload) = 0;
+  virtual Status EmitRelease(std::string_view peer, const BulkRelease& release) = 0;
+};
+
+struct BulkSenderOptions {
+  SegmentPoolOptions pool;         // its chunk size is the piece size through shared memory
+  size_t frame_bytes = 1 << 20;    // piece size in socket frames
+  size_t inline_bytes = 32 << 10;  // transfers up to this size travel in one frame, shared memory or not
+  size_t window_per_transfer = 4;  // pieces in flight
+  size_t window_total = 64;
+};
+
+class BulkSender {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  // `schedule` asks that Pump be called soon on the data thread (say, reactor.Post); it may be called from any thread.
+  BulkSender(BulkSenderOptions options, BulkEmitter* emitter, std::function<void()> schedule);
+  ~BulkSender();  // fails what is left with CANCELLED
+
+  // Starts a transfer. `same_machine`: the peer's MachineToken equals ours. `done` runs exactly once, when the memory
+  // at `data` is no longer needed: OK when every byte has been handed over (not: received), an error when it ended
+  // early. It may run on the data thread, on the caller of OnRelease or PeerLost, or on libzmq's I/O thread.
+  void Send(std::string_view peer, bool same_machine, uint64_t key, const void* data, uint64_t size, Done done);
+
+  // Copies and emits pieces until nothing more may go out or about `max_bytes` have gone; asks for another Pump in the
+  // latter case. One thread pumps at a time; a second caller returns at once.
+  void Pump(uint64_t max_bytes = UINT64_MAX);
+
+  // The peer's answer. INVALID_ARGUMENT for a ticket that this peer does not hold.
+  Status OnRelease(std::string_view peer, const BulkRelease& release);
+
+  // Ends every transfer to `peer` with `status` and takes back the chunks that it held.
+  void PeerLost(std::string_view peer, const Status& status);
+  // Ends one transfer. Pieces already emitted still arrive.
+  void Cancel(std::string_view peer, uint64_t key, const Status& status);
+
+  size_t pieces_in_flight() const;
+  size_t transfers() const;  // not yet done
+  SegmentPool& pool();
+
+ private:
+  struct Core;
+  std::shared_ptr<Core> core_;
+};
+
+// Keeps the bytes of one received piece readable. Dropping it, from any thread, emits the release.
+class BulkLease {
+ public:
+  BulkLease() = default;
+  BulkLease(BulkLease&&) noexcept = default;
+  BulkLease& operator=(BulkLease&& other) noexcept;
+  ~BulkLease() { Drop(); }
+  // Emits the release now; with an error, the sender ends the transfer with it.
+  void Drop(Status status = OkStatus());
+
+ private:
+  friend class BulkReceiver;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class BulkSink {
+ public:
+  virtual ~BulkSink() = default;
+  // `bytes` (piece.size of them, for piece.offset of the transfer) are readable while `lease` lives: drop it as soon
+  // as they are copied. Called on the caller of OnPiece.
+  virtual void OnBulk(std::string_view peer, const BulkPiece& piece, std::span<const std::byte> bytes,
+                      BulkLease lease) = 0;
+};
+
+class BulkReceiver {
+ public:
+  // Leases may outlive the receiver, but not `emitter`.
+  BulkReceiver(std::string cluster, BulkEmitter* emitter, BulkSink* sink);
+  ~BulkReceiver();
+
+  // Checks the description and hands the bytes to the sink. An error means that the peer broke the protocol or that a
+  // segment is gone; the sender has been told with a release carrying it.
+  Status OnPiece(std::string_view peer, const BulkPiece& piece, Frame payload);
+  // Lets go of the peer's segments. Leases in use stay valid.
+  void PeerLost(std::string_view peer);
+
+ private:
+  struct Core;
+  std::shared_ptr<Core> core_;
+};
+
+// memcpy tuned for one large copy between processes; see bulk_bench for the measurements behind it.
+void CopyBulk(void* to, const void* from, size_t size);
+
+}  // namespace pathways::transport
+
+#endif  // PTPATHWAYS_TRANSPORT_BULK_H_

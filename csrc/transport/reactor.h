@@ -1,0 +1,113 @@
+// Reactor: one named thread that receives for several Sockets, runs tasks posted by other threads, and fires timers.
+//
+// Ownership: holds a reference to each added Socket; borrows handlers, which must live until Remove or Stop returns.
+// Threads:   Add, Remove, Post, AddTimer, CancelTimer, Stop: any thread. Handlers, tasks and timers all run on the
+//            reactor's own thread, one at a time, with no lock held; they must not block.
+// Locks:     mutex_ guards the tables of tasks, timers and changes; never held across a callback or a libzmq call.
+//
+// Order: messages of one socket in arrival order; a peer's loss after every message received from it; tasks in the
+// order posted. Each turn handles a bounded batch per socket, so that no socket starves tasks or other sockets.
+#ifndef PTPATHWAYS_TRANSPORT_REACTOR_H_
+#define PTPATHWAYS_TRANSPORT_REACTOR_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/transport/socket.h"
+
+namespace pathways::transport {
+
+class SocketHandler {
+ public:
+  virtual ~SocketHandler() = default;
+  // `frames` may be moved from; what stays in it is discarded. `peer` is valid during the call.
+  virtual void OnMessage(Socket& socket, std::string_view peer, Frames& frames) = 0;
+  virtual void OnPeerEvent(Socket& /*socket*/, const PeerEvent& /*event*/) {}
+};
+
+struct ReactorOptions {
+  std::string name = "pw-reactor";  // shown by top and gdb; the first 15 characters count
+  // Looks for work this long before sleeping. Costs a core; see the measurements in docs before raising it.
+  std::chrono::microseconds spin{0};
+  size_t batch = 64;  // messages per socket and turn
+};
+
+class Reactor : private Socket::Waker {
+ public:
+  using Task = std::function<void()>;
+  using TimerId = uint64_t;
+  using Clock = std::chrono::steady_clock;
+
+  static Result<std::unique_ptr<Reactor>> Start(ReactorOptions options);
+  ~Reactor() override;  // Stop
+
+  Status Add(std::shared_ptr<Socket> socket, SocketHandler* handler);
+  // When it returns, no callback for `socket` runs or will run (on the reactor's own thread: after the current one).
+  void Remove(Socket& socket);
+
+  // Runs `task` soon. After Stop it is dropped (destroyed, not run).
+  void Post(Task task);
+  // Runs `task` after `delay`, then every `period` if that is not zero.
+  TimerId AddTimer(Clock::duration delay, Clock::duration period, Task task);
+  void CancelTimer(TimerId id);
+
+  bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  // Ends the thread after its current callback; sockets are let go, not closed. Must not be called on the thread.
+  void Stop();
+
+ private:
+  struct Entry;
+  struct Timer {
+    TimerId id;
+    Clock::duration period;
+    Task task;
+  };
+
+  explicit Reactor(ReactorOptions options);
+  Status Init();
+  void Poke(Socket& socket) override;
+  void Wake();
+  void Loop();
+  bool RunTasks();
+  bool RunTimers();
+  bool RunSocket(Entry& entry);
+  void DeliverPeerEvents(Entry& entry);
+  bool HasWork() const;
+  int WaitMilliseconds();
+  void Sleep();
+
+  const ReactorOptions options_;
+  int epoll_fd_ = -1;
+  int wake_fd_ = -1;
+  std::thread thread_;
+
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> work_posted_{false};
+  std::atomic<bool> stopping_{false};
+
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::vector<Task> tasks_;
+  std::multimap<Clock::time_point, Timer> timers_;
+  TimerId next_timer_ = 1;
+  std::unordered_map<Socket*, std::shared_ptr<Entry>> entries_;
+
+  // Used by the thread only:
+  std::vector<std::shared_ptr<Entry>> active_;
+  std::vector<Socket::Message> batch_;
+};
+
+}  // namespace pathways::transport
+
+#endif  // PTPATHWAYS_TRANSPORT_REACTOR_H_

@@ -1,0 +1,133 @@
+// Shared memory for bulk bytes between processes of one machine: the sender owns and reuses segments, receivers map
+// them once by name, and only descriptors (name, offset, size) travel.
+//
+// Ownership: a SegmentPool owns its segments: it creates, reuses and finally unlinks them, and holds a file lock on
+//            each, so that anybody can tell a live segment from a dead process's leftover. A receiver owns its mapping,
+//            which outlives the sender's unlink. Files: /dev/shm/ptpathways-<cluster>-<pid>-<n>, mode 0600.
+// Threads:   both classes may be used from any thread; each has one lock, never held across a callback or a copy.
+// Trust:     descriptors arrive in messages, so names and bounds are checked before anything is mapped or read. The
+//            writer is a process of the same user; that it does not shrink a file in use is trusted.
+#ifndef PTPATHWAYS_TRANSPORT_SHM_H_
+#define PTPATHWAYS_TRANSPORT_SHM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+
+namespace pathways::transport {
+
+inline constexpr std::string_view kSegmentPrefix = "/ptpathways-";
+
+// Equal for two processes exactly when one can map the other's segments: same boot, same /dev/shm, same user.
+// Empty when there is no usable /dev/shm.
+std::string MachineToken();
+
+// Removes every segment of `cluster`, in use or not; for tearing a cluster down. Returns how many.
+Result<int> CleanUp(std::string_view cluster);
+// Removes the segments whose owner is gone (its file lock is free), of any cluster. Returns how many.
+Result<int> CleanUpDead();
+
+// OK for letters, digits, '.', '_' and '-', 1 to 64 of them.
+Status CheckClusterName(std::string_view cluster);
+
+// A chunk of pool memory, between TryAcquire and Release.
+struct ShmChunk {
+  std::string_view segment;  // name; valid as long as the pool
+  uint64_t offset = 0;       // within the segment
+  std::byte* data = nullptr;
+  size_t size = 0;     // the pool's chunk size
+  uint32_t index = 0;  // for the pool
+};
+
+struct SegmentPoolOptions {
+  std::string cluster = "default";
+  size_t chunk_bytes = 1 << 20;
+  size_t segment_bytes = 16 << 20;  // memory is added in steps of this size (at least one chunk)
+  size_t total_bytes = 256 << 20;
+};
+
+class SegmentPool {
+ public:
+  explicit SegmentPool(SegmentPoolOptions options);
+  ~SegmentPool();  // unlinks and unmaps; chunks must no longer be written
+  SegmentPool(const SegmentPool&) = delete;
+  SegmentPool& operator=(const SegmentPool&) = delete;
+
+  // Never waits. The most recently released chunk comes first, because its pages are warm in the caches.
+  // RESOURCE_EXHAUSTED: all chunks are in use; retry after a Release (see OnRelease).
+  // UNAVAILABLE: there is no shared memory at all (/dev/shm absent or full); send bytes in socket frames instead.
+  Result<ShmChunk> TryAcquire();
+  void Release(const ShmChunk& chunk);
+  // `callback` runs after each Release that follows a RESOURCE_EXHAUSTED, on the releasing thread, without the lock.
+  // One callback per pool; set it before use.
+  void OnRelease(std::function<void()> callback);
+
+  size_t chunk_bytes() const { return options_.chunk_bytes; }
+  size_t chunks_in_use() const;
+  size_t bytes_allocated() const;
+
+ private:
+  struct Segment;
+  Status Grow();  // needs mutex_
+
+  SegmentPoolOptions options_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  std::vector<std::unique_ptr<Segment>> segments_;
+  std::vector<ShmChunk> free_;  // used as a stack
+  size_t in_use_ = 0;
+  size_t allocated_ = 0;
+  uint32_t next_index_ = 0;
+  bool starved_ = false;
+  Status grow_error_;
+  std::function<void()> on_release_;
+};
+
+// One mapped segment; unmapped with the last reference.
+class SegmentMapping {
+ public:
+  SegmentMapping(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  ~SegmentMapping();
+  SegmentMapping(const SegmentMapping&) = delete;
+  SegmentMapping& operator=(const SegmentMapping&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_;
+  size_t size_;
+};
+
+class SegmentMap {
+ public:
+  // Only segments of `cluster` are mapped.
+  explicit SegmentMap(std::string cluster);
+
+  struct View {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const SegmentMapping> mapping;  // keeps bytes valid
+  };
+  // INVALID_ARGUMENT: not a segment name of this cluster, or out of the segment's bounds. NOT_FOUND: no such segment.
+  Result<View> Open(std::string_view name, uint64_t offset, uint64_t size);
+  // Drops the cached mapping; views in use stay valid.
+  void Forget(std::string_view name);
+  size_t size() const;
+
+ private:
+  const std::string prefix_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  std::unordered_map<std::string, std::shared_ptr<const SegmentMapping>> mappings_;
+};
+
+}  // namespace pathways::transport
+
+#endif  // PTPATHWAYS_TRANSPORT_SHM_H_

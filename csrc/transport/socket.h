@@ -1,0 +1,153 @@
+// Socket: one ZeroMQ DEALER or ROUTER that any number of threads send on while one Reactor receives.
+//
+// Ownership: shared (std::shared_ptr); a Reactor holds one reference while the socket is added to it. The libzmq
+//            socket lives until Close or the last reference.
+// Threads:   Send, Bind, Connect, Disconnect, Close: any thread. Receive and ReceivePeerEvent: the owner (a Reactor).
+// Locks:     mutex_ guards the libzmq socket and everything marked below. It is held only across non-blocking libzmq
+//            calls, never across a callback.
+//
+// Why Send is safe without a hop to another thread: libzmq sockets may be used from several threads if each hand-over
+// is a full fence, which the mutex is. What needs care is the wake-up of the receiver; socket.cc explains it.
+#ifndef PTPATHWAYS_TRANSPORT_SOCKET_H_
+#define PTPATHWAYS_TRANSPORT_SOCKET_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/transport/curve.h"
+#include "csrc/transport/frame.h"
+
+namespace pathways::transport {
+
+enum class SocketKind { kDealer, kRouter };
+
+struct SocketOptions {
+  SocketKind kind = SocketKind::kDealer;
+  // Routing id by which a ROUTER at the other end knows this socket; empty: libzmq invents one per connection.
+  std::string identity;
+  // Messages queued per peer; 0 is unlimited. With a limit, Send fails with RESOURCE_EXHAUSTED instead of blocking.
+  int send_hwm = 0;
+  int receive_hwm = 0;
+  // How long unsent messages survive Close.
+  std::chrono::milliseconds linger{0};
+  // A peer that does not answer pings for `heartbeat_timeout` is disconnected. 0 switches heartbeats off.
+  std::chrono::milliseconds heartbeat_interval{0};
+  std::chrono::milliseconds heartbeat_timeout{0};
+  std::chrono::milliseconds handshake_timeout{10000};
+  std::chrono::milliseconds reconnect_interval{20};
+  std::chrono::milliseconds reconnect_interval_max{1000};
+  // A peer that sends a larger frame is disconnected. -1 is unlimited.
+  int64_t max_message_bytes = -1;
+  // Kernel buffers in bytes; -1 keeps the system's.
+  int kernel_buffer_bytes = -1;
+  // A new connection takes over the routing id of an older one (a restarted peer need not wait for our heartbeat).
+  bool router_handover = true;
+  // Delivers PeerEvents to the reactor.
+  bool monitor = true;
+  CurveOptions curve;
+};
+
+enum class PeerEventKind {
+  kConnected,        // transport and handshake are up
+  kDisconnected,     // the peer closed, died, or missed its heartbeats
+  kHandshakeFailed,  // wrong keys, or not one of us
+};
+
+struct PeerEvent {
+  PeerEventKind kind;
+  // ROUTER: the routing id, if the peer has sent at least one message; empty otherwise and on a DEALER.
+  std::string identity;
+  std::string endpoint;  // as libzmq reports it
+  int detail = 0;        // file descriptor or error number, for logs
+};
+
+class Socket {
+ public:
+  // Told that input may be pending although ZMQ_FD shows nothing. Called under mutex_; must not block or call back.
+  class Waker {
+   public:
+    virtual ~Waker() = default;
+    virtual void Poke(Socket& socket) = 0;
+  };
+
+  enum class ReceiveResult { kMessage, kEmpty, kClosed };
+
+  static Result<std::shared_ptr<Socket>> Open(SocketOptions options);
+  ~Socket();
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  // `endpoint`: ipc://<path>, tcp://127.0.0.1:* (or a port), inproc://<name>. Returns the endpoint to connect to.
+  // FAILED_PRECONDITION for a non-loopback address without CURVE keys. An ipc path is removed again by Close.
+  Result<std::string> Bind(const std::string& endpoint);
+  // Returns at once; libzmq connects (and reconnects) by itself and queues messages meanwhile.
+  Status Connect(const std::string& endpoint);
+  // ROUTER only: as Connect, and `peer` names the other end from now on, so that one can send before it has spoken.
+  Status ConnectAs(const std::string& endpoint, const std::string& peer);
+  Status Disconnect(const std::string& endpoint);
+
+  // Never blocks. `peer` is the routing id on a ROUTER and must be empty on a DEALER. All frames go as one message,
+  // in the order in which the callers take the lock; the frames are consumed whatever the outcome.
+  // NOT_FOUND: no such peer (ROUTER). RESOURCE_EXHAUSTED: send_hwm reached. UNAVAILABLE: closed.
+  Status Send(std::string_view peer, std::span<Frame> frames);
+  Status Send(std::string_view peer, Frames frames) { return Send(peer, std::span<Frame>(frames)); }
+  Status Send(std::string_view peer, Frame frame) { return Send(peer, std::span<Frame>(&frame, 1)); }
+
+  // Leaves its Reactor, if it has one, closes the libzmq socket and removes bound ipc paths. Idempotent.
+  void Close();
+
+  const SocketOptions& options() const { return options_; }
+  SocketKind kind() const { return options_.kind; }
+
+  // --- For the one receiving thread (Reactor). ---
+  struct Message {
+    std::string peer;  // routing id on a ROUTER, empty on a DEALER
+    Frames frames;
+  };
+  // Attaches the receiver; one at a time. nullptr detaches.
+  Status SetWaker(Waker* waker);
+  // Readable when ReceiveBatch or ReceivePeerEvents should be called. Edge triggered: see socket.cc. -1 when closed.
+  int fd() const { return fd_; }
+  int monitor_fd() const { return monitor_fd_; }
+  // Fills messages[0..n) (their buffers are reused) and returns n. Fewer than messages.size() means that the socket
+  // was empty and is armed: the next input makes fd() readable or pokes the waker.
+  size_t ReceiveBatch(std::span<Message> messages);
+  // Appends peer events, in order.
+  void ReceivePeerEvents(std::vector<PeerEvent>* events);
+
+ private:
+  struct Peers;
+  explicit Socket(SocketOptions options);
+  Status Init();
+  void WakeReceiverIfInput();  // needs mutex_
+
+  const SocketOptions options_;
+  int fd_ = -1;
+  int monitor_fd_ = -1;
+
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  void* socket_ = nullptr;
+  Waker* waker_ = nullptr;
+  bool armed_ = false;  // the receiver sleeps or is about to, and saw no input
+  std::vector<std::string> bound_paths_;
+
+  // Used by the receiving thread only:
+  void* monitor_ = nullptr;
+  std::unique_ptr<Peers> peers_;
+};
+
+}  // namespace pathways::transport
+
+#endif  // PTPATHWAYS_TRANSPORT_SOCKET_H_
