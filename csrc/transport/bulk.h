@@ -104,10 +104,10 @@ class BulkSender {
 // Keeps the bytes of one received piece readable. Dropping it, from any thread, emits the release.
 class BulkLease {
  public:
-  BulkLease() = default;
-  BulkLease(BulkLease&&) noexcept = default;
+  BulkLease();
+  BulkLease(BulkLease&& other) noexcept;
   BulkLease& operator=(BulkLease&& other) noexcept;
-  ~BulkLease() { Drop(); }
+  ~BulkLease();
   // Emits the release now; with an error, the sender ends the transfer with it.
   void Drop(Status status = OkStatus());
 
