@@ -1,0 +1,222 @@
+"""Types of the C++ extension (csrc/bindings). Reached only through ``ptpathways.native``.
+
+Every call that waits releases the GIL, takes a timeout in seconds, and looks for Python signals (Ctrl-C) about ten
+times a second. Errors are ``NativeError``; ``ptpathways.native.translated`` turns them into the classes of
+``ptpathways.core``.
+"""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, TypedDict, final
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+"""The package version that the extension was built from."""
+
+protocol_version: int
+"""Version of the wire protocol (csrc/wire/message.h, kProtocolVersion)."""
+
+library_path: str
+"""Absolute path of the shared library itself, which is also the PJRT plugin (it exports GetPjrtApi)."""
+
+class NativeError(RuntimeError):
+    """A failed Status. ``code`` is its canonical name, e.g. ``"UNAVAILABLE"``; ``str()`` is its message."""
+
+    code: str
+
+class SupportsBuffer(Protocol):
+    """An object of the buffer protocol (PEP 688 gives it a name only from Python 3.12)."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+# --- process-wide
+
+def load_zmq(path: str) -> None:
+    """Loads libzmq from ``path`` (a file, or a name for the dynamic linker). Idempotent.
+
+    Raises NativeError (NOT_FOUND, FAILED_PRECONDITION) when it cannot be loaded or lacks a function.
+    """
+
+def machine_token() -> str:
+    """A text that is equal on processes which can share memory (same machine, same IPC namespace and user)."""
+
+def clean_up_shared_memory(cluster: str) -> int:
+    """Removes every shared memory segment of ``cluster``; the number removed."""
+
+def clean_up_dead_shared_memory() -> int:
+    """Removes the segments of clusters all of whose processes are gone; the number removed."""
+
+def set_source_locator(locator: Callable[[], str] | None) -> None:
+    """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
+
+# --- worker
+
+class WorkerOptions(TypedDict, total=False):
+    """Documents the keys of ``run_worker``'s options; all texts unless said otherwise."""
+
+    controller: str  # endpoint, "ipc://..." or "tcp://host:port". Required
+    name: str  # unique among live hosts of the cluster. Required
+    island: str  # default: the name
+    plugin: str  # path of the PJRT plugin. Required
+    platform: str  # "cpu", "cuda", "tpu". Required
+    create_options: dict[str, str | bool | int | float | list[int]]  # PJRT_Client_Create's named values
+    memory_limit_bytes: int  # per device; 0: what the plugin reports
+    runtime_dir: str  # where ipc sockets go; empty: no ipc sockets
+    data_endpoint: str  # where peers connect for bulk data; empty: "ipc://<runtime_dir>/<name>.data"
+    log_level: str  # "error", "warning", "info", "debug"
+    parent_pid: int  # exit when this process is gone; 0: no such process
+    connect_timeout_s: float  # how long to try to reach the controller; default 30
+
+def run_worker(options: dict[str, object]) -> int:
+    """Runs a worker in this process until its controller ends, SIGTERM comes or its parent is gone.
+
+    The process's exit code: 0 told to stop, 1 failed (the reason is on stderr), 2 refused by the controller,
+    3 the parent or the controller is gone.
+    """
+
+# --- controller
+
+@final
+class Controller:
+    """A controller with its threads. One embedded controller per process (``embedded``), any number otherwise."""
+
+    def __init__(self, options: dict[str, object]) -> None:
+        """Binds and starts.
+
+        Keys: ``bind`` (list of endpoints, e.g. ``["ipc:///run/x/controller"]``, ``["tcp://127.0.0.1:0"]``; port 0
+        takes a free one), ``cluster`` (name of at most 32 letters, digits and dashes; empty: a random one),
+        ``embedded`` (bool, default True: ``Session.connect('')`` of this process reaches it),
+        ``heartbeat_interval_s`` and ``heartbeat_timeout_s`` (float, defaults 1 and 10), ``log_level`` (text).
+
+        Raises NativeError: ALREADY_EXISTS (an embedded controller is running; address in use), INVALID_ARGUMENT.
+        """
+    @property
+    def endpoints(self) -> list[str]:
+        """Where it is bound, with real port numbers, in the order of ``bind``."""
+    @property
+    def cluster(self) -> str: ...
+    def wait_for_hosts(self, count: int, timeout_s: float) -> None:
+        """Returns once ``count`` hosts are alive.
+
+        Raises NativeError: DEADLINE_EXCEEDED naming how many came and which; UNAVAILABLE at once when
+        ``host_exited`` was called for a host that had not joined.
+        """
+    def status_json(self) -> str:
+        """The cluster as JSON: ``{"cluster", "version", "hosts": [...], "clients": [...], ...}``."""
+    def host_exited(self, name: str, reason: str) -> None:
+        """The launcher saw the worker process called ``name`` end. Its buffers and runs fail with ``reason`` now."""
+    def close(self, reason: str) -> None:
+        """Tells every worker and client goodbye, stops the threads. Idempotent."""
+
+# --- session
+
+class DeviceDict(TypedDict):
+    local_ordinal: int
+    kind: str
+    memory_limit_bytes: int
+
+class HostDict(TypedDict):
+    """One host, as in wire::HostDescription."""
+
+    host: int
+    name: str
+    machine: str
+    data_endpoint: str
+    platform: str
+    platform_version: str
+    island: str
+    pid: int
+    alive: bool
+    first_device: int
+    devices: list[DeviceDict]
+
+class WaitStats(TypedDict):
+    waits: int
+    seconds: float
+
+class TransferStats(TypedDict):
+    bytes_uploaded: int
+    bytes_fetched: int
+    runs: int
+    copies: int
+
+@final
+class Buffer:
+    """Handle of a one-shard logical buffer; dropping it frees the buffer on its worker."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str:
+        """PJRT's name of the element type in lower case, e.g. ``"f32"``, ``"bf16"``, ``"s64"``, ``"pred"``."""
+    @property
+    def device(self) -> int: ...
+    def result(self, timeout_s: float) -> npt.NDArray[Any]:
+        """The value, fetched. bf16 and fp8 come as their bits (uint16, uint8).
+
+        Raises NativeError: DEADLINE_EXCEEDED, or the root cause when the value will never exist.
+        """
+    def wait(self, timeout_s: float) -> None:
+        """Waits until the value exists on its device. Raises as ``result`` does."""
+    def copy_to(self, device: int) -> Buffer:
+        """A copy on another device; worker to worker, returns at once."""
+
+@final
+class Function:
+    """A registered computation; dropping it unregisters it."""
+
+    @property
+    def name(self) -> str: ...
+
+@final
+class Session:
+    """A client's connection to a cluster."""
+
+    @staticmethod
+    def connect(controller: str = ..., name: str = ..., timeout_s: float = ...) -> Session:
+        """Connects to the controller at the endpoint, or with ``''`` to this process's embedded one.
+
+        Raises NativeError: UNAVAILABLE, DEADLINE_EXCEEDED, FAILED_PRECONDITION (versions differ; no embedded one).
+        """
+    def make_current(self) -> None:
+        """Makes it the session that the PJRT plugin of this process attaches to."""
+    def hosts(self) -> list[HostDict]: ...
+    @property
+    def device_count(self) -> int: ...
+    @property
+    def cluster(self) -> str: ...
+    def register(
+        self,
+        module: bytes,
+        format: Literal["hlo", "mlir"],
+        *,
+        devices: Sequence[int] | None = None,
+        name: str = ...,
+        options: bytes | None = None,
+    ) -> Function:
+        """Registers a computation. ``devices``: None for one that runs on any one device; else one gang over all.
+
+        ``module``: HloModuleProto bytes ("hlo"), or MLIR text or bytecode ("mlir"). ``options``: CompileOptionsProto
+        bytes. Waits for the compile only when the output types cannot be read from the module.
+        Raises NativeError INVALID_ARGUMENT with the compiler's message.
+        """
+    def put(self, array: npt.NDArray[Any] | SupportsBuffer | np.generic, device: int) -> Buffer:
+        """Uploads a copy of ``array`` (C-contiguous); returns at once."""
+    def run(self, fn: Function, args: Sequence[Buffer], device: int) -> list[Buffer]:
+        """Submits one run on ``device``; returns the results' handles at once."""
+    def bench_pipelined(self, fn: Function, args: Sequence[Buffer], device: int, count: int) -> float:
+        """Submits ``count`` runs without waiting, then waits for all; the seconds it took. A loop in C++."""
+    def bench_round_trip(self, fn: Function, args: Sequence[Buffer], device: int, count: int) -> list[float]:
+        """Submits and waits ``count`` times; the seconds of each. A loop in C++."""
+    def drain(self, timeout_s: float) -> None:
+        """Waits until everything submitted so far has completed. Raises NativeError DEADLINE_EXCEEDED."""
+    def wait_stats(self) -> WaitStats: ...
+    def transfer_stats(self) -> TransferStats: ...
+    def close(self, reason: str = ...) -> None:
+        """Says goodbye; pending waits fail with ``reason``. Idempotent."""
+    def __enter__(self) -> Session: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
