@@ -224,11 +224,13 @@ struct Fetched {
   void Fields(A& a) { a(request)(status)(size)(inline_data); }
 };
 
+// The last reference to these logical buffers of one host is gone. Ordered after every run sent before it.
 struct Free {
   static constexpr Type kType = Type::kFree;
+  uint32_t host = 0;
   std::vector<uint64_t> buffers;
   template <typename A>
-  void Fields(A& a) { a(buffers); }
+  void Fields(A& a) { a(host)(buffers); }
 };
 
 // Copies one shard to a new one-shard buffer on another device. The controller sends Expect to the receiver's host
