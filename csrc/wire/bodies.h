@@ -288,7 +288,6 @@ struct OwnerGone {
 struct Data {
   static constexpr Type kType = Type::kData;
   uint64_t key = 0;  // a buffer id (upload, copy) or a request id (fetch)
-  uint8_t to_request = 0;
   uint64_t offset = 0;
   uint64_t size = 0;
   uint64_t total = 0;
@@ -297,16 +296,17 @@ struct Data {
   uint64_t release = 0;  // the sender's token, returned in Release
   Status status;
   template <typename A>
-  void Fields(A& a) { a(key)(to_request)(offset)(size)(total)(segment)(segment_offset)(release)(status); }
+  void Fields(A& a) { a(key)(offset)(size)(total)(segment)(segment_offset)(release)(status); }
 };
 
-// The receiver is done with a chunk.
+// The receiver is done with a chunk; with an error, it wants no more of the transfer.
 struct Release {
   static constexpr Type kType = Type::kRelease;
   uint64_t key = 0;
-  std::vector<uint64_t> tokens;
+  uint64_t token = 0;
+  Status status;
   template <typename A>
-  void Fields(A& a) { a(key)(tokens); }
+  void Fields(A& a) { a(key)(token)(status); }
 };
 
 enum class QueryKind : uint8_t {
@@ -350,15 +350,13 @@ struct Reply {
   void Fields(A& a) { a(request)(status)(format)(properties); }
 };
 
-// First message on a data connection: who is calling.
+// First message on a data connection: who is calling, and whether memory can be shared.
 struct PeerHello {
   static constexpr Type kType = Type::kPeerHello;
   std::string cluster;
   std::string machine;
-  uint8_t is_host = 0;
-  uint32_t peer = 0;
   template <typename A>
-  void Fields(A& a) { a(cluster)(machine)(is_host)(peer); }
+  void Fields(A& a) { a(cluster)(machine); }
 };
 
 }  // namespace pathways::wire

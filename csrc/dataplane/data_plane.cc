@@ -1,0 +1,213 @@
+#include "csrc/dataplane/data_plane.h"
+
+#include <cstdio>
+
+namespace pathways::dataplane {
+
+using transport::BulkLease;
+using transport::BulkPiece;
+using transport::BulkRelease;
+using transport::Frame;
+using transport::Frames;
+
+Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, DataSink* sink) {
+  std::unique_ptr<DataPlane> plane(new DataPlane(std::move(options), sink));
+  transport::SocketOptions socket_options;
+  socket_options.kind = transport::SocketKind::kRouter;
+  socket_options.identity = plane->options_.identity;
+  socket_options.max_message_bytes = 64 << 20;
+  socket_options.heartbeat_interval = std::chrono::milliseconds(1000);
+  socket_options.heartbeat_timeout = std::chrono::milliseconds(10000);
+  socket_options.curve = plane->options_.curve;
+  PW_ASSIGN_OR_RETURN(plane->socket_, transport::Socket::Open(socket_options));
+  if (!plane->options_.bind_endpoint.empty()) {
+    PW_ASSIGN_OR_RETURN(plane->endpoint_, plane->socket_->Bind(plane->options_.bind_endpoint));
+  }
+  PW_ASSIGN_OR_RETURN(plane->reactor_, transport::Reactor::Start({.name = "pw-data"}));
+  transport::BulkSenderOptions bulk;
+  bulk.pool.cluster = plane->options_.cluster;
+  transport::BulkEmitter* const emitter = plane.get();
+  transport::BulkSink* const bulk_sink = plane.get();
+  plane->sender_ = std::make_unique<transport::BulkSender>(bulk, emitter, [raw = plane.get()] {
+    raw->reactor_->Post([raw] { raw->sender_->Pump(8 << 20); });
+  });
+  plane->receiver_ = std::make_unique<transport::BulkReceiver>(plane->options_.cluster, emitter, bulk_sink);
+  PW_RETURN_IF_ERROR(plane->reactor_->Add(plane->socket_, plane.get()));
+  return plane;
+}
+
+DataPlane::DataPlane(DataPlaneOptions options, DataSink* sink) : options_(std::move(options)), sink_(sink) {}
+
+DataPlane::~DataPlane() { Stop(); }
+
+void DataPlane::Stop() {
+  if (!reactor_) return;
+  if (socket_) socket_->Close();
+  reactor_->Stop();
+  std::unordered_map<std::string, std::vector<Waiting>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    waiting.swap(waiting_);
+  }
+  for (auto& [peer, items] : waiting) {
+    for (Waiting& item : items) {
+      if (item.done) item.done(Cancelled("the data plane has stopped"));
+    }
+  }
+  sender_.reset();
+}
+
+Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine) {
+  const std::string peer = PeerOfHost(host);
+  {
+    std::lock_guard lock(mutex_);
+    if (peers_.contains(peer)) return OkStatus();
+    peers_[peer] = Peer{!machine.empty() && machine == options_.machine};
+  }
+  PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, peer));
+  return socket_->Send(peer, Frame(wire::Encode(wire::PeerHello{options_.cluster, options_.machine})));
+}
+
+void DataPlane::Send(const std::string& peer, uint64_t key, const void* data, uint64_t size,
+                     std::function<void(const Status&)> done) {
+  Waiting item{key, data, size, std::move(done), {}};
+  bool same_machine;
+  {
+    std::lock_guard lock(mutex_);
+    auto it = peers_.find(peer);
+    if (it == peers_.end()) {
+      waiting_[peer].push_back(std::move(item));
+      return;
+    }
+    same_machine = it->second.same_machine;
+  }
+  Deliver(peer, same_machine, std::move(item));
+}
+
+void DataPlane::SendFailure(const std::string& peer, uint64_t key, const Status& status) {
+  Waiting item{key, nullptr, 0, nullptr, status};
+  {
+    std::lock_guard lock(mutex_);
+    if (!peers_.contains(peer)) {
+      waiting_[peer].push_back(std::move(item));
+      return;
+    }
+  }
+  Deliver(peer, false, std::move(item));
+}
+
+void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item) {
+  if (item.failure.ok()) {
+    sender_->Send(peer, same_machine, item.key, item.data, item.size, std::move(item.done));
+    return;
+  }
+  wire::Data data;
+  data.key = item.key;
+  data.status = item.failure;
+  // A peer that is gone needs no bad news.
+  (void)socket_->Send(peer, Frame(wire::Encode(data)));
+}
+
+void DataPlane::PeerLost(const std::string& peer, const Status& status) {
+  std::vector<Waiting> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    peers_.erase(peer);
+    auto it = waiting_.find(peer);
+    if (it != waiting_.end()) {
+      waiting = std::move(it->second);
+      waiting_.erase(it);
+    }
+  }
+  for (Waiting& item : waiting) {
+    if (item.done) item.done(status);
+  }
+  sender_->PeerLost(peer, status);
+  receiver_->PeerLost(peer);
+}
+
+void DataPlane::Every(std::chrono::milliseconds period, std::function<void()> task) {
+  reactor_->AddTimer(period, period, std::move(task));
+}
+
+void DataPlane::OnMessage(transport::Socket&, std::string_view peer, Frames& frames) {
+  if (Status status = HandleMessage(peer, frames); !status.ok()) {
+    std::fprintf(stderr, "ptpathways: refused a data message from %.*s: %s\n", static_cast<int>(peer.size()),
+                 peer.data(), status.ToString().c_str());
+  }
+}
+
+Status DataPlane::HandleMessage(std::string_view peer, Frames& frames) {
+  if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
+  PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frames[0].bytes()));
+  switch (head.header.type) {
+    case wire::Type::kData: {
+      PW_ASSIGN_OR_RETURN(wire::Data data, wire::Decode<wire::Data>(head.body));
+      if (!data.status.ok()) {
+        sink_->OnTransferFailed(data.key, data.status);
+        return OkStatus();
+      }
+      BulkPiece piece{data.key,   data.release,            data.offset,        data.size,
+                      data.total, std::move(data.segment), data.segment_offset};
+      return receiver_->OnPiece(peer, piece, frames.size() > 1 ? std::move(frames[1]) : Frame());
+    }
+    case wire::Type::kRelease: {
+      PW_ASSIGN_OR_RETURN(wire::Release release, wire::Decode<wire::Release>(head.body));
+      return sender_->OnRelease(peer, {release.key, release.token, release.status});
+    }
+    case wire::Type::kPeerHello: {
+      PW_ASSIGN_OR_RETURN(wire::PeerHello hello, wire::Decode<wire::PeerHello>(head.body));
+      if (hello.cluster != options_.cluster) {
+        return FailedPrecondition("expected a peer of cluster " + options_.cluster + ", got one of " + hello.cluster);
+      }
+      const std::string name(peer);
+      const bool same_machine = !hello.machine.empty() && hello.machine == options_.machine;
+      std::vector<Waiting> waiting;
+      {
+        std::lock_guard lock(mutex_);
+        peers_[name] = Peer{same_machine};
+        auto it = waiting_.find(name);
+        if (it != waiting_.end()) {
+          waiting = std::move(it->second);
+          waiting_.erase(it);
+        }
+      }
+      for (Waiting& item : waiting) Deliver(name, same_machine, std::move(item));
+      return OkStatus();
+    }
+    default:
+      return InvalidArgument("a data connection does not carry " + std::string(wire::TypeName(head.header.type)));
+  }
+}
+
+void DataPlane::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
+  // A client that hung up frees its chunks at once. Loss of hosts is the controller's decision: it is told to all.
+  if (event.kind == transport::PeerEventKind::kDisconnected && event.identity.starts_with("c/")) {
+    PeerLost(event.identity, Unavailable("the client closed its data connection"));
+  }
+}
+
+Status DataPlane::EmitPiece(std::string_view peer, const BulkPiece& piece, Frame payload) {
+  wire::Data data;
+  data.key = piece.key;
+  data.offset = piece.offset;
+  data.size = piece.size;
+  data.total = piece.total;
+  data.segment = piece.segment;
+  data.segment_offset = piece.segment_offset;
+  data.release = piece.ticket;
+  Frames frames;
+  frames.emplace_back(wire::Encode(data));
+  if (piece.segment.empty()) frames.push_back(std::move(payload));
+  return socket_->Send(peer, std::move(frames));
+}
+
+Status DataPlane::EmitRelease(std::string_view peer, const BulkRelease& release) {
+  return socket_->Send(peer, Frame(wire::Encode(wire::Release{release.key, release.ticket, release.status})));
+}
+
+void DataPlane::OnBulk(std::string_view, const BulkPiece& piece, std::span<const std::byte> bytes, BulkLease lease) {
+  sink_->OnBytes(piece.key, piece.offset, piece.total, bytes, std::move(lease));
+}
+
+}  // namespace pathways::dataplane
