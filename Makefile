@@ -1,0 +1,49 @@
+# `make setup test` from a fresh checkout; needs python3.11, g++ and GNU make.
+PYTHON ?= python3.11
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.setup-stamp
+CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
+
+.PHONY: setup native native-test native-asan native-tsan lint format test demo clean
+
+setup: $(STAMP)
+
+# The extension is built in place and the package installed editable, so that edits of Python files need nothing.
+$(STAMP): requirements.txt pyproject.toml setup.py
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --disable-pip-version-check -q -r requirements.txt
+	$(PY) -m pip install --disable-pip-version-check -q --no-build-isolation --no-deps -e .
+	touch $@
+
+native: $(STAMP)
+	$(PY) setup.py -q build_ext --inplace
+
+native-test: $(STAMP)
+	$(PY) tools/native_build.py test
+
+native-asan: $(STAMP)
+	$(PY) tools/native_build.py test --sanitize address
+
+native-tsan: $(STAMP)
+	$(PY) tools/native_build.py test --sanitize thread
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES)
+
+format: $(STAMP)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $(CPP_FILES)
+
+test: native native-test
+	$(PY) -m pytest
+
+demo: native
+	$(PY) examples/01_digits.py
+
+clean:
+	rm -rf build dist *.egg-info ptpathways/native/_native*.so
