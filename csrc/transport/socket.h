@@ -74,14 +74,14 @@ struct PeerEvent {
 
 class Socket {
  public:
-  // Told that input may be pending although ZMQ_FD shows nothing. Called under mutex_; must not block or call back.
-  class Waker {
+  class Waker {  // the receiver, as the socket sees it
    public:
     virtual ~Waker() = default;
+    // Input may be pending although fd() shows nothing. Called under mutex_: must neither block nor call the socket.
     virtual void Poke(Socket& socket) = 0;
+    // Close asks the receiver to let go: as Reactor::Remove.
+    virtual void Detach(Socket& socket) = 0;
   };
-
-  enum class ReceiveResult { kMessage, kEmpty, kClosed };
 
   static Result<std::shared_ptr<Socket>> Open(SocketOptions options);
   ~Socket();
@@ -130,7 +130,13 @@ class Socket {
   struct Peers;
   explicit Socket(SocketOptions options);
   Status Init();
-  void WakeReceiverIfInput();  // needs mutex_
+  Status InitCurve();
+  Status InitMonitor();
+  Status SetOption(int option, int value, const char* name);
+  Status SetOption(int option, std::string_view value, const char* name);
+  void WakeReceiverIfInput();        // needs mutex_
+  bool ReceiveOne(Message* message);  // needs mutex_
+  void DrainMonitor();
 
   const SocketOptions options_;
   int fd_ = -1;
@@ -142,6 +148,7 @@ class Socket {
   Waker* waker_ = nullptr;
   bool armed_ = false;  // the receiver sleeps or is about to, and saw no input
   std::vector<std::string> bound_paths_;
+  std::string zap_domain_;
 
   // Used by the receiving thread only:
   void* monitor_ = nullptr;
