@@ -1,0 +1,47 @@
+"""What every room shares: errors, options, names and the clock. Standard library only."""
+
+from __future__ import annotations
+
+from ptpathways.core._clock import Clock, ManualClock, SystemClock
+from ptpathways.core._errors import (
+    AlreadyInitialized,
+    CompileFailed,
+    ConnectionFailed,
+    DeadlineExceeded,
+    HostLost,
+    InvalidOption,
+    NotInitialized,
+    OutOfDeviceMemory,
+    PathwaysError,
+    PluginNotFound,
+    RuntimeAlreadyStarted,
+    VersionMismatch,
+)
+from ptpathways.core._ids import Counter, random_name
+from ptpathways.core._options import ENVIRONMENT, Options, Variable, environment_table
+from ptpathways.core._version import __version__
+
+__all__ = [
+    "ENVIRONMENT",
+    "AlreadyInitialized",
+    "Clock",
+    "CompileFailed",
+    "ConnectionFailed",
+    "Counter",
+    "DeadlineExceeded",
+    "HostLost",
+    "InvalidOption",
+    "ManualClock",
+    "NotInitialized",
+    "Options",
+    "OutOfDeviceMemory",
+    "PathwaysError",
+    "PluginNotFound",
+    "RuntimeAlreadyStarted",
+    "SystemClock",
+    "Variable",
+    "VersionMismatch",
+    "__version__",
+    "environment_table",
+    "random_name",
+]

@@ -1,0 +1,93 @@
+"""A class per situation that a caller can handle. The message says what was required, what was got, what to do."""
+
+from __future__ import annotations
+
+
+class PathwaysError(RuntimeError):
+    """Base of all errors of this package.
+
+    Raised itself only for failures that no caller can handle better than by reporting them: a broken promise between
+    our own parts. Please report it with the message.
+    """
+
+
+class NotInitialized(PathwaysError):
+    """Something needs a cluster and there is none.
+
+    Raised by everything but ``init`` before ``init`` was called or after ``shutdown``. Call ``init`` first.
+    """
+
+
+class AlreadyInitialized(PathwaysError):
+    """``init`` was called a second time in this process.
+
+    Raised by ``init``. PyTorch/XLA starts its runtime once per process, so a process belongs to one cluster for its
+    whole life: keep the first one, or start another process.
+    """
+
+
+class RuntimeAlreadyStarted(PathwaysError):
+    """PyTorch/XLA had started its own runtime before ``init`` could give it ours.
+
+    Raised by ``init``, and by ``prepare`` or ``device`` when the process already uses its devices the other way (one
+    by one, or as one mesh). Call ``init`` before the first tensor is put on an XLA device.
+    """
+
+
+class InvalidOption(PathwaysError, ValueError):
+    """An argument of ``init``, or an environment variable that stands for one, has a value that cannot be used.
+
+    Raised by ``Options``. The message names the option, the value and the values that are allowed.
+    """
+
+
+class ConnectionFailed(PathwaysError):
+    """The controller cannot be reached, or the connection to it ended.
+
+    Raised by ``init``, and by waits when the controller has gone. Check the address and that the controller runs.
+    """
+
+
+class VersionMismatch(PathwaysError):
+    """Two sides that must be of one version are not: client and controller, worker and controller, Python and C++.
+
+    Raised by ``init`` and by a worker that joins. Install the same version on every host; after an upgrade in a
+    source checkout, build the extension again.
+    """
+
+
+class PluginNotFound(PathwaysError):
+    """The PJRT plugin that a worker's platform needs is not installed, or is not where the option says.
+
+    Raised when workers start. Install the package that the message names, or give the plugin's path.
+    """
+
+
+class HostLost(PathwaysError):
+    """A host, or the worker process on it, ended or stopped answering while something depended on it.
+
+    Raised by waits for values that lived on that host or were computed there, and by ``init`` when a worker dies
+    while starting. Restart from a checkpoint; the message has the host's name and the reason.
+    """
+
+
+class OutOfDeviceMemory(PathwaysError):
+    """A computation or a buffer needs more device memory than there can ever be free for it.
+
+    Raised by waits for its result. Use a smaller batch, shard over more devices, or recompute activations; the
+    message has the sizes.
+    """
+
+
+class CompileFailed(PathwaysError):
+    """The devices' compiler refused a computation.
+
+    Raised by waits for its results. The message has the compiler's reason and the line of the user's program.
+    """
+
+
+class DeadlineExceeded(PathwaysError, TimeoutError):
+    """A wait reached its timeout.
+
+    Raised by every wait that takes a timeout. Nothing is cancelled: what was waited for may still complete.
+    """

@@ -1,0 +1,139 @@
+"""Options of ``init``: one immutable record, and one table of the environment variables that stand for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ptpathways.core._errors import InvalidOption
+
+BACKENDS = ("pathways", "xla-cpu")
+LOG_LEVELS = ("error", "warning", "info", "debug")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable that overrides an option."""
+
+    name: str
+    option: str
+    parse: Callable[[str], Any]
+    what: str
+
+
+ENVIRONMENT: tuple[Variable, ...] = (
+    Variable("PTPATHWAYS_ADDRESS", "address", str, "endpoint of a standalone controller, e.g. tcp://host:7450"),
+    Variable("PTPATHWAYS_HOSTS", "hosts", int, "worker processes that an embedded cluster starts"),
+    Variable("PTPATHWAYS_DEVICES_PER_HOST", "devices_per_host", int, "devices of each of them (CPU only)"),
+    Variable("PTPATHWAYS_PLATFORM", "platform", str, "what the workers' devices are: cpu, cuda, tpu"),
+    Variable("PTPATHWAYS_PLUGIN", "plugin", str, "path of the workers' PJRT plugin, instead of the installed one"),
+    Variable("PTPATHWAYS_STARTUP_TIMEOUT_S", "startup_timeout_s", float, "how long init waits for the cluster"),
+    Variable("PTPATHWAYS_LOG_LEVEL", "log_level", str, "error, warning, info or debug"),
+    Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
+)
+"""Every environment variable that ``Options.from_environment`` reads, in the order of the documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``init`` was asked for. Validated once, here.
+
+    Raises:
+        InvalidOption: a value cannot be used; the message names option, value and what is allowed.
+    """
+
+    address: str = ""
+    """Endpoint of a standalone controller; empty: embed one in this process and start workers beside it."""
+    hosts: int = 1
+    """Worker processes to start with an embedded controller; with ``address``, ignored."""
+    devices_per_host: int = 1
+    """Devices of each started worker (the CPU platform's device count)."""
+    platform: str = "cpu"
+    """What the workers' devices are: cpu, cuda, tpu."""
+    plugin: str = ""
+    """Path of the PJRT plugin that workers load; empty: found by platform."""
+    startup_timeout_s: float = 60.0
+    """How long ``init`` waits until every host has joined."""
+    log_level: str = "warning"
+    """Of controller, workers and the client's native part."""
+    backend: str = "pathways"
+    """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, as the thing to compare with."""
+
+    def __post_init__(self) -> None:
+        for name in ("hosts", "devices_per_host"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
+                raise InvalidOption(f"option {name} must be an integer from 1 to 65536, got {value!r}")
+        for name in ("address", "platform", "plugin", "log_level", "backend"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidOption(f"option {name} must be text, got {getattr(self, name)!r}")
+        if self.address and not self.address.startswith(("tcp://", "ipc://")):
+            raise InvalidOption(
+                f"option address must be an endpoint such as 'tcp://host:7450' or 'ipc:///path', got {self.address!r}"
+            )
+        if not self.platform:
+            raise InvalidOption("option platform must name a platform such as 'cpu', 'cuda' or 'tpu', got ''")
+        _check_choice("log_level", self.log_level, LOG_LEVELS)
+        _check_choice("backend", self.backend, BACKENDS)
+        number = isinstance(self.startup_timeout_s, int | float) and not isinstance(self.startup_timeout_s, bool)
+        if not number or not 0 < self.startup_timeout_s < float("inf"):
+            raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
+
+    @property
+    def embedded(self) -> bool:
+        """Whether this process starts its own controller and workers."""
+        return not self.address
+
+    @property
+    def device_count(self) -> int:
+        """Devices that an embedded cluster will have."""
+        return self.hosts * self.devices_per_host
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None, /, **given: Any) -> Options:
+        """The options that were ``given``, else those of the environment, else the defaults.
+
+        A value of None counts as not given, so that a program need not know which options it leaves open. With
+        ``PTPATHWAYS_ADDRESS`` set, a program that says ``init(hosts=1)`` joins that cluster unchanged: it gives no
+        address, and ``hosts`` matters only to an embedded cluster.
+
+        Raises:
+            InvalidOption: an unknown option, or a value that cannot be used.
+        """
+        environment = os.environ if environment is None else environment
+        names = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(given) - names)
+        if unknown:
+            raise InvalidOption(f"unknown option {', '.join(unknown)}; the options are {', '.join(sorted(names))}")
+        values = {name: value for name, value in given.items() if value is not None}
+        for variable in ENVIRONMENT:
+            text = environment.get(variable.name)
+            if text is None or text == "" or variable.option in values:
+                continue
+            try:
+                values[variable.option] = variable.parse(text)
+            except ValueError:
+                kind = "an integer" if variable.parse is int else "a number"
+                raise InvalidOption(f"environment variable {variable.name} must be {kind}, got {text!r}") from None
+        return cls(**values)
+
+
+def environment_table() -> str:
+    """The variables as lines of text: name, option, default, meaning."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
+    rows = [("variable", "option", "default", "meaning")]
+    rows += [(v.name, v.option, str(defaults[v.option]) or "(none)", v.what) for v in ENVIRONMENT]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = []
+    for *cells, meaning in rows:
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join([*padded, meaning]))
+    return "\n".join(lines)
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidOption(f"option {name} must be one of {', '.join(allowed)}, got {value!r}")
