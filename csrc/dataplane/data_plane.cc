@@ -10,6 +10,12 @@ using transport::BulkRelease;
 using transport::Frame;
 using transport::Frames;
 
+namespace {
+
+constexpr size_t kMaxEarly = 4096;
+
+}  // namespace
+
 Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, DataSink* sink) {
   std::unique_ptr<DataPlane> plane(new DataPlane(std::move(options), sink));
   transport::SocketOptions socket_options;
@@ -24,14 +30,7 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, Da
     PW_ASSIGN_OR_RETURN(plane->endpoint_, plane->socket_->Bind(plane->options_.bind_endpoint));
   }
   PW_ASSIGN_OR_RETURN(plane->reactor_, transport::Reactor::Start({.name = "pw-data"}));
-  transport::BulkSenderOptions bulk;
-  bulk.pool.cluster = plane->options_.cluster;
-  transport::BulkEmitter* const emitter = plane.get();
-  transport::BulkSink* const bulk_sink = plane.get();
-  plane->sender_ = std::make_unique<transport::BulkSender>(bulk, emitter, [raw = plane.get()] {
-    raw->reactor_->Post([raw] { raw->sender_->Pump(8 << 20); });
-  });
-  plane->receiver_ = std::make_unique<transport::BulkReceiver>(plane->options_.cluster, emitter, bulk_sink);
+  if (!plane->options_.cluster.empty()) plane->SetCluster(plane->options_.cluster);
   PW_RETURN_IF_ERROR(plane->reactor_->Add(plane->socket_, plane.get()));
   return plane;
 }
@@ -57,6 +56,30 @@ void DataPlane::Stop() {
   sender_.reset();
 }
 
+void DataPlane::SetCluster(const std::string& cluster) {
+  transport::BulkSenderOptions bulk;
+  bulk.pool.cluster = cluster;
+  transport::BulkEmitter* const emitter = this;
+  transport::BulkSink* const bulk_sink = this;
+  auto sender = std::make_unique<transport::BulkSender>(
+      bulk, emitter, [this] { reactor_->Post([this] { sender_->Pump(8 << 20); }); });
+  auto receiver = std::make_unique<transport::BulkReceiver>(cluster, emitter, bulk_sink);
+  {
+    std::lock_guard lock(mutex_);
+    cluster_ = cluster;
+    sender_ = std::move(sender);
+    receiver_ = std::move(receiver);
+  }
+  reactor_->Post([this] {
+    std::vector<std::pair<std::string, Frames>> early;
+    {
+      std::lock_guard lock(mutex_);
+      early.swap(early_);
+    }
+    for (auto& [peer, frames] : early) OnMessage(*socket_, peer, frames);
+  });
+}
+
 Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine) {
   const std::string peer = PeerOfHost(host);
   {
@@ -65,7 +88,7 @@ Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint
     peers_[peer] = Peer{!machine.empty() && machine == options_.machine};
   }
   PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, peer));
-  return socket_->Send(peer, Frame(wire::Encode(wire::PeerHello{options_.cluster, options_.machine})));
+  return socket_->Send(peer, Frame(wire::Encode(wire::PeerHello{cluster_, options_.machine})));
 }
 
 void DataPlane::Send(const std::string& peer, uint64_t key, const void* data, uint64_t size,
@@ -140,6 +163,14 @@ void DataPlane::OnMessage(transport::Socket&, std::string_view peer, Frames& fra
 Status DataPlane::HandleMessage(std::string_view peer, Frames& frames) {
   if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
   PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frames[0].bytes()));
+  {
+    std::lock_guard lock(mutex_);
+    if (!sender_) {
+      if (early_.size() >= kMaxEarly) return ResourceExhausted("too many messages before this host joined its cluster");
+      early_.emplace_back(std::string(peer), std::move(frames));
+      return OkStatus();
+    }
+  }
   switch (head.header.type) {
     case wire::Type::kData: {
       PW_ASSIGN_OR_RETURN(wire::Data data, wire::Decode<wire::Data>(head.body));
@@ -157,8 +188,8 @@ Status DataPlane::HandleMessage(std::string_view peer, Frames& frames) {
     }
     case wire::Type::kPeerHello: {
       PW_ASSIGN_OR_RETURN(wire::PeerHello hello, wire::Decode<wire::PeerHello>(head.body));
-      if (hello.cluster != options_.cluster) {
-        return FailedPrecondition("expected a peer of cluster " + options_.cluster + ", got one of " + hello.cluster);
+      if (hello.cluster != cluster_) {
+        return FailedPrecondition("expected a peer of cluster " + cluster_ + ", got one of " + hello.cluster);
       }
       const std::string name(peer);
       const bool same_machine = !hello.machine.empty() && hello.machine == options_.machine;

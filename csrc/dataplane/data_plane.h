@@ -29,7 +29,7 @@
 namespace pathways::dataplane {
 
 struct DataPlaneOptions {
-  std::string cluster;
+  std::string cluster;        // empty: SetCluster follows
   std::string identity;       // "c/<client>" or "w/<host name>"
   std::string machine;        // transport::MachineToken() of this process
   std::string bind_endpoint;  // empty: this process only calls others
@@ -54,6 +54,9 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
 
   // Where others connect; empty when not bound.
   const std::string& endpoint() const { return endpoint_; }
+
+  // A host learns the cluster's name when it joins, after it has told where it listens. Once, before any transfer.
+  void SetCluster(const std::string& cluster);
 
   // Makes "to/<host>" reachable. Idempotent.
   Status ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine);
@@ -100,6 +103,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
               transport::BulkLease lease) override;
 
   const DataPlaneOptions options_;
+  std::string cluster_;  // set before traffic, by Start or on the data thread by SetCluster
   DataSink* const sink_;
   std::string endpoint_;
   std::shared_ptr<transport::Socket> socket_;
@@ -111,6 +115,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   // Guarded by mutex_:
   std::unordered_map<std::string, Peer> peers_;
   std::unordered_map<std::string, std::vector<Waiting>> waiting_;  // for peers that have not called yet
+  std::vector<std::pair<std::string, transport::Frames>> early_;   // what came before SetCluster
 };
 
 }  // namespace pathways::dataplane

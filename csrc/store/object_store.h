@@ -1,0 +1,65 @@
+// ObjectStore: the logical buffers whose shards lie on this host (paper 4.6).
+//
+// One entry and one reference count (the client's handle) per logical buffer, whatever its number of shards. The
+// client and program that own an entry are in its id's top bits, so all of a lost client's can be collected.
+//
+// Ownership: entries are shared, so that a fetch in flight keeps a freed buffer's memory until it is done.
+// Threads:   the store belongs to the engine's thread. Object::Shard::pins may be changed from any thread.
+#ifndef PTPATHWAYS_STORE_OBJECT_STORE_H_
+#define PTPATHWAYS_STORE_OBJECT_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/pjrt/buffer.h"
+#include "csrc/store/memory_account.h"
+
+namespace pathways::store {
+
+struct Object {
+  struct Shard {
+    pjrt::Buffer buffer;
+    size_t device = 0;  // local index
+    int64_t bytes = 0;  // as accounted
+    // Reads of this memory in flight outside the plugin's knowledge; a pinned shard is not donated.
+    std::atomic<int> pins{0};
+  };
+  explicit Object(size_t shard_count) : shards(shard_count) {}
+
+  std::vector<Shard> shards;
+  // Not OK: there is no value and never will be; this is the root cause.
+  Status error;
+};
+
+class ObjectStore {
+ public:
+  explicit ObjectStore(std::vector<int64_t> device_limits) : account_(std::move(device_limits)) {}
+
+  // ALREADY_EXISTS for an id in use: an id is minted once.
+  Status Insert(uint64_t id, std::shared_ptr<Object> object);
+  // nullptr when there is none.
+  std::shared_ptr<Object> Find(uint64_t id) const;
+  // The client dropped its handle, or a run took the buffer. Unknown ids are fine: a donated buffer's handle is
+  // dropped later.
+  void Remove(uint64_t id);
+  // Drops everything of a client; how many there were.
+  size_t RemoveClient(uint32_t client);
+
+  MemoryAccount& account() { return account_; }
+  const MemoryAccount& account() const { return account_; }
+  size_t size() const { return objects_.size(); }
+
+ private:
+  void Unaccount(uint64_t id, const Object& object);
+
+  std::unordered_map<uint64_t, std::shared_ptr<Object>> objects_;
+  MemoryAccount account_;
+};
+
+}  // namespace pathways::store
+
+#endif  // PTPATHWAYS_STORE_OBJECT_STORE_H_

@@ -1,0 +1,315 @@
+// Engine: life of a worker and its control messages. Functions, runs and buffers are in files of their own.
+#include "csrc/worker/engine.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace pathways::worker {
+
+using transport::Frames;
+using wire::Type;
+
+namespace {
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+
+Engine::~Engine() {
+  if (stop_fd_ >= 0) close(stop_fd_);
+}
+
+int Engine::Run() {
+  // Threads started from here on inherit the blocked mask, so signals reach only the poll below.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+  stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (signal_fd < 0 || stop_fd_ < 0) {
+    std::fprintf(stderr, "ptpathways worker: cannot watch for signals\n");
+    return kExitFailed;
+  }
+  if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, SIGTERM);
+
+  if (Status status = Start(); !status.ok()) {
+    Log(status.ToString());
+    exit_code_ = kExitFailed;
+  }
+  std::chrono::steady_clock::time_point join_deadline = std::chrono::steady_clock::now() + options_.connect_timeout;
+  while (exit_code_.load() < 0) {
+    pollfd fds[2] = {{signal_fd, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
+    poll(fds, 2, 250);
+    if (fds[0].revents) {
+      signalfd_siginfo info;
+      if (read(signal_fd, &info, sizeof info) == sizeof info) {
+        // A terminal's Ctrl-C goes to the whole foreground group; the client decides when its workers end.
+        if (info.ssi_signo == SIGINT && options_.parent_pid > 0) continue;
+        Send(wire::Goodbye{"it was told to stop (signal " + std::to_string(info.ssi_signo) + ")"});
+        Stop(kExitOk, "");
+      }
+    }
+    if (options_.parent_pid > 0 && getppid() != static_cast<pid_t>(options_.parent_pid)) {
+      Stop(kExitOrphaned, "the process that started this worker is gone");
+    }
+    if (!joined_ && std::chrono::steady_clock::now() > join_deadline) {
+      Stop(kExitFailed, "expected an answer from the controller at " + options_.controller + " within " +
+                            std::to_string(options_.connect_timeout.count() / 1000) +
+                            " s, got none; check the address and that the controller runs");
+    }
+  }
+  joined_ = false;
+  // In this order: no new work, no compile under way, no bytes moving, then buffers and the plugin.
+  if (reactor_) reactor_->Stop();
+  if (control_) control_->Close();
+  compiler_.reset();
+  if (data_) data_->Stop();
+  close(signal_fd);
+  return exit_code_;
+}
+
+Status Engine::Start() {
+  // The plugin takes longest to load, so whatever can fail fast comes first.
+  transport::SocketOptions socket_options;
+  socket_options.kind = transport::SocketKind::kDealer;
+  socket_options.linger = std::chrono::milliseconds(200);
+  socket_options.max_message_bytes = int64_t{1} << 31;
+  PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
+  PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
+  PW_RETURN_IF_ERROR(StartDevices());
+  compiler_ = std::make_unique<Compiler>(client_);
+  incoming_ = std::make_unique<Incoming>();
+  PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
+  PW_RETURN_IF_ERROR(reactor_->Add(control_, this));
+  return Join();
+}
+
+Status Engine::StartDevices() {
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Api> api, pjrt::Api::Load(options_.plugin));
+  PW_ASSIGN_OR_RETURN(client_, pjrt::Client::Create(api, options_.create_options));
+  if (client_->devices().empty()) {
+    return FailedPrecondition("expected plugin " + options_.plugin + " to offer at least one device, got none");
+  }
+  std::vector<int64_t> limits;
+  for (size_t d = 0; d < client_->devices().size(); ++d) {
+    int64_t limit = options_.memory_limit_bytes;
+    if (limit == 0) {
+      auto stats = client_->GetMemoryStats(static_cast<int>(d));
+      if (stats && stats->limit_bytes) limit = *stats->limit_bytes;
+    }
+    limits.push_back(limit);
+  }
+  store_ = std::make_unique<store::ObjectStore>(limits);
+  device_free_at_.resize(limits.size());
+  return OkStatus();
+}
+
+Status Engine::Join() {
+  wire::Hello hello;
+  hello.role = wire::Role::kWorker;
+  hello.build = options_.build;
+  hello.name = options_.name;
+  hello.pid = static_cast<uint64_t>(getpid());
+  hello.machine = transport::MachineToken();
+  hello.platform = options_.platform;
+  hello.platform_version = client_->platform_version();
+  hello.island = options_.island;
+  for (const pjrt::DeviceInfo& device : client_->devices()) {
+    wire::DeviceDescription description;
+    description.local_ordinal = static_cast<uint32_t>(hello.devices.size());
+    description.kind = device.kind;
+    description.memory_limit_bytes = store_->account().limit(hello.devices.size());
+    hello.devices.push_back(std::move(description));
+  }
+  dataplane::DataPlaneOptions data_options;
+  data_options.identity = "w/" + options_.name;
+  data_options.machine = hello.machine;
+  data_options.bind_endpoint = options_.data_endpoint;
+  PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
+  incoming_->Attach(data_.get());
+  hello.data_endpoint = data_->endpoint();
+  return control_->Send({}, transport::Frame(wire::Encode(hello)));
+}
+
+void Engine::Stop(int exit_code, const std::string& reason) {
+  int expected = -1;
+  if (!exit_code_.compare_exchange_strong(expected, exit_code)) return;
+  if (!reason.empty()) Log(reason);
+  const uint64_t one = 1;
+  // Only fails when the counter is full, and then the poller is awake anyway.
+  [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
+}
+
+void Engine::OnMessage(transport::Socket&, std::string_view, Frames& frames) {
+  busy_ = true;
+  last_heard_ms_ = NowMs();
+  Status status = [&]() -> Status {
+    if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
+    PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frames[0].bytes()));
+    return Handle(head, frames);
+  }();
+  if (!status.ok()) Log("refused a message of the controller: " + status.ToString());
+  live_buffers_ = store_->size();
+  live_bytes_ = store_->account().total_used();
+  last_heard_ms_ = NowMs();
+  busy_ = false;
+}
+
+Status Engine::Handle(const wire::Head& head, Frames& frames) {
+  switch (head.header.type) {
+    case Type::kRun: {
+      PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
+      OnRun(run);
+      return OkStatus();
+    }
+    case Type::kPut: {
+      PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
+      return OnPut(std::move(put));
+    }
+    case Type::kFree: {
+      PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(head.body));
+      for (uint64_t id : free.buffers) store_->Remove(id);
+      return OkStatus();
+    }
+    case Type::kFetch: {
+      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(head.body));
+      OnFetch(fetch);
+      return OkStatus();
+    }
+    case Type::kCopy: {
+      PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(head.body));
+      OnCopy(copy);
+      return OkStatus();
+    }
+    case Type::kExpect: {
+      PW_ASSIGN_OR_RETURN(wire::Expect expect, wire::Decode<wire::Expect>(head.body));
+      return OnExpect(expect);
+    }
+    case Type::kRegister:
+      return OnRegister(head, frames);
+    case Type::kUnregister: {
+      PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
+      for (uint64_t id : request.functions) functions_.erase(id);
+      return OkStatus();
+    }
+    case Type::kQuery: {
+      PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(head.body));
+      Answer(query);
+      return OkStatus();
+    }
+    case Type::kWelcome: {
+      PW_ASSIGN_OR_RETURN(wire::Welcome welcome, wire::Decode<wire::Welcome>(head.body));
+      cluster_ = welcome.cluster;
+      host_ = welcome.peer;
+      heartbeat_timeout_ = std::chrono::milliseconds(welcome.heartbeat_timeout_ms);
+      data_->SetCluster(cluster_);
+      OnHosts(welcome.hosts);
+      if (host_ >= hosts_.size()) return DataLoss("WELCOME does not describe this host");
+      first_device_ = hosts_[host_].first_device;
+      joined_ = true;
+      data_->Every(std::chrono::milliseconds(welcome.heartbeat_interval_ms), [this] { OnTimer(); });
+      return OkStatus();
+    }
+    case Type::kTopology: {
+      PW_ASSIGN_OR_RETURN(wire::Topology topology, wire::Decode<wire::Topology>(head.body));
+      OnHosts(topology.hosts);
+      return OkStatus();
+    }
+    case Type::kHostLost: {
+      PW_ASSIGN_OR_RETURN(wire::HostLost lost, wire::Decode<wire::HostLost>(head.body));
+      OnHostLost(lost);
+      return OkStatus();
+    }
+    case Type::kOwnerGone: {
+      PW_ASSIGN_OR_RETURN(wire::OwnerGone gone, wire::Decode<wire::OwnerGone>(head.body));
+      OnOwnerGone(gone.client);
+      return OkStatus();
+    }
+    case Type::kHeartbeat:
+      return OkStatus();
+    case Type::kReject: {
+      PW_ASSIGN_OR_RETURN(wire::Reject reject, wire::Decode<wire::Reject>(head.body));
+      Stop(kExitRefused, "the controller refused this worker: " + reject.status.ToString());
+      return OkStatus();
+    }
+    case Type::kGoodbye:
+      Stop(kExitOk, "");
+      return OkStatus();
+    default:
+      return InvalidArgument("a worker does not take " + std::string(wire::TypeName(head.header.type)));
+  }
+}
+
+void Engine::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
+  if (event.kind == transport::PeerEventKind::kDisconnected && joined_) {
+    Stop(kExitOrphaned, "the controller closed the connection");
+  } else if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
+    Stop(kExitRefused, "the controller at " + options_.controller + " refused the connection; check the key");
+  }
+}
+
+void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts) { hosts_ = hosts; }
+
+void Engine::OnHostLost(const wire::HostLost& lost) {
+  if (lost.host >= hosts_.size()) return;
+  hosts_[lost.host].alive = 0;
+  const Status status = Unavailable(lost.reason);
+  incoming_->FailFromHost(lost.host, status);
+  data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
+  data_->PeerLost("w/" + hosts_[lost.host].name, status);
+}
+
+void Engine::OnOwnerGone(uint32_t client) {
+  const Status status = Cancelled("client " + std::to_string(client) + " is gone");
+  const size_t removed = store_->RemoveClient(client);
+  std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
+  incoming_->FailOfClient(client, status);
+  data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status);
+  if (options_.verbose) Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));
+}
+
+// On the data thread, so that neither a long inline computation nor a compile silences this host.
+void Engine::OnTimer() {
+  if (!joined_) return;
+  Send(wire::Heartbeat{live_buffers_, static_cast<uint64_t>(live_bytes_.load())});
+  const int64_t silent_ms = NowMs() - last_heard_ms_;
+  if (!busy_ && silent_ms > 2 * heartbeat_timeout_.count()) {
+    Stop(kExitOrphaned, "nothing was heard of the controller for " + std::to_string(silent_ms) + " ms");
+  }
+}
+
+Result<size_t> Engine::LocalDevice(uint32_t device) const {
+  if (device < first_device_ || device - first_device_ >= client_->devices().size()) {
+    return InvalidArgument("expected a device of this host (" + std::to_string(first_device_) + " to " +
+                           std::to_string(first_device_ + client_->devices().size() - 1) + "), got " +
+                           std::to_string(device));
+  }
+  return device - first_device_;
+}
+
+void Engine::SendFrame(std::string head) {
+  if (Status status = control_->Send({}, transport::Frame(std::move(head))); !status.ok() && exit_code_ < 0) {
+    Log("cannot reach the controller: " + status.ToString());
+  }
+}
+
+Status Engine::Here(const Status& status) const { return status.WithPrefix("host '" + options_.name + "'"); }
+
+void Engine::Log(const std::string& line) const {
+  std::fprintf(stderr, "ptpathways worker %s: %s\n", options_.name.c_str(), line.c_str());
+}
+
+}  // namespace pathways::worker

@@ -1,0 +1,186 @@
+// Engine: a worker. Walks the messages of the controller in order, enqueues computations on its devices through a PJRT
+// plugin without waiting for their data, and reports what completed.
+//
+// Ownership: owns the plugin's client, the object store, its sockets and threads.
+// Threads:   "pw-engine" (a Reactor) handles control messages and owns store_, functions_ and everything not marked
+//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming. Callbacks of the
+//            plugin run on its threads and only post results. Run() waits for signals on the caller's thread.
+// Locks:     mutex_ guards finished_ only.
+#ifndef PTPATHWAYS_WORKER_ENGINE_H_
+#define PTPATHWAYS_WORKER_ENGINE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/dataplane/data_plane.h"
+#include "csrc/pjrt/client.h"
+#include "csrc/store/object_store.h"
+#include "csrc/transport/reactor.h"
+#include "csrc/transport/socket.h"
+#include "csrc/wire/bodies.h"
+#include "csrc/worker/compiler.h"
+#include "csrc/worker/incoming.h"
+
+namespace pathways::worker {
+
+struct EngineOptions {
+  std::string controller;     // endpoint
+  std::string name;           // unique in the cluster
+  std::string island;         // empty: an island of its own
+  std::string platform;       // "cpu", "cuda", "tpu"
+  std::string plugin;         // path of the PJRT plugin
+  std::string build;          // package version
+  std::string data_endpoint;  // where to bind for bulk data
+  pjrt::NamedValues create_options;
+  int64_t memory_limit_bytes = 0;  // per device; 0: the plugin's own limit, if it has one
+  int64_t parent_pid = 0;          // exit when that process is gone
+  std::chrono::milliseconds connect_timeout{30000};
+  bool verbose = false;
+};
+
+// Exit codes of a worker process.
+inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
+
+class Engine : private transport::SocketHandler {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine() override;
+
+  // Joins the cluster and serves until told to stop; the process's exit code. Blocks the calling thread, which must be
+  // the process's main thread with no other thread started: it takes SIGTERM and SIGINT over.
+  int Run();
+
+ private:
+  struct Function {
+    wire::Register request;
+    std::unique_ptr<pjrt::Executable> executable;
+    Status status;
+    bool compiled = false;
+    int64_t temp_bytes = 0;
+    std::vector<size_t> row_to_shard;      // executable's row -> position in the run's devices
+    std::vector<wire::Query> waiting;      // asked before it was compiled
+  };
+  // A run whose devices have not all finished.
+  struct Pending {
+    uint64_t run;
+    uint64_t first_output;
+    uint32_t output_count;
+    std::atomic<size_t> devices_left;
+    std::chrono::steady_clock::time_point enqueued;
+    std::string what;  // "function 'f' (train.py:12)"
+    std::mutex mutex;
+    Status status;  // guarded by mutex: the first failure
+  };
+  struct Finished {
+    std::shared_ptr<Pending> pending;
+    std::chrono::steady_clock::time_point at;
+  };
+
+  Status Start();
+  Status StartDevices();
+  Status Join();
+  void Stop(int exit_code, const std::string& reason);
+
+  // transport::SocketHandler
+  void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
+  void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
+  Status Handle(const wire::Head& head, transport::Frames& frames);
+  void OnHosts(const std::vector<wire::HostDescription>& hosts);
+  void OnHostLost(const wire::HostLost& lost);
+  void OnOwnerGone(uint32_t client);
+  void OnTimer();
+
+  // functions (engine_functions.cc)
+  Status OnRegister(const wire::Head& head, transport::Frames& frames);
+  void OnCompiled(uint64_t id, Compiler::Outcome outcome);
+  void Answer(const wire::Query& query);
+  wire::Reply MakeReply(const wire::Query& query, std::string* payload);
+
+  // runs (engine_runs.cc)
+  void OnRun(const wire::Run& run);
+  Status Execute(const wire::Run& run, Function& function);
+  Status GatherArguments(const wire::Run& run, const Function& function);
+  Status CheckMemory(const wire::Run& run, const Function& function);
+  void Watch(const wire::Run& run, const Function& function);
+  void Poison(const wire::Run& run, const Status& status);
+  void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);
+  void Report(uint64_t run, const Status& status, uint64_t device_us);
+  void FlushDone();
+  void CollectFinished();
+  std::string Describe(const Function& function) const;
+
+  // buffers (engine_buffers.cc)
+  Status OnPut(wire::Put put);
+  Status OnExpect(const wire::Expect& expect);
+  Status MakeIncoming(uint64_t id, size_t device, const TensorType& type, uint32_t from_host);
+  void StoreFailed(uint64_t id, size_t device, const Status& status, bool tell_client);
+  void OnFetch(const wire::Fetch& fetch);
+  void OnCopy(const wire::Copy& copy);
+  Status CopyHere(const wire::Copy& copy, const std::shared_ptr<store::Object>& source);
+  void SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, uint32_t shard,
+                 std::function<void(const Status&)> on_error);
+  Result<std::shared_ptr<store::Object>> FindShard(uint64_t id, uint32_t shard) const;
+
+  Result<size_t> LocalDevice(uint32_t device) const;
+  template <typename Body>
+  void Send(const Body& body) {
+    SendFrame(wire::Encode(body));
+  }
+  void SendFrame(std::string head);
+  void Log(const std::string& line) const;
+  Status Here(const Status& status) const;  // with this host's name
+
+  const EngineOptions options_;
+  std::shared_ptr<pjrt::Client> client_;
+  std::shared_ptr<transport::Socket> control_;
+  std::unique_ptr<Incoming> incoming_;
+  std::unique_ptr<dataplane::DataPlane> data_;
+  std::unique_ptr<Compiler> compiler_;
+  std::unique_ptr<transport::Reactor> reactor_;
+
+  // Constant after joining:
+  std::string cluster_;
+  uint32_t host_ = 0;
+  uint32_t first_device_ = 0;
+  std::chrono::milliseconds heartbeat_timeout_{4000};
+
+  // Owned by the engine's thread:
+  std::unique_ptr<store::ObjectStore> store_;
+  std::unordered_map<uint64_t, std::unique_ptr<Function>> functions_;
+  std::vector<wire::HostDescription> hosts_;
+  wire::Done done_;
+  bool flush_posted_ = false;
+  std::vector<std::chrono::steady_clock::time_point> device_free_at_;
+  std::unordered_map<std::string, Status> root_causes_;  // the plugin's message -> ours, which names host and function
+  // Reused from run to run:
+  std::vector<std::vector<pjrt::Buffer*>> rows_;
+  std::vector<std::span<pjrt::Buffer* const>> row_spans_;
+  std::vector<std::shared_ptr<store::Object>> held_;
+  std::vector<int64_t> non_donatable_;
+  pjrt::ExecuteOutputs outputs_;
+
+  std::mutex mutex_;
+  std::vector<Finished> finished_;  // guarded by mutex_
+
+  // Read by the data thread's timer:
+  std::atomic<bool> joined_{false};
+  std::atomic<bool> busy_{false};
+  std::atomic<int64_t> last_heard_ms_{0};
+  std::atomic<uint64_t> live_buffers_{0};
+  std::atomic<int64_t> live_bytes_{0};
+
+  std::atomic<int> exit_code_{-1};
+  int stop_fd_ = -1;
+};
+
+}  // namespace pathways::worker
+
+#endif  // PTPATHWAYS_WORKER_ENGINE_H_

@@ -1,0 +1,229 @@
+// Engine: functions. Registration, compiling, and questions about what was compiled.
+#include "csrc/pjrt/compile_options.h"
+#include "csrc/worker/engine.h"
+
+namespace pathways::worker {
+namespace {
+
+wire::Property TextProperty(std::string name, std::string text) {
+  wire::Property property;
+  property.name = std::move(name);
+  property.text = std::move(text);
+  return property;
+}
+
+wire::Property IntegerProperty(std::string name, int64_t value) {
+  wire::Property property;
+  property.name = std::move(name);
+  property.kind = 1;
+  property.integer = value;
+  return property;
+}
+
+wire::Property RealProperty(std::string name, double value) {
+  wire::Property property;
+  property.name = std::move(name);
+  property.kind = 2;
+  property.real = value;
+  return property;
+}
+
+wire::Property ToProperty(const std::string& name, const pjrt::NamedValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return IntegerProperty(name, *integer);
+  if (const auto* boolean = std::get_if<bool>(&value)) return IntegerProperty(name, *boolean);
+  if (const auto* real = std::get_if<float>(&value)) return RealProperty(name, *real);
+  if (const auto* text = std::get_if<std::string>(&value)) return TextProperty(name, *text);
+  return TextProperty(name, "");
+}
+
+}  // namespace
+
+Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
+  PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(head.body));
+  const uint64_t id = request.function;
+  auto fail = [&](Status status) {
+    wire::Registered answer;
+    answer.function = id;
+    answer.host = host_;
+    answer.status = Here(status);
+    auto function = std::make_unique<Function>();
+    function->request = request;
+    function->status = answer.status;
+    function->compiled = true;
+    functions_[id] = std::move(function);
+    Send(answer);
+    return OkStatus();
+  };
+  if (functions_.contains(id)) return Status(Code::kAlreadyExists, "function " + std::to_string(id) + " exists");
+  if (frames.size() != 3) return fail(DataLoss("REGISTER needs a module and options as payloads"));
+
+  Compiler::Job job;
+  job.module = std::string(frames[1].bytes());
+  job.format = request.format;
+  const std::string_view options = frames[2].bytes();
+  auto function = std::make_unique<Function>();
+  if (request.one_device) {
+    Result<std::string> rewritten = pjrt::ForOneDevice(options);
+    if (!rewritten.ok()) return fail(rewritten.status());
+    job.options = *std::move(rewritten);
+  } else {
+    if (request.devices.size() != static_cast<size_t>(request.replicas) * request.partitions) {
+      return fail(InvalidArgument("expected replicas x partitions = " + std::to_string(request.replicas) + " x " +
+                                  std::to_string(request.partitions) + " devices, got " +
+                                  std::to_string(request.devices.size())));
+    }
+    std::vector<int64_t> ids;
+    for (uint32_t device : request.devices) {
+      Result<size_t> local = LocalDevice(device);
+      if (!local.ok()) {
+        return fail(Unimplemented("a computation over several hosts needs an island that spans them: " +
+                                  std::string(local.status().message())));
+      }
+      ids.push_back(client_->devices()[*local].id);
+    }
+    Result<std::string> rewritten = pjrt::ForDevices(options, request.replicas, request.partitions, ids);
+    if (!rewritten.ok()) return fail(rewritten.status());
+    job.options = *std::move(rewritten);
+  }
+  function->request = std::move(request);
+  functions_[id] = std::move(function);
+  compiler_->Submit(std::move(job), [this, id](Compiler::Outcome outcome) {
+    auto shared = std::make_shared<Compiler::Outcome>(std::move(outcome));
+    reactor_->Post([this, id, shared] { OnCompiled(id, std::move(*shared)); });
+  });
+  return OkStatus();
+}
+
+void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
+  auto it = functions_.find(id);
+  if (it == functions_.end()) return;  // unregistered, or its client is gone
+  Function& function = *it->second;
+  wire::Registered answer;
+  answer.function = id;
+  answer.host = host_;
+  answer.compile_us = outcome.compile_us;
+  answer.temp_bytes = outcome.temp_bytes;
+  answer.code_bytes = outcome.code_bytes;
+  function.compiled = true;
+  function.temp_bytes = static_cast<int64_t>(outcome.temp_bytes);
+  if (!outcome.status.ok()) {
+    function.status = Here(outcome.status.WithPrefix("compiling " + Describe(function)));
+    answer.status = function.status;
+  } else {
+    function.executable = std::move(outcome.executable);
+    for (const auto& type : function.executable->output_types()) answer.outputs.push_back(*type);
+    for (int device : function.executable->devices()) {
+      const uint32_t global = first_device_ + static_cast<uint32_t>(device);
+      for (size_t shard = 0; shard < function.request.devices.size(); ++shard) {
+        if (function.request.devices[shard] == global) function.row_to_shard.push_back(shard);
+      }
+    }
+  }
+  Send(answer);
+  for (const wire::Query& query : std::exchange(function.waiting, {})) Answer(query);
+}
+
+void Engine::Answer(const wire::Query& query) {
+  auto it = functions_.find(query.function);
+  if (it != functions_.end() && !it->second->compiled) {
+    it->second->waiting.push_back(query);
+    return;
+  }
+  std::string payload;
+  const wire::Reply reply = MakeReply(query, &payload);
+  transport::Frames frames;
+  frames.emplace_back(wire::Encode(reply));
+  frames.emplace_back(std::move(payload));
+  if (Status status = control_->Send({}, std::move(frames)); !status.ok()) Log(status.ToString());
+}
+
+wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
+  wire::Reply reply;
+  reply.request = query.request;
+  if (query.kind == wire::QueryKind::kMemoryStats) {
+    Result<size_t> device = LocalDevice(query.device);
+    if (!device.ok()) {
+      reply.status = device.status();
+      return reply;
+    }
+    const store::MemoryAccount& account = store_->account();
+    int64_t in_use = account.used(*device);
+    int64_t peak = account.peak(*device);
+    int64_t limit = account.limit(*device);
+    if (auto stats = client_->GetMemoryStats(static_cast<int>(*device))) {
+      in_use = stats->bytes_in_use;
+      peak = stats->peak_bytes.value_or(peak);
+      limit = stats->limit_bytes.value_or(limit);
+    }
+    reply.properties = {IntegerProperty("bytes_in_use", in_use), IntegerProperty("peak_bytes", peak),
+                        IntegerProperty("limit_bytes", limit),
+                        IntegerProperty("live_buffers", static_cast<int64_t>(store_->size()))};
+    return reply;
+  }
+  auto it = functions_.find(query.function);
+  if (it == functions_.end()) {
+    reply.status = NotFound("function " + std::to_string(query.function) + " is not registered here");
+    return reply;
+  }
+  Function& function = *it->second;
+  if (!function.status.ok()) {
+    reply.status = function.status;
+    return reply;
+  }
+  switch (query.kind) {
+    case wire::QueryKind::kOptimizedProgram: {
+      auto program = function.executable->GetOptimizedProgram();
+      reply.status = program.status();
+      if (program.ok()) {
+        reply.format = program->format;
+        *payload = std::move(program->code);
+      }
+      return reply;
+    }
+    case wire::QueryKind::kCostAnalysis: {
+      auto costs = function.executable->CostAnalysis();
+      reply.status = costs.status();
+      if (costs.ok()) {
+        for (const auto& [name, value] : *costs) reply.properties.push_back(ToProperty(name, value));
+      }
+      return reply;
+    }
+    case wire::QueryKind::kCompiledMemory: {
+      auto memory = function.executable->MemoryStats();
+      if (!memory) {
+        reply.status = Unimplemented("the plugin does not report the memory of compiled programs");
+        return reply;
+      }
+      reply.properties = {IntegerProperty("generated_code", memory->generated_code),
+                          IntegerProperty("arguments", memory->arguments),
+                          IntegerProperty("outputs", memory->outputs),
+                          IntegerProperty("aliased", memory->aliased),
+                          IntegerProperty("temporary", memory->temporary),
+                          IntegerProperty("peak", memory->peak)};
+      return reply;
+    }
+    case wire::QueryKind::kSerialized: {
+      auto bytes = function.executable->Serialize();
+      reply.status = bytes.status();
+      if (bytes.ok()) *payload = *std::move(bytes);
+      return reply;
+    }
+    case wire::QueryKind::kFingerprint: {
+      auto text = function.executable->Fingerprint();
+      reply.status = text.status();
+      if (text.ok()) *payload = *std::move(text);
+      return reply;
+    }
+    default:
+      reply.status = Unimplemented("a worker does not answer query " + std::to_string(static_cast<int>(query.kind)));
+      return reply;
+  }
+}
+
+std::string Engine::Describe(const Function& function) const {
+  std::string text = "function '" + function.request.name + "'";
+  if (!function.request.source.empty()) text += " (" + function.request.source + ")";
+  return text;
+}
+
+}  // namespace pathways::worker

@@ -1,0 +1,229 @@
+// Engine: runs. Enqueueing computations without waiting, and reporting those that finished.
+#include <algorithm>
+
+#include "csrc/worker/engine.h"
+
+namespace pathways::worker {
+
+using Clock = std::chrono::steady_clock;
+
+void Engine::OnRun(const wire::Run& run) {
+  auto it = functions_.find(run.function);
+  Status status;
+  if (it == functions_.end()) {
+    status = Here(NotFound("function " + std::to_string(run.function) + " is not registered"));
+  } else if (!it->second->status.ok()) {
+    status = it->second->status;
+  } else if (!it->second->executable) {
+    status = Here(Internal("a run overtook the compile of its function"));
+  } else {
+    status = Execute(run, *it->second);
+  }
+  if (!status.ok()) Poison(run, status);
+  held_.clear();
+}
+
+Status Engine::Execute(const wire::Run& run, Function& function) {
+  PW_RETURN_IF_ERROR(GatherArguments(run, function));
+  PW_RETURN_IF_ERROR(CheckMemory(run, function));
+  pjrt::ExecuteArgs args;
+  row_spans_.clear();
+  for (size_t row = 0; row < run.devices.size(); ++row) row_spans_.emplace_back(rows_[row]);
+  args.arguments = row_spans_;
+  args.non_donatable = non_donatable_;
+  args.launch_id = static_cast<int32_t>(run.run & 0x7fffffff);
+  if (function.request.one_device) {
+    PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(run.devices[0]));
+    args.execute_device = static_cast<int>(device);
+  }
+  const Status status = function.executable->Execute(args, &outputs_);
+  // Given up whatever the outcome: the plugin has taken them.
+  for (uint32_t position : run.donated) {
+    const uint64_t argument = run.arguments[position];
+    if (!(argument & wire::kAssembledBit)) {
+      store_->Remove(argument);
+    } else {
+      const size_t row = (argument & ~wire::kAssembledBit) * run.devices.size() * 2;
+      for (size_t i = 0; i < run.devices.size(); ++i) store_->Remove(run.assembled[row + 2 * i]);
+    }
+  }
+  if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
+  Watch(run, function);
+  return OkStatus();
+}
+
+Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
+  const size_t shards = run.devices.size();
+  const bool one_device = function.request.one_device;
+  if (one_device ? shards != 1 : run.devices != function.request.devices) {
+    return Here(InvalidArgument(Describe(function) + " must run on the devices it was compiled for"));
+  }
+  if (rows_.size() < shards) rows_.resize(shards);
+  non_donatable_.clear();
+  for (size_t row = 0; row < shards; ++row) rows_[row].resize(run.arguments.size());
+  for (size_t position = 0; position < run.arguments.size(); ++position) {
+    const uint64_t argument = run.arguments[position];
+    const bool assembled = (argument & wire::kAssembledBit) != 0;
+    const size_t base = (argument & ~wire::kAssembledBit) * shards * 2;
+    if (assembled && (base > run.assembled.size() || run.assembled.size() - base < shards * 2)) {
+      return Here(DataLoss("RUN names a row of assembled arguments that is not there"));
+    }
+    bool pinned = false;
+    std::shared_ptr<store::Object> object;
+    for (size_t row = 0; row < shards; ++row) {
+      const size_t shard = one_device ? 0 : function.row_to_shard[row];
+      const uint64_t id = assembled ? run.assembled[base + 2 * shard] : argument;
+      const uint64_t index = assembled ? run.assembled[base + 2 * shard + 1] : shard;
+      if (assembled || object == nullptr) {
+        object = store_->Find(id);
+        if (object == nullptr) {
+          return Here(NotFound("argument " + std::to_string(position) + " of " + Describe(function) +
+                               " is not on this host: it was donated to an earlier run or freed"));
+        }
+        if (!object->error.ok()) return object->error;
+        held_.push_back(object);
+      }
+      if (index >= object->shards.size()) {
+        return Here(InvalidArgument("argument " + std::to_string(position) + " of " + Describe(function) +
+                                    " has no shard " + std::to_string(index)));
+      }
+      store::Object::Shard& part = object->shards[index];
+      pinned = pinned || part.pins.load() > 0;
+      rows_[row][position] = &part.buffer;
+    }
+    if (pinned) non_donatable_.push_back(static_cast<int64_t>(position));
+  }
+  return OkStatus();
+}
+
+Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
+  int64_t bytes = 0;
+  for (const auto& type : function.executable->output_types()) bytes += type->ByteSize();
+  for (uint32_t position : run.donated) {
+    if (position >= run.arguments.size()) {
+      return Here(InvalidArgument("RUN gives up argument " + std::to_string(position) + " of " +
+                                  std::to_string(run.arguments.size())));
+    }
+    bytes -= rows_[0][position]->type().ByteSize();
+  }
+  for (uint32_t device : run.devices) {
+    PW_ASSIGN_OR_RETURN(size_t local, LocalDevice(device));
+    Status fits = store_->account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, Describe(function));
+    if (!fits.ok()) return Here(fits);
+  }
+  return OkStatus();
+}
+
+void Engine::Watch(const wire::Run& run, const Function& function) {
+  const size_t shards = run.devices.size();
+  const size_t output_count = function.executable->num_outputs();
+  for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
+    auto object = std::make_shared<store::Object>(shards);
+    for (size_t row = 0; row < shards; ++row) {
+      const size_t shard = function.request.one_device ? 0 : function.row_to_shard[row];
+      store::Object::Shard& part = object->shards[shard];
+      part.buffer = std::move(outputs_.buffers[row][k]);
+      part.device = run.devices[shard] - first_device_;
+      part.bytes = part.buffer.type().ByteSize();
+    }
+    if (Status status = store_->Insert(run.first_output + k, std::move(object)); !status.ok()) Log(status.ToString());
+  }
+  // Small computations have usually finished by now: report without a detour over a plugin thread.
+  const auto now = Clock::now();
+  bool all_ready = true;
+  for (size_t row = 0; row < shards; ++row) all_ready = all_ready && outputs_.done[row].IsReady();
+  auto pending = std::make_shared<Pending>();
+  pending->run = run.run;
+  pending->first_output = run.first_output;
+  pending->output_count = run.output_count;
+  pending->devices_left = shards;
+  pending->enqueued = now;
+  if (all_ready) {
+    Status status;
+    for (size_t row = 0; row < shards && status.ok(); ++row) status = outputs_.done[row].Await();
+    if (!status.ok()) pending->what = Describe(function);
+    Finish(*pending, status, now);
+    return;
+  }
+  pending->what = Describe(function);
+  for (size_t row = 0; row < shards; ++row) {
+    outputs_.done[row].OnReady([this, pending](Status status) {
+      if (!status.ok()) {
+        std::lock_guard lock(pending->mutex);
+        if (pending->status.ok()) pending->status = std::move(status);
+      }
+      if (pending->devices_left.fetch_sub(1) != 1) return;
+      bool wake;
+      {
+        std::lock_guard lock(mutex_);
+        wake = finished_.empty();
+        finished_.push_back({pending, Clock::now()});
+      }
+      if (wake) reactor_->Post([this] { CollectFinished(); });
+    });
+  }
+}
+
+void Engine::CollectFinished() {
+  std::vector<Finished> finished;
+  {
+    std::lock_guard lock(mutex_);
+    finished.swap(finished_);
+  }
+  for (const Finished& item : finished) {
+    Status status;
+    {
+      std::lock_guard lock(item.pending->mutex);
+      status = item.pending->status;
+    }
+    Finish(*item.pending, status, item.at);
+  }
+}
+
+void Engine::Finish(const Pending& pending, const Status& status, Clock::time_point at) {
+  const auto start = std::max(pending.enqueued, device_free_at_[0]);
+  device_free_at_[0] = std::max(at, device_free_at_[0]);
+  const auto busy = std::chrono::duration_cast<std::chrono::microseconds>(std::max(at - start, Clock::duration(0)));
+  if (status.ok()) return Report(pending.run, status, static_cast<uint64_t>(busy.count()));
+  // The plugin passes an input's error on to everything that depends on it, word for word. Name the run that failed
+  // first, not the one that could not run for want of its result.
+  const std::string raw(status.message());
+  auto [cause, fresh] = root_causes_.try_emplace(raw, Here(status.WithPrefix(pending.what)));
+  if (root_causes_.size() > 256 && fresh) {
+    Status keep = cause->second;
+    root_causes_.clear();
+    cause = root_causes_.emplace(raw, std::move(keep)).first;
+  }
+  for (uint32_t k = 0; k < pending.output_count; ++k) {
+    if (auto object = store_->Find(pending.first_output + k)) object->error = cause->second;
+  }
+  Report(pending.run, cause->second, static_cast<uint64_t>(busy.count()));
+}
+
+void Engine::Poison(const wire::Run& run, const Status& status) {
+  for (uint32_t k = 0; k < run.output_count; ++k) {
+    auto object = std::make_shared<store::Object>(0);
+    object->error = status;
+    (void)store_->Insert(run.first_output + k, std::move(object));  // only fails for an id in use, whose value stays
+  }
+  Report(run.run, status, 0);
+}
+
+void Engine::Report(uint64_t run, const Status& status, uint64_t device_us) {
+  done_.outcomes.push_back({run, host_, device_us, status});
+  if (done_.outcomes.size() >= 64) return FlushDone();
+  if (flush_posted_) return;
+  flush_posted_ = true;
+  reactor_->Post([this] {
+    flush_posted_ = false;
+    FlushDone();
+  });
+}
+
+void Engine::FlushDone() {
+  if (done_.outcomes.empty()) return;
+  Send(done_);
+  done_.outcomes.clear();
+}
+
+}  // namespace pathways::worker
