@@ -77,6 +77,7 @@ class Api {
     return SlotOffset<Slot>() + sizeof(Function) <= table_->struct_size ? table_->*Slot : Function{nullptr};
   }
   Status Missing(size_t slot_offset) const;
+  void DestroyError(PJRT_Error* error) const;
 
   const PJRT_Api* const table_;
   const std::string origin_;

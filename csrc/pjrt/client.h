@@ -49,6 +49,10 @@ class Client : public std::enable_shared_from_this<Client> {
   // Addressable devices. Everywhere in this room "device index" is an index into this.
   const std::vector<DeviceInfo>& devices() const { return devices_; }
   PJRT_Device* raw_device(int device) const { return raw_devices_[static_cast<size_t>(device)]; }
+  // The device's default memory, or null when the plugin has no memories.
+  PJRT_Memory* raw_memory(int device) const { return default_memories_[static_cast<size_t>(device)]; }
+  // INVALID_ARGUMENT unless `device` is a device index.
+  Status CheckDevice(int device) const;
   // The index of the device with this plugin-wide id, or -1.
   int IndexOfDeviceId(int id) const;
   int IndexOfRawDevice(const PJRT_Device* device) const;
@@ -61,8 +65,8 @@ class Client : public std::enable_shared_from_this<Client> {
   Result<std::unique_ptr<Executable>> Deserialize(std::string_view serialized, std::string_view options = {});
 
   // A device buffer from dense row-major host memory. With a callback the plugin may read `data` until
-  // `done_with_data` runs (exactly once, also on error; perhaps before this returns) and may, on CPU, use it in place
-  // until then, so that it runs only when the buffer goes. Without one, `data` is copied before this returns.
+  // `done_with_data` runs: exactly once, also on error, perhaps before this returns. Without one, `data` is copied
+  // before this returns.
   Result<Buffer> BufferFromHost(const void* data, const TensorType& type, int device,
                                 std::function<void(Status)> done_with_data = nullptr);
   Result<std::unique_ptr<AsyncBuffer>> CreateAsyncBuffer(const TensorType& type, int device);
@@ -71,7 +75,6 @@ class Client : public std::enable_shared_from_this<Client> {
   Client(std::shared_ptr<const Api> api, PJRT_Client* client) : api_(std::move(api)), client_(client) {}
   Status ReadDescription();
   Status ReadDevice(PJRT_Device* device);
-  Status CheckDevice(int device) const;
 
   const std::shared_ptr<const Api> api_;
   PJRT_Client* const client_;

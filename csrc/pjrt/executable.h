@@ -1,6 +1,6 @@
 // Executable: a compiled program loaded on its devices.
 //
-// Ownership: move-nothing; held by unique_ptr, keeps its Client alive, unloads when destroyed.
+// Ownership: held by unique_ptr, keeps its Client alive, unloads when destroyed.
 // Threads:   every method may be called from any thread, Execute concurrently too.
 #ifndef PTPATHWAYS_PJRT_EXECUTABLE_H_
 #define PTPATHWAYS_PJRT_EXECUTABLE_H_
@@ -89,6 +89,8 @@ class Executable {
   Executable(std::shared_ptr<Client> client, PJRT_LoadedExecutable* loaded)
       : client_(std::move(client)), loaded_(loaded) {}
   Status ReadDescription();
+  Status ReadOutputTypes();
+  Status CheckArgs(const ExecuteArgs& args) const;
 
   const std::shared_ptr<Client> client_;
   PJRT_LoadedExecutable* const loaded_;

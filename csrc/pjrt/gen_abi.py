@@ -382,7 +382,7 @@ def write_if_changed(path: Path, text: str) -> None:
 
 def main() -> None:
     """Writes both headers into the directory given on the command line."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         raise SystemExit(f"expected one argument, the output directory; got {sys.argv[1:]}")
     directory = Path(sys.argv[1])
     write_if_changed(directory / "pjrt_abi.h", abi_header())
