@@ -1,0 +1,454 @@
+// The room against a real plugin: the CPU one, four devices.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <numeric>
+
+#include "csrc/pjrt/client.h"
+#include "csrc/pjrt/compile_options.h"
+#include "csrc/testing/test.h"
+
+namespace pathways::pjrt {
+namespace {
+
+constexpr auto kTimeout = std::chrono::seconds(60);
+const TensorType kVector{DType::kF32, {4}};
+
+constexpr std::string_view kAddOne = R"(module @add_one {
+  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+    %y = stablehlo.add %x, %one : tensor<4xf32>
+    return %y : tensor<4xf32>
+  }
+})";
+
+constexpr std::string_view kAddOneDonating = R"(module @add_one_donating {
+  func.func public @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+    %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+    %y = stablehlo.add %x, %one : tensor<4xf32>
+    return %y : tensor<4xf32>
+  }
+})";
+
+// One client for all tests: plugins are heavy. Leaked, as workers keep theirs to the end.
+Client* SharedClient() {
+  static auto* client = [] {
+    auto api = Api::Load(testing::PluginPath());
+    if (!api.ok()) return static_cast<std::shared_ptr<Client>*>(nullptr);
+    auto made = Client::Create(*api, {{"cpu_device_count", int64_t{4}}});
+    return made.ok() ? new std::shared_ptr<Client>(*made) : nullptr;
+  }();
+  return client == nullptr ? nullptr : client->get();
+}
+
+#define NEED_PLUGIN(client)                                                \
+  if (testing::PluginPath().empty()) {                                     \
+    testing::Skip("set PW_TEST_PJRT_PLUGIN to the path of a PJRT plugin"); \
+    return;                                                                \
+  }                                                                        \
+  Client* const client = SharedClient();                                   \
+  ASSERT(client != nullptr)
+
+Result<std::unique_ptr<Executable>> CompileForOne(Client* client, std::string_view code) {
+  PW_ASSIGN_OR_RETURN(const std::string options, ForOneDevice(""));
+  return client->Compile(code, "mlir", options);
+}
+
+// Waits for a callback with a timeout, so that a lost one fails the test instead of hanging it.
+class Waiter {
+ public:
+  std::function<void(Status)> Callback() {
+    return [promise = promise_](Status status) { promise->set_value(std::move(status)); };
+  }
+  Status Wait() {
+    if (future_.wait_for(kTimeout) != std::future_status::ready) return DeadlineExceeded("the callback never came");
+    return future_.get();
+  }
+
+ private:
+  std::shared_ptr<std::promise<Status>> promise_ = std::make_shared<std::promise<Status>>();
+  std::future<Status> future_ = promise_->get_future();
+};
+
+template <typename T = float>
+Result<std::vector<T>> Fetch(const Buffer& buffer) {
+  std::vector<T> out(static_cast<size_t>(buffer.type().ElementCount()));
+  Waiter waiter;
+  buffer.ToHost(out.data(), out.size() * sizeof(T), waiter.Callback());
+  PW_RETURN_IF_ERROR(waiter.Wait());
+  return out;
+}
+
+Result<Buffer> Put(Client* client, const std::vector<float>& values, int device = 0) {
+  return client->BufferFromHost(values.data(), TensorType{DType::kF32, {static_cast<int64_t>(values.size())}}, device);
+}
+
+// One row of arguments on one device of a portable executable.
+Status RunOn(const Executable& executable, std::vector<Buffer*> arguments, int device, ExecuteOutputs* outputs) {
+  const std::span<Buffer* const> row(arguments);
+  ExecuteArgs args;
+  args.arguments = {&row, 1};
+  args.execute_device = device;
+  return executable.Execute(args, outputs);
+}
+
+TEST(LoadSaysWhatIsWrong) {
+  EXPECT(Api::Load("/nonexistent/plugin.so").status().code() == Code::kNotFound);
+  EXPECT_HAS(Api::Load("/nonexistent/plugin.so").status().ToString(), "/nonexistent/plugin.so");
+  EXPECT(Api::Load("/etc/passwd").status().code() == Code::kInvalidArgument);
+  const auto libc = Api::Load("libc.so.6");
+  EXPECT_HAS(libc.status().ToString(), "GetPjrtApi");
+  PJRT_Api other{};
+  other.struct_size = sizeof(other);
+  other.pjrt_api_version.major_version = PJRT_API_MAJOR + 1;
+  EXPECT_HAS(Api::Wrap(&other, "other").status().ToString(), "major version");
+}
+
+TEST(OldPluginLacksFunctions) {
+  static PJRT_Api table{};
+  table.struct_size = offsetof(PJRT_Api, PJRT_Client_Create);
+  ASSERT_OK_AND_ASSIGN(const auto api, Api::Wrap(&table, "an old plugin"));
+  PJRT_Client_Create_Args args{};
+  const Status status = api->Call<&PJRT_Api::PJRT_Client_Create>(&args);
+  EXPECT(status.code() == Code::kUnimplemented);
+  EXPECT_HAS(status.ToString(), "PJRT_Client_Create");
+  EXPECT_HAS(status.ToString(), "an old plugin");
+}
+
+TEST(DevicesAreDescribed) {
+  NEED_PLUGIN(client);
+  EXPECT_EQ(client->platform_name(), "cpu");
+  ASSERT_EQ(client->devices().size(), size_t{4});
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(client->devices()[static_cast<size_t>(i)].kind, "cpu");
+    EXPECT_EQ(client->IndexOfDeviceId(client->devices()[static_cast<size_t>(i)].id), i);
+  }
+  EXPECT_EQ(client->IndexOfDeviceId(999), -1);
+  EXPECT(client->api()->FindExtension(PJRT_Extension_Type_FFI) != nullptr);
+  ASSERT_OK_AND_ASSIGN(const auto again, Api::Load(testing::PluginPath()));
+  EXPECT(again.get() == client->api().get());
+}
+
+TEST(CompileAndRunOnEveryDevice) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  EXPECT_EQ(executable->name(), "add_one");
+  ASSERT_EQ(executable->num_outputs(), size_t{1});
+  EXPECT_EQ(*executable->output_types()[0], kVector);
+  EXPECT(executable->devices().empty());
+  ExecuteOutputs outputs;
+  for (int device = 0; device < 4; ++device) {
+    ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {0, 1, 2, static_cast<float>(device)}, device));
+    ASSERT_OK(RunOn(*executable, {&x}, device, &outputs));
+    EXPECT_EQ(outputs.buffers[0][0].device(), device);
+    EXPECT_OK(outputs.done[0].Await());
+    ASSERT_OK_AND_ASSIGN(const auto y, Fetch(outputs.buffers[0][0]));
+    EXPECT(y == (std::vector<float>{1, 2, 3, static_cast<float>(device + 1)}));
+  }
+}
+
+TEST(ExecutableDescribesItself) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
+  EXPECT_HAS(program.format, "hlo");
+  EXPECT(!program.code.empty());
+  const auto cost = executable->CostAnalysis();  // CPU plugins up to C API 0.115 have none
+  EXPECT(cost.ok() ? cost->count("flops") == 1 : cost.status().code() == Code::kUnimplemented);
+  const auto memory = executable->MemoryStats();
+  ASSERT(memory.has_value());
+  EXPECT_EQ(memory->arguments, 16);
+  EXPECT_EQ(memory->outputs, 16);
+  ASSERT_OK_AND_ASSIGN(const auto bytes, executable->Serialize());
+  ASSERT_OK_AND_ASSIGN(const auto copy, client->Deserialize(bytes));
+  ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}, 2));
+  ExecuteOutputs outputs;
+  ASSERT_OK(RunOn(*copy, {&x}, 2, &outputs));
+  ASSERT_OK_AND_ASSIGN(const auto y, Fetch(outputs.buffers[0][0]));
+  EXPECT(y == (std::vector<float>{2, 3, 4, 5}));
+}
+
+TEST(ExecuteRunsBeforeItsInputExists) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer(kVector, 1));
+  ASSERT_OK_AND_ASSIGN(Buffer x, async->TakeBuffer());
+  EXPECT(async->TakeBuffer().status().code() == Code::kFailedPrecondition);
+  ExecuteOutputs first, second;
+  ASSERT_OK(RunOn(*executable, {&x}, 1, &first));
+  ASSERT_OK(RunOn(*executable, {&first.buffers[0][0]}, 1, &second));
+  EXPECT(!second.done[0].IsReady());
+  ASSERT_OK_AND_ASSIGN(const EventHandle ready, second.buffers[0][0].ReadyEvent());
+  Waiter waiter, low, high;
+  ready.OnReady(waiter.Callback());
+  const float values[4] = {10, 20, 30, 40};
+  async->Transfer(values + 2, 8, 8, false, high.Callback());
+  EXPECT_OK(high.Wait());
+  EXPECT(!second.done[0].IsReady());
+  async->Transfer(values, 8, 0, true, low.Callback());
+  EXPECT_OK(low.Wait());
+  EXPECT_OK(waiter.Wait());
+  ASSERT_OK_AND_ASSIGN(const auto y, Fetch(second.buffers[0][0]));
+  EXPECT(y == (std::vector<float>{12, 22, 32, 42}));
+  Waiter late;
+  async->Transfer(values, 8, 0, true, late.Callback());
+  EXPECT(late.Wait().code() == Code::kFailedPrecondition);
+}
+
+TEST(SetErrorPoisonsDependents) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer(kVector, 0));
+  ASSERT_OK_AND_ASSIGN(Buffer x, async->TakeBuffer());
+  ExecuteOutputs first, second;
+  ASSERT_OK(RunOn(*executable, {&x}, 0, &first));
+  ASSERT_OK(RunOn(*executable, {&first.buffers[0][0]}, 0, &second));
+  EXPECT_OK(async->SetError(Unavailable("host 3 was lost at train.py:42")));
+  EXPECT_HAS(second.done[0].Await().ToString(), "host 3 was lost at train.py:42");
+  EXPECT_HAS(Fetch(second.buffers[0][0]).status().ToString(), "host 3 was lost at train.py:42");
+  EXPECT_EQ(second.done[0].Await().ToString(), "");
+  EXPECT_EQ(first.done[0].Await().ToString(), "");
+  EXPECT_EQ(Fetch(x).status().ToString(), "");
+  EXPECT(async->SetError(Internal("again")).code() == Code::kFailedPrecondition);
+}
+
+TEST(DroppedTransferPoisons) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(auto async, client->CreateAsyncBuffer(kVector, 0));
+  ASSERT_OK_AND_ASSIGN(const Buffer x, async->TakeBuffer());
+  async.reset();
+  EXPECT_HAS(Fetch(x).status().ToString(), "given up");
+}
+
+TEST(TransfersAreChecked) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer(kVector, 0));
+  const float values[5] = {};
+  Waiter beyond, far;
+  async->Transfer(values, 20, 0, true, beyond.Callback());
+  EXPECT(beyond.Wait().code() == Code::kInvalidArgument);
+  async->Transfer(values, 4, SIZE_MAX, true, far.Callback());
+  EXPECT(far.Wait().code() == Code::kInvalidArgument);
+  EXPECT(client->CreateAsyncBuffer(kVector, 4).status().code() == Code::kInvalidArgument);
+  EXPECT(client->CreateAsyncBuffer({DType::kInvalid, {4}}, 0).status().code() == Code::kInvalidArgument);
+}
+
+TEST(EmptyAndScalarArrays) {
+  NEED_PLUGIN(client);
+  const TensorType empty{DType::kF32, {0, 3}};
+  ASSERT_OK_AND_ASSIGN(const Buffer none, client->BufferFromHost(nullptr, empty, 0));
+  ASSERT_OK_AND_ASSIGN(const auto nothing, Fetch(none));
+  EXPECT(nothing.empty());
+  ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer(empty, 0));
+  ASSERT_OK_AND_ASSIGN(const Buffer late, async->TakeBuffer());
+  Waiter sent;
+  async->Transfer(nullptr, 0, 0, true, sent.Callback());
+  EXPECT_OK(sent.Wait());
+  EXPECT_OK(Fetch(late));
+  const bool yes = true;
+  ASSERT_OK_AND_ASSIGN(const Buffer flag, client->BufferFromHost(&yes, {DType::kPred, {}}, 0));
+  ASSERT_OK_AND_ASSIGN(const auto byte, Fetch<uint8_t>(flag));
+  EXPECT(byte == std::vector<uint8_t>{1});
+}
+
+TEST(DonationTakesTheArgument) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOneDonating));
+  ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}));
+  ExecuteOutputs outputs;
+  ASSERT_OK(RunOn(*executable, {&x}, 0, &outputs));
+  EXPECT(x.IsDeleted());
+  ASSERT_OK_AND_ASSIGN(const auto y, Fetch(outputs.buffers[0][0]));
+  EXPECT(y == (std::vector<float>{2, 3, 4, 5}));
+  EXPECT(!Fetch(x).ok());
+
+  ASSERT_OK_AND_ASSIGN(Buffer kept, Put(client, {1, 2, 3, 4}));
+  Buffer* const arguments[] = {&kept};
+  const std::span<Buffer* const> row(arguments);
+  const int64_t keep[] = {0};
+  ExecuteArgs args;
+  args.arguments = {&row, 1};
+  args.execute_device = 0;
+  args.non_donatable = keep;
+  ASSERT_OK(executable->Execute(args, &outputs));
+  EXPECT(!kept.IsDeleted());
+  ASSERT_OK_AND_ASSIGN(const auto still, Fetch(kept));
+  EXPECT(still == (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(DonationOfABufferNotFilledYet) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOneDonating));
+  ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer(kVector, 0));
+  ASSERT_OK_AND_ASSIGN(Buffer x, async->TakeBuffer());
+  // The plugin may wait for the bytes of a donated argument, so the execute stands on a thread of its own.
+  ExecuteOutputs outputs;
+  auto run = std::async(std::launch::async, [&] { return RunOn(*executable, {&x}, 0, &outputs); });
+  const float values[4] = {1, 2, 3, 4};
+  Waiter sent;
+  async->Transfer(values, 16, 0, true, sent.Callback());
+  EXPECT_OK(sent.Wait());
+  ASSERT(run.wait_for(kTimeout) == std::future_status::ready);
+  ASSERT_OK(run.get());
+  ASSERT_OK_AND_ASSIGN(const auto y, Fetch(outputs.buffers[0][0]));
+  EXPECT(y == (std::vector<float>{2, 3, 4, 5}));
+}
+
+TEST(ExecuteChecksItsArguments) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}));
+  ExecuteOutputs outputs;
+  EXPECT_HAS(RunOn(*executable, {&x}, -1, &outputs).ToString(), "execute_device");
+  EXPECT(RunOn(*executable, {&x}, 17, &outputs).code() == Code::kInvalidArgument);
+  EXPECT(!RunOn(*executable, {&x, &x}, 0, &outputs).ok());
+  EXPECT(!RunOn(*executable, {nullptr}, 0, &outputs).ok());
+  EXPECT(executable->Execute({}, &outputs).code() == Code::kInvalidArgument);
+  ASSERT_OK_AND_ASSIGN(Buffer wrong, Put(client, {1, 2, 3}));
+  const Status status = RunOn(*executable, {&wrong}, 0, &outputs);
+  EXPECT(!status.ok() || !outputs.done[0].Await().ok());
+}
+
+TEST(GarbageIsRefused) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const std::string options, ForOneDevice(""));
+  EXPECT(!client->Compile("not a module", "mlir", options).ok());
+  EXPECT(!client->Compile("not a module", "hlo", options).ok());
+  EXPECT(client->Compile(kAddOne, "fortran", options).status().code() == Code::kInvalidArgument);
+  EXPECT(!client->Compile(kAddOne, "mlir", "\xff\xff not options").ok());
+  EXPECT(!client->Deserialize("not an executable").ok());
+}
+
+TEST(HostPointerReadsInPlace) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const Buffer x, Put(client, {1, 2, 3, 4}, 3));
+  ASSERT_OK_AND_ASSIGN(const EventHandle ready, x.ReadyEvent());
+  ASSERT_OK(ready.Await());
+  ASSERT_OK_AND_ASSIGN(const void* const pointer, x.HostPointer());
+  const float want[4] = {1, 2, 3, 4};
+  EXPECT_EQ(std::memcmp(pointer, want, sizeof(want)), 0);
+  ASSERT_OK_AND_ASSIGN(const int64_t bytes, x.OnDeviceBytes());
+  EXPECT_EQ(bytes, 16);
+}
+
+TEST(ColumnMajorResultsComeBackRowMajor) {
+  NEED_PLUGIN(client);
+  constexpr std::string_view kTransposed = R"(module @column_major {
+    func.func public @main(%x: tensor<2x3xf32>) -> (tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"}) {
+      %y = stablehlo.add %x, %x : tensor<2x3xf32>
+      return %y : tensor<2x3xf32>
+    }
+  })";
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kTransposed));
+  const TensorType matrix{DType::kF32, {2, 3}};
+  const float values[6] = {1, 2, 3, 4, 5, 6};
+  ASSERT_OK_AND_ASSIGN(Buffer x, client->BufferFromHost(values, matrix, 0));
+  ExecuteOutputs outputs;
+  ASSERT_OK(RunOn(*executable, {&x}, 0, &outputs));
+  ASSERT_OK_AND_ASSIGN(const auto y, Fetch(outputs.buffers[0][0]));
+  EXPECT(y == (std::vector<float>{2, 4, 6, 8, 10, 12}));
+  EXPECT(outputs.buffers[0][0].HostPointer().status().code() == Code::kFailedPrecondition);
+  EXPECT_OK(x.HostPointer());
+}
+
+TEST(CopiesBetweenDevices) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const Buffer x, Put(client, {1, 2, 3, 4}, 0));
+  ASSERT_OK_AND_ASSIGN(const Buffer y, x.CopyToDevice(2));
+  EXPECT_EQ(y.device(), 2);
+  ASSERT_OK_AND_ASSIGN(const auto values, Fetch(y));
+  EXPECT(values == (std::vector<float>{1, 2, 3, 4}));
+  EXPECT(!x.CopyToDevice(9).ok());
+}
+
+TEST(DeletedBuffersSaySo) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}));
+  EXPECT(!x.IsDeleted());
+  EXPECT_OK(x.Delete());
+  EXPECT(x.IsDeleted());
+  EXPECT(!Fetch(x).ok());
+  Buffer moved = std::move(x);
+  EXPECT(!x.valid());
+  EXPECT(moved.valid());
+}
+
+TEST(HostMemoryIsReleasedOnce) {
+  NEED_PLUGIN(client);
+  std::vector<float> values(1 << 20, 1.5f);
+  Waiter done, refused;
+  ASSERT_OK_AND_ASSIGN(const Buffer x,
+                       client->BufferFromHost(values.data(), {DType::kF32, {1 << 20}}, 0, done.Callback()));
+  EXPECT_OK(done.Wait());
+  EXPECT(!client->BufferFromHost(values.data(), {DType::kF32, {-1}}, 0, refused.Callback()).ok());
+  EXPECT(!refused.Wait().ok());
+  ASSERT_OK_AND_ASSIGN(const auto back, Fetch(x));
+  EXPECT(back == values);
+}
+
+TEST(SpmdAcrossFourPartitions) {
+  NEED_PLUGIN(client);
+  constexpr std::string_view kSum = R"(module @sum attributes {mhlo.num_partitions = 4 : i32} {
+    func.func public @main(%x: tensor<8xf32> {mhlo.sharding = "{devices=[4]<=[4]}"})
+        -> (tensor<f32> {mhlo.sharding = "{replicated}"}) {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+          : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+      return %sum : tensor<f32>
+    }
+  })";
+  std::vector<int64_t> ids;
+  for (const DeviceInfo& device : client->devices()) ids.push_back(device.id);
+  ASSERT_OK_AND_ASSIGN(const std::string options, ForDevices("", 1, 4, ids));
+  ASSERT_OK_AND_ASSIGN(const auto executable, client->Compile(kSum, "mlir", options));
+  EXPECT_EQ(executable->num_partitions(), 4);
+  EXPECT(executable->devices() == (std::vector<int>{0, 1, 2, 3}));
+  std::vector<Buffer> shards;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_OK_AND_ASSIGN(Buffer shard, Put(client, {static_cast<float>(2 * i), static_cast<float>(2 * i + 1)}, i));
+    shards.push_back(std::move(shard));
+  }
+  std::vector<Buffer*> pointers;
+  std::vector<std::span<Buffer* const>> rows;
+  for (Buffer& shard : shards) pointers.push_back(&shard);
+  for (size_t i = 0; i < 4; ++i) rows.emplace_back(&pointers[i], 1);
+  ExecuteArgs args;
+  args.arguments = rows;
+  ExecuteOutputs outputs;
+  for (int launch = 0; launch < 8; ++launch) {
+    args.launch_id = launch;
+    ASSERT_OK(executable->Execute(args, &outputs));
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_OK(outputs.done[i].Await());
+      EXPECT_EQ(outputs.buffers[i][0].device(), static_cast<int>(i));
+      ASSERT_OK_AND_ASSIGN(const auto sum, Fetch(outputs.buffers[i][0]));
+      EXPECT(sum == std::vector<float>{28});
+    }
+  }
+  args.execute_device = 0;
+  EXPECT(executable->Execute(args, &outputs).code() == Code::kInvalidArgument);
+}
+
+TEST(ManyThreadsExecuteAtOnce) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  std::atomic<int> right{0};
+  std::vector<std::future<void>> threads;
+  for (int device = 0; device < 4; ++device) {
+    threads.push_back(std::async(std::launch::async, [&, device] {
+      ExecuteOutputs outputs;
+      for (int i = 0; i < 50; ++i) {
+        auto x = Put(client, {0, 0, 0, static_cast<float>(i)}, device);
+        if (!x.ok() || !RunOn(*executable, {&*x}, device, &outputs).ok()) return;
+        const auto y = Fetch(outputs.buffers[0][0]);
+        if (y.ok() && (*y)[3] == static_cast<float>(i + 1)) right.fetch_add(1);
+      }
+    }));
+  }
+  for (auto& thread : threads) ASSERT(thread.wait_for(kTimeout) == std::future_status::ready);
+  EXPECT_EQ(right.load(), 200);
+}
+
+}  // namespace
+}  // namespace pathways::pjrt
