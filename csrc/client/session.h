@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -94,6 +95,8 @@ class Function {
   const std::shared_ptr<Session> session_;
   const uint64_t id_;
   FunctionSpec spec_;
+  std::mutex mutex_;                // held while registering on a further host, so that no run overtakes it
+  std::vector<uint32_t> hosts_;     // guarded by mutex_: where it is registered
   const std::shared_ptr<Event> compiled_ = Event::Make();
 };
 
@@ -121,16 +124,29 @@ struct TransferStats {
   uint64_t copies = 0;           // worker to worker, none of whose bytes the client sees
 };
 
-// How messages reach the controller. Send never blocks and may be called from any thread.
+using Payload = std::shared_ptr<const std::string>;
+
+// How messages reach the controller and come back. Send never blocks and may be called from any thread. The sink is
+// called on any thread, and not after Close has returned.
 class Link {
  public:
+  using Sink = std::function<void(std::string head, std::vector<Payload> payloads)>;
   virtual ~Link() = default;
-  virtual Status Send(std::string head, std::vector<std::string> payloads) = 0;
+  virtual Status Send(std::string head, std::vector<Payload> payloads) = 0;
+  virtual void Close() = 0;
 };
+// Opens a link; `lost` is called when the controller's end closes.
+using LinkFactory = std::function<Result<std::unique_ptr<Link>>(Link::Sink sink, std::function<void(Status)> lost)>;
+
+// A link to a controller in another process, over ZeroMQ.
+Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, Link::Sink sink,
+                                          std::function<void(Status)> lost);
 
 struct SessionOptions {
   std::string name = "client";
-  std::string controller;  // endpoint "tcp://..." or "ipc://..."; empty: the embedded controller of this process
+  std::string build;       // package version
+  std::string controller;  // for messages: where the link leads
+  LinkFactory link;
   std::chrono::milliseconds connect_timeout{10'000};
   // Runs in flight before Run blocks, so that a tight loop cannot exhaust memory.
   uint32_t window_runs = 256;
@@ -198,7 +214,7 @@ class Session : public std::enable_shared_from_this<Session> {
   friend class Function;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
-  void FreeBuffer(uint64_t id) noexcept;
+  void FreeBuffer(const LogicalBuffer& buffer) noexcept;
   void UnregisterFunction(uint64_t id) noexcept;
 
   const std::unique_ptr<Impl> impl_;

@@ -454,6 +454,12 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   }
 }
 
+Outputs ClusterState::Farewell(const std::string& reason) const {
+  Outputs out;
+  for (const auto& [connection, peer] : peers_) out.push_back({connection, wire::Encode(wire::Goodbye{reason}), {}});
+  return out;
+}
+
 uint32_t ClusterState::live_host_count() const {
   return static_cast<uint32_t>(
       std::count_if(hosts_.begin(), hosts_.end(), [](const Host& host) { return host.description.alive != 0; }));

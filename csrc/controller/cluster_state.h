@@ -60,6 +60,9 @@ class ClusterState {
   // For the launcher: the process of a worker has ended.
   void OnHostExited(const std::string& name, const std::string& reason, Outputs& out);
 
+  // A goodbye for every peer.
+  Outputs Farewell(const std::string& reason) const;
+
   uint32_t live_host_count() const;
   std::vector<wire::HostDescription> HostDescriptions() const;
   std::string StatusJson(uint64_t now_ms) const;

@@ -1,0 +1,121 @@
+// Session::Impl: tables of what is in flight, and the handlers that complete it. Private to this room.
+//
+// Threads: handlers run on whichever thread delivers a message. Locks: mutex_ guards every table; events are set and
+// messages sent without it.
+#ifndef PTPATHWAYS_CLIENT_SESSION_IMPL_H_
+#define PTPATHWAYS_CLIENT_SESSION_IMPL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "csrc/client/session.h"
+#include "csrc/dataplane/data_plane.h"
+
+namespace pathways::client {
+
+struct Session::Impl : public dataplane::DataSink {
+  struct PendingRun {
+    std::shared_ptr<Event> done;
+    uint32_t host = 0;
+  };
+  struct PendingFetch {
+    std::shared_ptr<Event> done;
+    char* destination = nullptr;
+    uint64_t size = 0;
+    uint64_t received = 0;
+    uint32_t host = 0;
+  };
+  struct PendingQuery {
+    std::shared_ptr<Event> done;
+    std::shared_ptr<QueryAnswer> answer;
+    uint32_t host = 0;
+  };
+  struct PendingFunction {
+    std::shared_ptr<Event> compiled;
+    std::set<uint32_t> waiting_for;  // hosts
+    Status first_error;
+    std::vector<TensorType> outputs;
+  };
+  struct Declared {
+    std::shared_ptr<std::string> bytes;
+    uint64_t received = 0;
+  };
+
+  explicit Impl(SessionOptions session_options) : options(std::move(session_options)) {}
+
+  Status Open();
+  void OnMessage(std::string head, std::vector<Payload> payloads);
+  Status Handle(const wire::Head& head, std::vector<Payload>& payloads);
+  void OnDone(const wire::Done& done);
+  void OnFetched(const wire::Fetched& fetched);
+  void OnRegistered(const wire::Registered& answer);
+  void OnReply(const wire::Reply& reply, std::vector<Payload>& payloads);
+  void OnHosts(std::vector<wire::HostDescription> hosts);
+  void OnHostLost(const wire::HostLost& lost);
+  void OnControllerLost(const Status& status);
+  // dataplane::DataSink
+  void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
+               transport::BulkLease lease) override;
+  void OnTransferFailed(uint64_t key, const Status& status) override;
+
+  // Fails everything that `predicate(host)` covers.
+  template <typename Predicate>
+  void FailPending(Predicate predicate, const Status& status);
+
+  uint64_t MintIds(uint64_t count = 1) { return next_id.fetch_add(count); }
+  template <typename Body>
+  Status Send(const Body& body, std::vector<Payload> payloads = {}) {
+    return link->Send(wire::Encode(body), std::move(payloads));
+  }
+  // OK when the device exists and its host is alive; gives the host.
+  Result<uint32_t> HostOf(uint32_t device) const;
+  std::string HostName(uint32_t host) const;
+  Status Upload(uint64_t id, uint32_t host, std::shared_ptr<std::string> bytes);
+  void FlushFrees();
+  Status RegisterOn(Function& function, uint64_t id, const FunctionSpec& spec, std::vector<uint32_t> devices,
+                    std::vector<uint32_t>& hosts);
+
+  const SessionOptions options;
+  std::unique_ptr<Link> link;
+  std::unique_ptr<dataplane::DataPlane> data;
+  std::shared_ptr<Event> welcomed = Event::Make();
+
+  // Constant after welcomed:
+  std::string cluster;
+  uint32_t client_index = 0;
+  uint32_t heartbeat_interval_ms = 500;
+
+  std::atomic<uint64_t> next_id{0};
+  std::atomic<bool> closed{false};
+  std::atomic<uint64_t> uploaded{0}, fetched{0}, run_count{0}, copies{0}, waits{0}, wait_ns{0};
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex:
+  std::vector<wire::HostDescription> hosts;
+  std::vector<std::string> lost_reasons;    // by host; empty while alive
+  std::vector<uint32_t> device_to_host;
+  std::unordered_map<uint64_t, PendingRun> runs;
+  std::unordered_map<uint64_t, PendingFetch> fetches;
+  std::unordered_map<uint64_t, PendingQuery> queries;
+  std::unordered_map<uint64_t, PendingFunction> functions;
+  std::unordered_map<uint64_t, Status> failed_buffers;  // until their handles are dropped
+  std::unordered_map<uint64_t, Declared> declared;
+  std::map<uint32_t, std::vector<uint64_t>> frees;      // by host
+  std::vector<uint64_t> unregistered;
+  uint64_t upload_bytes_pending = 0;
+  Status controller_lost;
+};
+
+// Uploads not yet handed over, before Put waits.
+inline constexpr uint64_t kMaxUploadBytesPending = uint64_t{1} << 30;
+// Frees that are kept back at most until the next message.
+inline constexpr size_t kFreeBatch = 64;
+
+}  // namespace pathways::client
+
+#endif  // PTPATHWAYS_CLIENT_SESSION_IMPL_H_

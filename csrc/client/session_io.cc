@@ -1,0 +1,300 @@
+// Session::Impl: opening the session, and what arrives.
+#include <cstdio>
+#include <cstring>
+
+#include "csrc/client/session_impl.h"
+#include "csrc/transport/shm.h"
+
+namespace pathways::client {
+
+using wire::Type;
+
+Status Session::Impl::Open() {
+  PW_ASSIGN_OR_RETURN(link, options.link([this](std::string head, std::vector<Payload> payloads) {
+    OnMessage(std::move(head), std::move(payloads));
+  }, [this](Status status) { OnControllerLost(status); }));
+  wire::Hello hello;
+  hello.role = wire::Role::kClient;
+  hello.build = options.build;
+  hello.name = options.name;
+  hello.pid = static_cast<uint64_t>(getpid());
+  hello.machine = transport::MachineToken();
+  PW_RETURN_IF_ERROR(Send(hello));
+  std::optional<Status> answer = welcomed->WaitFor(options.connect_timeout);
+  if (!answer) {
+    return DeadlineExceeded("expected an answer from the controller at " + options.controller + " within " +
+                            std::to_string(options.connect_timeout.count() / 1000.0).substr(0, 5) +
+                            " s, got none; check the address, and that `ptpathways controller` runs there");
+  }
+  PW_RETURN_IF_ERROR(*answer);
+  dataplane::DataPlaneOptions data_options;
+  data_options.cluster = cluster;
+  data_options.identity = "c/" + std::to_string(client_index);
+  data_options.machine = hello.machine;
+  PW_ASSIGN_OR_RETURN(data, dataplane::DataPlane::Start(data_options, this));
+  std::vector<wire::HostDescription> known;
+  {
+    std::lock_guard lock(mutex);
+    known = hosts;
+  }
+  OnHosts(std::move(known));
+  data->Every(std::chrono::milliseconds(heartbeat_interval_ms), [this] {
+    if (!closed) (void)Send(wire::Heartbeat{});  // a lost controller is noticed by its closed connection
+  });
+  data->Every(std::chrono::milliseconds(20), [this] { FlushFrees(); });
+  return OkStatus();
+}
+
+void Session::Impl::OnMessage(std::string frame, std::vector<Payload> payloads) {
+  Status status = [&]() -> Status {
+    PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frame));
+    return Handle(head, payloads);
+  }();
+  if (status.ok()) return;
+  if (!welcomed->Set(status)) {
+    std::fprintf(stderr, "ptpathways: refused a message of the controller: %s\n", status.ToString().c_str());
+  }
+}
+
+Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& payloads) {
+  switch (head.header.type) {
+    case Type::kDone: {
+      PW_ASSIGN_OR_RETURN(wire::Done done, wire::Decode<wire::Done>(head.body));
+      OnDone(done);
+      return OkStatus();
+    }
+    case Type::kFetched: {
+      PW_ASSIGN_OR_RETURN(wire::Fetched answer, wire::Decode<wire::Fetched>(head.body));
+      OnFetched(answer);
+      return OkStatus();
+    }
+    case Type::kRegistered: {
+      PW_ASSIGN_OR_RETURN(wire::Registered answer, wire::Decode<wire::Registered>(head.body));
+      OnRegistered(answer);
+      return OkStatus();
+    }
+    case Type::kReply: {
+      PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(head.body));
+      OnReply(reply, payloads);
+      return OkStatus();
+    }
+    case Type::kBufferFailed: {
+      PW_ASSIGN_OR_RETURN(wire::BufferFailed failed, wire::Decode<wire::BufferFailed>(head.body));
+      std::lock_guard lock(mutex);
+      failed_buffers[failed.buffer] = failed.status;
+      return OkStatus();
+    }
+    case Type::kHostLost: {
+      PW_ASSIGN_OR_RETURN(wire::HostLost lost, wire::Decode<wire::HostLost>(head.body));
+      OnHostLost(lost);
+      return OkStatus();
+    }
+    case Type::kTopology: {
+      PW_ASSIGN_OR_RETURN(wire::Topology topology, wire::Decode<wire::Topology>(head.body));
+      OnHosts(std::move(topology.hosts));
+      return OkStatus();
+    }
+    case Type::kWelcome: {
+      PW_ASSIGN_OR_RETURN(wire::Welcome welcome, wire::Decode<wire::Welcome>(head.body));
+      cluster = welcome.cluster;
+      client_index = welcome.peer;
+      heartbeat_interval_ms = welcome.heartbeat_interval_ms;
+      next_id = (static_cast<uint64_t>(client_index) << wire::kClientShift) + 1;
+      OnHosts(std::move(welcome.hosts));
+      welcomed->Set(OkStatus());
+      return OkStatus();
+    }
+    case Type::kReject: {
+      PW_ASSIGN_OR_RETURN(wire::Reject reject, wire::Decode<wire::Reject>(head.body));
+      if (welcomed->Set(reject.status.WithPrefix("the controller at " + options.controller + " refused this client"))) {
+        return OkStatus();
+      }
+      OnControllerLost(reject.status.WithPrefix("the controller refused a message"));
+      return OkStatus();
+    }
+    case Type::kGoodbye: {
+      PW_ASSIGN_OR_RETURN(wire::Goodbye goodbye, wire::Decode<wire::Goodbye>(head.body));
+      OnControllerLost(Unavailable("the controller has ended: " + goodbye.reason));
+      return OkStatus();
+    }
+    case Type::kHeartbeat:
+      return OkStatus();
+    default:
+      return InvalidArgument("a client does not take " + std::string(wire::TypeName(head.header.type)));
+  }
+}
+
+void Session::Impl::OnDone(const wire::Done& done) {
+  std::vector<std::pair<std::shared_ptr<Event>, const Status*>> finished;
+  finished.reserve(done.outcomes.size());
+  {
+    std::lock_guard lock(mutex);
+    for (const wire::RunOutcome& outcome : done.outcomes) {
+      auto node = runs.extract(outcome.run);
+      if (!node.empty()) finished.emplace_back(std::move(node.mapped().done), &outcome.status);
+    }
+  }
+  changed.notify_all();
+  for (auto& [event, status] : finished) event->Set(*status);
+}
+
+void Session::Impl::OnFetched(const wire::Fetched& answer) {
+  std::shared_ptr<Event> event;
+  Status status = answer.status;
+  {
+    std::lock_guard lock(mutex);
+    auto node = fetches.extract(answer.request);
+    if (node.empty()) return;
+    PendingFetch& fetch = node.mapped();
+    event = std::move(fetch.done);
+    if (status.ok() && fetch.destination != nullptr) {
+      if (answer.inline_data.size() != fetch.size) {
+        status = DataLoss("expected " + std::to_string(fetch.size) + " bytes of a tensor, got " +
+                          std::to_string(answer.inline_data.size()));
+      } else if (fetch.size > 0) {
+        std::memcpy(fetch.destination, answer.inline_data.data(), fetch.size);
+        fetched += fetch.size;
+      }
+    }
+  }
+  event->Set(status);
+}
+
+void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
+                            transport::BulkLease lease) {
+  char* destination = nullptr;
+  {
+    std::lock_guard lock(mutex);
+    auto it = fetches.find(key);
+    if (it != fetches.end() && it->second.size == total && offset + bytes.size() <= total) {
+      destination = it->second.destination;
+    }
+  }
+  if (destination == nullptr) {
+    lease.Drop(NotFound("nobody waits for these bytes"));
+    return;
+  }
+  // Only this thread completes a fetch that has bytes coming, so the destination stays valid outside the lock.
+  transport::CopyBulk(destination + offset, bytes.data(), bytes.size());
+  lease.Drop();
+  fetched += bytes.size();
+  std::shared_ptr<Event> event;
+  {
+    std::lock_guard lock(mutex);
+    auto it = fetches.find(key);
+    if (it == fetches.end()) return;
+    it->second.received += bytes.size();
+    if (it->second.received < total) return;
+    event = std::move(it->second.done);
+    fetches.erase(it);
+  }
+  event->Set(OkStatus());
+}
+
+void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {
+  wire::Fetched answer;
+  answer.request = key;
+  answer.status = status.ok() ? Unavailable("the transfer failed") : status;
+  OnFetched(answer);
+}
+
+void Session::Impl::OnRegistered(const wire::Registered& answer) {
+  std::shared_ptr<Event> event;
+  Status status;
+  {
+    std::lock_guard lock(mutex);
+    auto it = functions.find(answer.function);
+    if (it == functions.end()) return;
+    PendingFunction& function = it->second;
+    function.waiting_for.erase(answer.host);
+    if (!answer.status.ok() && function.first_error.ok()) function.first_error = answer.status;
+    if (function.outputs.empty()) function.outputs = answer.outputs;
+    if (!function.waiting_for.empty()) return;
+    event = function.compiled;
+    status = function.first_error;
+  }
+  event->Set(status);
+}
+
+void Session::Impl::OnReply(const wire::Reply& reply, std::vector<Payload>& payloads) {
+  std::shared_ptr<Event> event;
+  {
+    std::lock_guard lock(mutex);
+    auto node = queries.extract(reply.request);
+    if (node.empty()) return;
+    event = node.mapped().done;
+    QueryAnswer& answer = *node.mapped().answer;
+    answer.format = reply.format;
+    answer.properties = reply.properties;
+    if (!payloads.empty()) answer.payload = *payloads[0];
+  }
+  event->Set(reply.status);
+}
+
+void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
+  if (data) {
+    for (const wire::HostDescription& host : now) {
+      if (!host.alive) continue;
+      if (Status status = data->ConnectTo(host.name, host.data_endpoint, host.machine); !status.ok()) {
+        std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
+      }
+    }
+  }
+  std::lock_guard lock(mutex);
+  if (now.size() < hosts.size()) return;
+  hosts = std::move(now);
+  lost_reasons.resize(hosts.size());
+  device_to_host.clear();
+  for (const wire::HostDescription& host : hosts) {
+    device_to_host.insert(device_to_host.end(), host.devices.size(), host.host);
+  }
+}
+
+template <typename Predicate>
+void Session::Impl::FailPending(Predicate predicate, const Status& status) {
+  std::vector<std::shared_ptr<Event>> events;
+  {
+    std::lock_guard lock(mutex);
+    std::erase_if(runs, [&](auto& entry) {
+      return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
+    });
+    std::erase_if(fetches, [&](auto& entry) {
+      return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
+    });
+    std::erase_if(queries, [&](auto& entry) {
+      return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
+    });
+    for (auto& [id, function] : functions) {
+      if (std::erase_if(function.waiting_for, predicate) > 0) events.push_back(function.compiled);
+    }
+  }
+  changed.notify_all();
+  for (const auto& event : events) event->Set(status);
+}
+
+void Session::Impl::OnHostLost(const wire::HostLost& lost) {
+  std::string name;
+  {
+    std::lock_guard lock(mutex);
+    if (lost.host >= hosts.size()) return;
+    hosts[lost.host].alive = 0;
+    lost_reasons[lost.host] = lost.reason;
+    name = hosts[lost.host].name;
+  }
+  const Status status = Unavailable(lost.reason);
+  if (data) data->PeerLost(dataplane::DataPlane::PeerOfHost(name), status);
+  FailPending([&lost](uint32_t host) { return host == lost.host; }, status);
+}
+
+void Session::Impl::OnControllerLost(const Status& status) {
+  if (closed) return;
+  {
+    std::lock_guard lock(mutex);
+    if (!controller_lost.ok()) return;
+    controller_lost = status;
+  }
+  welcomed->Set(status);
+  FailPending([](uint32_t) { return true; }, status);
+}
+
+}  // namespace pathways::client

@@ -1,0 +1,177 @@
+#include "csrc/controller/controller.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace pathways::controller {
+namespace {
+
+uint64_t NowMs() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
+
+}  // namespace
+
+Controller::Controller(ControllerOptions options) : options_(std::move(options)), state_(options_.cluster) {}
+
+Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
+  std::unique_ptr<Controller> controller(new Controller(std::move(options)));
+  transport::SocketOptions socket_options;
+  socket_options.kind = transport::SocketKind::kRouter;
+  socket_options.linger = std::chrono::milliseconds(200);
+  socket_options.max_message_bytes = int64_t{1} << 31;
+  socket_options.curve = controller->options_.curve;
+  PW_ASSIGN_OR_RETURN(controller->socket_, transport::Socket::Open(socket_options));
+  for (const std::string& endpoint : controller->options_.bind) {
+    PW_ASSIGN_OR_RETURN(std::string bound, controller->socket_->Bind(endpoint));
+    controller->endpoints_.push_back(std::move(bound));
+  }
+  PW_ASSIGN_OR_RETURN(controller->reactor_, transport::Reactor::Start({.name = "pw-control"}));
+  PW_RETURN_IF_ERROR(controller->reactor_->Add(controller->socket_, controller.get()));
+  const std::chrono::milliseconds tick(std::max<uint32_t>(10, controller->options_.cluster.heartbeat_interval_ms / 2));
+  controller->reactor_->AddTimer(tick, tick, [raw = controller.get()] {
+    raw->Apply([](ClusterState& state, Outputs& out) { state.OnTick(NowMs(), out); });
+  });
+  return controller;
+}
+
+Controller::~Controller() { Close("the controller ends"); }
+
+template <typename Step>
+void Controller::Apply(Step step) {
+  Outputs out;
+  std::vector<std::pair<std::shared_ptr<Sink>, Outgoing*>> to_local;
+  std::vector<std::string> log;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    step(state_, out);
+    for (Outgoing& outgoing : out) {
+      if (outgoing.to.starts_with("local/")) {
+        auto sink = local_.find(outgoing.to);
+        if (sink != local_.end()) to_local.emplace_back(sink->second, &outgoing);
+      } else {
+        SendRemote(outgoing);
+      }
+    }
+    log = state_.TakeLog();
+  }
+  for (auto& [sink, outgoing] : to_local) (*sink)(std::move(outgoing->head), std::move(outgoing->payloads));
+  if (options_.verbose) {
+    for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
+  }
+}
+
+void Controller::SendRemote(Outgoing& outgoing) {
+  transport::Frames frames;
+  frames.reserve(1 + outgoing.payloads.size());
+  frames.emplace_back(std::move(outgoing.head));
+  for (Payload& payload : outgoing.payloads) {
+    frames.push_back(transport::Frame::Borrow(payload->data(), payload->size(), [payload] {}));
+  }
+  // A peer that vanished is noticed by its closed connection or its silence.
+  (void)socket_->Send(outgoing.to, std::move(frames));
+}
+
+void Controller::OnMessage(transport::Socket&, std::string_view peer, transport::Frames& frames) {
+  if (frames.empty()) return;
+  std::string head(frames[0].bytes());
+  std::vector<Payload> payloads;
+  for (size_t i = 1; i < frames.size(); ++i) {
+    payloads.push_back(std::make_shared<const std::string>(frames[i].bytes()));
+  }
+  const uint32_t before = [this] {
+    std::lock_guard lock(mutex_);
+    return state_.live_host_count();
+  }();
+  Apply([&](ClusterState& state, Outputs& out) {
+    state.OnMessage(std::string(peer), std::move(head), std::move(payloads), NowMs(), out);
+  });
+  std::lock_guard lock(mutex_);
+  if (state_.live_host_count() != before) changed_.notify_all();
+}
+
+void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
+  if (event.kind != transport::PeerEventKind::kDisconnected || event.identity.empty()) return;
+  Apply([&](ClusterState& state, Outputs& out) {
+    state.OnDisconnected(event.identity, "its connection closed (the process ended or was killed)", out);
+  });
+  changed_.notify_all();
+}
+
+Connection Controller::AttachLocal(Sink sink) {
+  std::lock_guard lock(mutex_);
+  Connection connection = "local/" + std::to_string(next_local_++);
+  local_[connection] = std::make_shared<Sink>(std::move(sink));
+  return connection;
+}
+
+void Controller::DetachLocal(const Connection& connection) {
+  Apply([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "the client closed", out); });
+  std::shared_ptr<Sink> sink;
+  {
+    std::lock_guard lock(mutex_);
+    auto node = local_.extract(connection);
+    if (!node.empty()) sink = std::move(node.mapped());
+  }
+}
+
+void Controller::FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads) {
+  Apply([&](ClusterState& state, Outputs& out) {
+    state.OnMessage(connection, std::move(head), std::move(payloads), NowMs(), out);
+  });
+}
+
+Status Controller::WaitForHosts(uint32_t count, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (state_.live_host_count() >= count) return OkStatus();
+    std::string came;
+    for (const wire::HostDescription& host : state_.HostDescriptions()) {
+      if (host.alive) came += (came.empty() ? "" : ", ") + host.name;
+    }
+    if (!exited_.empty()) {
+      return Unavailable("expected " + std::to_string(count) + " hosts, but " + exited_.front() +
+                         " before it joined (joined: " + (came.empty() ? "none" : came) + ")");
+    }
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && state_.live_host_count() < count) {
+      return DeadlineExceeded("expected " + std::to_string(count) + " hosts within " +
+                              std::to_string(timeout.count() / 1000) + " s, got " +
+                              std::to_string(state_.live_host_count()) + (came.empty() ? "" : ": " + came));
+    }
+  }
+}
+
+void Controller::HostExited(const std::string& name, const std::string& reason) {
+  Apply([&](ClusterState& state, Outputs& out) { state.OnHostExited(name, reason, out); });
+  {
+    std::lock_guard lock(mutex_);
+    const std::vector<wire::HostDescription> hosts = state_.HostDescriptions();
+    const bool joined = std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.name == name; });
+    if (!joined) exited_.push_back("host '" + name + "' ended (" + reason + ")");
+  }
+  changed_.notify_all();
+}
+
+std::string Controller::StatusJson() {
+  std::lock_guard lock(mutex_);
+  return state_.StatusJson(NowMs());
+}
+
+void Controller::Close(const std::string& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    for (Outgoing& outgoing : state_.Farewell(reason)) {
+      if (!outgoing.to.starts_with("local/")) SendRemote(outgoing);
+    }
+    closed_ = true;
+  }
+  if (reactor_) reactor_->Stop();
+  if (socket_) socket_->Close();
+}
+
+}  // namespace pathways::controller

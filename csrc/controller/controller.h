@@ -1,0 +1,86 @@
+// Controller: ClusterState with sockets, a clock and a lock around it. One per cluster, embedded in the client's process
+// or a daemon of its own.
+//
+// Ownership: owns its socket and thread. Local clients must detach before it goes.
+// Threads:   "pw-control" receives from workers and remote clients; a local client's messages are handled on the
+//            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on either.
+// Locks:     mutex_ guards the state; workers' messages are sent under it, which is what makes the order of gangs the
+//            same everywhere. Sinks are called without it.
+#ifndef PTPATHWAYS_CONTROLLER_CONTROLLER_H_
+#define PTPATHWAYS_CONTROLLER_CONTROLLER_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/controller/cluster_state.h"
+#include "csrc/transport/reactor.h"
+#include "csrc/transport/socket.h"
+
+namespace pathways::controller {
+
+struct ControllerOptions {
+  ClusterOptions cluster;
+  std::vector<std::string> bind;  // "ipc://...", "tcp://127.0.0.1:*"
+  transport::CurveOptions curve;
+  bool verbose = false;  // log joins and departures on stderr
+};
+
+class Controller : private transport::SocketHandler {
+ public:
+  // Takes a message for a local client.
+  using Sink = std::function<void(std::string head, std::vector<Payload> payloads)>;
+
+  static Result<std::unique_ptr<Controller>> Start(ControllerOptions options);
+  ~Controller() override;
+
+  const std::vector<std::string>& endpoints() const { return endpoints_; }
+  const std::string& cluster() const { return options_.cluster.cluster; }
+
+  // A client of this process. Detach may be called from any thread; the sink is not called after it returns.
+  Connection AttachLocal(Sink sink);
+  void DetachLocal(const Connection& connection);
+  void FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads);
+
+  // DEADLINE_EXCEEDED naming who came; UNAVAILABLE at once when a process expected to join has ended.
+  Status WaitForHosts(uint32_t count, std::chrono::milliseconds timeout);
+  // The launcher saw the worker process called `name` end.
+  void HostExited(const std::string& name, const std::string& reason);
+  std::string StatusJson();
+
+  // Tells everyone goodbye and stops. Idempotent.
+  void Close(const std::string& reason);
+
+ private:
+  explicit Controller(ControllerOptions options);
+  void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
+  void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
+  // Runs `step` on the state, sends what it puts out, and calls local sinks without the lock.
+  template <typename Step>
+  void Apply(Step step);
+  void SendRemote(Outgoing& outgoing);
+
+  ControllerOptions options_;
+  std::vector<std::string> endpoints_;
+  std::shared_ptr<transport::Socket> socket_;
+  std::unique_ptr<transport::Reactor> reactor_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_:
+  ClusterState state_;
+  std::map<Connection, std::shared_ptr<Sink>> local_;
+  std::vector<std::string> exited_;  // processes that ended before they joined
+  uint32_t next_local_ = 1;
+  bool closed_ = false;
+};
+
+}  // namespace pathways::controller
+
+#endif  // PTPATHWAYS_CONTROLLER_CONTROLLER_H_
