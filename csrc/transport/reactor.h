@@ -3,7 +3,9 @@
 // Ownership: holds a reference to each added Socket; borrows handlers, which must live until Remove or Stop returns.
 // Threads:   Add, Remove, Post, AddTimer, CancelTimer, Stop: any thread. Handlers, tasks and timers all run on the
 //            reactor's own thread, one at a time, with no lock held; they must not block.
-// Locks:     mutex_ guards the tables of tasks, timers and changes; never held across a callback or a libzmq call.
+// Locks:     mutex_ guards the tables below; never held across a callback or a call of a Socket (a Socket calls in
+// under
+//            its own lock, so the order is socket, then reactor).
 //
 // Order: messages of one socket in arrival order; a peer's loss after every message received from it; tasks in the
 // order posted. Each turn handles a bounded batch per socket, so that no socket starves tasks or other sockets.
@@ -43,14 +45,14 @@ struct ReactorOptions {
   size_t batch = 64;  // messages per socket and turn
 };
 
-class Reactor : private Socket::Waker {
+class Reactor {
  public:
   using Task = std::function<void()>;
   using TimerId = uint64_t;
   using Clock = std::chrono::steady_clock;
 
   static Result<std::unique_ptr<Reactor>> Start(ReactorOptions options);
-  ~Reactor() override;  // Stop
+  ~Reactor();  // Stop
 
   Status Add(std::shared_ptr<Socket> socket, SocketHandler* handler);
   // When it returns, no callback for `socket` runs or will run (on the reactor's own thread: after the current one).
@@ -62,7 +64,7 @@ class Reactor : private Socket::Waker {
   TimerId AddTimer(Clock::duration delay, Clock::duration period, Task task);
   void CancelTimer(TimerId id);
 
-  bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  bool OnThread() const;
   // Ends the thread after its current callback; sockets are let go, not closed. Must not be called on the thread.
   void Stop();
 
@@ -76,15 +78,17 @@ class Reactor : private Socket::Waker {
 
   explicit Reactor(ReactorOptions options);
   Status Init();
-  void Poke(Socket& socket) override;
+  Status Watch(const Entry& entry);
   void Wake();
   void Loop();
-  bool RunTasks();
-  bool RunTimers();
-  bool RunSocket(Entry& entry);
-  void DeliverPeerEvents(Entry& entry);
-  bool HasWork() const;
-  int WaitMilliseconds();
+  void RunTasks();
+  void RunTimers();
+  void CollectPoked();
+  void RunActive();
+  bool RunEntry(Entry& entry);
+  void List(std::shared_ptr<Entry> entry);
+  bool Poll(int timeout_ms);
+  int SleepMilliseconds();
   void Sleep();
 
   const ReactorOptions options_;
@@ -92,19 +96,24 @@ class Reactor : private Socket::Waker {
   int wake_fd_ = -1;
   std::thread thread_;
 
+  // The hand-shake of Wake and Sleep: each side writes its own flag, then reads the other's.
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> work_posted_{false};
+  std::atomic<bool> posted_{false};
   std::atomic<bool> stopping_{false};
 
   std::mutex mutex_;
   // Guarded by mutex_:
   std::vector<Task> tasks_;
+  std::vector<std::shared_ptr<Entry>> poked_;
   std::multimap<Clock::time_point, Timer> timers_;
   TimerId next_timer_ = 1;
-  std::unordered_map<Socket*, std::shared_ptr<Entry>> entries_;
+  TimerId running_timer_ = 0;
+  bool running_timer_cancelled_ = false;
+  uint64_t next_entry_ = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_;
 
   // Used by the thread only:
-  std::vector<std::shared_ptr<Entry>> active_;
+  std::vector<std::shared_ptr<Entry>> active_;  // may have input; they run before the thread sleeps
   std::vector<Socket::Message> batch_;
 };
 

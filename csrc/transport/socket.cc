@@ -287,26 +287,36 @@ Result<std::string> Socket::Bind(const std::string& endpoint) {
 }
 
 Status Socket::Connect(const std::string& endpoint) {
-  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve));
+  PW_RETURN_IF_ERROR(CheckConnect(endpoint));
   std::lock_guard lock(mutex_);
-  if (socket_ == nullptr) return Unavailable("cannot connect to " + endpoint + ": the socket is closed");
-  Status status;
-  if (Zmq().connect(socket_, endpoint.c_str()) != 0) status = ZmqError("cannot connect to " + endpoint);
-  WakeReceiverIfInput();
-  return status;
+  return ConnectLocked(endpoint);
 }
 
 Status Socket::ConnectAs(const std::string& endpoint, const std::string& peer) {
   if (kind() != SocketKind::kRouter) {
     return InvalidArgument("ConnectAs needs a ROUTER, because only a ROUTER addresses peers; use Connect");
   }
-  {
-    std::lock_guard lock(mutex_);
-    if (socket_ == nullptr) return Unavailable("cannot connect to " + endpoint + ": the socket is closed");
-    PW_RETURN_IF_ERROR(SetOption(zmq::kConnectRoutingId, peer, "ZMQ_CONNECT_ROUTING_ID"));
-    WakeReceiverIfInput();
+  PW_RETURN_IF_ERROR(CheckConnect(endpoint));
+  std::lock_guard lock(mutex_);
+  if (socket_ != nullptr) PW_RETURN_IF_ERROR(SetOption(zmq::kConnectRoutingId, peer, "ZMQ_CONNECT_ROUTING_ID"));
+  return ConnectLocked(endpoint);
+}
+
+Status Socket::CheckConnect(const std::string& endpoint) const {
+  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve));
+  if (options_.curve.enabled() && options_.curve.server_public_key.empty()) {
+    return InvalidArgument("a CURVE caller needs the listener's public key in server_public_key, got none. Endpoint: " +
+                           endpoint);
   }
-  return Connect(endpoint);
+  return OkStatus();
+}
+
+Status Socket::ConnectLocked(const std::string& endpoint) {
+  if (socket_ == nullptr) return Unavailable("cannot connect to " + endpoint + ": the socket is closed");
+  Status status;
+  if (Zmq().connect(socket_, endpoint.c_str()) != 0) status = ZmqError("cannot connect to " + endpoint);
+  WakeReceiverIfInput();
+  return status;
 }
 
 Status Socket::Disconnect(const std::string& endpoint) {
@@ -321,8 +331,8 @@ Status Socket::Disconnect(const std::string& endpoint) {
 Status Socket::Send(std::string_view peer, std::span<Frame> frames) {
   const bool router = kind() == SocketKind::kRouter;
   if (frames.empty() || router == peer.empty()) {
-    return InvalidArgument(router ? "a ROUTER sends to a routing id, at least one frame" :
-                                    "a DEALER sends without a routing id, at least one frame");
+    return InvalidArgument(router ? "a ROUTER sends to a routing id, at least one frame"
+                                  : "a DEALER sends without a routing id, at least one frame");
   }
   Outgoing outgoing(frames.size() + 1);
   if (router) outgoing.AddCopy(peer);
@@ -349,11 +359,11 @@ void Socket::WakeReceiverIfInput() {
   waker_->Poke(*this);
 }
 
-Status Socket::SetWaker(Waker* waker) {
+Status Socket::SetWaker(std::shared_ptr<Waker> waker) {
   std::lock_guard lock(mutex_);
   if (waker != nullptr && waker_ != nullptr) return FailedPrecondition("this socket already has a reactor");
   if (waker != nullptr && socket_ == nullptr) return Unavailable("this socket is closed");
-  waker_ = waker;
+  waker_.swap(waker);  // the old one is destroyed after the lock
   armed_ = false;
   return OkStatus();
 }
@@ -414,8 +424,10 @@ void Socket::ReceivePeerEvents(std::vector<PeerEvent>* events) {
   peers_->pending.clear();
 }
 
+bool Socket::HasPeerEvents() const { return peers_ != nullptr && !peers_->pending.empty(); }
+
 void Socket::Close() {
-  Waker* waker = nullptr;
+  std::shared_ptr<Waker> waker;
   {
     std::lock_guard lock(mutex_);
     waker = waker_;

@@ -104,7 +104,8 @@ class Socket {
   Status Send(std::string_view peer, Frames frames) { return Send(peer, std::span<Frame>(frames)); }
   Status Send(std::string_view peer, Frame frame) { return Send(peer, std::span<Frame>(&frame, 1)); }
 
-  // Leaves its Reactor, if it has one, closes the libzmq socket and removes bound ipc paths. Idempotent.
+  // Leaves its Reactor, if it has one (which must not be destroyed meanwhile), closes the libzmq socket and removes
+  // bound ipc paths. Idempotent.
   void Close();
 
   const SocketOptions& options() const { return options_; }
@@ -116,7 +117,7 @@ class Socket {
     Frames frames;
   };
   // Attaches the receiver; one at a time. nullptr detaches.
-  Status SetWaker(Waker* waker);
+  Status SetWaker(std::shared_ptr<Waker> waker);
   // Readable when ReceiveBatch or ReceivePeerEvents should be called. Edge triggered: see socket.cc. -1 when closed.
   int fd() const { return fd_; }
   int monitor_fd() const { return monitor_fd_; }
@@ -125,6 +126,8 @@ class Socket {
   size_t ReceiveBatch(std::span<Message> messages);
   // Appends peer events, in order.
   void ReceivePeerEvents(std::vector<PeerEvent>* events);
+  // True when ReceiveBatch read events on the side, which no descriptor announces any more.
+  bool HasPeerEvents() const;
 
  private:
   struct Peers;
@@ -132,9 +135,11 @@ class Socket {
   Status Init();
   Status InitCurve();
   Status InitMonitor();
+  Status CheckConnect(const std::string& endpoint) const;
+  Status ConnectLocked(const std::string& endpoint);  // needs mutex_
   Status SetOption(int option, int value, const char* name);
   Status SetOption(int option, std::string_view value, const char* name);
-  void WakeReceiverIfInput();        // needs mutex_
+  void WakeReceiverIfInput();         // needs mutex_
   bool ReceiveOne(Message* message);  // needs mutex_
   void DrainMonitor();
 
@@ -145,7 +150,7 @@ class Socket {
   std::mutex mutex_;
   // Guarded by mutex_:
   void* socket_ = nullptr;
-  Waker* waker_ = nullptr;
+  std::shared_ptr<Waker> waker_;
   bool armed_ = false;  // the receiver sleeps or is about to, and saw no input
   std::vector<std::string> bound_paths_;
   std::string zap_domain_;
