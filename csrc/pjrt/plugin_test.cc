@@ -207,9 +207,8 @@ TEST(SetErrorPoisonsDependents) {
   EXPECT_OK(async->SetError(Unavailable("host 3 was lost at train.py:42")));
   EXPECT_HAS(second.done[0].Await().ToString(), "host 3 was lost at train.py:42");
   EXPECT_HAS(Fetch(second.buffers[0][0]).status().ToString(), "host 3 was lost at train.py:42");
-  EXPECT_EQ(second.done[0].Await().ToString(), "");
-  EXPECT_EQ(first.done[0].Await().ToString(), "");
-  EXPECT_EQ(Fetch(x).status().ToString(), "");
+  // The buffer itself keeps our code; plugins report a dependent's failure as INTERNAL around our message.
+  EXPECT(Fetch(x).status().code() == Code::kUnavailable);
   EXPECT(async->SetError(Internal("again")).code() == Code::kFailedPrecondition);
 }
 
