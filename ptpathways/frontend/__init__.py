@@ -1,0 +1,44 @@
+"""PyTorch's side: the plugin's registration with PyTorch/XLA, slices as torch devices, cuts and transfers.
+
+The only room that imports torch_xla. Importing it imports neither torch nor torch_xla: ``init`` must be able to come
+first, because PyTorch/XLA takes its settings when it is loaded.
+"""
+
+from __future__ import annotations
+
+from ptpathways.frontend._fallback import ClientFallbackWarning
+from ptpathways.frontend._feeding import upload
+from ptpathways.frontend._init import (
+    Cluster,
+    Host,
+    cluster,
+    device,
+    devices,
+    init,
+    shutdown,
+)
+from ptpathways.frontend._locator import user_source_line
+from ptpathways.frontend._mesh import use_all_devices
+from ptpathways.frontend._step import cut_count, step, wait
+from ptpathways.frontend._transfer import transfer
+from ptpathways.frontend._waiting import WaitStats, wait_stats
+
+__all__ = [
+    "ClientFallbackWarning",
+    "Cluster",
+    "Host",
+    "WaitStats",
+    "cluster",
+    "cut_count",
+    "device",
+    "devices",
+    "init",
+    "shutdown",
+    "step",
+    "transfer",
+    "upload",
+    "use_all_devices",
+    "user_source_line",
+    "wait",
+    "wait_stats",
+]

@@ -1,0 +1,75 @@
+"""Operations that PyTorch/XLA cannot lower run on the client's CPU: they fetch, so they wait. Said once per line."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend import _locator, _xla
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ClientFallbackWarning(UserWarning):
+    """An operation has no XLA form and runs on the client; the line that called it waits for its arguments.
+
+    Given once per line of the user's program. Rewrite the line with operations of known output size (for example
+    ``torch.where`` with a default instead of ``nonzero``), or move it out of the loop.
+    """
+
+
+# These are how a value is asked for: ``tensor.item()``, ``if tensor:``. The user means to wait.
+_INTENDED = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"})
+
+_library: torch.library.Library | None = None
+_counts: dict[str, int] = {}
+_warned: set[tuple[str, int, str]] = set()
+
+
+def register() -> None:
+    """Puts the warning where every such operation passes: torch's CPU fallback fetches its arguments by ``_to_cpu``."""
+    global _library
+    import torch
+
+    if _library is not None:
+        return
+    _library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch notes that the kernel replaces one, which is the intention
+        _library.impl("_to_cpu", _to_cpu, "XLA", allow_override=True)  # type: ignore[no-untyped-call]
+
+
+def _to_cpu(tensors: list[torch.Tensor]) -> Any:
+
+    _warn_once()
+    return _xla.binding()._xla_get_cpu_tensors(tensors)
+
+
+def _warn_once() -> None:
+    operation = _current_operation()
+    if operation in _INTENDED:
+        return
+    frame = _locator.user_frame()
+    filename, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
+    if (filename, line, operation) in _warned:
+        return
+    _warned.add((filename, line, operation))
+    warnings.warn_explicit(
+        f"{operation} has no XLA form, so it runs on the client: this line waits for its arguments each time",
+        ClientFallbackWarning,
+        filename,
+        line or 1,
+    )
+
+
+def _current_operation() -> str:
+    """The operation whose fallback counter moved since the last time; torch_xla counts before it fetches."""
+
+    moved = "an operation"
+    for name in _xla.binding()._get_executed_fallback_ops():
+        count = int(_xla.binding()._xla_counter_value(name) or 0)
+        if _counts.get(name, 0) != count:
+            _counts[name] = count
+            moved = name
+    return moved

@@ -1,0 +1,143 @@
+"""Joining and leaving a cluster, and naming its devices."""
+
+from __future__ import annotations
+
+import atexit
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ptpathways import core
+from ptpathways.frontend import _backend, _fallback, _locator, _rng, _session, _state
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of the cluster as it was when ``cluster`` was called."""
+
+    name: str
+    platform: str
+    island: str
+    alive: bool
+    devices: tuple[int, ...]
+    """Numbers for ``device``, of this host's devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster of this process as it was when ``cluster`` was called."""
+
+    name: str
+    backend: str
+    device_count: int
+    hosts: tuple[Host, ...]
+
+
+def init(
+    address: str | None = None,
+    *,
+    hosts: int | None = None,
+    devices_per_host: int | None = None,
+    platform: str | None = None,
+    plugin: str | None = None,
+    startup_timeout_s: float | None = None,
+    log_level: str | None = None,
+    backend: str | None = None,
+) -> Cluster:
+    """Connects this process to a cluster and makes its devices PyTorch's XLA devices.
+
+    Without ``address`` a controller is embedded in this process and ``hosts`` worker processes are started on this
+    machine. What is not given is taken from the environment (see ``core.ENVIRONMENT``), then from the defaults of
+    ``core.Options``, where each option is explained.
+
+    Call it before the first tensor goes to an XLA device; importing torch or torch_xla before is fine.
+
+    Raises:
+        InvalidOption: an argument or environment variable cannot be used.
+        AlreadyInitialized: called before in this process.
+        RuntimeAlreadyStarted: PyTorch/XLA has already started its own runtime.
+        ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded: there is no such cluster.
+    """
+    options = core.Options.from_environment(
+        address=address,
+        hosts=hosts,
+        devices_per_host=devices_per_host,
+        platform=platform,
+        plugin=plugin,
+        startup_timeout_s=startup_timeout_s,
+        log_level=log_level,
+        backend=backend,
+    )
+    with _state.lock:
+        _state.check_unused()
+        _backend.check_not_started()
+        connection = _session.open_connection(options) if options.backend == "pathways" else None
+        try:
+            device_count = _backend.start(options)
+        except BaseException:
+            if connection is not None:
+                connection.close("the client failed to start")
+            raise
+        _state.begin(_state.Runtime(options, connection, device_count))
+        _rng.register()
+        _fallback.register()
+        if connection is not None:
+            _locator.register()
+        # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.
+        atexit.register(shutdown)
+        return cluster()
+
+
+def cluster() -> Cluster:
+    """The cluster of this process: its hosts and their devices, now.
+
+    Raises:
+        NotInitialized: there is none.
+    """
+    this = _state.runtime()
+    if this.connection is None:
+        numbers = tuple(range(this.device_count))
+        host = Host("this process", "cpu", "this process", True, numbers)
+        return Cluster("none", this.options.backend, this.device_count, (host,))
+    found = tuple(Host(**fields) for fields in this.connection.hosts())
+    return Cluster(this.connection.cluster, this.options.backend, this.device_count, found)
+
+
+def device(index: int = 0) -> torch.device:
+    """The ``index``-th device of the cluster, to be used as any torch device. Cut the trace with ``step``.
+
+    Raises:
+        NotInitialized: before ``init``.
+        RuntimeAlreadyStarted: ``prepare`` made all devices one mesh.
+        IndexError: there are not that many devices.
+    """
+    import torch
+
+    this = _state.runtime()
+    if not 0 <= index < this.device_count:
+        raise IndexError(f"device index must be from 0 to {this.device_count - 1}, got {index}")
+    _state.set_mode(_state.Mode.ONE_BY_ONE)
+    return torch.device("xla", index)
+
+
+def devices() -> list[torch.device]:
+    """Every device of the cluster. Raises as ``device`` does."""
+    return [device(index) for index in range(_state.runtime().device_count)]
+
+
+def shutdown() -> None:
+    """Leaves the cluster; an embedded one ends with it. Tensors on its devices cannot be used afterwards. Idempotent.
+
+    Runs by itself when the process exits.
+    """
+    with _state.lock:
+        this = _state.end()
+        if this is None:
+            return
+        atexit.unregister(shutdown)
+        _backend.finish()
+        if this.connection is not None:
+            _locator.unregister()
+            this.connection.close("the client shut down")

@@ -1,0 +1,79 @@
+"""Which line of the user's program is being executed: asked when something is compiled, to name it in errors."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+import threading
+from types import FrameType
+
+
+def user_source_line() -> str:
+    """``file:line`` of the innermost frame that is the user's own code; empty when there is none.
+
+    A thread that has no such frame (autograd's) is at work for the main thread, so that one's line is given.
+    """
+    line = _innermost_user_line(sys._getframe(1))
+    if not line and threading.current_thread() is not threading.main_thread():
+        identity = threading.main_thread().ident
+        frame = sys._current_frames().get(identity) if identity is not None else None
+        line = _innermost_user_line(frame)
+    return line
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of this thread that is the user's own code."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def register() -> None:
+    """Lets the plugin ask when PyTorch/XLA gives it something to compile."""
+    from ptpathways import native
+
+    native.set_source_locator(user_source_line)
+
+
+def unregister() -> None:
+    from ptpathways import native
+
+    native.set_source_locator(None)
+
+
+def _innermost_user_line(frame: FrameType | None) -> str:
+    while frame is not None:
+        if not _is_library(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library(filename: str) -> bool:
+    """Whether a file belongs to torch, torch_xla, this package or Python itself, and not to the user."""
+    return filename.startswith("<") or os.path.abspath(filename).startswith(_library_folders())
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    for name in ("torch", "torch_xla"):
+        module = sys.modules.get(name)
+        if module is not None and module.__file__ is not None:
+            folders.append(os.path.dirname(module.__file__))
+    paths = sysconfig.get_paths()
+    library = {paths["stdlib"], paths["platstdlib"]}
+    # Installed packages lie inside the standard library's folder, but those are somebody's code: a user may well be
+    # interested in the line of the trainer that called torch.
+    folders += [os.path.join(path, name) for path in library for name in _standard_modules(path)]
+    return tuple(folder + (os.sep if os.path.isdir(folder) else "") for folder in folders)
+
+
+def _standard_modules(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return []
+    return [name for name in os.listdir(path) if name not in ("site-packages", "dist-packages")]

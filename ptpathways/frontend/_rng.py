@@ -1,0 +1,96 @@
+"""The devices' random numbers, as torch expects them of a device type: ``torch.xla.get_rng_state`` and friends.
+
+Activation checkpointing needs it to give a recomputed dropout the same mask.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING
+
+from ptpathways.frontend import _state, _xla
+
+if TYPE_CHECKING:
+    import torch
+
+_SEED_MASK = (1 << 63) - 1
+
+
+class _OnDevice:
+    """Context manager: inside, ``index`` is the current device. For torch's own helpers; there is little else to it."""
+
+    def __init__(self, index: int | torch.device | str) -> None:
+        self._index = _index(index)
+        self._before = ""
+
+    def __enter__(self) -> None:
+
+        self._before = _xla.binding()._xla_get_default_device()
+        _xla.binding()._xla_set_default_device(_xla.device_name(self._index))
+
+    def __exit__(self, *unused: object) -> None:
+
+        _xla.binding()._xla_set_default_device(self._before)
+
+
+def get_rng_state(device: int | torch.device | str | None = None) -> torch.Tensor:
+    """The state of a device's generator: one uint8 tensor of 8 bytes, on the CPU."""
+    import torch
+
+    seed = int(_xla.binding()._xla_get_rng_seed(_name(device)))
+    return torch.frombuffer(bytearray(seed.to_bytes(8, "little")), dtype=torch.uint8)
+
+
+def set_rng_state(state: torch.Tensor, device: int | torch.device | str | None = None) -> None:
+    """Restores what ``get_rng_state`` gave."""
+
+    seed = int.from_bytes(bytes(state.tolist()), "little")
+    _xla.binding()._xla_set_rng_seed(seed, _name(device))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seeds every device of this process."""
+
+    this = _state.runtime()
+    for index in range(this.torch_device_count):
+        _xla.binding()._xla_set_rng_seed(seed & _SEED_MASK, _xla.device_name(index))
+
+
+def device_count() -> int:
+    return _state.runtime().torch_device_count
+
+
+def is_available() -> bool:
+    return _state.runtime().device_count > 0
+
+
+def current_device() -> int:
+
+    return int(_xla.binding()._xla_get_default_device_ordinal())
+
+
+def register() -> None:
+    """Makes ``torch.xla``, unless somebody did."""
+    import torch
+
+    if hasattr(torch, "xla"):
+        return
+    module = types.ModuleType("torch.xla", __doc__)
+    functions = (get_rng_state, set_rng_state, manual_seed_all, device_count, is_available, current_device)
+    for function in functions:
+        setattr(module, function.__name__, function)
+    module.device = _OnDevice  # type: ignore[attr-defined]
+    module.manual_seed = manual_seed_all  # type: ignore[attr-defined]
+    torch._register_device_module("xla", module)  # type: ignore[no-untyped-call]
+
+
+def _index(device: int | torch.device | str) -> int:
+    if isinstance(device, int):
+        return device
+    import torch
+
+    return torch.device(device).index or 0
+
+
+def _name(device: int | torch.device | str | None) -> str:
+    return "" if device is None else _xla.device_name(_index(device))

@@ -1,0 +1,75 @@
+"""The seam to the rooms below: one function that opens a connection, one object that the front end asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, native
+
+if TYPE_CHECKING:
+    from ptpathways.native import Session
+
+
+class Connection:
+    """This process's session, and how to end what was started with it."""
+
+    def __init__(self, session: Session, end: Callable[[str], None]) -> None:
+        self._session = session
+        self._end = end
+
+    @property
+    def cluster(self) -> str:
+        return self._session.cluster
+
+    def hosts(self) -> list[dict[str, Any]]:
+        """Fields of ``Host`` for every host."""
+        found = []
+        for host in self._session.hosts():
+            first = host["first_device"]
+            found.append(
+                {
+                    "name": host["name"],
+                    "platform": host["platform"],
+                    "island": host["island"],
+                    "alive": host["alive"],
+                    "devices": tuple(range(first, first + len(host["devices"]))),
+                }
+            )
+        return found
+
+    def wait_stats(self) -> tuple[float, int]:
+        """Seconds that callers of this process waited in the native part, and how often."""
+        stats = self._session.wait_stats()
+        return stats["seconds"], stats["waits"]
+
+    def drain(self, timeout_s: float) -> None:
+        """Waits until everything submitted so far has completed. Raises DeadlineExceeded."""
+        with native.translated():
+            self._session.drain(timeout_s)
+
+    def close(self, reason: str) -> None:
+        self._end(reason)
+
+
+def open_connection(options: core.Options) -> Connection:
+    """Joins the controller at ``options.address``, or starts an embedded cluster. The session becomes the plugin's.
+
+    Raises:
+        ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded.
+    """
+    if options.embedded:
+        from ptpathways.launch import local
+
+        started = local.start(options)
+        session, end = started.session, started.close
+    else:
+        with native.translated():
+            session = native.Session.connect(
+                controller=options.address,
+                name=core.random_name("client"),
+                timeout_s=options.startup_timeout_s,
+            )
+        end = session.close
+    session.make_current()
+    return Connection(session, end)

@@ -1,0 +1,53 @@
+"""Cutting the lazy trace: what was traced so far is submitted, and nothing waits for it."""
+
+from __future__ import annotations
+
+from ptpathways.frontend import _state, _xla
+
+_cuts = 0
+
+
+def step() -> None:
+    """Submits everything traced so far on every device, and returns at once.
+
+    ``prepare`` calls it after each ``optimizer.step()`` and after each batch without one.
+
+    Raises:
+        NotInitialized: before ``init``.
+        RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
+    """
+    _cut(wait_for_submit=False)
+
+
+def wait(timeout_s: float = 600.0) -> None:
+    """Submits everything traced so far and waits until every device has done it.
+
+    Raises:
+        NotInitialized: before ``init``.
+        DeadlineExceeded: the devices still work after ``timeout_s``.
+        RuntimeError: something submitted failed.
+    """
+    this = _state.runtime()
+    _cut(wait_for_submit=True)
+    if this.connection is not None:
+        this.connection.drain(timeout_s)
+    else:
+        _xla.binding()._xla_wait_device_ops(devices=[])
+
+
+def cut_count() -> int:
+    """How often ``step`` was called: two equal values say that nothing was cut between."""
+    return _cuts
+
+
+def _cut(wait_for_submit: bool) -> None:
+    global _cuts
+    import torch_xla
+
+    this = _state.runtime()
+    _cuts += 1
+    torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
+    current = _xla.binding()._xla_get_default_device_ordinal()
+    for index in range(this.torch_device_count):
+        if index != current:
+            _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)

@@ -1,0 +1,8 @@
+"""Training: what a loop needs so that it can stay as it was."""
+
+from __future__ import annotations
+
+from ptpathways.train._feed import Feed
+from ptpathways.train._prepare import prepare
+
+__all__ = ["Feed", "prepare"]

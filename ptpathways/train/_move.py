@@ -1,0 +1,75 @@
+"""Moving what a module and an optimizer hold to the devices, without changing which objects they are."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ptpathways import frontend
+
+
+def move_module(module: nn.Module, moved: dict[int, torch.Tensor]) -> None:
+    """Moves every parameter and buffer of ``module`` that is not yet on the devices; shared ones once.
+
+    Args:
+        moved: tensors already moved, by identity; added to.
+
+    Raises:
+        RuntimeError: a tensor cannot be replaced in place; the message says which and why.
+    """
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        _move_in_place(tensor, name, moved)
+
+
+def move_optimizer(optimizer: Optimizer, moved: dict[int, torch.Tensor]) -> None:
+    """Moves an optimizer's parameters, and the state it may have from a checkpoint.
+
+    A state tensor without dimensions (a step count) stays where the optimizer put it: it is read on the host.
+    """
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            warnings.warn("fused optimizers exist for CPU and CUDA only; using the same one unfused", stacklevel=3)
+            group["fused"] = False
+        for index, parameter in enumerate(group["params"]):
+            _move_in_place(parameter, f"parameter {index} of {type(optimizer).__name__}", moved)
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.dim() > 0 and value.device.type == "cpu":
+                (state[key],) = frontend.upload([value.detach()], [False])
+
+
+def _move_in_place(tensor: torch.Tensor, name: str, moved: dict[int, torch.Tensor]) -> None:
+    if id(tensor) in moved or tensor.device.type == "xla":
+        return
+    with torch.no_grad():
+        (uploaded,) = frontend.upload([tensor.detach()], [False])
+    if isinstance(tensor, nn.Parameter):
+        uploaded = nn.Parameter(uploaded, requires_grad=tensor.requires_grad)
+    else:
+        uploaded.requires_grad_(tensor.requires_grad)
+    if tensor.grad is not None:
+        (uploaded.grad,) = frontend.upload([tensor.grad.detach()], [False])
+    _carry_over(tensor, uploaded)
+    try:
+        torch.utils.swap_tensors(tensor, uploaded)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass, "
+            "and hold no weak references to its parameters"
+        ) from error
+    moved[id(tensor)] = tensor
+
+
+def _carry_over(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Gives ``new`` what users hang on a tensor: its class, attributes and hooks. The swap exchanges all of them."""
+    if type(new) is not type(old):
+        new.__class__ = type(old)
+    new.__dict__.update(old.__dict__)
+    for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        value: Any = getattr(old, hooks, None)
+        if value:
+            setattr(new, hooks, value)
