@@ -1,0 +1,137 @@
+// Controller, and the link from this process's client to its embedded controller.
+#include <pybind11/stl.h>
+
+#include <mutex>
+#include <random>
+
+#include "csrc/bindings/bindings.h"
+#include "csrc_generated/version.h"
+
+namespace py = pybind11;
+
+namespace pathways::bindings {
+namespace {
+
+std::mutex& EmbeddedMutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+std::shared_ptr<controller::Controller>& EmbeddedSlot() {
+  static auto* slot = new std::shared_ptr<controller::Controller>;
+  return *slot;
+}
+
+std::string RandomName() {
+  static constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+  std::random_device random;
+  std::string name;
+  for (int i = 0; i < 10; ++i) name += kLetters[random() % (sizeof kLetters - 1)];
+  return name;
+}
+
+// Messages to the embedded controller are handled on the thread that sends them.
+class EmbeddedLink : public client::Link {
+ public:
+  EmbeddedLink(std::shared_ptr<controller::Controller> controller, Sink sink)
+      : controller_(std::move(controller)), connection_(controller_->AttachLocal(std::move(sink))) {}
+  ~EmbeddedLink() override { Close(); }
+  Status Send(std::string head, std::vector<client::Payload> payloads) override {
+    controller_->FromLocal(connection_, std::move(head), std::move(payloads));
+    return OkStatus();
+  }
+  void Close() override { controller_->DetachLocal(connection_); }
+
+ private:
+  const std::shared_ptr<controller::Controller> controller_;
+  const controller::Connection connection_;
+};
+
+struct PyController {
+  std::shared_ptr<controller::Controller> controller;
+};
+
+PyController MakeController(const py::dict& options) {
+  controller::ControllerOptions controller_options;
+  controller_options.cluster.build = PTPATHWAYS_VERSION;
+  controller_options.cluster.cluster = Option<std::string>(options, "cluster", "");
+  if (controller_options.cluster.cluster.empty()) controller_options.cluster.cluster = RandomName();
+  controller_options.bind = options["bind"].cast<std::vector<std::string>>();
+  controller_options.cluster.heartbeat_interval_ms =
+      static_cast<uint32_t>(Option<double>(options, "heartbeat_interval_s", 0.5) * 1000);
+  controller_options.cluster.heartbeat_timeout_ms =
+      static_cast<uint32_t>(Option<double>(options, "heartbeat_timeout_s", 4.0) * 1000);
+  const std::string level = Option<std::string>(options, "log_level", "warning");
+  controller_options.verbose = level == "info" || level == "debug";
+  const bool embedded = Option<bool>(options, "embedded", true);
+  std::lock_guard lock(EmbeddedMutex());
+  if (embedded && EmbeddedSlot()) {
+    Raise(Status(Code::kAlreadyExists, "this process already has an embedded controller; close it first"));
+  }
+  std::shared_ptr<controller::Controller> controller = Unwrap(controller::Controller::Start(controller_options));
+  if (embedded) EmbeddedSlot() = controller;
+  return {controller};
+}
+
+void WaitForHosts(PyController& self, uint32_t count, double timeout_s) {
+  const auto deadline = std::chrono::steady_clock::now() + Milliseconds(timeout_s);
+  for (;;) {
+    Status status;
+    {
+      py::gil_scoped_release release;
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      const bool final_try = left <= std::chrono::milliseconds(100);
+      status = self.controller->WaitForHosts(count, final_try ? std::max(left, std::chrono::milliseconds(0))
+                                                              : std::chrono::milliseconds(100));
+      if (status.code() != Code::kDeadlineExceeded || final_try) {
+        py::gil_scoped_acquire acquire;
+        if (status.code() == Code::kDeadlineExceeded) {
+          status = status.WithPrefix("waited " + std::to_string(timeout_s) + " s in all");
+        }
+        return Check(status);
+      }
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+void Close(PyController& self, const std::string& reason) {
+  {
+    std::lock_guard lock(EmbeddedMutex());
+    if (EmbeddedSlot() == self.controller) EmbeddedSlot().reset();
+  }
+  py::gil_scoped_release release;
+  self.controller->Close(reason);
+}
+
+}  // namespace
+
+std::shared_ptr<controller::Controller> EmbeddedController() {
+  std::lock_guard lock(EmbeddedMutex());
+  return EmbeddedSlot();
+}
+
+Result<std::unique_ptr<client::Link>> OpenEmbeddedLink(client::Link::Sink sink) {
+  std::shared_ptr<controller::Controller> controller = EmbeddedController();
+  if (!controller) {
+    return FailedPrecondition("this process has no embedded controller; start one or give a controller's address");
+  }
+  return std::unique_ptr<client::Link>(std::make_unique<EmbeddedLink>(std::move(controller), std::move(sink)));
+}
+
+void BindController(py::module_& module) {
+  py::class_<PyController>(module, "Controller")
+      .def(py::init(&MakeController), py::arg("options"))
+      .def_property_readonly("endpoints", [](const PyController& self) { return self.controller->endpoints(); })
+      .def_property_readonly("cluster", [](const PyController& self) { return self.controller->cluster(); })
+      .def("wait_for_hosts", &WaitForHosts, py::arg("count"), py::arg("timeout_s"))
+      .def("status_json", [](PyController& self) { return self.controller->StatusJson(); },
+           py::call_guard<py::gil_scoped_release>())
+      .def("host_exited",
+           [](PyController& self, const std::string& name, const std::string& reason) {
+             self.controller->HostExited(name, reason);
+           },
+           py::arg("name"), py::arg("reason"), py::call_guard<py::gil_scoped_release>())
+      .def("close", &Close, py::arg("reason"));
+}
+
+}  // namespace pathways::bindings

@@ -1,0 +1,57 @@
+// What the files of this room share: errors become exceptions here and only here, and waits let go of the GIL.
+//
+// Threads: every function is called with the GIL held unless it says otherwise.
+#ifndef PTPATHWAYS_BINDINGS_BINDINGS_H_
+#define PTPATHWAYS_BINDINGS_BINDINGS_H_
+
+#include <pybind11/pybind11.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "csrc/base/event.h"
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/controller/controller.h"
+
+namespace pathways::bindings {
+
+// Raises _native.NativeError with `.code`.
+[[noreturn]] void Raise(const Status& status);
+inline void Check(const Status& status) {
+  if (!status.ok()) Raise(status);
+}
+template <typename T>
+T Unwrap(Result<T> result) {
+  if (!result.ok()) Raise(result.status());
+  return *std::move(result);
+}
+
+// Waits without the GIL and looks for Python signals ten times a second. DEADLINE_EXCEEDED saying `what` was expected.
+// Accounted as "the client waited" in `session`, if given.
+Status WaitFor(const std::shared_ptr<Event>& event, double timeout_s, const std::string& what);
+
+// `options[key]`, or `fallback` when absent.
+template <typename T>
+T Option(const pybind11::dict& options, const char* key, T fallback) {
+  return options.contains(key) ? options[key].template cast<T>() : fallback;
+}
+
+inline std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// The embedded controller of this process; nullptr when there is none.
+std::shared_ptr<controller::Controller> EmbeddedController();
+// A link to it.
+Result<std::unique_ptr<client::Link>> OpenEmbeddedLink(client::Link::Sink sink);
+
+void BindErrors(pybind11::module_& module);
+void BindWorker(pybind11::module_& module);
+void BindController(pybind11::module_& module);
+void BindSession(pybind11::module_& module);
+
+}  // namespace pathways::bindings
+
+#endif  // PTPATHWAYS_BINDINGS_BINDINGS_H_
