@@ -92,7 +92,8 @@ class [[nodiscard]] Result {
   }
 
   bool ok() const { return value_.has_value(); }
-  const Status& status() const { return status_; }
+  const Status& status() const& { return status_; }
+  Status status() && { return std::move(status_); }
   T& operator*() & { return value_.value(); }
   const T& operator*() const& { return value_.value(); }
   T&& operator*() && { return std::move(value_).value(); }

@@ -1,0 +1,212 @@
+// The controller's decisions, driven without sockets, threads or clocks.
+#include "csrc/controller/cluster_state.h"
+
+#include "csrc/testing/test.h"
+
+namespace pathways::controller {
+namespace {
+
+using wire::Type;
+
+struct Cluster {
+  ClusterState state{ClusterOptions{"c", "0.1.0", 500, 4000}};
+  Outputs out;
+  uint64_t now = 1000;
+
+  template <typename Body>
+  Outputs Tell(const Connection& from, const Body& body, std::vector<Payload> payloads = {}) {
+    out.clear();
+    state.OnMessage(from, wire::Encode(body), std::move(payloads), now, out);
+    return std::move(out);
+  }
+  Outputs AddHost(const std::string& name, size_t devices = 1) {
+    wire::Hello hello;
+    hello.role = wire::Role::kWorker;
+    hello.build = "0.1.0";
+    hello.name = name;
+    hello.devices.resize(devices);
+    return Tell("w-" + name, hello);
+  }
+  uint32_t AddClient(const Connection& connection) {
+    wire::Hello hello;
+    hello.role = wire::Role::kClient;
+    hello.build = "0.1.0";
+    hello.name = connection;
+    Outputs answer = Tell(connection, hello);
+    return wire::Decode<wire::Welcome>(wire::DecodeHead(answer.at(0).head)->body)->peer;
+  }
+  static uint64_t Id(uint32_t client, uint64_t n) { return (uint64_t{client} << wire::kClientShift) | n; }
+  Outputs Register(const Connection& from, uint32_t client, uint64_t n, uint32_t device) {
+    wire::Register request;
+    request.function = Id(client, n);
+    request.name = "f";
+    request.one_device = 1;
+    request.devices = {device};
+    return Tell(from, request, {std::make_shared<const std::string>("m"), std::make_shared<const std::string>("o")});
+  }
+  Outputs Registered(const std::string& host, uint32_t client, uint64_t n, Status status = OkStatus()) {
+    wire::Registered answer;
+    answer.function = Id(client, n);
+    answer.status = std::move(status);
+    return Tell("w-" + host, answer);
+  }
+  Outputs Run(const Connection& from, uint32_t client, uint64_t n, uint64_t function,
+              std::vector<uint32_t> devices = {0}) {
+    wire::Run run;
+    run.run = Id(client, n);
+    run.function = Id(client, function);
+    run.first_output = Id(client, n + 1);
+    run.devices = std::move(devices);
+    return Tell(from, run);
+  }
+};
+
+Type TypeOf(const Outgoing& outgoing) { return wire::DecodeHead(outgoing.head)->header.type; }
+uint64_t SequenceOf(const Outgoing& outgoing) { return wire::DecodeHead(outgoing.head)->header.sequence; }
+template <typename Body>
+Body Read(const Outgoing& outgoing) {
+  return *wire::Decode<Body>(wire::DecodeHead(outgoing.head)->body);
+}
+
+TEST(OtherBuildsAreRefusedWithBothVersions) {
+  Cluster c;
+  wire::Hello hello;
+  hello.role = wire::Role::kWorker;
+  hello.build = "0.0.9";
+  hello.name = "old";
+  hello.devices.resize(1);
+  Outputs out = c.Tell("x", hello);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT(TypeOf(out[0]) == Type::kReject);
+  const std::string message(Read<wire::Reject>(out[0]).status.message());
+  EXPECT(message.find("0.1.0") != std::string::npos && message.find("0.0.9") != std::string::npos);
+  EXPECT_EQ(c.state.live_host_count(), 0u);
+}
+
+TEST(StrangersAndGarbageChangeNothing) {
+  Cluster c;
+  Outputs out;
+  c.state.OnMessage("x", "garbage", {}, 0, out);
+  EXPECT(TypeOf(out.at(0)) == Type::kReject);
+  EXPECT(TypeOf(c.Tell("x", wire::Heartbeat{}).at(0)) == Type::kReject);
+  EXPECT_EQ(c.state.live_host_count(), 0u);
+}
+
+TEST(RunsGetOneOrderPerIsland) {
+  Cluster c;
+  c.AddHost("h0");
+  c.AddHost("h1");
+  const uint32_t a = c.AddClient("a"), b = c.AddClient("b");
+  c.Register("a", a, 1, 0);
+  c.Registered("h0", a, 1);
+  c.Register("b", b, 1, 0);
+  c.Registered("h0", b, 1);
+  c.Register("b", b, 2, 1);
+  c.Registered("h1", b, 2);
+  EXPECT_EQ(SequenceOf(c.Run("a", a, 10, 1).at(0)), 1u);
+  EXPECT_EQ(SequenceOf(c.Run("b", b, 10, 1).at(0)), 2u);
+  EXPECT_EQ(SequenceOf(c.Run("a", a, 20, 1).at(0)), 3u);
+  EXPECT_EQ(SequenceOf(c.Run("b", b, 20, 2, {1}).at(0)), 1u);  // another island
+}
+
+TEST(NothingOvertakesARunThatWaitsForItsCompile) {
+  Cluster c;
+  c.AddHost("h0");
+  const uint32_t a = c.AddClient("a"), b = c.AddClient("b");
+  EXPECT_EQ(c.Register("a", a, 1, 0).at(0).payloads.size(), 2u);
+  EXPECT_EQ(c.Run("a", a, 10, 1).size(), 0u);
+  EXPECT_EQ(c.Tell("a", wire::Free{0, {Cluster::Id(a, 11)}}).size(), 0u);
+  // Compiles go ahead, and so do other clients.
+  EXPECT_EQ(c.Register("a", a, 2, 0).size(), 1u);
+  EXPECT_EQ(c.Tell("b", wire::Free{0, {Cluster::Id(b, 1)}}).size(), 1u);
+  Outputs out = c.Registered("h0", a, 1);
+  ASSERT_EQ(out.size(), 3u);
+  EXPECT(TypeOf(out[0]) == Type::kRegistered && out[0].to == "a");
+  EXPECT(TypeOf(out[1]) == Type::kRun && out[1].to == "w-h0");
+  EXPECT(TypeOf(out[2]) == Type::kFree && out[2].to == "w-h0");
+}
+
+TEST(ALostHostFailsWhatDependsOnItAndNamesIt) {
+  Cluster c;
+  c.AddHost("h0");
+  c.AddHost("h1");
+  const uint32_t a = c.AddClient("a");
+  c.Register("a", a, 1, 1);
+  EXPECT_EQ(c.Run("a", a, 10, 1, {1}).size(), 0u);  // waits for the compile
+  c.out.clear();
+  c.state.OnDisconnected("w-h1", "killed", c.out);
+  bool lost = false, failed_compile = false, failed_run = false;
+  for (const Outgoing& outgoing : c.out) {
+    if (outgoing.to != "a") continue;
+    if (TypeOf(outgoing) == Type::kHostLost) lost = Read<wire::HostLost>(outgoing).reason.find("'h1'") != std::string::npos;
+    if (TypeOf(outgoing) == Type::kRegistered) failed_compile = !Read<wire::Registered>(outgoing).status.ok();
+    if (TypeOf(outgoing) == Type::kDone) failed_run = !Read<wire::Done>(outgoing).outcomes.at(0).status.ok();
+  }
+  EXPECT(lost && failed_compile && failed_run);
+  EXPECT_EQ(c.state.live_host_count(), 1u);
+  // Later work for it fails at once.
+  Outputs out = c.Tell("a", wire::Put{Cluster::Id(a, 50), 1, {DType::kF32, {}}, "abcd"});
+  EXPECT(TypeOf(out.at(0)) == Type::kBufferFailed);
+}
+
+TEST(SilenceIsNoticedOnlyByAControllerThatWasAwake) {
+  Cluster c;
+  c.AddHost("h0");
+  Outputs out;
+  for (uint64_t t = 1000; t <= 5000; t += 500) c.state.OnTick(t, out);
+  EXPECT_EQ(c.state.live_host_count(), 1u);
+  for (uint64_t t = 5500; t <= 6000; t += 500) c.state.OnTick(t, out);
+  EXPECT_EQ(c.state.live_host_count(), 0u);
+
+  Cluster suspended;
+  suspended.AddHost("h0");
+  suspended.state.OnTick(1000, out);
+  suspended.state.OnTick(60000, out);  // it was the controller that slept
+  EXPECT_EQ(suspended.state.live_host_count(), 1u);
+}
+
+TEST(AClientThatIsGoneIsCollectedEverywhere) {
+  Cluster c;
+  c.AddHost("h0");
+  const uint32_t a = c.AddClient("a");
+  c.out.clear();
+  c.state.OnDisconnected("a", "killed", c.out);
+  ASSERT_EQ(c.out.size(), 1u);
+  EXPECT_EQ(Read<wire::OwnerGone>(c.out[0]).client, a);
+}
+
+TEST(OneClientCannotTouchAnothersBuffers) {
+  Cluster c;
+  c.AddHost("h0");
+  c.AddClient("a");
+  const uint32_t b = c.AddClient("b");
+  Outputs out = c.Tell("a", wire::Free{0, {Cluster::Id(b, 1)}});
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT(TypeOf(out[0]) == Type::kReject);
+  EXPECT_EQ(Read<wire::Reject>(out[0]).status.code(), Code::kPermissionDenied);
+}
+
+TEST(AComputationOverTwoIslandsIsRefused) {
+  Cluster c;
+  c.AddHost("h0");
+  c.AddHost("h1");
+  const uint32_t a = c.AddClient("a");
+  c.Register("a", a, 1, 0);
+  c.Registered("h0", a, 1);
+  Outputs out = c.Run("a", a, 10, 1, {0, 1});
+  EXPECT_EQ(Read<wire::Done>(out.at(0)).outcomes.at(0).status.code(), Code::kUnimplemented);
+}
+
+TEST(CopiesBetweenHostsAreAnnouncedToTheReceiver) {
+  Cluster c;
+  c.AddHost("h0");
+  c.AddHost("h1");
+  const uint32_t a = c.AddClient("a");
+  Outputs out = c.Tell("a", wire::Copy{Cluster::Id(a, 1), 0, 0, Cluster::Id(a, 2), 1, {DType::kF32, {4}}});
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT(out[0].to == "w-h1" && TypeOf(out[0]) == Type::kExpect);
+  EXPECT(out[1].to == "w-h0" && TypeOf(out[1]) == Type::kCopy);
+}
+
+}  // namespace
+}  // namespace pathways::controller

@@ -1,0 +1,154 @@
+// Golden bytes of the wire, and every decoder against bytes that are wrong in every way.
+#include <random>
+
+#include "csrc/testing/test.h"
+#include "csrc/wire/bodies.h"
+
+namespace pathways::wire {
+namespace {
+
+std::string Hex(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (unsigned char c : bytes) {
+    out += kDigits[c >> 4];
+    out += kDigits[c & 15];
+  }
+  return out;
+}
+
+Run SampleRun() {
+  Run run;
+  run.run = (uint64_t{1} << kClientShift) | 7;
+  run.function = (uint64_t{1} << kClientShift) | 2;
+  run.first_output = (uint64_t{1} << kClientShift) | 8;
+  run.output_count = 1;
+  run.devices = {3};
+  run.arguments = {(uint64_t{1} << kClientShift) | 5, kAssembledBit | 0};
+  run.assembled = {(uint64_t{1} << kClientShift) | 6, 0};
+  run.donated = {1};
+  return run;
+}
+
+// The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
+TEST(GoldenRun) {
+  EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
+            std::string("5057593101000b0009000000000000006000000000000000"  // header: PWY1, 1, RUN, 9, 96 bytes
+                        "0700000000000100"                                   // run
+                        "0200000000000100"                                   // function
+                        "0800000000000100"                                   // first output
+                        "01000000"                                           // one output
+                        "0100000003000000"                                   // devices: 3
+                        "0200000005000000000001000000000000000080"           // arguments
+                        "0200000006000000000001000000000000000000"           // assembled
+                        "0100000001000000"));                                // donated: 1
+}
+
+TEST(GoldenFree) {
+  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})),
+            std::string("5057593101000f0000000000000000001800000000000000"
+                        "02000000" "02000000" "0100000000000000" "0201000000000000"));
+}
+
+TEST(HeaderRefusesWithTheReason) {
+  const std::string good = Encode(SampleRun());
+  ASSERT_OK(DecodeHead(good).status());
+  EXPECT(DecodeHead(good.substr(0, 23)).status().message().find("24 bytes") != std::string_view::npos);
+  std::string bad = good;
+  bad[0] = 'X';
+  EXPECT(DecodeHead(bad).status().message().find("magic") != std::string_view::npos);
+  bad = good;
+  bad[4] = 2;
+  EXPECT_EQ(DecodeHead(bad).status().code(), Code::kFailedPrecondition);
+  EXPECT(DecodeHead(bad).status().message().find("version 1, got 2") != std::string_view::npos);
+  bad = good;
+  bad[6] = 99;
+  EXPECT(DecodeHead(bad).status().message().find("number 99") != std::string_view::npos);
+  bad = good + "x";
+  EXPECT(!DecodeHead(bad).ok());
+  bad = good;
+  bad[20] = 1;
+  EXPECT(!DecodeHead(bad).ok());
+}
+
+TEST(PatchSequenceChangesNothingElse) {
+  std::string frame = Encode(SampleRun(), 0);
+  PatchSequence(frame, 77);
+  EXPECT_EQ(frame, Encode(SampleRun(), 77));
+}
+
+template <typename Body>
+void Fuzz(const Body& sample, std::mt19937_64& random) {
+  const std::string frame = Encode(sample, 1);
+  const std::string body = frame.substr(kHeaderBytes);
+  ASSERT_OK(Decode<Body>(body).status());
+  EXPECT_EQ(Encode(*Decode<Body>(body), 1), frame);
+  // Every truncation and an extra byte are refused.
+  for (size_t size = 0; size < body.size(); ++size) EXPECT(!Decode<Body>(body.substr(0, size)).ok());
+  EXPECT(!Decode<Body>(body + '\0').ok());
+  // Flipped, overwritten and random bytes: decoded or refused with a reason, never a crash. What decodes encodes back
+  // to what was read.
+  for (int round = 0; round < 2000; ++round) {
+    std::string bytes = body;
+    if (round % 2 == 0 && !bytes.empty()) {
+      for (uint64_t flips = 1 + random() % 4; flips > 0; --flips) bytes[random() % bytes.size()] ^= 1 << (random() % 8);
+    } else {
+      bytes.resize(random() % (body.size() + 16));
+      for (char& c : bytes) c = static_cast<char>(random());
+    }
+    Result<Body> decoded = Decode<Body>(bytes);
+    if (decoded.ok()) {
+      EXPECT_EQ(Encode(*decoded).substr(kHeaderBytes), bytes);
+    } else {
+      EXPECT(!decoded.status().message().empty());
+    }
+  }
+}
+
+TEST(EveryDecoderSurvivesGarbage) {
+  std::mt19937_64 random(20240611);
+  DeviceDescription device{1, "cpu", 1 << 30};
+  Hello hello{Role::kWorker, "0.1.0", "host0", 42, "m", "ipc:///x", "cpu", "v", "", {device, device}};
+  HostDescription host;
+  host.name = "host0";
+  host.devices = {device};
+  const TensorType type{DType::kF32, {2, 3}};
+  Fuzz(hello, random);
+  Fuzz(Welcome{1, "c", 500, 4000, {host, host}}, random);
+  Fuzz(Reject{Unavailable("no")}, random);
+  Fuzz(Topology{{host}}, random);
+  Fuzz(Heartbeat{1, 2}, random);
+  Fuzz(Goodbye{"bye"}, random);
+  Fuzz(Register{1, "f", "hlo", "a.py:1", 1, 4, 0, 1, {0, 1, 2, 3}}, random);
+  Fuzz(Registered{1, 0, OkStatus(), {type, type}, 1, 2, 3}, random);
+  Fuzz(Unregister{{1, 2, 3}}, random);
+  Fuzz(Put{1, 0, type, std::string(24, 'x')}, random);
+  Fuzz(SampleRun(), random);
+  Fuzz(Done{{{1, 0, 5, OkStatus()}, {2, 0, 5, Internal("x")}}}, random);
+  Fuzz(Fetch{1, 2, 0, 0, 1}, random);
+  Fuzz(Fetched{1, OkStatus(), 4, "abcd"}, random);
+  Fuzz(Free{0, {1, 2}}, random);
+  Fuzz(Copy{1, 0, 0, 2, 1, type}, random);
+  Fuzz(Expect{1, 0, 1, type}, random);
+  Fuzz(BufferFailed{1, Internal("x")}, random);
+  Fuzz(HostLost{1, "killed"}, random);
+  Fuzz(OwnerGone{3}, random);
+  Fuzz(Data{1, 0, 4, 8, "/ptpathways-c-1-0", 0, 9, OkStatus()}, random);
+  Fuzz(Release{1, 2, OkStatus()}, random);
+  Fuzz(Query{1, QueryKind::kCostAnalysis, 2, 0}, random);
+  Fuzz(Reply{1, OkStatus(), "hlo", {Property{"flops", 2, "", 0, 1.5}}}, random);
+  Fuzz(PeerHello{"c", "m"}, random);
+}
+
+TEST(ForgedCountsCostNoMemory) {
+  // A body that claims 2^32 - 1 devices in a few bytes.
+  std::string body = Encode(Welcome{}).substr(kHeaderBytes);
+  body.replace(body.size() - 4, 4, "\xff\xff\xff\xff");
+  EXPECT(!Decode<Welcome>(body).ok());
+  std::string run = Encode(SampleRun()).substr(kHeaderBytes);
+  run.replace(28, 4, "\xff\xff\xff\x7f");
+  EXPECT(!Decode<Run>(run).ok());
+}
+
+}  // namespace
+}  // namespace pathways::wire
