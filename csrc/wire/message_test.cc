@@ -33,7 +33,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("5057593101000b0009000000000000006000000000000000"  // header: PWY1, 1, RUN, 9, 96 bytes
+            std::string("5057593101000b0009000000000000005400000000000000"  // header: PWY1, 1, RUN, 9, 84 bytes
                         "0700000000000100"                                   // run
                         "0200000000000100"                                   // function
                         "0800000000000100"                                   // first output
