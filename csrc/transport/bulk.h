@@ -71,13 +71,17 @@ class BulkSender {
  public:
   using Done = std::function<void(const Status&)>;
 
-  // `schedule` asks that Pump be called soon on the data thread (say, reactor.Post); it may be called from any thread.
+  // `schedule` asks that Pump be called soon on the data thread (say, reactor.Post); it may be called from any thread,
+  // under the lock of a Socket, so it must not use one.
   BulkSender(BulkSenderOptions options, BulkEmitter* emitter, std::function<void()> schedule);
-  ~BulkSender();  // fails what is left with CANCELLED
+  // Fails what is left with CANCELLED. Frames that libzmq still reads are waited for (close the socket first: then it
+  // takes milliseconds); should that take more than seconds, their `done` comes later, on libzmq's thread.
+  ~BulkSender();
 
   // Starts a transfer. `same_machine`: the peer's MachineToken equals ours. `done` runs exactly once, when the memory
   // at `data` is no longer needed: OK when every byte has been handed over (not: received), an error when it ended
-  // early. It may run on the data thread, on the caller of OnRelease or PeerLost, or on libzmq's I/O thread.
+  // early. It runs inside Pump, OnRelease, PeerLost, Cancel or the destructor; or, for a transfer of up to
+  // `inline_bytes`, which is copied and emitted at once, inside Send: call Send without a lock that `done` takes.
   void Send(std::string_view peer, bool same_machine, uint64_t key, const void* data, uint64_t size, Done done);
 
   // Copies and emits pieces until nothing more may go out or about `max_bytes` have gone; asks for another Pump in the
@@ -140,6 +144,8 @@ class BulkReceiver {
 
  private:
   struct Core;
+  Result<std::span<const std::byte>> Locate(std::string_view peer, const BulkPiece& piece, Frame payload,
+                                            BulkLease::State* state);
   std::shared_ptr<Core> core_;
 };
 

@@ -10,6 +10,7 @@
 #ifndef PTPATHWAYS_TRANSPORT_SHM_H_
 #define PTPATHWAYS_TRANSPORT_SHM_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,8 +45,7 @@ struct ShmChunk {
   std::string_view segment;  // name; valid as long as the pool
   uint64_t offset = 0;       // within the segment
   std::byte* data = nullptr;
-  size_t size = 0;     // the pool's chunk size
-  uint32_t index = 0;  // for the pool
+  size_t size = 0;  // the pool's chunk size
 };
 
 struct SegmentPoolOptions {
@@ -64,7 +64,8 @@ class SegmentPool {
 
   // Never waits. The most recently released chunk comes first, because its pages are warm in the caches.
   // RESOURCE_EXHAUSTED: all chunks are in use; retry after a Release (see OnRelease).
-  // UNAVAILABLE: there is no shared memory at all (/dev/shm absent or full); send bytes in socket frames instead.
+  // UNAVAILABLE: there is no shared memory at all (/dev/shm absent or full); send bytes in socket frames instead. The
+  // next attempt to get some is made a second later.
   Result<ShmChunk> TryAcquire();
   void Release(const ShmChunk& chunk);
   // `callback` runs after each Release that follows a RESOURCE_EXHAUSTED, on the releasing thread, without the lock.
@@ -78,6 +79,7 @@ class SegmentPool {
  private:
   struct Segment;
   Status Grow();  // needs mutex_
+  Status CreateSegment(size_t size, Segment* segment);
 
   SegmentPoolOptions options_;
   mutable std::mutex mutex_;
@@ -86,9 +88,9 @@ class SegmentPool {
   std::vector<ShmChunk> free_;  // used as a stack
   size_t in_use_ = 0;
   size_t allocated_ = 0;
-  uint32_t next_index_ = 0;
   bool starved_ = false;
   Status grow_error_;
+  std::chrono::steady_clock::time_point grow_again_;
   std::function<void()> on_release_;
 };
 
@@ -122,7 +124,9 @@ class SegmentMap {
   size_t size() const;
 
  private:
-  const std::string prefix_;
+  Result<std::shared_ptr<const SegmentMapping>> Map(std::string_view name);
+
+  const std::string cluster_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   std::unordered_map<std::string, std::shared_ptr<const SegmentMapping>> mappings_;
