@@ -1,0 +1,76 @@
+"""The one door to the C++ extension.
+
+Importing this room loads nothing, so that tools can say what is wrong with an installation; the first use of a name
+of the extension loads libzmq and the extension and checks their versions (see ``load``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.native._errors import translate, translated
+from ptpathways.native._load import (
+    PROTOCOL_VERSION,
+    ZMQ_VARIABLE,
+    NativeUnavailable,
+    find_extension,
+    find_zmq,
+    load,
+)
+
+if TYPE_CHECKING:
+    from ptpathways.native._native import (
+        Buffer,
+        Controller,
+        Function,
+        HostDict,
+        NativeError,
+        Session,
+        TransferStats,
+        WaitStats,
+        clean_up_dead_shared_memory,
+        clean_up_shared_memory,
+        library_path,
+        machine_token,
+        protocol_version,
+        run_worker,
+        set_source_locator,
+    )
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "ZMQ_VARIABLE",
+    "Buffer",
+    "Controller",
+    "Function",
+    "HostDict",
+    "NativeError",
+    "NativeUnavailable",
+    "Session",
+    "TransferStats",
+    "WaitStats",
+    "clean_up_dead_shared_memory",
+    "clean_up_shared_memory",
+    "find_extension",
+    "find_zmq",
+    "library_path",
+    "load",
+    "machine_token",
+    "protocol_version",
+    "run_worker",
+    "set_source_locator",
+    "translate",
+    "translated",
+]
+
+_TYPES_ONLY = frozenset({"HostDict", "TransferStats", "WaitStats"})
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _TYPES_ONLY:
+        return dict
+    value = getattr(load(), name)
+    globals()[name] = value
+    return value
