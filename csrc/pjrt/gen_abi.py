@@ -282,7 +282,7 @@ def declarator(owner: str, field: str, ctype: type[Any]) -> str:
     if issubclass(ctype, ctypes.Array):
         return f"{SCALARS[ctype._type_.__name__]} {field}[{ctype._length_}]"
     if issubclass(ctype, ctypes.Union):
-        inner = " ".join(f"{declarator(owner, name, kind)};" for name, kind in ctype._fields_)
+        inner = " ".join(f"{declarator(owner, field[0], field[1])};" for field in ctype._fields_)
         return f"union {{ {inner} }}"
     base = SCALARS.get(ctype.__name__, ctype.__name__)
     if base not in ("void*", "uint32_t"):

@@ -351,4 +351,17 @@ Result<HloModuleInfo> ReadHloModule(std::string_view module) {
   return out;
 }
 
+Result<std::string_view> HloModuleOfProgram(std::string_view format, std::string_view code) {
+  if (format == "hlo") return code;
+  if (format != "hlo_with_config") {
+    return Unimplemented("expected a program in format hlo or hlo_with_config, got " + std::string(format));
+  }
+  ProtoReader reader(code);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (field.is(1, WireType::kBytes)) return field.bytes;  // HloModuleProtoWithConfig.hlo_module
+  }
+  return Malformed("a module with its configuration");
+}
+
 }  // namespace pathways::pjrt

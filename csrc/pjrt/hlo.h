@@ -29,8 +29,8 @@ struct HloModuleInfo {
   bool has_cross_device_instructions = false;
   std::vector<std::string> cross_device_opcodes;  // distinct, in order of appearance
 
-  // Parameters whose memory the program may take, sorted, distinct: those aliased to a result and those offered as
-  // donors.
+  // Parameters whose memory the program may take: those aliased to a result, and those offered without naming one.
+  // Each list is sorted and distinct.
   std::vector<int64_t> aliased_parameters;
   std::vector<int64_t> donated_parameters;
 
@@ -39,6 +39,10 @@ struct HloModuleInfo {
 };
 
 Result<HloModuleInfo> ReadHloModule(std::string_view module);
+
+// The HloModuleProto inside what Executable::GetOptimizedProgram gives: `code` itself for the format "hlo", a part of
+// it for "hlo_with_config" (HloModuleProtoWithConfig). UNIMPLEMENTED for other formats.
+Result<std::string_view> HloModuleOfProgram(std::string_view format, std::string_view code);
 
 }  // namespace pathways::pjrt
 

@@ -7,6 +7,7 @@
 
 #include "csrc/pjrt/client.h"
 #include "csrc/pjrt/compile_options.h"
+#include "csrc/pjrt/hlo.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::pjrt {
@@ -152,14 +153,20 @@ TEST(ExecutableDescribesItself) {
   NEED_PLUGIN(client);
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
   ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
-  EXPECT_HAS(program.format, "hlo");
-  EXPECT(!program.code.empty());
+  ASSERT_OK_AND_ASSIGN(const auto module_bytes, HloModuleOfProgram(program.format, program.code));
+  ASSERT_OK_AND_ASSIGN(const auto module, ReadHloModule(module_bytes));
+  EXPECT_EQ(module.parameters.size(), size_t{1});
+  EXPECT_EQ(module.parameters[0], kVector);
+  EXPECT_EQ(module.results[0], kVector);
+  EXPECT(!module.has_cross_device_instructions);
   const auto cost = executable->CostAnalysis();  // CPU plugins up to C API 0.115 have none
   EXPECT(cost.ok() ? cost->count("flops") == 1 : cost.status().code() == Code::kUnimplemented);
   const auto memory = executable->MemoryStats();
   ASSERT(memory.has_value());
   EXPECT_EQ(memory->arguments, 16);
   EXPECT_EQ(memory->outputs, 16);
+  ASSERT_OK_AND_ASSIGN(const std::string options, ForOneDevice(""));
+  EXPECT_OK(client->Compile(module_bytes, "hlo", options));
   ASSERT_OK_AND_ASSIGN(const auto bytes, executable->Serialize());
   ASSERT_OK_AND_ASSIGN(const auto copy, client->Deserialize(bytes));
   ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}, 2));
@@ -254,6 +261,10 @@ TEST(EmptyAndScalarArrays) {
 TEST(DonationTakesTheArgument) {
   NEED_PLUGIN(client);
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOneDonating));
+  ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
+  ASSERT_OK_AND_ASSIGN(const auto module_bytes, HloModuleOfProgram(program.format, program.code));
+  ASSERT_OK_AND_ASSIGN(const auto module, ReadHloModule(module_bytes));
+  EXPECT(module.aliased_parameters == std::vector<int64_t>{0});
   ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}));
   ExecuteOutputs outputs;
   ASSERT_OK(RunOn(*executable, {&x}, 0, &outputs));
@@ -403,6 +414,10 @@ TEST(SpmdAcrossFourPartitions) {
   ASSERT_OK_AND_ASSIGN(const auto executable, client->Compile(kSum, "mlir", options));
   EXPECT_EQ(executable->num_partitions(), 4);
   EXPECT(executable->devices() == (std::vector<int>{0, 1, 2, 3}));
+  ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
+  ASSERT_OK_AND_ASSIGN(const auto module_bytes, HloModuleOfProgram(program.format, program.code));
+  ASSERT_OK_AND_ASSIGN(const auto module, ReadHloModule(module_bytes));
+  EXPECT(module.has_cross_device_instructions);
   std::vector<Buffer> shards;
   for (int i = 0; i < 4; ++i) {
     ASSERT_OK_AND_ASSIGN(Buffer shard, Put(client, {static_cast<float>(2 * i), static_cast<float>(2 * i + 1)}, i));
