@@ -120,19 +120,14 @@ std::atomic<uint64_t> next_socket_number{1};
 struct Socket::Peers {
   std::unordered_map<std::string, int, StringHash, std::equal_to<>> fd_of;
   std::unordered_map<int, std::string> identity_of;
-  std::unordered_set<int> alive;
   std::vector<PeerEvent> pending;
 
   bool Knows(std::string_view identity) const { return fd_of.find(identity) != fd_of.end(); }
 
-  // Called for a peer's first message, after the monitor was drained: libzmq reports a connection before its first
-  // message and its end before the descriptor is used again, so `alive` is about this very connection or a later one.
+  // Called for a peer's first message. A peer that came and went before it was read is left to its heartbeats: the
+  // monitor is a queue of its own, and which descriptor an event meant can no longer be told.
   void Learn(std::string_view identity, int fd) {
     if (fd < 0) return;  // inproc
-    if (!alive.contains(fd)) {
-      pending.push_back({PeerEventKind::kDisconnected, std::string(identity), "", fd});  // came and went already
-      return;
-    }
     fd_of[std::string(identity)] = fd;
     identity_of[fd] = std::string(identity);
   }
@@ -140,11 +135,8 @@ struct Socket::Peers {
   void Add(int event, int value, std::string_view endpoint) {
     PeerEvent out{PeerEventKind::kDisconnected, "", std::string(endpoint), value};
     if (event == zmq::kEventHandshakeSucceeded) {
-      out.kind = PeerEventKind::kConnected;
-      alive.insert(value);
+      out.kind = PeerEventKind::kConnected;  // its value is no descriptor
     } else if (event == zmq::kEventDisconnected) {
-      // A connection that never finished its handshake was no peer.
-      if (alive.erase(value) == 0) return;
       if (auto at = identity_of.find(value); at != identity_of.end()) {
         out.identity = std::move(at->second);
         identity_of.erase(at);
@@ -387,7 +379,6 @@ bool Socket::ReceiveOne(Message* message) {
     // The parts of one message arrive together, so a further part is there at once.
     if (!part.more() || !part.Receive(socket_)) return true;
     if (peers_ != nullptr && !peers_->Knows(message->peer)) {
-      DrainMonitor();
       peers_->Learn(message->peer, Zmq().message_get(&part.message, zmq::kMessageSourceFd));
     }
   }
