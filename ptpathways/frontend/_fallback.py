@@ -34,10 +34,10 @@ def register() -> None:
 
     if _library is not None:
         return
-    _library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    _library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch notes that the kernel replaces one, which is the intention
-        _library.impl("_to_cpu", _to_cpu, "XLA", allow_override=True)  # type: ignore[no-untyped-call]
+        _library.impl("_to_cpu", _to_cpu, "XLA", allow_override=True)
 
 
 def _to_cpu(tensors: list[torch.Tensor]) -> Any:

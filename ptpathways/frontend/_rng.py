@@ -81,7 +81,7 @@ def register() -> None:
         setattr(module, function.__name__, function)
     module.device = _OnDevice  # type: ignore[attr-defined]
     module.manual_seed = manual_seed_all  # type: ignore[attr-defined]
-    torch._register_device_module("xla", module)  # type: ignore[no-untyped-call]
+    torch._register_device_module("xla", module)
 
 
 def _index(device: int | torch.device | str) -> int:

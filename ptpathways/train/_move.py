@@ -55,7 +55,7 @@ def _move_in_place(tensor: torch.Tensor, name: str, moved: dict[int, torch.Tenso
         (uploaded.grad,) = frontend.upload([tensor.grad.detach()], [False])
     _carry_over(tensor, uploaded)
     try:
-        torch.utils.swap_tensors(tensor, uploaded)  # type: ignore[no-untyped-call]
+        torch.utils.swap_tensors(tensor, uploaded)
     except RuntimeError as error:
         raise RuntimeError(
             f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass, "
