@@ -51,6 +51,7 @@ void BindErrors(pybind11::module_& module);
 void BindWorker(pybind11::module_& module);
 void BindController(pybind11::module_& module);
 void BindSession(pybind11::module_& module);
+void BindPlugin(pybind11::module_& module);
 
 }  // namespace pathways::bindings
 

@@ -29,4 +29,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindWorker(module);
   pathways::bindings::BindController(module);
   pathways::bindings::BindSession(module);
+  pathways::bindings::BindPlugin(module);
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Session,
         TransferStats,
         WaitStats,
+        adopt_next_upload,
         clean_up_dead_shared_memory,
         clean_up_shared_memory,
         library_path,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         protocol_version,
         run_worker,
         set_source_locator,
+        transfer,
     )
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Session",
     "TransferStats",
     "WaitStats",
+    "adopt_next_upload",
     "clean_up_dead_shared_memory",
     "clean_up_shared_memory",
     "find_extension",
@@ -59,6 +62,7 @@ __all__ = [
     "protocol_version",
     "run_worker",
     "set_source_locator",
+    "transfer",
     "translate",
     "translated",
 ]

@@ -48,6 +48,19 @@ def clean_up_shared_memory(cluster: str) -> int:
 def clean_up_dead_shared_memory() -> int:
     """Removes the segments of clusters all of whose processes are gone; the number removed."""
 
+def transfer(token: int, device_index: int) -> int:
+    """Copies the value of a buffer of the PJRT plugin to another device, worker to worker; returns at once.
+
+    ``token``: what PJRT_Buffer_UnsafePointer answers for the buffer. Returns the token of the copy, which belongs to
+    the caller until ``adopt_next_upload`` hands it over. Raises NativeError NOT_FOUND, INVALID_ARGUMENT.
+    """
+
+def adopt_next_upload(token: int) -> None:
+    """Makes the next upload of this thread give a handle of the value that ``token`` owns instead of uploading.
+
+    0 drops a pending adoption. Raises NativeError NOT_FOUND.
+    """
+
 def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
 

@@ -1,0 +1,52 @@
+// What the front end needs of the PJRT plugin in this library: moving values between devices, naming user lines.
+#include <memory>
+
+#include "csrc/bindings/bindings.h"
+#include "csrc/plugin/adopt.h"
+#include "csrc/plugin/source.h"
+
+namespace py = pybind11;
+
+namespace pathways::bindings {
+namespace {
+
+// Runs on the thread that compiles, which torch has let go of the GIL or which holds it; both are fine here.
+std::string Locate(PyObject* locator) {
+  py::gil_scoped_acquire acquire;
+  try {
+    return py::handle(locator)().cast<std::string>();
+  } catch (const std::exception&) {
+    PyErr_Clear();  // a line for an error message is not worth an error
+    return "";
+  }
+}
+
+}  // namespace
+
+void BindPlugin(py::module_& module) {
+  module.def(
+      "set_source_locator",
+      [](const py::object& locator) {
+        if (locator.is_none()) {
+          plugin::SetSourceLocator(nullptr);
+          return;
+        }
+        // Leaked: a compile may hold it while another thread replaces it.
+        PyObject* raw = py::object(locator).release().ptr();
+        plugin::SetSourceLocator([raw] { return Locate(raw); });
+      },
+      py::arg("locator"));
+  module.def(
+      "transfer",
+      [](uint64_t token, int64_t device) {
+        Result<uint64_t> copy = [&] {
+          py::gil_scoped_release release;
+          return plugin::Transfer(token, device);
+        }();
+        return Unwrap(std::move(copy));
+      },
+      py::arg("token"), py::arg("device_index"));
+  module.def("adopt_next_upload", [](uint64_t token) { Check(plugin::AdoptNextUpload(token)); }, py::arg("token"));
+}
+
+}  // namespace pathways::bindings
