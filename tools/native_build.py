@@ -10,7 +10,8 @@ Usage::
     python tools/native_build.py headers
 
 Environment: ``PW_CXX`` the compiler (g++), ``PW_CXXFLAGS`` flags added last, ``PW_JOBS`` compiles at once (2),
-``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's).
+``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's), ``PW_LIBZMQ`` libzmq (default:
+pyzmq's copy).
 """
 
 from __future__ import annotations
@@ -238,6 +239,11 @@ def _test_environment() -> dict[str, str]:
         package = importlib.util.find_spec("fastatomstruct_xla_cpu")
         if package is not None and package.origin is not None:
             env["PW_TEST_PJRT_PLUGIN"] = str(Path(package.origin).parent / "libpjrt_cpu.so")
+    if "PW_LIBZMQ" not in env:
+        package = importlib.util.find_spec("zmq")
+        if package is not None and package.origin is not None:
+            copies = sorted((Path(package.origin).parent.parent / "pyzmq.libs").glob("libzmq-*.so*"))
+            env |= {"PW_LIBZMQ": str(copies[0])} if copies else {}
     env.setdefault("NPROC", "32")  # a wide XLA thread pool, or collectives among many devices starve on few cores
     testing = ROOT / "csrc" / "testing"
     env.setdefault("TSAN_OPTIONS", f"suppressions={testing / 'tsan.supp'} ignore_noninstrumented_modules=1")
