@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
+DEPS := $(VENV)/.deps-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
@@ -9,32 +10,35 @@ CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
 setup: $(STAMP)
 
-# The extension is built in place and the package installed editable, so that edits of Python files need nothing.
-$(STAMP): requirements.txt pyproject.toml setup.py
+$(DEPS): requirements.txt
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --disable-pip-version-check -q -r requirements.txt
+	touch $@
+
+# The extension is built in place and the package installed editable, so that edits of Python files need nothing.
+$(STAMP): $(DEPS) pyproject.toml setup.py
 	$(PY) -m pip install --disable-pip-version-check -q --no-build-isolation --no-deps -e .
 	touch $@
 
 native: $(STAMP)
 	$(PY) setup.py -q build_ext --inplace
 
-native-test: $(STAMP)
+native-test: $(DEPS)
 	$(PY) tools/native_build.py test
 
-native-asan: $(STAMP)
+native-asan: $(DEPS)
 	$(PY) tools/native_build.py test --sanitize address
 
-native-tsan: $(STAMP)
+native-tsan: $(DEPS)
 	$(PY) tools/native_build.py test --sanitize thread
 
-lint: $(STAMP)
+lint: $(DEPS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES)
 
-format: $(STAMP)
+format: $(DEPS)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
