@@ -344,6 +344,13 @@ void Session::Impl::FlushFrees() {
 
 // --- runs
 
+Status Session::EnsureRegistered(Function& function, uint32_t device) {
+  PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(device));
+  std::lock_guard lock(function.mutex_);
+  if (std::find(function.hosts_.begin(), function.hosts_.end(), host) != function.hosts_.end()) return OkStatus();
+  return impl_->RegisterOn(function, function.id(), function.spec(), {device}, function.hosts_);
+}
+
 Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const RunArguments& arguments) {
   const FunctionSpec& spec = function->spec();
   const size_t shards = arguments.devices.size();
@@ -352,13 +359,7 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
                            std::to_string(arguments.arguments.size()) + " for " + std::to_string(shards) + " devices");
   }
   PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(arguments.devices[0]));
-  {
-    std::lock_guard lock(function->mutex_);
-    if (std::find(function->hosts_.begin(), function->hosts_.end(), host) == function->hosts_.end()) {
-      PW_RETURN_IF_ERROR(
-          impl_->RegisterOn(*function, function->id(), spec, {arguments.devices[0]}, function->hosts_));
-    }
-  }
+  PW_RETURN_IF_ERROR(EnsureRegistered(*function, arguments.devices[0]));
   wire::Run run;
   run.run = impl_->MintIds();
   run.function = function->id();
@@ -441,6 +442,12 @@ Result<Session::QueryAnswer> Session::Ask(wire::QueryKind kind, uint64_t functio
   }
   PW_RETURN_IF_ERROR(*status);
   return std::move(*answer);
+}
+
+Result<Session::QueryAnswer> Session::Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function,
+                                          uint32_t device, std::chrono::milliseconds timeout) {
+  PW_RETURN_IF_ERROR(EnsureRegistered(*function, device));
+  return Ask(kind, function->id(), device, timeout);
 }
 
 Status Session::Wait(const std::shared_ptr<Event>& event) {

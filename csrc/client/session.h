@@ -192,6 +192,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::string payload;
   };
   Result<QueryAnswer> Ask(wire::QueryKind kind, uint64_t function, uint32_t device, std::chrono::milliseconds timeout);
+  // The same about a function, which is registered on the device's host first if it is not yet there.
+  Result<QueryAnswer> Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function, uint32_t device,
+                          std::chrono::milliseconds timeout);
 
   // Wait with the time accounted as "the client waited".
   Status Wait(const std::shared_ptr<Event>& event);
@@ -216,6 +219,8 @@ class Session : public std::enable_shared_from_this<Session> {
   explicit Session(std::unique_ptr<Impl> impl);
   void FreeBuffer(const LogicalBuffer& buffer) noexcept;
   void UnregisterFunction(uint64_t id) noexcept;
+  // Registers a one-device function on the host of `device` unless that was done before.
+  Status EnsureRegistered(Function& function, uint32_t device);
 
   const std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,30 @@
+// Tokens: how Python names values that torch_xla holds, and hands values to torch_xla.
+//
+// A token is the number that PJRT_Buffer_UnsafePointer gave for a buffer, or that Transfer gave for a result. What
+// Transfer makes belongs to its token until an upload adopts it or it is released.
+//
+// Threads: any; AdoptNextUpload concerns only the thread that calls it.
+#ifndef PTPATHWAYS_PLUGIN_ADOPT_H_
+#define PTPATHWAYS_PLUGIN_ADOPT_H_
+
+#include <cstdint>
+
+#include "csrc/base/status.h"
+
+namespace pathways::plugin {
+
+// Copies the value that `token` names to the plugin's device `device_id`, worker to worker, and returns the token of
+// the copy at once. The source may be deleted right after. NOT_FOUND: an unknown token; INVALID_ARGUMENT: no such
+// device.
+Result<uint64_t> Transfer(uint64_t token, int64_t device_id);
+
+// The next PJRT_Client_BufferFromHostBuffer of this thread gives a handle of the value that `token` owns, instead of
+// uploading; it fails when type or device differ. 0 drops a pending adoption, and what it would have adopted.
+Status AdoptNextUpload(uint64_t token);
+
+// Drops what a token from Transfer owns, when nobody adopts it. Unknown tokens are ignored.
+void ReleaseToken(uint64_t token);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_ADOPT_H_

@@ -1,0 +1,156 @@
+#include "csrc/plugin/async_transfer.h"
+
+#include <utility>
+
+#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/entry.h"
+#include "csrc/plugin/error.h"
+#include "csrc/plugin/host_layout.h"
+
+namespace pathways::plugin {
+namespace {
+
+using Manager = PJRT_AsyncHostToDeviceTransferManager;
+
+Status CheckIndex(const Manager& manager, int index) {
+  if (index >= 0 && static_cast<size_t>(index) < manager.slots.size()) return OkStatus();
+  return InvalidArgument("expected a buffer number below " + std::to_string(manager.slots.size()) + ", got " +
+                         std::to_string(index));
+}
+
+// Sends bytes to a buffer that still waits for some.
+Status Transfer(Manager& manager, int index, const void* data, int64_t offset, int64_t size, bool last) {
+  PW_RETURN_IF_ERROR(CheckIndex(manager, index));
+  if (offset < 0 || size < 0 || (data == nullptr && size > 0)) {
+    return InvalidArgument("expected bytes at an offset >= 0, got " + std::to_string(size) + " at " +
+                           std::to_string(offset));
+  }
+  std::lock_guard lock(manager.mutex);
+  Manager::Slot& slot = manager.slots[static_cast<size_t>(index)];
+  if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
+  PW_RETURN_IF_ERROR(manager.client->session()->Fill(*slot.value->shard(), static_cast<uint64_t>(offset), data,
+                                                     static_cast<uint64_t>(size), last));
+  slot.finished = last;
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace pathways::plugin
+
+PJRT_AsyncHostToDeviceTransferManager::~PJRT_AsyncHostToDeviceTransferManager() {
+  for (Slot& slot : slots) {
+    if (slot.finished || !slot.retrieved) continue;
+    // Whoever uses the buffer must not wait for ever; when the host is lost, its users hear that instead.
+    (void)client->session()->Fail(*slot.value->shard(), pathways::Cancelled("its transfer was given up half-way"));
+  }
+}
+
+namespace pathways::plugin {
+
+Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* args) {
+  const std::shared_ptr<ClientState>& client = args->client->state;
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->DeviceOf(nullptr, args->memory));
+  if (args->shape_specs == nullptr && args->num_shape_specs > 0) return InvalidArgument("the shapes are null");
+  auto manager = std::make_unique<Manager>();
+  manager->client = client;
+  manager->device = device;
+  const char* at = reinterpret_cast<const char*>(args->shape_specs);
+  for (size_t i = 0; i < args->num_shape_specs; ++i) {
+    const auto* spec = reinterpret_cast<const PJRT_ShapeSpec*>(at);
+    if (!Has(spec, &PJRT_ShapeSpec::element_type)) return InvalidArgument("a PJRT_ShapeSpec is too short");
+    at += sizeof(PJRT_ShapeSpec);  // an array of the caller's structs, all of the size they have had since 0.69
+    PW_ASSIGN_OR_RETURN(const TensorType type, TypeFromC(spec->element_type, spec->dims, spec->num_dims));
+    if (args->device_layouts != nullptr && i < args->num_device_layouts) {
+      PW_RETURN_IF_ERROR(CheckDeviceLayout(args->device_layouts[i], type));
+    }
+    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Declare(device->cluster_device, type));
+    manager->slots.push_back({std::make_shared<Value>(client, device, std::move(shard))});
+  }
+  args->transfer_manager = manager.release();
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_Destroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args* args) {
+  delete args->transfer_manager;
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args* args) {
+  Manager& manager = *args->transfer_manager;
+  PW_RETURN_IF_ERROR(
+      Transfer(manager, args->buffer_index, args->data, args->offset, args->transfer_size, args->is_last_transfer));
+  args->done_with_h2d_transfer = manager.client->NewEvent(Event::Done(OkStatus()), true);  // copied
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_TransferLiteral(
+    PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args* args) {
+  Manager& manager = *args->transfer_manager;
+  PW_RETURN_IF_ERROR(CheckIndex(manager, args->buffer_index));
+  const TensorType& wanted = manager.slots[static_cast<size_t>(args->buffer_index)].value->type();
+  PW_ASSIGN_OR_RETURN(const TensorType type,
+                      TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
+  if (type != wanted) {
+    return InvalidArgument("expected a literal of " + wanted.ToString() + ", got " + type.ToString());
+  }
+  PW_ASSIGN_OR_RETURN(const ByteStrides strides, StridesOf(args->shape_layout, type));
+  std::vector<char> dense;
+  const void* data = args->data;
+  if (data != nullptr && !IsRowMajor(type, strides)) {
+    dense.resize(static_cast<size_t>(type.ByteSize()));
+    CopyElements(type, data, strides, dense.data(), RowMajorStrides(type));
+    data = dense.data();
+  }
+  PW_RETURN_IF_ERROR(Transfer(manager, args->buffer_index, data, 0, type.ByteSize(), true));
+  args->done_with_h2d_transfer = manager.client->NewEvent(Event::Done(OkStatus()), true);
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_RetrieveBuffer(
+    PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args* args) {
+  Manager& manager = *args->transfer_manager;
+  PW_RETURN_IF_ERROR(CheckIndex(manager, args->buffer_index));
+  std::lock_guard lock(manager.mutex);
+  Manager::Slot& slot = manager.slots[static_cast<size_t>(args->buffer_index)];
+  if (slot.retrieved) return FailedPrecondition("the buffer was retrieved before");
+  slot.retrieved = true;
+  args->buffer_out = new PJRT_Buffer(slot.value);
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_Device(PJRT_AsyncHostToDeviceTransferManager_Device_Args* args) {
+  args->device_out = args->transfer_manager->device;
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_BufferCount(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args* args) {
+  args->buffer_count = args->transfer_manager->slots.size();
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_BufferSize(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args* args) {
+  PW_RETURN_IF_ERROR(CheckIndex(*args->transfer_manager, args->buffer_index));
+  args->buffer_size = static_cast<size_t>(
+      args->transfer_manager->slots[static_cast<size_t>(args->buffer_index)].value->type().ByteSize());
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_SetBufferError(
+    PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args* args) {
+  Manager& manager = *args->transfer_manager;
+  PW_RETURN_IF_ERROR(CheckIndex(manager, args->buffer_index));
+  Status error = StatusFromC(args->error_code, args->error_message, args->error_message_size);
+  if (error.ok()) error = Status(Code::kUnknown, "the transfer failed");
+  std::lock_guard lock(manager.mutex);
+  Manager::Slot& slot = manager.slots[static_cast<size_t>(args->buffer_index)];
+  if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
+  PW_RETURN_IF_ERROR(manager.client->session()->Fail(*slot.value->shard(), error));
+  slot.finished = true;
+  return OkStatus();
+}
+
+Status AsyncHostToDeviceTransferManager_AddMetadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args*) {
+  return OkStatus();  // for profilers
+}
+
+}  // namespace pathways::plugin

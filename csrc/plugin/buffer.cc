@@ -1,0 +1,215 @@
+// Buffers: making them, and what can be asked of them. Moving their bytes is in transfer.cc.
+#include "csrc/plugin/buffer.h"
+
+#include <utility>
+
+#include "csrc/plugin/entry.h"
+#include "csrc/plugin/error.h"
+#include "csrc/plugin/event.h"
+#include "csrc/plugin/host_layout.h"
+
+PJRT_Buffer::PJRT_Buffer(std::shared_ptr<pathways::plugin::Value> of)
+    : client(of->client()),
+      device(of->device()),
+      array_type(of->array_type()),
+      type(array_type->type),
+      value(std::move(of)) {
+  value->AddHolder();
+}
+
+PJRT_Buffer::~PJRT_Buffer() { Drop(); }
+
+pathways::Result<std::shared_ptr<pathways::plugin::Value>> PJRT_Buffer::Get() const {
+  std::lock_guard lock(mutex);
+  if (value != nullptr) return value;
+  return pathways::InvalidArgument("the buffer " + type.ToString() + " on " + device->description.to_string +
+                                   " was deleted or donated");
+}
+
+bool PJRT_Buffer::Drop() {
+  std::shared_ptr<pathways::plugin::Value> dropped;
+  {
+    std::lock_guard lock(mutex);
+    dropped = std::move(value);
+    value = nullptr;
+  }
+  if (dropped == nullptr) return false;
+  dropped->DropHolder();
+  return true;
+}
+
+namespace pathways::plugin {
+namespace {
+
+thread_local std::shared_ptr<Value> next_upload;
+
+Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorType& type, PJRT_Device* device) {
+  if (value->type() == type && value->device() == device) return value;
+  return InvalidArgument("the adopted value is " + value->type().ToString() + " on " +
+                         value->device()->description.to_string + ", but " + type.ToString() + " on " +
+                         device->description.to_string + " was asked for");
+}
+
+Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Args* args, const TensorType& type,
+                                      PJRT_Device* device) {
+  const std::shared_ptr<ClientState>& client = args->client->state;
+  const void* data = args->data;
+  if (data == nullptr && type.ByteSize() > 0) return InvalidArgument("the data of " + type.ToString() + " is null");
+  std::vector<char> dense;
+  if (args->byte_strides != nullptr && type.ElementCount() > 0) {
+    if (args->num_byte_strides != type.dims.size()) {
+      return InvalidArgument("expected " + std::to_string(type.dims.size()) + " byte strides for " + type.ToString() +
+                             ", got " + std::to_string(args->num_byte_strides));
+    }
+    const std::span<const int64_t> strides(args->byte_strides, args->num_byte_strides);
+    if (!IsRowMajor(type, strides)) {
+      dense.resize(static_cast<size_t>(type.ByteSize()));
+      CopyElements(type, data, strides, dense.data(), RowMajorStrides(type));
+      data = dense.data();
+    }
+  }
+  PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(device->cluster_device, type, data));
+  return std::make_shared<Value>(client, device, std::move(shard));
+}
+
+}  // namespace
+
+void SetNextUpload(std::shared_ptr<Value> value) {
+  next_upload.swap(value);
+  if (value != nullptr) value->DropHolder();
+}
+
+Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
+  using Args = PJRT_Client_BufferFromHostBuffer_Args;
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->client->state->DeviceOf(args->device, args->memory));
+  PW_ASSIGN_OR_RETURN(const TensorType type, TypeFromC(args->type, args->dims, args->num_dims));
+  if (Has(args, &Args::device_layout)) PW_RETURN_IF_ERROR(CheckDeviceLayout(args->device_layout, type));
+  const std::shared_ptr<Value> adopted = next_upload;
+  Result<std::shared_ptr<Value>> value = adopted != nullptr ? Adopt(adopted, type, device) : Upload(args, type, device);
+  if (value.ok()) args->buffer = new PJRT_Buffer(*value);
+  SetNextUpload(nullptr);  // after the handle has its own hold
+  PW_RETURN_IF_ERROR(value.status());
+  // Put has copied the data, so whatever semantics were asked for, the caller may have its memory back.
+  args->done_with_host_buffer = args->client->state->NewEvent(Event::Done(OkStatus()), true);
+  return OkStatus();
+}
+
+Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args) {
+  const std::shared_ptr<ClientState>& client = args->client->state;
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->DeviceOf(args->device, args->memory));
+  PW_ASSIGN_OR_RETURN(const TensorType type,
+                      TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
+  PW_RETURN_IF_ERROR(CheckDeviceLayout(args->shape_layout, type));
+  // Uninitialized means any contents: zeros, so that nothing of another client's memory can be seen.
+  const std::vector<char> zeros(static_cast<size_t>(type.ByteSize()));
+  PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(device->cluster_device, type, zeros.data()));
+  args->buffer = new PJRT_Buffer(std::make_shared<Value>(client, device, std::move(shard)));
+  return OkStatus();
+}
+
+Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
+  const std::shared_ptr<ClientState>& client = args->client->state;
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, client->DeviceOf(nullptr, args->memory));
+  PW_ASSIGN_OR_RETURN(const TensorType type,
+                      TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
+  const Status error = StatusFromC(args->error_code, args->error_message, args->error_message_size);
+  if (error.ok()) return InvalidArgument("PJRT_Client_CreateErrorBuffer: expected an error, got OK");
+  PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Declare(device->cluster_device, type));
+  PW_RETURN_IF_ERROR(client->session()->Fail(shard, error));
+  args->buffer = new PJRT_Buffer(std::make_shared<Value>(client, device, std::move(shard)));
+  return OkStatus();
+}
+
+Status Buffer_Destroy(PJRT_Buffer_Destroy_Args* args) {
+  delete args->buffer;
+  return OkStatus();
+}
+
+Status Buffer_ElementType(PJRT_Buffer_ElementType_Args* args) {
+  args->type = static_cast<PJRT_Buffer_Type>(args->buffer->type.dtype);
+  return OkStatus();
+}
+
+Status Buffer_Dimensions(PJRT_Buffer_Dimensions_Args* args) {
+  args->dims = args->buffer->type.dims.data();
+  args->num_dims = args->buffer->type.dims.size();
+  return OkStatus();
+}
+
+Status Buffer_UnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args* args) {
+  args->unpadded_dims = args->buffer->type.dims.data();
+  args->num_dims = args->buffer->type.dims.size();
+  return OkStatus();
+}
+
+Status Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args* args) {
+  args->dynamic_dim_indices = nullptr;
+  args->num_dynamic_dims = 0;
+  return OkStatus();
+}
+
+Status Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
+  PJRT_Buffer_MemoryLayout& layout = args->layout;
+  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  layout.tiled = {};
+  layout.tiled.struct_size = sizeof(PJRT_Buffer_MemoryLayout_Tiled);
+  layout.tiled.minor_to_major = args->buffer->array_type->minor_to_major.data();
+  layout.tiled.minor_to_major_size = args->buffer->array_type->minor_to_major.size();
+  return OkStatus();
+}
+
+Status Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args* args) {
+  args->on_device_size_in_bytes = static_cast<size_t>(args->buffer->type.ByteSize());
+  return OkStatus();
+}
+
+Status Buffer_Device(PJRT_Buffer_Device_Args* args) {
+  args->device = args->buffer->device;
+  return OkStatus();
+}
+
+Status Buffer_Memory(PJRT_Buffer_Memory_Args* args) {
+  args->memory = args->buffer->device->memories[0];
+  return OkStatus();
+}
+
+Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
+  args->buffer->Drop();
+  return OkStatus();
+}
+
+Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
+  std::lock_guard lock(args->buffer->mutex);
+  args->is_deleted = args->buffer->value == nullptr;
+  return OkStatus();
+}
+
+Status Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
+  args->is_on_cpu = false;  // not in this process's memory, whatever the workers' platform
+  return OkStatus();
+}
+
+Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args) {
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
+  args->buffer_pointer = PublishToken(value);
+  return OkStatus();
+}
+
+Status Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args* args) {
+  args->buffer->external_references.fetch_add(1);
+  return OkStatus();
+}
+
+Status Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExternalReferenceCount_Args* args) {
+  if (args->buffer->external_references.fetch_sub(1) > 0) return OkStatus();
+  args->buffer->external_references.fetch_add(1);
+  return InvalidArgument("PJRT_Buffer_DecreaseExternalReferenceCount: the count is already 0");
+}
+
+Status Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args*) {
+  return Unimplemented(
+      "a buffer of the pathways platform lies on another host and has no address in this process; "
+      "fetch it, or copy it to another device");
+}
+
+}  // namespace pathways::plugin

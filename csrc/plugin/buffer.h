@@ -1,0 +1,78 @@
+// PJRT_Buffer: the caller's handle of one value (value.h).
+//
+// Ownership: the caller's, until PJRT_Buffer_Destroy. It shares its value with held work and, after an adoption, with
+//            other handles; Delete and donation drop its share, and then only type and device can be asked for.
+// Threads:   every slot may be called from any thread, on one buffer too. Locks: mutex guards value.
+#ifndef PTPATHWAYS_PLUGIN_BUFFER_H_
+#define PTPATHWAYS_PLUGIN_BUFFER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/plugin/client.h"
+#include "csrc/plugin/value.h"
+#include "csrc_generated/pjrt_abi.h"
+
+struct PJRT_Buffer {
+  explicit PJRT_Buffer(std::shared_ptr<pathways::plugin::Value> of);
+  ~PJRT_Buffer();
+
+  // The value, or the error that it was deleted or donated.
+  pathways::Result<std::shared_ptr<pathways::plugin::Value>> Get() const;
+  // Gives the value up. False when that has happened before.
+  bool Drop();
+
+  const std::shared_ptr<pathways::plugin::ClientState> client;
+  PJRT_Device* const device;
+  const pathways::plugin::ArrayTypePtr array_type;
+  const pathways::TensorType& type;  // of array_type
+  mutable std::mutex mutex;
+  std::shared_ptr<pathways::plugin::Value> value;  // guarded by mutex; null: deleted or donated
+  std::atomic<int64_t> external_references{0};
+};
+
+namespace pathways::plugin {
+
+// A copy of `value` on `device`, submitted at once, held behind what its device's gangs hold.
+Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJRT_Device* device);
+// Writes bytes [offset, offset + size) of the value, dense and row-major, to `destination`.
+std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
+                                  uint64_t size);
+
+// Makes the next PJRT_Client_BufferFromHostBuffer of this thread return a handle of `value` instead of uploading; null
+// takes that back. Takes over the caller's hold on the value. See adopt.h.
+void SetNextUpload(std::shared_ptr<Value> value);
+
+Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args);
+Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args);
+Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args);
+
+Status Buffer_Destroy(PJRT_Buffer_Destroy_Args* args);
+Status Buffer_ElementType(PJRT_Buffer_ElementType_Args* args);
+Status Buffer_Dimensions(PJRT_Buffer_Dimensions_Args* args);
+Status Buffer_UnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args* args);
+Status Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_Args* args);
+Status Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args);
+Status Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args* args);
+Status Buffer_Device(PJRT_Buffer_Device_Args* args);
+Status Buffer_Memory(PJRT_Buffer_Memory_Args* args);
+Status Buffer_Delete(PJRT_Buffer_Delete_Args* args);
+Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args);
+Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args);
+Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args);
+Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args);
+Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args);
+Status Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args);
+Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args);
+Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args);
+Status Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args* args);
+Status Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExternalReferenceCount_Args* args);
+Status Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args* args);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_BUFFER_H_

@@ -1,0 +1,219 @@
+#include "csrc/plugin/client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "csrc/plugin/entry.h"
+#include "csrc/plugin/event.h"
+
+namespace pathways::plugin {
+namespace {
+
+Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
+  ClientOptions options;
+  if (count > 0 && values == nullptr) return InvalidArgument("the client's options are null, but counted");
+  for (size_t i = 0; i < count; ++i) {
+    const PJRT_NamedValue& value = values[i];
+    const std::string name(value.name, value.name_size);
+    if (name == "devices" && value.type == PJRT_NamedValue_kInt64List) {
+      options.devices.assign(value.int64_array_value, value.int64_array_value + value.value_size);
+    } else if (name == "gang_timeout_seconds" && value.type == PJRT_NamedValue_kInt64) {
+      if (value.int64_value < 1) {
+        return InvalidArgument("expected gang_timeout_seconds >= 1, got " + std::to_string(value.int64_value));
+      }
+      options.gang_timeout = std::chrono::seconds(value.int64_value);
+    } else {
+      return InvalidArgument("unknown client option '" + name + "' (of type " + std::to_string(value.type) +
+                             "); expected devices (list of int) or gang_timeout_seconds (int)");
+    }
+  }
+  return options;
+}
+
+Result<std::shared_ptr<client::Session>> CurrentSession() {
+  std::shared_ptr<client::Session> session = client::Session::Current();
+  if (session == nullptr || session->closed()) {
+    return FailedPrecondition(
+        "there is no cluster to attach to: call ptpathways.init() before torch_xla or JAX first uses a device");
+  }
+  return session;
+}
+
+}  // namespace
+
+ClientState::ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options)
+    : session_(std::move(session)), sequencer_(std::make_shared<Sequencer>(options.gang_timeout)) {
+  topology_.state = this;
+}
+
+Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client::Session> session,
+                                                         const ClientOptions& options) {
+  std::shared_ptr<ClientState> state(new ClientState(std::move(session), options));
+  const std::vector<wire::HostDescription> hosts = state->session_->hosts();
+  struct Place {
+    const wire::HostDescription* host;
+    size_t ordinal;
+  };
+  std::unordered_map<int64_t, Place> places;
+  std::vector<int64_t> bound = options.devices;
+  std::set<std::string> platforms;
+  for (const wire::HostDescription& host : hosts) {
+    if (!host.alive) continue;
+    for (size_t ordinal = 0; ordinal < host.devices.size(); ++ordinal) {
+      const int64_t device = host.first_device + static_cast<int64_t>(ordinal);
+      places[device] = {&host, ordinal};
+      if (options.devices.empty()) bound.push_back(device);
+    }
+    if (!host.devices.empty()) platforms.insert(host.platform + " " + host.platform_version);
+  }
+  if (bound.empty()) {
+    return FailedPrecondition("cluster '" + state->session_->cluster() + "' has no devices; start workers first");
+  }
+  std::set<int64_t> seen;
+  for (size_t i = 0; i < bound.size(); ++i) {
+    auto place = places.find(bound[i]);
+    if (place == places.end()) {
+      return InvalidArgument("option devices names device " + std::to_string(bound[i]) + ", but the cluster has " +
+                             std::to_string(places.size()) + " live devices and none of that number");
+    }
+    if (!seen.insert(bound[i]).second) {
+      return InvalidArgument("option devices names device " + std::to_string(bound[i]) + " twice");
+    }
+    auto device = std::make_unique<PJRT_Device>(state.get(), static_cast<int>(i), static_cast<uint32_t>(bound[i]),
+                                                *place->second.host, place->second.ordinal);
+    state->device_pointers_.push_back(device.get());
+    state->memory_pointers_.push_back(device->memories[0]);
+    state->description_pointers_.push_back(&device->description);
+    state->devices_.push_back(std::move(device));
+  }
+  state->platform_version_ = "ptpathways over";
+  for (const std::string& platform : platforms) state->platform_version_ += " " + platform + ";";
+  if (!platforms.empty()) state->platform_version_.pop_back();
+  return state;
+}
+
+PJRT_Device* ClientState::FindDevice(int64_t id) const {
+  return id >= 0 && id < static_cast<int64_t>(devices_.size()) ? device_pointers_[static_cast<size_t>(id)] : nullptr;
+}
+
+Result<PJRT_Device*> ClientState::DeviceOf(PJRT_Device* device, PJRT_Memory* memory) const {
+  for (PJRT_Device* each : device_pointers_) {
+    if (each == device || (device == nullptr && memory != nullptr && each->memories[0] == memory)) return each;
+  }
+  return InvalidArgument(device == nullptr && memory == nullptr ? "expected a device or a memory, got neither"
+                                                                : "the device or memory belongs to another client");
+}
+
+Result<std::shared_ptr<client::Function>> ClientState::RegisterOnce(const std::string& key, client::FunctionSpec spec) {
+  {
+    std::lock_guard lock(mutex_);
+    auto it = functions_.find(key);
+    if (it != functions_.end()) {
+      if (std::shared_ptr<client::Function> known = it->second.lock()) {
+        // One that failed to compile is tried again: the cause may have gone.
+        std::optional<Status> outcome = known->compiled()->TryGet();
+        if (!outcome || outcome->ok()) return known;
+      }
+    }
+  }
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> function, session_->Register(std::move(spec)));
+  std::lock_guard lock(mutex_);
+  std::erase_if(functions_, [](const auto& entry) { return entry.second.expired(); });
+  functions_[key] = function;
+  return function;
+}
+
+PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) const {
+  return new PJRT_Event{std::move(event), session_, direct};
+}
+
+Status Client_Create(PJRT_Client_Create_Args* args) {
+  PW_ASSIGN_OR_RETURN(const ClientOptions options, ReadOptions(args->create_options, args->num_options));
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Session> session, CurrentSession());
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<ClientState> state, ClientState::Create(std::move(session), options));
+  args->client = new PJRT_Client{std::move(state)};
+  return OkStatus();
+}
+
+Status Client_Destroy(PJRT_Client_Destroy_Args* args) {
+  delete args->client;
+  return OkStatus();
+}
+
+Status Client_PlatformName(PJRT_Client_PlatformName_Args* args) {
+  args->platform_name = kPlatformName;
+  args->platform_name_size = std::strlen(kPlatformName);
+  return OkStatus();
+}
+
+Status Client_ProcessIndex(PJRT_Client_ProcessIndex_Args* args) {
+  args->process_index = 0;
+  return OkStatus();
+}
+
+Status Client_PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
+  args->platform_version = args->client->state->platform_version().c_str();
+  args->platform_version_size = args->client->state->platform_version().size();
+  return OkStatus();
+}
+
+Status Client_Devices(PJRT_Client_Devices_Args* args) {
+  args->devices = args->client->state->devices().data();
+  args->num_devices = args->client->state->devices().size();
+  return OkStatus();
+}
+
+Status Client_AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
+  args->addressable_devices = args->client->state->devices().data();
+  args->num_addressable_devices = args->client->state->devices().size();
+  return OkStatus();
+}
+
+Status Client_LookupDevice(PJRT_Client_LookupDevice_Args* args) {
+  args->device = args->client->state->FindDevice(args->id);
+  if (args->device != nullptr) return OkStatus();
+  return InvalidArgument("expected a device id below " + std::to_string(args->client->state->devices().size()) +
+                         ", got " + std::to_string(args->id));
+}
+
+Status Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args* args) {
+  args->addressable_device = args->client->state->FindDevice(args->local_hardware_id);
+  if (args->addressable_device != nullptr) return OkStatus();
+  return InvalidArgument("expected a device number below " + std::to_string(args->client->state->devices().size()) +
+                         ", got " + std::to_string(args->local_hardware_id));
+}
+
+Status Client_AddressableMemories(PJRT_Client_AddressableMemories_Args* args) {
+  args->addressable_memories = args->client->state->memories().data();
+  args->num_addressable_memories = args->client->state->memories().size();
+  return OkStatus();
+}
+
+Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* args) {
+  const int64_t wanted = static_cast<int64_t>(args->num_replicas) * args->num_partitions;
+  const int64_t have = static_cast<int64_t>(args->client->state->devices().size());
+  if (args->num_replicas < 1 || args->num_partitions < 1 || wanted > have) {
+    return InvalidArgument("expected replicas x partitions between 1 and the " + std::to_string(have) +
+                           " devices, got " + std::to_string(args->num_replicas) + " x " +
+                           std::to_string(args->num_partitions));
+  }
+  if (args->default_assignment == nullptr || args->default_assignment_size < static_cast<size_t>(wanted)) {
+    return InvalidArgument("the device assignment needs room for " + std::to_string(wanted) + " ids");
+  }
+  for (int64_t i = 0; i < wanted; ++i) args->default_assignment[i] = static_cast<int>(i);
+  return OkStatus();
+}
+
+Status Client_TopologyDescription(PJRT_Client_TopologyDescription_Args* args) {
+  args->topology = args->client->state->topology();
+  return OkStatus();
+}
+
+Status Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args*) {
+  return OkStatus();  // there is one client process
+}
+
+}  // namespace pathways::plugin

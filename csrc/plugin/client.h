@@ -1,0 +1,115 @@
+// The plugin's client: a session of the cluster, seen as a PJRT client.
+//
+// Ownership: PJRT_Client and everything made through it share one ClientState, which keeps the session alive; so the
+//            caller may destroy things in any order.
+// Threads:   every method may be called from any thread.
+// Locks:     mutex_ guards the map of compiled functions; never held while the session is called.
+#ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
+#define PTPATHWAYS_PLUGIN_CLIENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/plugin/device.h"
+#include "csrc/plugin/sequencer.h"
+#include "csrc_generated/pjrt_abi.h"
+
+struct PJRT_TopologyDescription {
+  // Set in topologies the caller owns; a client's own topology is borrowed from it.
+  std::shared_ptr<pathways::plugin::ClientState> owned;
+  pathways::plugin::ClientState* state = nullptr;
+};
+
+namespace pathways::plugin {
+
+inline constexpr char kPlatformName[] = "pathways";
+
+struct ClientOptions {
+  // Virtual device i is bound to cluster device devices[i]; empty: every device of every live host, in order.
+  std::vector<int64_t> devices;
+  // How long a replica's call waits for the other replicas of its gang.
+  std::chrono::milliseconds gang_timeout{600'000};
+};
+
+class ClientState : public std::enable_shared_from_this<ClientState> {
+ public:
+  static Result<std::shared_ptr<ClientState>> Create(std::shared_ptr<client::Session> session,
+                                                     const ClientOptions& options);
+  ClientState(const ClientState&) = delete;
+  ClientState& operator=(const ClientState&) = delete;
+
+  const std::shared_ptr<client::Session>& session() const { return session_; }
+  Sequencer& sequencer() const { return *sequencer_; }
+  const std::string& platform_version() const { return platform_version_; }
+  std::span<PJRT_Device* const> devices() const { return device_pointers_; }
+  std::span<PJRT_Memory* const> memories() const { return memory_pointers_; }
+  std::span<PJRT_DeviceDescription* const> descriptions() const { return description_pointers_; }
+  PJRT_TopologyDescription* topology() { return &topology_; }
+  // The device with this id, or null.
+  PJRT_Device* FindDevice(int64_t id) const;
+  // `device`, or the device of `memory`, or the error that neither is one of ours.
+  Result<PJRT_Device*> DeviceOf(PJRT_Device* device, PJRT_Memory* memory) const;
+
+  // The function registered for `key` before, if it is still alive; else registers `spec` and remembers it.
+  Result<std::shared_ptr<client::Function>> RegisterOnce(const std::string& key, client::FunctionSpec spec);
+
+  // A PJRT_Event for an event of this session (event.h).
+  PJRT_Event* NewEvent(std::shared_ptr<Event> event, bool direct) const;
+
+ private:
+  ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
+
+  const std::shared_ptr<client::Session> session_;
+  const std::shared_ptr<Sequencer> sequencer_;
+  std::string platform_version_;
+  std::vector<std::unique_ptr<PJRT_Device>> devices_;
+  std::vector<PJRT_Device*> device_pointers_;
+  std::vector<PJRT_Memory*> memory_pointers_;
+  std::vector<PJRT_DeviceDescription*> description_pointers_;
+  PJRT_TopologyDescription topology_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<client::Function>> functions_;  // guarded by mutex_
+};
+
+}  // namespace pathways::plugin
+
+struct PJRT_Client {
+  std::shared_ptr<pathways::plugin::ClientState> state;
+};
+
+namespace pathways::plugin {
+
+Status Client_Create(PJRT_Client_Create_Args* args);
+Status Client_Destroy(PJRT_Client_Destroy_Args* args);
+Status Client_PlatformName(PJRT_Client_PlatformName_Args* args);
+Status Client_ProcessIndex(PJRT_Client_ProcessIndex_Args* args);
+Status Client_PlatformVersion(PJRT_Client_PlatformVersion_Args* args);
+Status Client_Devices(PJRT_Client_Devices_Args* args);
+Status Client_AddressableDevices(PJRT_Client_AddressableDevices_Args* args);
+Status Client_LookupDevice(PJRT_Client_LookupDevice_Args* args);
+Status Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args* args);
+Status Client_AddressableMemories(PJRT_Client_AddressableMemories_Args* args);
+Status Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args* args);
+Status Client_TopologyDescription(PJRT_Client_TopologyDescription_Args* args);
+Status Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args* args);
+
+Status TopologyDescription_Create(PJRT_TopologyDescription_Create_Args* args);
+Status TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args* args);
+Status TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args* args);
+Status TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args* args);
+Status TopologyDescription_GetDeviceDescriptions(PJRT_TopologyDescription_GetDeviceDescriptions_Args* args);
+Status TopologyDescription_Serialize(PJRT_TopologyDescription_Serialize_Args* args);
+Status TopologyDescription_Attributes(PJRT_TopologyDescription_Attributes_Args* args);
+Status TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args* args);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_CLIENT_H_

@@ -1,0 +1,296 @@
+// Compiling: from a module in the caller's form to a registered function.
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "csrc/base/proto.h"
+#include "csrc/pjrt/compile_options.h"
+#include "csrc/pjrt/hlo.h"
+#include "csrc/plugin/entry.h"
+#include "csrc/plugin/executable.h"
+#include "csrc/plugin/hash.h"
+#include "csrc/plugin/source.h"
+
+namespace pathways::plugin {
+namespace {
+
+// What has to be known of a module before it is compiled.
+struct Facts {
+  std::string name;
+  std::string source;
+  std::optional<std::vector<TensorType>> parameters;  // known for HLO
+  std::optional<std::vector<TensorType>> results;
+  bool meets_other_devices = false;
+  bool may_donate = false;
+  std::vector<uint32_t> donatable;
+};
+
+std::vector<uint32_t> Donatable(const pjrt::HloModuleInfo& info) {
+  std::set<uint32_t> positions;
+  for (int64_t position : info.aliased_parameters) positions.insert(static_cast<uint32_t>(position));
+  for (int64_t position : info.donated_parameters) positions.insert(static_cast<uint32_t>(position));
+  return {positions.begin(), positions.end()};
+}
+
+Result<Facts> FactsOfHlo(std::string_view module) {
+  PW_ASSIGN_OR_RETURN(pjrt::HloModuleInfo info, pjrt::ReadHloModule(module));
+  Facts facts;
+  facts.name = info.name;
+  facts.source = info.source_location;
+  facts.donatable = Donatable(info);
+  facts.parameters = std::move(info.parameters);
+  facts.results = std::move(info.results);
+  facts.meets_other_devices = info.has_cross_device_instructions;
+  return facts;
+}
+
+bool ContainsAny(std::string_view text, std::span<const std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [text](std::string_view word) { return text.find(word) != std::string_view::npos; });
+}
+
+// MLIR comes as text or bytecode; both spell out the names of operations and attributes, so that is what can be told
+// without a parser. A name met by chance costs a gang or a question to the worker, never a wrong result.
+Facts FactsOfMlir(std::string_view module) {
+  static constexpr std::array<std::string_view, 9> kCollectives = {
+      "all_reduce",   "all_gather",           "all_to_all", "reduce_scatter", "collective_permute",
+      "partition_id", "collective_broadcast", "replica_id", "cross-replica"};
+  static constexpr std::array<std::string_view, 2> kDonors = {"tf.aliasing_output", "jax.buffer_donor"};
+  Facts facts;
+  facts.meets_other_devices = ContainsAny(module, kCollectives);
+  facts.may_donate = ContainsAny(module, kDonors);
+  facts.name = "mlir";
+  constexpr std::string_view kTextStart = "module @";
+  if (const size_t at = module.find(kTextStart); at != std::string_view::npos) {
+    const std::string_view rest = module.substr(at + kTextStart.size());
+    facts.name = std::string(rest.substr(0, rest.find_first_of(" \n{")));
+  } else if (const size_t jit = module.find("jit_"); jit != std::string_view::npos) {  // JAX's symbol, in bytecode
+    const std::string_view rest = module.substr(jit);
+    facts.name = std::string(
+        rest.substr(0, rest.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")));
+  }
+  return facts;
+}
+
+// The devices that the options name, replica-major; empty for a portable program that names none.
+Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const pjrt::CompileOptionsInfo& info) {
+  const int64_t wanted = info.num_replicas * info.num_partitions;
+  const int64_t have = static_cast<int64_t>(client.devices().size());
+  if (info.num_replicas < 1 || info.num_partitions < 1 || wanted > have) {
+    return InvalidArgument("expected replicas x partitions between 1 and the " + std::to_string(have) +
+                           " devices, got " + std::to_string(info.num_replicas) + " x " +
+                           std::to_string(info.num_partitions));
+  }
+  std::vector<PJRT_Device*> devices;
+  if (!info.device_assignment) {
+    if (info.compile_portable_executable) return devices;
+    for (int64_t id = 0; id < wanted; ++id) devices.push_back(client.FindDevice(id));
+    return devices;
+  }
+  const pjrt::DeviceAssignment& assignment = *info.device_assignment;
+  if (assignment.replicas != info.num_replicas || assignment.partitions != info.num_partitions) {
+    return InvalidArgument("expected a device assignment of " + std::to_string(info.num_replicas) + " x " +
+                           std::to_string(info.num_partitions) + ", got " + std::to_string(assignment.replicas) +
+                           " x " + std::to_string(assignment.partitions));
+  }
+  std::set<int64_t> seen;
+  for (int64_t id : assignment.device_ids) {
+    PJRT_Device* const device = client.FindDevice(id);
+    if (device == nullptr || !seen.insert(id).second) {
+      return InvalidArgument("the device assignment names device " + std::to_string(id) +
+                             (device == nullptr ? ", which does not exist" : " twice"));
+    }
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+Status CheckOneHost(const std::string& name, const std::vector<PJRT_Device*>& devices) {
+  for (const PJRT_Device* device : devices) {
+    if (device->host == devices[0]->host) continue;
+    return Unimplemented("computation '" + name + "' runs on " + devices[0]->description.debug_string + " and " +
+                         device->description.debug_string +
+                         " at once: collectives across hosts need an island that spans hosts, which this version does "
+                         "not have. Run it on devices of one host (client option devices), or cut it into stages");
+  }
+  return OkStatus();
+}
+
+std::string Signature(const Program& program) {
+  std::string text;
+  if (program.parameters) {
+    for (const TensorType& type : *program.parameters) text += (text.empty() ? "(" : ", ") + type.ToString();
+    text += text.empty() ? "()" : ")";
+  }
+  text += " ->";
+  for (const ArrayTypePtr& type : program.results) text += " " + type->type.ToString();
+  return text;
+}
+
+Status CheckProgram(const PJRT_Program* program) {
+  if (program == nullptr) return InvalidArgument("PJRT_Client_Compile: the program is null");
+  if (!Has(program, &PJRT_Program::format_size)) {
+    return InvalidArgument("PJRT_Client_Compile: expected a PJRT_Program of at least " +
+                           std::to_string(EndOf(program, &PJRT_Program::format_size)) + " bytes, got " +
+                           std::to_string(program->struct_size));
+  }
+  if (program->code == nullptr || program->format == nullptr) {
+    return InvalidArgument("PJRT_Client_Compile: the program's code or format is null");
+  }
+  return OkStatus();
+}
+
+// Serialized programs are what it takes to compile them again: workers have their own caches of executables.
+// 1 format, 2 module, 3 options, 4 a mark.
+constexpr char kSerializedMark[] = "ptpathways program 1";
+
+}  // namespace
+
+void Program::Describe() {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i);
+    logical_ids.push_back({static_cast<int>(at / partitions), static_cast<int>(at % partitions)});
+  }
+  for (const ArrayTypePtr& result : results) {
+    const TensorType& type = result->type;
+    result_types.push_back(static_cast<PJRT_Buffer_Type>(type.dtype));
+    result_dims.insert(result_dims.end(), type.dims.begin(), type.dims.end());
+    result_ranks.push_back(type.dims.size());
+  }
+  result_memory_kinds.assign(results.size(), kMemoryKind);
+  result_memory_kind_sizes.assign(results.size(), sizeof(kMemoryKind) - 1);
+  parameter_memory_kinds.assign(parameters ? parameters->size() : 0, kMemoryKind);
+  parameter_memory_kind_sizes.assign(parameter_memory_kinds.size(), sizeof(kMemoryKind) - 1);
+  signature = Signature(*this);
+}
+
+Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& client, std::string_view code,
+                                         std::string_view format, std::string_view options) {
+  PW_ASSIGN_OR_RETURN(const pjrt::CompileOptionsInfo info, pjrt::ReadCompileOptions(options));
+  Facts facts;
+  std::string_view module = code;
+  if (format == "hlo" || format == "hlo_with_config") {
+    PW_ASSIGN_OR_RETURN(module, pjrt::HloModuleOfProgram(format, code));
+    format = "hlo";
+    PW_ASSIGN_OR_RETURN(facts, FactsOfHlo(module));
+  } else if (format == "mlir") {
+    facts = FactsOfMlir(module);
+  } else {
+    return Unimplemented("expected a program in format hlo, hlo_with_config or mlir, got '" + std::string(format) +
+                         "'");
+  }
+
+  auto program = std::make_shared<Program>();
+  program->client = client;
+  program->options = std::string(options);
+  program->replicas = info.num_replicas;
+  program->partitions = info.num_partitions;
+  PW_ASSIGN_OR_RETURN(program->devices, DevicesOf(*client, info));
+  // Callers compile for all devices as replicas and then execute device by device. Unless replicas meet, such a program
+  // is one for one device, which runs on any.
+  program->gang = program->partitions > 1 || (program->replicas > 1 && facts.meets_other_devices);
+
+  client::FunctionSpec spec;
+  spec.name = facts.name;
+  spec.format = std::string(format);
+  spec.module = std::string(module);
+  spec.source = CurrentSource();
+  if (spec.source.empty()) spec.source = facts.source;
+  spec.one_device = !program->gang;
+  std::string key = spec.format + ContentHash(module);
+  if (program->gang) {
+    PW_RETURN_IF_ERROR(CheckOneHost(facts.name, program->devices));
+    spec.replicas = static_cast<uint32_t>(program->replicas);
+    spec.partitions = static_cast<uint32_t>(program->partitions);
+    spec.options = std::string(options);
+    for (const PJRT_Device* device : program->devices) {
+      spec.devices.push_back(device->cluster_device);
+      key += "," + std::to_string(device->cluster_device);
+    }
+  } else {
+    PW_ASSIGN_OR_RETURN(spec.options, pjrt::ForOneDevice(options));
+  }
+  key += ContentHash(spec.options);
+  program->fingerprint = ContentHash(key);
+  // Partitioning changes the types of results; all else leaves them as the module says.
+  if (facts.results && program->partitions == 1) {
+    spec.outputs = *facts.results;
+    spec.outputs_known = true;
+  }
+  PW_ASSIGN_OR_RETURN(program->function, client->RegisterOnce(key, std::move(spec)));
+  for (const TensorType& type : program->function->spec().outputs) {
+    program->results.push_back(std::make_shared<const ArrayType>(type));
+  }
+  program->parameters = std::move(facts.parameters);
+  program->donatable = std::move(facts.donatable);
+  if (facts.may_donate) {
+    PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer* optimized, program->Optimized());
+    PW_ASSIGN_OR_RETURN(const std::string_view hlo, pjrt::HloModuleOfProgram(optimized->format, optimized->payload));
+    PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo compiled, pjrt::ReadHloModule(hlo));
+    program->donatable = Donatable(compiled);
+  }
+  program->Describe();
+  return program;
+}
+
+Status Client_Compile(PJRT_Client_Compile_Args* args) {
+  PW_RETURN_IF_ERROR(CheckProgram(args->program));
+  PW_ASSIGN_OR_RETURN(
+      std::shared_ptr<Program> program,
+      Compile(args->client->state, {args->program->code, args->program->code_size},
+              {args->program->format, args->program->format_size},
+              args->compile_options == nullptr ? std::string_view()
+                                               : std::string_view(args->compile_options, args->compile_options_size)));
+  args->executable = new PJRT_LoadedExecutable{std::move(program)};
+  return OkStatus();
+}
+
+Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
+  using Args = PJRT_Executable_DeserializeAndLoad_Args;
+  if (args->serialized_executable == nullptr) return InvalidArgument("the serialized program is null");
+  std::string_view format, module, options, mark;
+  ProtoReader reader({args->serialized_executable, args->serialized_executable_size});
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (field.is(1, WireType::kBytes)) format = field.bytes;
+    if (field.is(2, WireType::kBytes)) module = field.bytes;
+    if (field.is(3, WireType::kBytes)) options = field.bytes;
+    if (field.is(4, WireType::kBytes)) mark = field.bytes;
+  }
+  if (!reader.ok() || mark != kSerializedMark) {
+    return InvalidArgument("expected a program serialized by this version of ptpathways, got " +
+                           std::to_string(args->serialized_executable_size) + " other bytes; compile it again");
+  }
+  if (Has(args, &Args::overridden_serialized_compile_options_size) &&
+      args->overridden_serialized_compile_options != nullptr) {
+    options = {args->overridden_serialized_compile_options, args->overridden_serialized_compile_options_size};
+  }
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<Program> program, Compile(args->client->state, module, format, options));
+  args->loaded_executable = new PJRT_LoadedExecutable{std::move(program)};
+  return OkStatus();
+}
+
+}  // namespace pathways::plugin
+
+struct PJRT_SerializedExecutable {
+  std::string bytes;
+};
+
+namespace pathways::plugin {
+
+Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
+  const Program& program = *args->executable->program;
+  ProtoWriter proto;
+  proto.Bytes(1, program.function->spec().format);
+  proto.Bytes(2, program.function->spec().module);
+  proto.Bytes(3, program.options);
+  proto.Bytes(4, kSerializedMark);
+  args->serialized_executable = new PJRT_SerializedExecutable{std::move(proto).Take()};
+  args->serialized_bytes = args->serialized_executable->bytes.data();
+  args->serialized_bytes_size = args->serialized_executable->bytes.size();
+  args->serialized_executable_deleter = [](PJRT_SerializedExecutable* executable) { delete executable; };
+  return OkStatus();
+}
+
+}  // namespace pathways::plugin

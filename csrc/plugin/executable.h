@@ -1,0 +1,121 @@
+// Programs: compiled computations, as callers of the plugin see them.
+//
+// Ownership: PJRT_Executable and PJRT_LoadedExecutable share one immutable Program, which keeps its function
+// registered. Threads:   every slot may be called from any thread. Locks: Program::mutex guards what is asked of
+// workers and kept.
+#ifndef PTPATHWAYS_PLUGIN_EXECUTABLE_H_
+#define PTPATHWAYS_PLUGIN_EXECUTABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/plugin/client.h"
+#include "csrc/plugin/named_value.h"
+#include "csrc/plugin/value.h"
+#include "csrc_generated/pjrt_abi.h"
+
+namespace pathways::plugin {
+
+struct Program {
+  std::shared_ptr<ClientState> client;
+  std::shared_ptr<client::Function> function;
+  std::string fingerprint;
+  std::string options;  // as the caller gave them
+  int64_t replicas = 1;
+  int64_t partitions = 1;
+  std::vector<PJRT_Device*> devices;               // replica-major; empty when portable
+  std::vector<PJRT_LogicalDeviceIds> logical_ids;  // of devices
+  // Whether all devices must run it together. Otherwise each of them runs it alone.
+  bool gang = false;
+  // Of one device; the parameters only when the module could be read.
+  std::vector<ArrayTypePtr> results;
+  std::optional<std::vector<TensorType>> parameters;
+  std::vector<uint32_t> donatable;  // sorted
+  std::string signature;            // types of parameters and results, for gangs formed call by call
+
+  // The results in the C API's form.
+  std::vector<PJRT_Buffer_Type> result_types;
+  std::vector<int64_t> result_dims;  // of all results, one after the other
+  std::vector<size_t> result_ranks;
+  std::vector<const char*> result_memory_kinds;
+  std::vector<size_t> result_memory_kind_sizes;
+  std::vector<const char*> parameter_memory_kinds;
+  std::vector<size_t> parameter_memory_kind_sizes;
+
+  mutable std::mutex mutex;
+  // Guarded by mutex, filled on first use:
+  mutable std::optional<client::Session::QueryAnswer> optimized;
+  mutable std::unique_ptr<NamedValueList> costs;
+
+  const std::string& name() const { return function->spec().name; }
+  // Fills everything that follows from `results` and `parameters`.
+  void Describe();
+  // Asks a host of this program's devices.
+  Result<client::Session::QueryAnswer> Ask(wire::QueryKind kind) const;
+  // What PJRT calls the optimized program: format and bytes, which live as long as the program.
+  Result<const client::Session::QueryAnswer*> Optimized() const;
+  // "function 'step' (train.py:12)"
+  std::string What() const;
+};
+
+// Registers a program. `format` is "hlo", "hlo_with_config" or "mlir".
+Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& client, std::string_view code,
+                                         std::string_view format, std::string_view options);
+
+}  // namespace pathways::plugin
+
+struct PJRT_Executable {
+  std::shared_ptr<const pathways::plugin::Program> program;
+};
+
+struct PJRT_LoadedExecutable {
+  std::shared_ptr<const pathways::plugin::Program> program;
+  std::atomic<bool> deleted{false};
+};
+
+namespace pathways::plugin {
+
+Status Client_Compile(PJRT_Client_Compile_Args* args);
+Status Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args);
+
+Status Executable_Destroy(PJRT_Executable_Destroy_Args* args);
+Status Executable_Name(PJRT_Executable_Name_Args* args);
+Status Executable_NumReplicas(PJRT_Executable_NumReplicas_Args* args);
+Status Executable_NumPartitions(PJRT_Executable_NumPartitions_Args* args);
+Status Executable_NumOutputs(PJRT_Executable_NumOutputs_Args* args);
+Status Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args* args);
+Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args);
+Status Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args);
+Status Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemoryKinds_Args* args);
+Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args);
+Status Executable_Serialize(PJRT_Executable_Serialize_Args* args);
+Status Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args* args);
+Status Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args* args);
+Status Executable_Fingerprint(PJRT_Executable_Fingerprint_Args* args);
+Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args* args);
+Status Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args);
+
+Status LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args* args);
+Status LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args* args);
+Status LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args* args);
+Status LoadedExecutable_AddressableDeviceLogicalIds(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args* args);
+Status LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args* args);
+Status LoadedExecutable_IsDeleted(PJRT_LoadedExecutable_IsDeleted_Args* args);
+Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args);
+Status LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args* args);
+Status LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args* args);
+
+Status ExecuteContext_Create(PJRT_ExecuteContext_Create_Args* args);
+Status ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args* args);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_EXECUTABLE_H_

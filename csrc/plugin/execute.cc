@@ -1,0 +1,265 @@
+// Executing: from one call of the caller to runs of the session.
+//
+// Nothing here waits for devices: results are values whose runs are submitted, or which wait in the sequencer for the
+// other devices of their gang. What goes wrong after the arguments have been checked becomes the value of the results.
+#include <algorithm>
+#include <utility>
+
+#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/entry.h"
+#include "csrc/plugin/event.h"
+#include "csrc/plugin/executable.h"
+
+namespace pathways::plugin {
+namespace {
+
+using ProgramPtr = std::shared_ptr<const Program>;
+
+// One device's part of an execution.
+struct Row {
+  PJRT_Device* device = nullptr;
+  std::vector<std::shared_ptr<Value>> arguments;
+  std::vector<std::shared_ptr<Value>> results;
+  std::shared_ptr<Event> done;
+};
+
+struct ReplicaCall final : GangCall {
+  ProgramPtr program;
+  Row row_of_values;
+  std::vector<uint32_t> donated;
+};
+
+void Fail(Row& row, const Status& status) {
+  for (const auto& result : row.results) result->Resolve(status);
+  row.done->Set(status);
+}
+
+// Submits one run over all rows and resolves their results.
+void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<uint32_t>& donated) {
+  client::RunArguments run;
+  run.donated = donated;
+  Status status;
+  for (Row* row : rows) {
+    run.devices.push_back(row->device->cluster_device);
+    auto& shards = run.arguments.emplace_back();
+    shards.reserve(row->arguments.size());
+    for (const auto& argument : row->arguments) {
+      const Result<client::Shard>& shard = argument->shard();
+      if (!shard.ok()) {
+        status = shard.status();
+        break;
+      }
+      shards.push_back(*shard);
+    }
+  }
+  client::RunResult result;
+  if (status.ok()) {
+    Result<client::RunResult> submitted = program->client->session()->Run(program->function, run);
+    if (submitted.ok()) {
+      result = *std::move(submitted);
+    } else {
+      status = submitted.status();
+    }
+  }
+  if (status.ok() && result.outputs.size() != program->results.size()) {
+    status = Internal(program->What() + ": expected " + std::to_string(program->results.size()) + " results, got " +
+                      std::to_string(result.outputs.size()));
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Row& row = *rows[i];
+    if (!status.ok()) {
+      Fail(row, status);
+      continue;
+    }
+    for (size_t k = 0; k < row.results.size(); ++k) {
+      row.results[k]->Resolve(client::Shard{result.outputs[k], static_cast<uint32_t>(i)});
+    }
+    result.done->OnReady([done = row.done](const Status& outcome) { done->Set(outcome); });
+  }
+}
+
+// The arguments of one row, checked.
+Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count) {
+  Row row;
+  row.device = device;
+  row.arguments.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const PJRT_Buffer* const buffer = arguments[i];
+    const auto which = [&] { return "argument " + std::to_string(i) + " of " + program.What(); };
+    if (buffer == nullptr) return InvalidArgument(which() + " is null");
+    if (buffer->device != device) {
+      return InvalidArgument(which() + " lies on " + buffer->device->description.to_string + ", but it executes on " +
+                             device->description.to_string + "; copy it there first");
+    }
+    if (program.parameters && program.partitions == 1 && (*program.parameters)[i] != buffer->type) {
+      return InvalidArgument(which() + ": expected " + (*program.parameters)[i].ToString() + ", got " +
+                             buffer->type.ToString());
+    }
+    Result<std::shared_ptr<Value>> value = buffer->Get();
+    if (!value.ok()) return value.status().WithPrefix(which());
+    row.arguments.push_back(*std::move(value));
+  }
+  row.results.reserve(program.results.size());
+  for (const ArrayTypePtr& type : program.results) {
+    row.results.push_back(std::make_shared<Value>(program.client, device, type));
+  }
+  row.done = Event::Make();
+  return row;
+}
+
+// The positions that a run over `rows` gives up: those the program may take and the caller lets go, as far as nobody
+// else stands for the same value.
+std::vector<uint32_t> Donated(const std::vector<uint32_t>& candidates, std::span<const Row> rows) {
+  std::vector<uint32_t> donated;
+  for (uint32_t position : candidates) {
+    const bool sole = std::all_of(rows.begin(), rows.end(), [&](const Row& row) {
+      const Value* const value = row.arguments[position].get();
+      return value->HasOneHolder() && std::count_if(row.arguments.begin(), row.arguments.end(),
+                                                    [&](const auto& other) { return other.get() == value; }) == 1;
+    });
+    if (sole) donated.push_back(position);
+  }
+  return donated;
+}
+
+std::vector<uint32_t> Candidates(const Program& program, const PJRT_ExecuteOptions* options, size_t arguments) {
+  std::vector<uint32_t> candidates;
+  for (uint32_t position : program.donatable) {
+    if (position >= arguments) continue;
+    bool kept = false;
+    if (options != nullptr && Has(options, &PJRT_ExecuteOptions::num_non_donatable_input_indices)) {
+      for (size_t i = 0; i < options->num_non_donatable_input_indices; ++i) {
+        kept = kept || options->non_donatable_input_indices[i] == static_cast<int64_t>(position);
+      }
+    }
+    if (!kept) candidates.push_back(position);
+  }
+  return candidates;
+}
+
+Status CheckOptions(const PJRT_ExecuteOptions* options) {
+  if (options == nullptr || !Has(options, &PJRT_ExecuteOptions::num_recv_ops)) return OkStatus();
+  if (options->num_send_ops == 0 && options->num_recv_ops == 0) return OkStatus();
+  return Unimplemented(
+      "host callbacks (send and recv in a computation) are not carried by the pathways platform; "
+      "return the value from the computation instead");
+}
+
+// The devices a call executes on, one per row.
+Result<std::vector<PJRT_Device*>> DevicesOfCall(const Program& program, size_t rows, PJRT_Device* execute_device) {
+  if (execute_device != nullptr) {
+    if (rows != 1) {
+      return InvalidArgument("executing on one device takes one list of arguments, got " + std::to_string(rows));
+    }
+    if (!program.devices.empty() &&
+        std::find(program.devices.begin(), program.devices.end(), execute_device) == program.devices.end()) {
+      return InvalidArgument(program.What() + " was not compiled for " + execute_device->description.to_string);
+    }
+    return std::vector<PJRT_Device*>{execute_device};
+  }
+  if (program.devices.empty()) {
+    return InvalidArgument(program.What() + " is portable: say on which device it shall execute");
+  }
+  if (rows != program.devices.size()) {
+    return InvalidArgument(program.What() + " executes on " + std::to_string(program.devices.size()) +
+                           " devices and takes as many lists of arguments, got " + std::to_string(rows));
+  }
+  return program.devices;
+}
+
+// Submits what was read: one run over all rows of a gang, a run per row otherwise, or a gang's part.
+void SubmitGang(const ProgramPtr& program, std::vector<Row> rows, std::vector<uint32_t> donated) {
+  std::vector<uint32_t> ids;
+  for (const Row& row : rows) ids.push_back(static_cast<uint32_t>(row.device->description.id));
+  auto shared = std::make_shared<std::vector<Row>>(std::move(rows));
+  program->client->sequencer().Submit(ids, [program, shared, donated = std::move(donated)] {
+    std::vector<Row*> pointers;
+    for (Row& row : *shared) pointers.push_back(&row);
+    Launch(program, pointers, donated);
+  });
+}
+
+void SubmitRow(const ProgramPtr& program, Row row, std::vector<uint32_t> donated) {
+  const uint32_t id = static_cast<uint32_t>(row.device->description.id);
+  program->client->sequencer().Submit({&id, 1},
+                                      [program, row = std::move(row), donated = std::move(donated)]() mutable {
+                                        Row* rows[] = {&row};
+                                        Launch(program, rows, donated);
+                                      });
+}
+
+void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated) {
+  auto call = std::make_shared<ReplicaCall>();
+  for (const PJRT_Device* device : program->devices) {
+    if (device == row.device) call->row = call->devices.size();
+    call->devices.push_back(static_cast<uint32_t>(device->description.id));
+  }
+  call->signature = program->signature;
+  call->what = program->What();
+  call->program = program;
+  call->row_of_values = std::move(row);
+  call->donated = std::move(donated);
+  ReplicaCall* const raw = call.get();  // the sequencer holds the call as long as it may call these
+  call->launch = [](std::span<const std::shared_ptr<GangCall>> calls) {
+    std::vector<Row*> rows;
+    std::vector<uint32_t> given_up = static_cast<ReplicaCall&>(*calls[0]).donated;
+    for (const auto& each : calls) {
+      ReplicaCall& replica = static_cast<ReplicaCall&>(*each);
+      rows.push_back(&replica.row_of_values);
+      std::erase_if(given_up, [&](uint32_t position) {
+        return std::find(replica.donated.begin(), replica.donated.end(), position) == replica.donated.end();
+      });
+    }
+    Launch(static_cast<ReplicaCall&>(*calls[0]).program, rows, given_up);
+  };
+  call->fail = [raw](const Status& status) { Fail(raw->row_of_values, status); };
+  program->client->sequencer().Join(std::move(call));
+}
+
+}  // namespace
+
+Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  using Args = PJRT_LoadedExecutable_Execute_Args;
+  const ProgramPtr program = args->executable->program;
+  if (args->executable->deleted) return InvalidArgument(program->What() + " was deleted");
+  PW_RETURN_IF_ERROR(CheckOptions(args->options));
+  PJRT_Device* const execute_device = Has(args, &Args::execute_device) ? args->execute_device : nullptr;
+  PW_ASSIGN_OR_RETURN(const std::vector<PJRT_Device*> devices,
+                      DevicesOfCall(*program, args->num_devices, execute_device));
+  if (program->parameters && program->parameters->size() != args->num_args) {
+    return InvalidArgument(program->What() + " takes " + std::to_string(program->parameters->size()) +
+                           " arguments, got " + std::to_string(args->num_args));
+  }
+  if ((args->argument_lists == nullptr && args->num_args > 0) ||
+      (args->output_lists == nullptr && !program->results.empty())) {
+    return InvalidArgument("the lists of arguments or of results are null");
+  }
+
+  std::vector<Row> rows;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    PW_ASSIGN_OR_RETURN(
+        Row row, ReadRow(*program, devices[i], args->num_args > 0 ? args->argument_lists[i] : nullptr, args->num_args));
+    rows.push_back(std::move(row));
+  }
+  const std::vector<uint32_t> candidates = Candidates(*program, args->options, args->num_args);
+  std::vector<uint32_t> donated = Donated(candidates, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (uint32_t position : candidates) args->argument_lists[i][position]->Drop();
+    for (size_t k = 0; k < rows[i].results.size(); ++k) {
+      args->output_lists[i][k] = new PJRT_Buffer(rows[i].results[k]);
+    }
+    if (args->device_complete_events != nullptr) {
+      args->device_complete_events[i] = program->client->NewEvent(rows[i].done, true);
+    }
+  }
+  if (!program->gang) {
+    for (Row& row : rows) SubmitRow(program, std::move(row), donated);
+  } else if (execute_device == nullptr || program->devices.size() == 1) {
+    SubmitGang(program, std::move(rows), std::move(donated));
+  } else {
+    JoinGang(program, std::move(rows[0]), std::move(donated));
+  }
+  return OkStatus();
+}
+
+}  // namespace pathways::plugin

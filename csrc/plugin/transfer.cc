@@ -1,0 +1,134 @@
+// Buffers: moving their bytes to the host and to other devices.
+#include <cstring>
+#include <utility>
+
+#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/event.h"
+#include "csrc/plugin/host_layout.h"
+
+namespace pathways::plugin {
+namespace {
+
+// Runs `work` with the value's shard after everything submitted for its device before; sets `done` when the shard is an
+// error, and when the event that `work` gives is set.
+void Follow(const std::shared_ptr<Value>& value, std::shared_ptr<Event> done,
+            std::function<std::shared_ptr<Event>(const client::Shard&)> work) {
+  const uint32_t device = static_cast<uint32_t>(value->device()->description.id);
+  value->client()->sequencer().Submit({&device, 1}, [value, done = std::move(done), work = std::move(work)] {
+    const Result<client::Shard>& shard = value->shard();
+    if (!shard.ok()) {
+      done->Set(shard.status());
+      return;
+    }
+    work(*shard)->OnReady([done](const Status& status) { done->Set(status); });
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
+                                  uint64_t size) {
+  auto done = Event::Make();
+  const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
+  Follow(value, done, [value, destination, offset, size, whole](const client::Shard& shard) {
+    const std::shared_ptr<client::Session>& session = value->client()->session();
+    if (whole == 0 || size == 0) return session->Ready(shard);
+    if (offset == 0 && size == whole) return session->Fetch(shard, destination, size);
+    auto bytes = std::make_shared<std::vector<char>>(whole);
+    auto copied = Event::Make();
+    session->Fetch(shard, bytes->data(), whole)
+        ->OnReady([bytes, copied, destination, offset, size](const Status& status) {
+          if (status.ok()) std::memcpy(destination, bytes->data() + offset, size);
+          copied->Set(status);
+        });
+    return copied;
+  });
+  return done;
+}
+
+Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJRT_Device* device) {
+  const std::shared_ptr<ClientState>& client = value->client();
+  auto copy = std::make_shared<Value>(client, device, value->array_type());
+  const uint32_t devices[] = {static_cast<uint32_t>(value->device()->description.id),
+                              static_cast<uint32_t>(device->description.id)};
+  client->sequencer().Submit(devices, [value, copy] {
+    const Result<client::Shard>& shard = value->shard();
+    copy->Resolve(shard.ok() ? value->client()->session()->Copy(*shard, copy->device()->cluster_device) : shard);
+  });
+  return copy;
+}
+
+Status Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args* args) {
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->DeviceOf(nullptr, args->dst_memory));
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> copy, CopyValue(value, device));
+  args->dst_buffer = new PJRT_Buffer(std::move(copy));
+  return OkStatus();
+}
+
+Status Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args* args) {
+  PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->buffer->client->DeviceOf(args->dst_device, nullptr));
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> copy, CopyValue(value, device));
+  args->dst_buffer = new PJRT_Buffer(std::move(copy));
+  return OkStatus();
+}
+
+Status Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args* args) {
+  const TensorType& type = args->src->type;
+  const size_t size = static_cast<size_t>(type.ByteSize());
+  if (args->dst == nullptr) {  // asks how much room it needs
+    args->dst_size = size;
+    return OkStatus();
+  }
+  if (args->dst_size < size) {
+    return InvalidArgument("fetching " + type.ToString() + " needs room for " + std::to_string(size) + " bytes, got " +
+                           std::to_string(args->dst_size));
+  }
+  PW_ASSIGN_OR_RETURN(ByteStrides strides, StridesOf(args->host_layout, type));
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->src->Get());
+  if (IsRowMajor(type, strides) || type.ElementCount() == 0) {
+    args->event = args->src->client->NewEvent(FetchValue(value, args->dst, 0, size), true);
+    return OkStatus();
+  }
+  auto dense = std::make_shared<std::vector<char>>(size);
+  auto done = Event::Make();
+  void* const destination = args->dst;
+  FetchValue(value, dense->data(), 0, size)
+      ->OnReady([dense, done, destination, value, strides = std::move(strides)](const Status& status) {
+        if (!status.ok()) {
+          done->Set(status);
+          return;
+        }
+        RunOnPool([dense, done, destination, value, strides] {
+          CopyElements(value->type(), dense->data(), RowMajorStrides(value->type()), destination, strides);
+          done->Set(OkStatus());
+        });
+      });
+  args->event = args->src->client->NewEvent(std::move(done), true);
+  return OkStatus();
+}
+
+Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
+  const int64_t whole = args->buffer->type.ByteSize();
+  if (args->offset < 0 || args->transfer_size < 0 || args->offset > whole - args->transfer_size) {
+    return InvalidArgument("expected a range within the buffer's " + std::to_string(whole) + " bytes, got " +
+                           std::to_string(args->transfer_size) + " at " + std::to_string(args->offset));
+  }
+  if (args->dst == nullptr && args->transfer_size > 0) return InvalidArgument("the destination is null");
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
+  args->event = args->buffer->client->NewEvent(
+      FetchValue(value, args->dst, static_cast<uint64_t>(args->offset), static_cast<uint64_t>(args->transfer_size)),
+      true);
+  return OkStatus();
+}
+
+Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
+  auto done = Event::Make();
+  Follow(value, done, [value](const client::Shard& shard) { return value->client()->session()->Ready(shard); });
+  args->event = args->buffer->client->NewEvent(std::move(done), false);
+  return OkStatus();
+}
+
+}  // namespace pathways::plugin

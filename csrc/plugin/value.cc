@@ -1,0 +1,108 @@
+#include "csrc/plugin/value.h"
+
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "csrc/plugin/client.h"
+
+namespace pathways::plugin {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  // Guarded by mutex:
+  std::unordered_map<uint64_t, std::weak_ptr<Value>> published;
+  std::unordered_multimap<uint64_t, std::shared_ptr<Value>> claimed;
+};
+
+Registry& TheRegistry() {
+  static Registry* const registry = new Registry;  // leaked: values may be destroyed after static destructors
+  return *registry;
+}
+
+std::atomic<uint64_t> next_token{0x70770000};
+
+std::vector<int64_t> Descending(size_t rank) {
+  std::vector<int64_t> order(rank);
+  for (size_t i = 0; i < rank; ++i) order[i] = static_cast<int64_t>(rank - 1 - i);
+  return order;
+}
+
+}  // namespace
+
+ArrayType::ArrayType(TensorType of) : type(std::move(of)), minor_to_major(Descending(type.dims.size())) {}
+
+Value::Value(std::shared_ptr<ClientState> client, PJRT_Device* device, ArrayTypePtr type)
+    : client_(std::move(client)), device_(device), type_(std::move(type)) {}
+
+Value::Value(std::shared_ptr<ClientState> client, PJRT_Device* device, client::Shard shard)
+    : client_(std::move(client)),
+      device_(device),
+      type_(std::make_shared<const ArrayType>(shard.type())),
+      shard_(std::move(shard)),
+      resolved_(true) {}
+
+Value::~Value() {
+  const uint64_t token = token_.load(std::memory_order_relaxed);
+  if (token == 0) return;
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  registry.published.erase(token);
+}
+
+void Value::Resolve(Result<client::Shard> shard) {
+  shard_.emplace(std::move(shard));
+  resolved_.store(true, std::memory_order_release);
+}
+
+const Result<client::Shard>& Value::shard() const {
+  if (!resolved_.load(std::memory_order_acquire)) {
+    static const Result<client::Shard>* const pending =
+        new Result<client::Shard>(FailedPrecondition("the value's gang has not been submitted yet"));
+    return *pending;
+  }
+  return *shard_;
+}
+
+uint64_t Value::token() {
+  uint64_t token = token_.load();
+  if (token != 0) return token;
+  const uint64_t fresh = next_token.fetch_add(16);
+  return token_.compare_exchange_strong(token, fresh) ? fresh : token;
+}
+
+uint64_t PublishToken(const std::shared_ptr<Value>& value) {
+  const uint64_t token = value->token();
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  registry.published.try_emplace(token, value);
+  return token;
+}
+
+std::shared_ptr<Value> FindToken(uint64_t token) {
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  auto it = registry.published.find(token);
+  return it == registry.published.end() ? nullptr : it->second.lock();
+}
+
+void ClaimToken(const std::shared_ptr<Value>& value) {
+  const uint64_t token = PublishToken(value);
+  value->AddHolder();
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  registry.claimed.emplace(token, value);
+}
+
+std::shared_ptr<Value> ReleaseClaim(uint64_t token) {
+  Registry& registry = TheRegistry();
+  std::lock_guard lock(registry.mutex);
+  auto it = registry.claimed.find(token);
+  if (it == registry.claimed.end()) return nullptr;
+  std::shared_ptr<Value> value = std::move(it->second);
+  registry.claimed.erase(it);
+  return value;
+}
+
+}  // namespace pathways::plugin

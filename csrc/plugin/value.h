@@ -1,0 +1,85 @@
+// Value: what a PJRT buffer stands for, one shard that lies on a worker or will; and the registry that lets Python name
+// values by number.
+//
+// Most values are born with their shard. Those that come out of a gang whose other devices have not arrived yet are
+// pending: they get their shard, or an error, when the gang is submitted (sequencer.h). Whoever acts on a value does so
+// through the sequencer of its client, so that it never meets a pending one.
+//
+// Ownership: shared by PJRT buffers, held work and the registry. A value keeps its ClientState alive.
+// Threads:   every method may be called from any thread. Resolve is called once.
+#ifndef PTPATHWAYS_PLUGIN_VALUE_H_
+#define PTPATHWAYS_PLUGIN_VALUE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "csrc/base/event.h"
+#include "csrc/base/status.h"
+#include "csrc/base/tensor_type.h"
+#include "csrc/client/session.h"
+#include "csrc/plugin/device.h"
+
+namespace pathways::plugin {
+
+class ClientState;
+
+// A type with what callers ask to see of it, made once and shared by every value and handle of it.
+struct ArrayType {
+  explicit ArrayType(TensorType of);
+  const TensorType type;
+  const std::vector<int64_t> minor_to_major;  // row-major
+};
+using ArrayTypePtr = std::shared_ptr<const ArrayType>;
+
+class Value {
+ public:
+  // Pending.
+  Value(std::shared_ptr<ClientState> client, PJRT_Device* device, ArrayTypePtr type);
+  // Resolved.
+  Value(std::shared_ptr<ClientState> client, PJRT_Device* device, client::Shard shard);
+  ~Value();
+  Value(const Value&) = delete;
+  Value& operator=(const Value&) = delete;
+
+  const std::shared_ptr<ClientState>& client() const { return client_; }
+  PJRT_Device* device() const { return device_; }
+  const TensorType& type() const { return type_->type; }
+  const ArrayTypePtr& array_type() const { return type_; }
+
+  void Resolve(Result<client::Shard> shard);
+  // FAILED_PRECONDITION while pending.
+  const Result<client::Shard>& shard() const;
+
+  // A number that names this value as long as it lives; never 0.
+  uint64_t token();
+
+  // How many PJRT buffers and claims of Python stand for this value; a run takes only what a single one stands for.
+  void AddHolder() { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void DropHolder() { holders_.fetch_sub(1, std::memory_order_relaxed); }
+  bool HasOneHolder() const { return holders_.load(std::memory_order_relaxed) == 1; }
+
+ private:
+  const std::shared_ptr<ClientState> client_;
+  PJRT_Device* const device_;
+  const ArrayTypePtr type_;
+  std::optional<Result<client::Shard>> shard_;  // written before resolved_
+  std::atomic<bool> resolved_{false};
+  std::atomic<uint64_t> token_{0};
+  std::atomic<int> holders_{0};
+};
+
+// Token -> value. FindToken sees every value whose token() was asked for; ClaimToken and ReleaseClaim keep a value
+// alive on behalf of Python until something adopts it.
+std::shared_ptr<Value> FindToken(uint64_t token);
+void ClaimToken(const std::shared_ptr<Value>& value);
+// The value, whose hold (AddHolder) passes to the caller; null when there is no such claim.
+std::shared_ptr<Value> ReleaseClaim(uint64_t token);
+// Registers value under its token. Called by whoever hands the token out.
+uint64_t PublishToken(const std::shared_ptr<Value>& value);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_VALUE_H_
