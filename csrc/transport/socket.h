@@ -35,7 +35,7 @@ enum class SocketKind { kDealer, kRouter };
 struct SocketOptions {
   SocketKind kind = SocketKind::kDealer;
   // Routing id by which a ROUTER at the other end knows this socket; empty: libzmq invents one per connection.
-  std::string identity;
+  std::string identity{};
   // Messages queued per peer; 0 is unlimited. With a limit, Send fails with RESOURCE_EXHAUSTED instead of blocking.
   int send_hwm = 0;
   int receive_hwm = 0;
@@ -55,7 +55,7 @@ struct SocketOptions {
   bool router_handover = true;
   // Delivers PeerEvents to the reactor.
   bool monitor = true;
-  CurveOptions curve;
+  CurveOptions curve{};
 };
 
 enum class PeerEventKind {
