@@ -80,6 +80,7 @@ def register() -> None:
     for function in functions:
         setattr(module, function.__name__, function)
     module.device = _OnDevice  # type: ignore[attr-defined]
+    module._initialized = True  # type: ignore[attr-defined]  # torch.utils.checkpoint saves our state only then
     module.manual_seed = manual_seed_all  # type: ignore[attr-defined]
     torch._register_device_module("xla", module)
 

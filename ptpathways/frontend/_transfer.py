@@ -80,7 +80,7 @@ def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     source = _xla.device_name(tensor.device.index or 0)
     # All live tensors of the sender, not only this one: else what the backward pass needs later would be computed
     # again from the start. It waits for the submission only (True), after which the buffer has its handle.
-    torch._sync(tensor)  # type: ignore[attr-defined]
+    torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
     _xla.binding()._xla_sync_live_tensors(source, [], True)
     _xla.binding()._xla_sync_multi([tensor], [], True)  # Nothing is left to do, as a rule.
     token = native.transfer(_xla.binding()._unsafe_buffer_pointer(tensor), device.index or 0)

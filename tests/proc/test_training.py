@@ -1,0 +1,102 @@
+"""The loops of training_scenarios.py, in processes of their own, on PyTorch/XLA's CPU client and on our cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_xla")
+
+from ptpathways import native
+from tests.proc import training_scenarios as scenarios
+
+PROGRAM = Path(scenarios.__file__)
+ROOT = PROGRAM.parents[2]
+
+
+def _built() -> bool:
+    try:
+        native.find_extension()
+    except native.NativeUnavailable:
+        return False
+    return True
+
+
+needs_native = pytest.mark.skipif(not _built(), reason="the C++ extension is not built; run `make native`")
+BACKENDS = ["xla-cpu", pytest.param("pathways", marks=needs_native)]
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Any:
+    """Runs a program once per (mode, backend) and keeps what it printed."""
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def ask(mode: str, backend: str) -> dict[str, Any]:
+        if (mode, backend) not in kept:
+            done = subprocess.run(
+                [sys.executable, str(PROGRAM), mode, backend],
+                capture_output=True,
+                text=True,
+                timeout=280,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+            assert done.returncode == 0, done.stderr[-4000:]
+            kept[mode, backend] = json.loads(done.stdout.splitlines()[-1])
+        return kept[mode, backend]
+
+    return ask
+
+
+CASES = [(mode, scenario.__name__) for mode, group in scenarios.SCENARIOS.items() for scenario in group]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("mode", "name"), CASES)
+def test_the_numbers_are_those_of_plain_pytorch(outcome: Any, mode: str, name: str, backend: str) -> None:
+    result = outcome(mode, backend)[name]
+    assert "error" not in result, result["error"]
+    assert len(result["eager"]) > 0
+    assert result["cluster"] == pytest.approx(result["eager"], rel=2e-4, abs=1e-5)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("mode", "said"), [("together", "all together"), ("one_by_one", "one by one")])
+def test_the_other_way_of_using_devices_is_refused_with_both_named(
+    outcome: Any, mode: str, said: str, backend: str
+) -> None:
+    (message,) = outcome(mode, backend)["mode errors"]
+    assert f"devices {said}" in message and "choose one of the two" in message
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_even_batch_is_split_and_an_uneven_one_is_copied(outcome: Any, backend: str) -> None:
+    even, uneven, weight = outcome("together", backend)["shardings"]
+    assert even.startswith("{devices=[4,1,1,1]")
+    assert uneven == "{replicated}" == weight
+
+
+def test_init_after_the_runtime_has_started_says_so() -> None:
+    program = (
+        "import torch, torch_xla, os; os.environ['PJRT_DEVICE'] = 'CPU'; torch.zeros(1, device='xla');"
+        "import ptpathways as pw\n"
+        "try: pw.init(backend='xla-cpu')\n"
+        "except pw.RuntimeAlreadyStarted as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "pw.init() must come before PyTorch/XLA starts its runtime" in done.stdout

@@ -1,0 +1,181 @@
+"""train: splitting batches, loading ahead, and the plain parts of prepare. No devices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from ptpathways import core, frontend
+from ptpathways.train import _feed, _move, prepare
+
+
+@pytest.mark.parametrize(
+    ("shape", "devices", "even"),
+    [((8, 3), 4, True), ((7, 3), 4, False), ((2,), 4, False), ((), 4, False), ((0, 3), 4, False), ((5,), 1, True)],
+)
+def test_a_batch_is_split_only_if_it_divides_evenly(shape: tuple[int, ...], devices: int, even: bool) -> None:
+    assert _feed.splits_evenly(shape, devices) is even
+
+
+def test_batches_keep_their_structure_and_what_is_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def upload(tensors: list[torch.Tensor], split: list[bool]) -> list[torch.Tensor]:
+        asked.extend(split)
+        return [tensor + 1 for tensor in tensors]
+
+    monkeypatch.setattr(frontend, "upload", upload)
+    batch = {"x": torch.zeros(8, 2), "y": (torch.zeros(3), "name"), "z": [7, None, torch.zeros(())]}
+    moved = _feed.to_devices(batch, 4)
+    assert asked == [True, False, False]
+    assert torch.equal(moved["x"], torch.ones(8, 2)) and torch.equal(moved["y"][0], torch.ones(3))
+    assert moved["y"][1] == "name" and moved["z"][:2] == [7, None] and moved["z"][2].item() == 1
+
+
+def test_a_batch_without_tensors_is_not_uploaded() -> None:
+    assert _feed.to_devices(["text", 3], 4) == ["text", 3]
+
+
+def test_items_come_in_order_and_only_so_many_ahead() -> None:
+    worked: list[int] = []
+    two_are_done, third_began = threading.Event(), threading.Event()
+
+    def work(item: int) -> int:
+        worked.append(item)
+        if item == 1:
+            two_are_done.set()
+        if item == 2:
+            third_began.set()
+        return item * 10
+
+    source = iter(range(6))
+    ahead = _feed.Ahead(source, next(source), work, 2)
+    assert two_are_done.wait(10)
+    assert not third_began.is_set() and worked == [0, 1]  # the third needs room, which only the user makes
+    assert next(ahead) == 0
+    assert third_began.wait(10)
+    assert list(ahead) == [10, 20, 30, 40, 50]
+    ahead.close()
+
+
+def test_an_error_of_the_loader_comes_where_its_batch_would_have() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise OSError("disk")
+
+    numbers = source()
+    ahead = _feed.Ahead(numbers, next(numbers), lambda item: item, 2)
+    assert [next(ahead), next(ahead)] == [1, 2]
+    with pytest.raises(OSError, match="disk"):
+        next(ahead)
+    with pytest.raises(StopIteration):
+        next(ahead)
+
+
+def test_leaving_a_loop_early_ends_the_thread() -> None:
+    before = threading.active_count()
+    ahead = _feed.Ahead(iter(range(100)), -1, lambda item: item, 2)
+    assert next(ahead) == -1
+    ahead.close()
+    assert threading.active_count() == before
+
+
+def test_a_feed_cuts_the_trace_only_when_the_loop_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = [0]
+
+    def step() -> None:
+        cuts[0] += 1
+
+    monkeypatch.setattr(frontend, "step", step)
+    monkeypatch.setattr(frontend, "cut_count", lambda: cuts[0])
+    feed = _feed.Feed([1, 2, 3], 1)
+    assert list(feed) == [1, 2, 3] and cuts[0] == 3
+    for _ in feed:
+        step()
+    assert cuts[0] == 6
+    assert len(feed) == 3 and list(_feed.Feed([], 1)) == []
+
+
+def test_a_feed_is_otherwise_its_loader() -> None:
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(10, 1)), batch_size=4)
+    feed = _feed.Feed(loader, 2)
+    assert feed.batch_size == 4 and len(feed) == 3 and feed.dataset is loader.dataset
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        feed.no_such_thing  # noqa: B018
+
+
+def test_moving_keeps_identity_attributes_hooks_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+
+    class Tagged(nn.Parameter):
+        no_decay = False
+
+    model = nn.Module()
+    model.weight = Tagged(torch.ones(2, 2))
+    model.tied = model.weight
+    model.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+    model.register_buffer("scale", torch.ones(3))
+    weight = model.weight
+    weight.no_decay = True
+    weight.grad = torch.full((2, 2), 3.0)
+    seen: list[torch.dtype] = []
+    handle = weight.register_hook(lambda gradient: seen.append(gradient.dtype))  # type: ignore[no-untyped-call]
+
+    _move.move_module(model, {})
+
+    assert model.weight is weight and model.tied is weight and type(weight) is Tagged and weight.no_decay
+    assert weight.dtype is torch.float64 and weight.requires_grad and weight.grad is not None
+    assert weight.grad.dtype is torch.float64 and weight.grad[0, 0] == 3
+    assert not model.frozen.requires_grad and model.frozen.dtype is torch.float64
+    assert model.scale.dtype is torch.float64 and not isinstance(model.scale, nn.Parameter)
+    weight.sum().backward()
+    assert seen == [torch.float64]
+    handle.remove()
+    weight.sum().backward()
+    assert seen == [torch.float64]
+
+
+def test_moving_an_optimizer_moves_its_state_but_not_its_step_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, fused=True)
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    with pytest.warns(UserWarning, match="fused"):
+        _move.move_optimizer(optimizer, {})
+    state = optimizer.state[weight]
+    assert weight.dtype is torch.float64 and state["exp_avg"].dtype is torch.float64
+    assert state["step"].dtype is torch.float32 and not optimizer.param_groups[0]["fused"]
+
+
+def test_a_parameter_that_cannot_be_replaced_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weakref
+
+    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    model = nn.Linear(2, 2)
+    reference = weakref.ref(model.weight)
+    with pytest.raises(RuntimeError, match=r"cannot move weight in place.*weakref.*before the model's first forward"):
+        _move.move_module(model, {})
+    assert reference() is model.weight
+
+
+@pytest.mark.parametrize("thing", [3, torch.zeros(2), "text", {}, None])
+def test_prepare_refuses_what_it_does_not_know(thing: object) -> None:
+    with pytest.raises(TypeError, match=r"prepare\(\) takes modules, optimizers, loaders"):
+        prepare(thing)
+
+
+def test_prepare_needs_something_and_a_cluster() -> None:
+    with pytest.raises(TypeError, match="at least one"):
+        prepare()  # type: ignore[call-overload]
+    with pytest.raises(core.NotInitialized, match=r"call pw\.init\(\) first"):
+        prepare(nn.Linear(1, 1))
