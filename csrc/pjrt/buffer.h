@@ -71,7 +71,7 @@ class Buffer {
 // A buffer whose bytes arrive later: what lets a worker enqueue a computation before its inputs exist.
 //
 // Ownership: owns the transfer manager. Destroying it before the last transfer poisons the buffer with CANCELLED.
-//            Never destroy it from a `done` callback: the plugin waits there for its own callback to return.
+//            Never destroy it from a `done` callback: plugins may wait there for their transfers to end.
 // Threads:   Transfer and SetError may be called from any thread, one at a time.
 class AsyncBuffer {
  public:

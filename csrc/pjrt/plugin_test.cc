@@ -161,6 +161,9 @@ TEST(ExecutableDescribesItself) {
   EXPECT(!module.has_cross_device_instructions);
   const auto cost = executable->CostAnalysis();  // CPU plugins up to C API 0.115 have none
   EXPECT(cost.ok() ? cost->count("flops") == 1 : cost.status().code() == Code::kUnimplemented);
+  EXPECT_OK(executable->Fingerprint());
+  EXPECT(!client->GetMemoryStats(0).has_value() || client->GetMemoryStats(0)->bytes_in_use >= 0);
+  EXPECT(!client->GetMemoryStats(99).has_value());
   const auto memory = executable->MemoryStats();
   ASSERT(memory.has_value());
   EXPECT_EQ(memory->arguments, 16);
