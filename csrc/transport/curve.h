@@ -25,11 +25,11 @@ struct CurveKeyPair {
 
 struct CurveOptions {
   // Our own pair: a listener's identity, or what a caller presents. Empty: no encryption, loopback only.
-  CurveKeyPair keys;
+  CurveKeyPair keys{};
   // Callers: the listener's public key. Empty with `keys` set: this socket is a listener.
-  std::string server_public_key;
+  std::string server_public_key{};
   // Listeners: the client public keys admitted. Must not be empty for a listener.
-  std::vector<std::string> allowed_client_keys;
+  std::vector<std::string> allowed_client_keys{};
 
   bool enabled() const { return !keys.empty(); }
 };
