@@ -267,6 +267,7 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   if (lost.host >= hosts_.size()) return;
   hosts_[lost.host].alive = 0;
   const Status status = Unavailable(lost.reason);
+  root_causes_.emplace_back(lost.reason, status);
   incoming_->FailFromHost(lost.host, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
   data_->PeerLost("w/" + hosts_[lost.host].name, status);

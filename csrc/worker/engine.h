@@ -112,6 +112,7 @@ class Engine : private transport::SocketHandler {
   void Watch(const wire::Run& run, const Function& function);
   void Poison(const wire::Run& run, const Status& status);
   void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);
+  Status RootCause(const Status& status, const std::string& what);
   void Report(uint64_t run, const Status& status, uint64_t device_us);
   void FlushDone();
   void CollectFinished();
@@ -159,7 +160,8 @@ class Engine : private transport::SocketHandler {
   wire::Done done_;
   bool flush_posted_ = false;
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
-  std::unordered_map<std::string, Status> root_causes_;  // the plugin's message -> ours, which names host and function
+  // Recent failures: what the plugin said, and our status, which names host and function.
+  std::deque<std::pair<std::string, Status>> root_causes_;
   // Reused from run to run:
   std::vector<std::vector<pjrt::Buffer*>> rows_;
   std::vector<std::span<pjrt::Buffer* const>> row_spans_;

@@ -185,19 +185,24 @@ void Engine::Finish(const Pending& pending, const Status& status, Clock::time_po
   device_free_at_[0] = std::max(at, device_free_at_[0]);
   const auto busy = std::chrono::duration_cast<std::chrono::microseconds>(std::max(at - start, Clock::duration(0)));
   if (status.ok()) return Report(pending.run, status, static_cast<uint64_t>(busy.count()));
-  // The plugin passes an input's error on to everything that depends on it, word for word. Name the run that failed
-  // first, not the one that could not run for want of its result.
-  const std::string raw(status.message());
-  auto [cause, fresh] = root_causes_.try_emplace(raw, Here(status.WithPrefix(pending.what)));
-  if (root_causes_.size() > 256 && fresh) {
-    Status keep = cause->second;
-    root_causes_.clear();
-    cause = root_causes_.emplace(raw, std::move(keep)).first;
-  }
+  const Status cause = RootCause(status, pending.what);
   for (uint32_t k = 0; k < pending.output_count; ++k) {
-    if (auto object = store_->Find(pending.first_output + k)) object->error = cause->second;
+    if (auto object = store_->Find(pending.first_output + k)) object->error = cause;
   }
-  Report(pending.run, cause->second, static_cast<uint64_t>(busy.count()));
+  Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
+}
+
+// The plugin hands an input's error on to everything that depends on it, inside a text of its own. Name the run that
+// failed first, not the one that could not run for want of its result.
+Status Engine::RootCause(const Status& status, const std::string& what) {
+  constexpr size_t kRemembered = 64;
+  for (const auto& [raw, cause] : root_causes_) {
+    if (!raw.empty() && status.message().find(raw) != std::string_view::npos) return cause;
+  }
+  Status cause = Here(status.WithPrefix(what));
+  root_causes_.emplace_back(std::string(status.message()), cause);
+  if (root_causes_.size() > kRemembered) root_causes_.pop_front();
+  return cause;
 }
 
 void Engine::Poison(const wire::Run& run, const Status& status) {
