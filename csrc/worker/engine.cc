@@ -110,6 +110,10 @@ Status Engine::StartDevices() {
       auto stats = client_->GetMemoryStats(static_cast<int>(d));
       if (stats && stats->limit_bytes) limit = *stats->limit_bytes;
     }
+    // CPU devices take the host's memory. Without a limit, what cannot fit would end the process instead of the run.
+    if (limit == 0 && options_.platform == "cpu") {
+      limit = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 10 * 9;
+    }
     limits.push_back(limit);
   }
   store_ = std::make_unique<store::ObjectStore>(limits);
