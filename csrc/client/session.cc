@@ -454,10 +454,13 @@ Status Session::Wait(const std::shared_ptr<Event>& event) {
   if (auto status = event->TryGet()) return *status;
   const auto start = Clock::now();
   Status status = event->Wait();
-  impl_->waits += 1;
-  impl_->wait_ns += static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+  AccountWait(Clock::now() - start);
   return status;
+}
+
+void Session::AccountWait(std::chrono::nanoseconds waited) {
+  impl_->waits += 1;
+  impl_->wait_ns += static_cast<uint64_t>(waited.count());
 }
 
 WaitStats Session::wait_stats() const { return {impl_->waits, static_cast<double>(impl_->wait_ns) * 1e-9}; }

@@ -198,6 +198,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Wait with the time accounted as "the client waited".
   Status Wait(const std::shared_ptr<Event>& event);
+  // The same for a wait that happened elsewhere.
+  void AccountWait(std::chrono::nanoseconds waited);
   WaitStats wait_stats() const;
   TransferStats transfer_stats() const;
 

@@ -126,6 +126,21 @@ Result<std::shared_ptr<client::Function>> ClientState::RegisterOnce(const std::s
   return function;
 }
 
+void ClientState::FetchBegins() {
+  std::lock_guard lock(mutex_);
+  if (fetches_++ == 0) first_fetch_ = std::chrono::steady_clock::now();
+}
+
+void ClientState::FetchEnds() {
+  std::chrono::steady_clock::time_point begin;
+  {
+    std::lock_guard lock(mutex_);
+    if (--fetches_ > 0) return;
+    begin = first_fetch_;
+  }
+  session_->AccountWait(std::chrono::steady_clock::now() - begin);
+}
+
 PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) const {
   return new PJRT_Event{std::move(event), session_, direct};
 }

@@ -3,7 +3,8 @@
 // Ownership: PJRT_Client and everything made through it share one ClientState, which keeps the session alive; so the
 //            caller may destroy things in any order.
 // Threads:   every method may be called from any thread.
-// Locks:     mutex_ guards the map of compiled functions; never held while the session is called.
+// Locks:     mutex_ guards the map of compiled functions and the fetches' clock; never held while the session is
+// called.
 #ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
 #define PTPATHWAYS_PLUGIN_CLIENT_H_
 
@@ -61,6 +62,11 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   // The function registered for `key` before, if it is still alive; else registers `spec` and remembers it.
   Result<std::shared_ptr<client::Function>> RegisterOnce(const std::string& key, client::FunctionSpec spec);
 
+  // Accounts the time during which at least one fetch is under way as the client waiting: callers of the C API wait for
+  // fetches in their own code, where nobody else could measure it.
+  void FetchBegins();
+  void FetchEnds();
+
   // A PJRT_Event for an event of this session (event.h).
   PJRT_Event* NewEvent(std::shared_ptr<Event> event, bool direct) const;
 
@@ -76,7 +82,10 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   std::vector<PJRT_DeviceDescription*> description_pointers_;
   PJRT_TopologyDescription topology_;
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<client::Function>> functions_;  // guarded by mutex_
+  // Guarded by mutex_:
+  std::unordered_map<std::string, std::weak_ptr<client::Function>> functions_;
+  int fetches_ = 0;
+  std::chrono::steady_clock::time_point first_fetch_;  // of those under way
 };
 
 }  // namespace pathways::plugin

@@ -34,10 +34,28 @@ void Fail(Row& row, const Status& status) {
   row.done->Set(status);
 }
 
+// Of `donated`, the positions where the rows hold whole logical buffers: a shard of one whose other shards live on
+// elsewhere cannot be given up alone.
+std::vector<uint32_t> WholeBuffers(const std::vector<uint32_t>& donated,
+                                   const std::vector<std::vector<client::Shard>>& rows) {
+  std::vector<uint32_t> whole;
+  for (uint32_t position : donated) {
+    const std::shared_ptr<client::LogicalBuffer>& first = rows[0][position].buffer;
+    bool each_alone = true;
+    bool one_for_all = first->devices().size() == rows.size();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const client::Shard& shard = rows[i][position];
+      each_alone = each_alone && shard.buffer->devices().size() == 1;
+      one_for_all = one_for_all && shard.buffer == first && shard.index == i;
+    }
+    if (each_alone || one_for_all) whole.push_back(position);
+  }
+  return whole;
+}
+
 // Submits one run over all rows and resolves their results.
 void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<uint32_t>& donated) {
   client::RunArguments run;
-  run.donated = donated;
   Status status;
   for (Row* row : rows) {
     run.devices.push_back(row->device->cluster_device);
@@ -54,6 +72,7 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
   }
   client::RunResult result;
   if (status.ok()) {
+    run.donated = WholeBuffers(donated, run.arguments);
     Result<client::RunResult> submitted = program->client->session()->Run(program->function, run);
     if (submitted.ok()) {
       result = *std::move(submitted);

@@ -29,6 +29,8 @@ void Follow(const std::shared_ptr<Value>& value, std::shared_ptr<Event> done,
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
                                   uint64_t size) {
   auto done = Event::Make();
+  value->client()->FetchBegins();
+  done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
   const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
   Follow(value, done, [value, destination, offset, size, whole](const client::Shard& shard) {
     const std::shared_ptr<client::Session>& session = value->client()->session();

@@ -167,6 +167,7 @@ class Engine : private transport::SocketHandler {
   std::vector<std::span<pjrt::Buffer* const>> row_spans_;
   std::vector<std::shared_ptr<store::Object>> held_;
   std::vector<int64_t> non_donatable_;
+  std::vector<char> given_up_;  // by position
   pjrt::ExecuteOutputs outputs_;
 
   std::mutex mutex_;

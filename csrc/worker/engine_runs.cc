@@ -60,6 +60,14 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
   }
   if (rows_.size() < shards) rows_.resize(shards);
   non_donatable_.clear();
+  given_up_.assign(run.arguments.size(), 0);
+  for (uint32_t position : run.donated) {
+    if (position >= run.arguments.size()) {
+      return Here(InvalidArgument("RUN gives up argument " + std::to_string(position) + " of " +
+                                  std::to_string(run.arguments.size())));
+    }
+    given_up_[position] = 1;
+  }
   for (size_t row = 0; row < shards; ++row) rows_[row].resize(run.arguments.size());
   for (size_t position = 0; position < run.arguments.size(); ++position) {
     const uint64_t argument = run.arguments[position];
@@ -91,7 +99,8 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
       pinned = pinned || part.pins.load() > 0;
       rows_[row][position] = &part.buffer;
     }
-    if (pinned) non_donatable_.push_back(static_cast<int64_t>(position));
+    // The module may offer more than this run gives up: the rest has other holders, or is being read.
+    if (pinned || !given_up_[position]) non_donatable_.push_back(static_cast<int64_t>(position));
   }
   return OkStatus();
 }
@@ -100,10 +109,6 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
   int64_t bytes = 0;
   for (const auto& type : function.executable->output_types()) bytes += type->ByteSize();
   for (uint32_t position : run.donated) {
-    if (position >= run.arguments.size()) {
-      return Here(InvalidArgument("RUN gives up argument " + std::to_string(position) + " of " +
-                                  std::to_string(run.arguments.size())));
-    }
     bytes -= rows_[0][position]->type().ByteSize();
   }
   for (uint32_t device : run.devices) {
