@@ -6,6 +6,9 @@ from __future__ import annotations
 class PathwaysError(RuntimeError):
     """Base of all errors of this package.
 
+    A RuntimeError, because that is what PyTorch raises: a value asked for through PyTorch (``tensor.item()``) whose
+    computation failed raises a plain RuntimeError with the same message as the class below would have.
+
     Raised itself only for failures that no caller can handle better than by reporting them: a broken promise between
     our own parts. Please report it with the message.
     """

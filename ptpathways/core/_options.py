@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_DEVICES_PER_HOST", "devices_per_host", int, "devices of each of them (CPU only)"),
     Variable("PTPATHWAYS_PLATFORM", "platform", str, "what the workers' devices are: cpu, cuda, tpu"),
     Variable("PTPATHWAYS_PLUGIN", "plugin", str, "path of the workers' PJRT plugin, instead of the installed one"),
+    Variable("PTPATHWAYS_MEMORY_PER_DEVICE", "memory_per_device", str, "bytes, or 512MiB, 16GiB; empty: what it has"),
     Variable("PTPATHWAYS_STARTUP_TIMEOUT_S", "startup_timeout_s", float, "how long init waits for the cluster"),
     Variable("PTPATHWAYS_LOG_LEVEL", "log_level", str, "error, warning, info or debug"),
     Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
@@ -55,6 +57,8 @@ class Options:
     """What the workers' devices are: cpu, cuda, tpu."""
     plugin: str = ""
     """Path of the PJRT plugin that workers load; empty: found by platform."""
+    memory_per_device: str = ""
+    """Limit of each device's memory for an embedded cluster, e.g. ``"512MiB"``; empty: what the device has."""
     startup_timeout_s: float = 60.0
     """How long ``init`` waits until every host has joined."""
     log_level: str = "warning"
@@ -67,7 +71,7 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
                 raise InvalidOption(f"option {name} must be an integer from 1 to 65536, got {value!r}")
-        for name in ("address", "platform", "plugin", "log_level", "backend"):
+        for name in ("address", "platform", "plugin", "memory_per_device", "log_level", "backend"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidOption(f"option {name} must be text, got {getattr(self, name)!r}")
         if self.address and not self.address.startswith(("tcp://", "ipc://")):
@@ -76,11 +80,17 @@ class Options:
             )
         if not self.platform:
             raise InvalidOption("option platform must name a platform such as 'cpu', 'cuda' or 'tpu', got ''")
+        _ = self.memory_per_device_bytes
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("backend", self.backend, BACKENDS)
         number = isinstance(self.startup_timeout_s, int | float) and not isinstance(self.startup_timeout_s, bool)
         if not number or not 0 < self.startup_timeout_s < float("inf"):
             raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
+
+    @property
+    def memory_per_device_bytes(self) -> int:
+        """``memory_per_device`` in bytes; 0 when it is empty."""
+        return parse_bytes(self.memory_per_device) if self.memory_per_device else 0
 
     @property
     def embedded(self) -> bool:
@@ -119,6 +129,20 @@ class Options:
                 kind = "an integer" if variable.parse is int else "a number"
                 raise InvalidOption(f"environment variable {variable.name} must be {kind}, got {text!r}") from None
         return cls(**values)
+
+
+def parse_bytes(text: str) -> int:
+    """``"1048576"``, ``"512MiB"`` or ``"1.5 GiB"`` in bytes.
+
+    Raises:
+        InvalidOption: it is none of these, or not positive.
+    """
+    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    size = int(float(match[1]) * units.get(match[2].lower(), 0)) if match else 0
+    if size <= 0:
+        raise InvalidOption(f"an amount of memory must be bytes or a number with KiB, MiB, GiB or TiB, got {text!r}")
+    return size
 
 
 def environment_table() -> str:

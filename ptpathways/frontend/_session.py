@@ -43,6 +43,14 @@ class Connection:
         stats = self._session.wait_stats()
         return stats["seconds"], stats["waits"]
 
+    def host_pids(self) -> list[int]:
+        """Process ids of the workers, in the order of ``hosts``."""
+        return [host["pid"] for host in self._session.hosts()]
+
+    def transfer_stats(self) -> dict[str, int]:
+        """Bytes uploaded and fetched by this client, runs submitted, copies from device to device."""
+        return {**self._session.transfer_stats()}  # type: ignore[dict-item]
+
     def drain(self, timeout_s: float) -> None:
         """Waits until everything submitted so far has completed. Raises DeadlineExceeded."""
         with native.translated():

@@ -25,7 +25,8 @@ def wait(timeout_s: float = 600.0) -> None:
     Raises:
         NotInitialized: before ``init``.
         DeadlineExceeded: the devices still work after ``timeout_s``.
-        RuntimeError: something submitted failed.
+        RuntimeError: PyTorch/XLA could not submit something. What fails on the devices is told by the values that it
+            should have given, each with the root cause.
     """
     this = _state.runtime()
     _cut(wait_for_submit=True)

@@ -84,6 +84,17 @@ def test_an_even_batch_is_split_and_an_uneven_one_is_copied(outcome: Any, backen
     assert uneven == "{replicated}" == weight
 
 
+@needs_native
+@pytest.mark.timeout(300)
+def test_transfers_go_from_worker_to_worker(outcome: Any) -> None:
+    result = outcome("one_by_one", "pathways")
+    traffic = result["traffic"]
+    # halves: 5 batches, forth and back; the others: 4 there and back, and 1 there.
+    assert traffic["copies"] == 2 * 5 + 2 * 4 + 1
+    # The client fetched 5 losses, 4 times 2 sums and 1 more, all of 4 bytes.
+    assert traffic["bytes_fetched"] == 4 * (5 + 8 + 1)
+
+
 def test_init_after_the_runtime_has_started_says_so() -> None:
     program = (
         "import torch, torch_xla, os; os.environ['PJRT_DEVICE'] = 'CPU'; torch.zeros(1, device='xla');"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ptpathways as pw
+from ptpathways.frontend import _state, _xla
 
 import torch  # isort: skip
 from torch import Tensor, nn  # isort: skip
@@ -272,8 +273,6 @@ def _place(devices: list[torch.device]) -> Prepare:
 
 def _shardings() -> list[str]:
     """How PyTorch/XLA says that an even batch, an uneven batch and a weight lie on the devices."""
-    from ptpathways.frontend import _xla
-
     model = nn.Linear(1, 1)
     pw.prepare(model)
     even, uneven = pw.prepare([torch.zeros(8, 1, 2, 2), torch.zeros(6, 1, 2, 2)])
@@ -312,7 +311,9 @@ def main() -> None:
     if mode == "together":
         results["shardings"] = _shardings()
     results["mode errors"] = _mode_errors(mode)
-    results["waits"] = pw.wait_stats().count
+    connection = _state.runtime().connection
+    if connection is not None:
+        results["traffic"] = connection.transfer_stats()
     json.dump(results, sys.stdout)
 
 

@@ -154,7 +154,19 @@ def test_moving_an_optimizer_moves_its_state_but_not_its_step_count(monkeypatch:
         _move.move_optimizer(optimizer, {})
     state = optimizer.state[weight]
     assert weight.dtype is torch.float64 and state["exp_avg"].dtype is torch.float64
-    assert state["step"].dtype is torch.float32 and not optimizer.param_groups[0]["fused"]
+    assert state["step"].dtype is torch.float32
+    assert not optimizer.param_groups[0]["fused"] and optimizer.param_groups[0]["foreach"]
+
+
+def test_a_choice_of_the_user_for_the_optimizer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    weight = nn.Parameter(torch.ones(2))
+    for given, kept in ((False, False), (True, True), (None, True)):
+        optimizer = torch.optim.SGD([weight], lr=0.1, foreach=given)
+        _move.move_optimizer(optimizer, {})
+        assert optimizer.param_groups[0]["foreach"] is kept
+    _move.move_optimizer(torch.optim.Adagrad([weight], lr=0.1), {})
+    _move.move_optimizer(torch.optim.LBFGS([weight]), {})
 
 
 def test_a_parameter_that_cannot_be_replaced_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
