@@ -374,6 +374,7 @@ bool Socket::ReceiveOne(Message* message) {
   Incoming part;
   if (!part.Receive(socket_)) return false;
   message->frames.clear();
+  message->peer.clear();
   if (kind() == SocketKind::kRouter) {
     message->peer.assign(part.bytes());
     // The parts of one message arrive together, so a further part is there at once.

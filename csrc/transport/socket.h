@@ -60,7 +60,7 @@ struct SocketOptions {
 
 enum class PeerEventKind {
   kConnected,        // transport and handshake are up
-  kDisconnected,     // the peer closed, died, or missed its heartbeats
+  kDisconnected,     // the peer closed, died, or missed its heartbeats; a Send just after may still return OK, in vain
   kHandshakeFailed,  // wrong keys, or not one of us
 };
 
