@@ -120,7 +120,8 @@ def device(index: int = 0) -> torch.device:
     this = _state.runtime()
     if not 0 <= index < this.device_count:
         raise IndexError(f"device index must be from 0 to {this.device_count - 1}, got {index}")
-    _state.set_mode(_state.Mode.ONE_BY_ONE)
+    if _state.set_mode(_state.Mode.ONE_BY_ONE):
+        _rng.follow_torch()
     return torch.device("xla", index)
 
 

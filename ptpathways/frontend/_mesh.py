@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ptpathways.frontend import _state
+from ptpathways.frontend import _rng, _state
 
 DATA_AXIS = "data"
 
@@ -20,14 +20,13 @@ def use_all_devices() -> int:
         RuntimeAlreadyStarted: devices are already used one by one.
     """
     this = _state.runtime()
-    if this.device_count == 1:
-        _state.set_mode(_state.Mode.ONE_BY_ONE)
-        return 1
-    if this.mode is not _state.Mode.TOGETHER:
-        _state.set_mode(_state.Mode.TOGETHER)
-        from torch_xla import runtime
+    alone = this.device_count == 1
+    if _state.set_mode(_state.Mode.ONE_BY_ONE if alone else _state.Mode.TOGETHER):
+        if not alone:
+            from torch_xla import runtime
 
-        runtime.use_spmd()
+            runtime.use_spmd()
+        _rng.follow_torch()
     return this.device_count
 
 

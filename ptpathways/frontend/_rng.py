@@ -56,6 +56,13 @@ def manual_seed_all(seed: int) -> None:
         _xla.binding()._xla_set_rng_seed(seed & _SEED_MASK, _xla.device_name(index))
 
 
+def follow_torch() -> None:
+    """Gives the devices the seed of torch's own generator: ``torch.manual_seed`` before ``prepare`` decides all."""
+    import torch
+
+    manual_seed_all(torch.initial_seed())
+
+
 def device_count() -> int:
     return _state.runtime().torch_device_count
 

@@ -82,8 +82,8 @@ def end() -> Runtime | None:
     return ended
 
 
-def set_mode(mode: Mode) -> None:
-    """Decides, once, how this process uses its devices.
+def set_mode(mode: Mode) -> bool:
+    """Decides, once, how this process uses its devices; whether this call was the one that decided.
 
     Raises:
         NotInitialized: before ``init``.
@@ -92,8 +92,9 @@ def set_mode(mode: Mode) -> None:
     with lock:
         this = runtime()
         if this.mode in (mode, Mode.UNDECIDED):
+            decided = this.mode is Mode.UNDECIDED
             this.mode = mode
-            return
+            return decided
         raise core.RuntimeAlreadyStarted(
             f"this process uses its {this.device_count} devices {this.mode.value}, so it cannot use them {mode.value}; "
             "choose one of the two per process"

@@ -1,0 +1,97 @@
+"""The command line and environment of a worker process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ptpathways import native, platforms
+
+_SCRIPT = Path(__file__).with_name("_worker_process.py")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """One worker: whom it joins, as what, and with which devices."""
+
+    controller: str
+    """Endpoint of the controller."""
+    name: str
+    """Unique among the live hosts of the cluster."""
+    plugin: platforms.Plugin
+    devices: int = 1
+    island: str = ""
+    """Hosts of one island can take part in one collective computation; empty: an island of its own."""
+    memory_limit_bytes: int = 0
+    """Per device; 0: what the plugin reports."""
+    runtime_dir: str = ""
+    """Where its sockets go; empty: it listens for peers on loopback TCP."""
+    data_endpoint: str = ""
+    """Where peers connect for bulk data; empty: chosen by ``runtime_dir``."""
+    log_level: str = "warning"
+    parent_pid: int = 0
+    """The worker ends when this process does; 0: it does not look."""
+    connect_timeout_s: float = 30.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment, last."""
+
+    def native_options(self) -> dict[str, object]:
+        """What ``native.run_worker`` takes."""
+        return {
+            "controller": self.controller,
+            "name": self.name,
+            "island": self.island,
+            "platform": self.plugin.platform,
+            "plugin": self.plugin.path,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "runtime_dir": self.runtime_dir,
+            "data_endpoint": self.data_endpoint,
+            "log_level": self.log_level,
+            "parent_pid": self.parent_pid,
+            "connect_timeout_s": self.connect_timeout_s,
+            "create_options": dict(platforms.launch_of(self.plugin, self.devices).create_options),
+        }
+
+    def process_environment(self) -> dict[str, str]:
+        """The variables to add to the process's environment before the plugin is loaded."""
+        return {**platforms.launch_of(self.plugin, self.devices).environment, **self.environment}
+
+
+def worker_arguments(options: Mapping[str, object]) -> list[str]:
+    """``options`` as arguments of ``_worker_process``."""
+    arguments = []
+    for key, value in options.items():
+        if key == "create_options":
+            assert isinstance(value, Mapping)
+            arguments += [_argument(f"option.{name}", item) for name, item in value.items()]
+        else:
+            arguments.append(_argument(key, value))
+    return arguments
+
+
+def worker_command(options: WorkerOptions) -> list[str]:
+    """The command that starts the worker: the interpreter without site packages, and no package imported."""
+    paths = {"extension": native.find_extension(), "zmq": native.find_zmq()}
+    return [sys.executable, "-I", "-S", str(_SCRIPT), *worker_arguments({**options.native_options(), **paths})]
+
+
+def worker_environment(options: WorkerOptions) -> dict[str, str]:
+    """The whole environment of the worker's process."""
+    return {**os.environ, **options.process_environment()}
+
+
+def _argument(key: str, value: object) -> str:
+    match value:
+        case bool():
+            return f"{key}:bool={int(value)}"
+        case int():
+            return f"{key}:int={value}"
+        case float():
+            return f"{key}:float={value!r}"
+        case list():
+            return f"{key}:ints={','.join(map(str, value))}"
+        case _:
+            return f"{key}={value}"

@@ -1,0 +1,119 @@
+"""A cluster on this machine: an embedded controller in this process and worker processes beside it.
+
+Whatever way this process ends, nothing is left behind. In order: ``LocalCluster.close`` (also at exit) ends workers and
+removes the cluster's folder and shared memory. Killed: the controller's connection closes with the process, and each
+worker ends and removes them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from ptpathways import core, native, platforms
+from ptpathways.launch import _runtime_dir
+from ptpathways.launch._processes import Command, Processes, tail_of
+from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
+
+_END_GRACE_S = 5.0
+
+
+class LocalCluster:
+    """A running local cluster. Made by ``start``; ended by ``close``."""
+
+    def __init__(
+        self, controller: native.Controller, session: native.Session, processes: Processes, folder: Path
+    ) -> None:
+        self.session = session
+        """This process's connection."""
+        self.controller = controller
+        self._processes = processes
+        self._folder = folder
+        self._closed = False
+
+    @property
+    def worker_pids(self) -> dict[str, int]:
+        """Process ids by host name, of all that were started."""
+        return self._processes.pids
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Where the cluster's sockets and logs are."""
+        return self._folder
+
+    def close(self, reason: str = "the program ended") -> None:
+        """Ends every worker, and removes sockets and shared memory. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self.session.close(reason)
+        self.controller.close(reason)
+        self._processes.stop(_END_GRACE_S)
+        native.clean_up_shared_memory(self.controller.cluster)
+        _runtime_dir.remove(self._folder)
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close("the program left its cluster")
+
+
+def start(options: core.Options) -> LocalCluster:
+    """Starts ``options.hosts`` workers with ``options.devices_per_host`` devices each, and joins them.
+
+    Raises:
+        PluginNotFound: no PJRT plugin for the platform.
+        ConnectionFailed: a worker ended before it joined; its last words are in the message.
+        DeadlineExceeded: the workers did not join within ``options.startup_timeout_s``; says who did.
+        AlreadyInitialized: this process has an embedded controller.
+    """
+    native.load()
+    native.clean_up_dead_shared_memory()
+    plugin = platforms.find_plugin(options.platform, options.plugin)
+    folder = _runtime_dir.create()
+    controller: native.Controller | None = None
+    processes: Processes | None = None
+    try:
+        with native.translated():
+            controller = native.Controller({"bind": [f"ipc://{folder}/controller"], "log_level": options.log_level})
+            template = WorkerOptions(
+                controller=controller.endpoints[0],
+                name="",
+                plugin=plugin,
+                devices=options.devices_per_host,
+                runtime_dir=str(folder),
+                memory_limit_bytes=options.memory_per_device_bytes,
+                log_level=options.log_level,
+                parent_pid=os.getpid(),
+                connect_timeout_s=options.startup_timeout_s,
+            )
+            workers = [replace(template, name=f"host{index}") for index in range(options.hosts)]
+            processes = Processes([_command(worker, folder) for worker in workers], controller.host_exited)
+            processes.start(options.startup_timeout_s)
+            _wait_for_hosts(controller, options, folder)
+            session = native.Session.connect("", core.random_name("client"), options.startup_timeout_s)
+        return LocalCluster(controller, session, processes, folder)
+    except BaseException:
+        if controller is not None:
+            controller.close("the cluster did not start")
+        if processes is not None:
+            processes.stop(0.2)
+        _runtime_dir.remove(folder)
+        raise
+
+
+def _command(worker: WorkerOptions, folder: Path) -> Command:
+    return Command(worker.name, worker_command(worker), worker_environment(worker), folder / f"{worker.name}.log")
+
+
+def _wait_for_hosts(controller: native.Controller, options: core.Options, folder: Path) -> None:
+    try:
+        controller.wait_for_hosts(options.hosts, options.startup_timeout_s)
+    except native.NativeError as error:
+        if getattr(error, "code", "") != "DEADLINE_EXCEEDED":
+            raise core.ConnectionFailed(f"the local cluster did not start: {error}") from None
+        logs = [(name, tail_of(folder / f"{name}.log")) for name in (f"host{i}" for i in range(options.hosts))]
+        said = [f"the end of {name}'s log:\n{tail}" for name, tail in logs if tail]
+        raise core.DeadlineExceeded("\n".join([str(error), *said])) from None

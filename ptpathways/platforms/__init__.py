@@ -1,0 +1,20 @@
+"""What workers' devices can be: the PJRT plugins this machine has, and how a worker starts them.
+
+Nothing here loads a plugin or imports the package that brings it.
+"""
+
+from __future__ import annotations
+
+from ptpathways.platforms._discover import PLATFORMS, discover, find_plugin, launch_of
+from ptpathways.platforms._plugin import Launch, OptionValue, Platform, Plugin
+
+__all__ = [
+    "PLATFORMS",
+    "Launch",
+    "OptionValue",
+    "Platform",
+    "Plugin",
+    "discover",
+    "find_plugin",
+    "launch_of",
+]

@@ -1,0 +1,50 @@
+"""CPU devices: XLA's CPU client as a PJRT plugin."""
+
+from __future__ import annotations
+
+from ptpathways.platforms._plugin import Launch, Plugin, describe_package, files_on_path, package_folder, plugin_file
+
+_THREADS_MIN = 32
+_THREADS_PER_DEVICE = 4
+
+# A device buffer of tens of MiB that comes fresh from the kernel costs more in page faults (about 30 ms for 64 MiB) than
+# any copy into it. A training step frees and allocates the same sizes over and over, so glibc keeps what was freed: large
+# blocks come from the heap, which is not given back, and all threads share one.
+_KEEP_FREED_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+class CpuPlatform:
+    """XLA on the host's cores; one process can have any number of CPU devices."""
+
+    name = "cpu"
+    packages = ("fastatomstruct-xla-cpu", "lammps-jax-pjrt-cpu")
+
+    def candidates(self) -> list[Plugin]:
+        folder = package_folder("fastatomstruct_xla_cpu")
+        found = plugin_file(self.name, folder and folder / "libpjrt_cpu.so", describe_package("fastatomstruct-xla-cpu"))
+        source = describe_package("lammps-jax-pjrt-cpu")
+        for module in ("lammps_jax_pjrt_cpu", "pjrt_cpu"):
+            folder = package_folder(module)
+            for path in sorted(folder.rglob("*pjrt*cpu*.so")) if folder else []:
+                found += plugin_file(self.name, path, source)
+        for path in files_on_path("jax_plugins/*cpu*/*.so"):
+            found += plugin_file(self.name, path, source)
+        return found
+
+    def launch(self, plugin: Plugin, devices: int) -> Launch:
+        """``cpu_device_count``, and for several devices a thread pool that cannot starve.
+
+        Freed device memory stays with the process, for the next step.
+
+        XLA sizes its CPU thread pool by ``NPROC``, by default the number of cores. Every device of an in-process
+        collective blocks one thread of it, so with fewer threads than devices the rendezvous never completes and XLA
+        aborts the process. One device has no such collective and keeps the default.
+        """
+        environment = dict(_KEEP_FREED_MEMORY)
+        if devices > 1:
+            environment["NPROC"] = str(max(_THREADS_MIN, _THREADS_PER_DEVICE * devices))
+        return Launch({"cpu_device_count": devices}, environment)

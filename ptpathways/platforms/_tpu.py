@@ -1,0 +1,27 @@
+"""Google TPUs: libtpu is a PJRT plugin."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ptpathways.platforms._plugin import Launch, Plugin, describe_package, package_folder, plugin_file
+
+_PATH_VARIABLE = "TPU_LIBRARY_PATH"
+
+
+class TpuPlatform:
+    """XLA on the TPUs of this host. One process owns all of them, so one worker per host."""
+
+    name = "tpu"
+    packages = ("libtpu",)
+
+    def candidates(self) -> list[Plugin]:
+        override = os.environ.get(_PATH_VARIABLE)
+        found = plugin_file(self.name, Path(override), _PATH_VARIABLE) if override else []
+        folder = package_folder("libtpu")
+        return found + plugin_file(self.name, folder and folder / "libtpu.so", describe_package("libtpu"))
+
+    def launch(self, plugin: Plugin, devices: int) -> Launch:
+        """libtpu has no option for the number of devices; it owns all that the host has."""
+        return Launch({}, {"TPU_LIBRARY_PATH": plugin.path})
