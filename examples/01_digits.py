@@ -15,15 +15,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
-import ptpathways as pw  # before torch: it makes tracing faster
-
-import torch  # isort: skip
-from torch import Tensor, nn  # isort: skip
-from torch.nn import functional as F  # isort: skip
-from torch.utils.data import DataLoader, TensorDataset  # isort: skip
+import ptpathways as pw
 
 
 class DigitNet(nn.Module):

@@ -15,13 +15,12 @@ import time
 from pathlib import Path
 from pydoc_data.topics import topics
 
+import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-import ptpathways as pw  # before torch: it makes tracing faster
-
-import torch  # isort: skip
-from torch import Tensor, nn  # isort: skip
-from torch.nn import functional as F  # isort: skip
+import ptpathways as pw
 
 VOCABULARY = 256
 WIDTH = 128

@@ -38,6 +38,8 @@ def prepare(*objects: Any) -> Any:
     The devices compute what one device would compute with the whole batch: a mean is over all of it, batch
     normalisation sees all of it.
 
+    ``torch.manual_seed`` before the first call seeds the devices' random numbers (dropout), too.
+
     Any number in any order, in several calls if need be; returned in the same order, a single one bare.
 
     Raises:

@@ -12,12 +12,12 @@ import signal
 import sys
 from typing import Any
 
+import torch
+from torch import nn
+from torch.nn import functional as F
+
 import ptpathways as pw
 from ptpathways.frontend import _state
-
-import torch  # isort: skip
-from torch import nn  # isort: skip
-from torch.nn import functional as F  # isort: skip
 
 WARM_UP, FROZEN = 5, 20
 

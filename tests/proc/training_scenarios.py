@@ -16,14 +16,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
 import ptpathways as pw
 from ptpathways.frontend import _state, _xla
-
-import torch  # isort: skip
-from torch import Tensor, nn  # isort: skip
-from torch.nn import functional as F  # isort: skip
-from torch.utils.checkpoint import checkpoint  # isort: skip
-from torch.utils.data import DataLoader, TensorDataset  # isort: skip
 
 Prepare = Callable[..., Any]
 Scenario = Callable[[Prepare], list[float]]
