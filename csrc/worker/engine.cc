@@ -58,13 +58,16 @@ int Engine::Run() {
       if (read(signal_fd, &info, sizeof info) == sizeof info) {
         // A terminal's Ctrl-C goes to the whole foreground group; the client decides when its workers end.
         if (info.ssi_signo == SIGINT && options_.parent_pid > 0) continue;
+        // The kernel sends SIGTERM when the parent dies: then nobody else will clean up after the cluster.
+        if (Orphaned()) {
+          Stop(kExitOrphaned, "the process that started this worker is gone");
+          continue;
+        }
         Send(wire::Goodbye{"it was told to stop (signal " + std::to_string(info.ssi_signo) + ")"});
         Stop(kExitOk, "");
       }
     }
-    if (options_.parent_pid > 0 && getppid() != static_cast<pid_t>(options_.parent_pid)) {
-      Stop(kExitOrphaned, "the process that started this worker is gone");
-    }
+    if (Orphaned()) Stop(kExitOrphaned, "the process that started this worker is gone");
     if (!joined_ && std::chrono::steady_clock::now() > join_deadline) {
       Stop(kExitFailed, "expected an answer from the controller at " + options_.controller + " within " +
                             std::to_string(options_.connect_timeout.count() / 1000) +
@@ -79,6 +82,10 @@ int Engine::Run() {
   if (data_) data_->Stop();
   close(signal_fd);
   return exit_code_;
+}
+
+bool Engine::Orphaned() const {
+  return options_.parent_pid > 0 && getppid() != static_cast<pid_t>(options_.parent_pid);
 }
 
 Status Engine::Start() {

@@ -88,6 +88,7 @@ class Engine : private transport::SocketHandler {
   Status StartDevices();
   Status Join();
   void Stop(int exit_code, const std::string& reason);
+  bool Orphaned() const;
 
   // transport::SocketHandler
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;

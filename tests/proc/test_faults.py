@@ -1,0 +1,181 @@
+"""Processes that die, stop, or talk nonsense: whoever depends on them hears it within seconds, and who and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from ptpathways import native, platforms
+from ptpathways.launch import WorkerOptions, worker_command, worker_environment
+from tests.proc.conftest import ADD_ONE, StartCluster, is_running, shared_memory_files, suspend, wait_until
+
+WAIT_S = 30.0
+NOTICED_S = 5.0
+
+
+def test_a_killed_worker_fails_what_depended_on_it(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    here, there = session.put(np.float32(1), 0), session.put(np.float32(2), 1)
+    there.wait(WAIT_S)
+    add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
+    os.kill(cluster.worker_pids["host1"], signal.SIGKILL)
+    start_s = time.monotonic()
+    with pytest.raises(native.NativeError) as caught:
+        for _ in range(1000):  # the kill may not have been noticed by the first
+            there.result(WAIT_S)
+    assert time.monotonic() - start_s < NOTICED_S
+    assert caught.value.code == "UNAVAILABLE" and "'host1'" in str(caught.value)
+    with pytest.raises(native.NativeError, match="'host1'"):
+        session.put(np.float32(3), 1)
+    # The other host is none the worse.
+    (value,) = session.run(add_one, [here], 0)
+    assert value.result(WAIT_S) == 2
+
+
+def test_a_transfer_from_a_killed_worker_fails_at_the_receiver(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    source = session.put(np.zeros(8 << 20, np.float32), 1)
+    source.wait(WAIT_S)
+    suspend(cluster.worker_pids["host1"])  # it will send nothing
+    copy = source.copy_to(0)
+    os.kill(cluster.worker_pids["host1"], signal.SIGKILL)
+    with pytest.raises(native.NativeError, match="'host1'"):
+        copy.result(WAIT_S)
+
+
+def test_a_worker_that_stops_answering_is_lost_within_seconds(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    value = session.put(np.float32(1), 1)
+    value.wait(WAIT_S)
+    pid = cluster.worker_pids["host1"]
+    suspend(pid)
+    try:
+        start_s = time.monotonic()
+        with pytest.raises(native.NativeError) as caught:
+            value.result(WAIT_S)
+        assert time.monotonic() - start_s < 2 * NOTICED_S
+        assert "'host1'" in str(caught.value) and "heard" in str(caught.value)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_program_killed_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = tmp_path / "victim.py"
+    script.write_text(
+        textwrap.dedent("""
+        import numpy as np
+        from ptpathways import core
+        from ptpathways.launch import local
+        cluster = local.start(core.Options(hosts=2))
+        copy = cluster.session.put(np.zeros(4 << 20, np.float32), 0).copy_to(1)
+        copy.wait(30.0)
+        print(cluster.controller.cluster, cluster.runtime_dir, *cluster.worker_pids.values(), flush=True)
+        cluster.session.put(np.zeros(64 << 20, np.float32), 0)
+        input()
+        """)
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as victim:
+        assert victim.stdout is not None
+        name, folder, *pids = victim.stdout.readline().split()
+        victim.kill()
+    wait_until(lambda: not any(is_running(int(pid)) for pid in pids), 2 * NOTICED_S)
+    wait_until(lambda: not os.path.exists(folder) and not shared_memory_files(name), NOTICED_S)
+
+
+def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) -> None:
+    """Its buffers are collected, and the workers serve the next client."""
+    with _StandingCluster() as cluster:
+        script = tmp_path / "client.py"
+        script.write_text(
+            textwrap.dedent(f"""
+            import numpy as np
+            from ptpathways import native
+            session = native.Session.connect({cluster.endpoint!r}, "victim", 10.0)
+            held = [session.put(np.zeros(1 << 20, np.float32), 0) for _ in range(8)]
+            [buffer.wait(30.0) for buffer in held]
+            print("ready", flush=True)
+            input()
+            """)
+        )
+        with subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as victim:
+            assert victim.stdout is not None
+            assert victim.stdout.readline().strip() == "ready"
+            cluster.wait_for(lambda status: status["hosts"][0]["live_buffers"] == 8)
+            victim.kill()
+        cluster.wait_for(lambda status: status["hosts"][0]["live_buffers"] == 0 and not status["clients"])
+        with native.Session.connect(cluster.endpoint, "next", 10.0) as session:
+            add_one = session.register(ADD_ONE.encode(), "mlir")
+            (value,) = session.run(add_one, [session.put(np.float32(1), 0)], 0)
+            assert value.result(WAIT_S) == 2
+
+
+def test_nobody_at_the_address() -> None:
+    with pytest.raises(native.NativeError) as caught:
+        native.Session.connect("tcp://127.0.0.1:9", "lonely", 0.5)
+    assert caught.value.code == "DEADLINE_EXCEEDED"
+    assert "127.0.0.1:9" in str(caught.value) and "ptpathways controller" in str(caught.value)
+
+
+def test_garbage_and_other_versions_are_refused_and_do_no_harm() -> None:
+    with _StandingCluster() as cluster:
+        stranger = zmq.Context.instance().socket(zmq.DEALER)
+        try:
+            stranger.linger = 0
+            stranger.connect(cluster.endpoint)
+            for frames in ([b"hello"], [b""], [b"PWY1" + bytes(20)], [b"PWY1\x02\x00\x01\x00" + bytes(16)], [b"x"] * 9):
+                stranger.send_multipart(frames)
+                assert stranger.poll(int(WAIT_S * 1000)), "the controller answers with the reason"
+                answer = stranger.recv_multipart()[0]
+                assert answer[:4] == b"PWY1" and answer[6:8] == b"\x03\x00", "REJECT"
+            assert b"version 1, got 2" in _answers(stranger, [b"PWY1\x02\x00\x01\x00" + bytes(16)])
+        finally:
+            stranger.close()
+        with native.Session.connect(cluster.endpoint, "friend", 10.0) as session:
+            assert session.put(np.float32(4), 0).result(WAIT_S) == 4
+
+
+def _answers(socket: zmq.Socket[bytes], frames: list[bytes]) -> bytes:
+    socket.send_multipart(frames)
+    assert socket.poll(int(WAIT_S * 1000))
+    return socket.recv_multipart()[0]
+
+
+class _StandingCluster:
+    """A controller of this process on loopback TCP, not embedded, with one worker process that it does not own."""
+
+    def __enter__(self) -> _StandingCluster:
+        self._controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False})
+        self.endpoint = self._controller.endpoints[0]
+        worker = WorkerOptions(controller=self.endpoint, name="standing0", plugin=platforms.find_plugin())
+        self._worker = subprocess.Popen(
+            worker_command(worker), env=worker_environment(worker), stderr=subprocess.DEVNULL
+        )
+        self._controller.wait_for_hosts(1, WAIT_S)
+        return self
+
+    def wait_for(self, reached: Callable[[dict[str, Any]], bool]) -> None:
+        wait_until(lambda: reached(json.loads(self._controller.status_json())), WAIT_S)
+
+    def __exit__(self, *_: object) -> None:
+        self._controller.close("the test is over")
+        assert self._worker.wait(WAIT_S) == 0
+        native.clean_up_shared_memory(self._controller.cluster)
