@@ -1,0 +1,67 @@
+"""Running workloads by name, from Python and from the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ptpathways import core, native
+from ptpathways.bench._dispatch import DISPATCH
+from ptpathways.bench._record import Record, write_json_lines
+from ptpathways.bench._show import plot, show_records, show_workloads
+from ptpathways.bench._startup import STARTUP
+from ptpathways.bench._step import STEP
+from ptpathways.bench._transfer import TRANSFER
+from ptpathways.bench._workload import BenchOptions, Workload
+
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (DISPATCH, TRANSFER, STEP, STARTUP)}
+"""Every workload by its name."""
+
+
+def run(name: str, options: BenchOptions | None = None) -> list[Record]:
+    """Measures the workload called ``name`` on a local cluster that it starts and ends.
+
+    Raises:
+        InvalidOption: there is no such workload (the message lists them), or it cannot use an option.
+        PathwaysError: the cluster could not be started, or failed.
+    """
+    if name not in WORKLOADS:
+        raise core.InvalidOption(f"workload must be one of {', '.join(WORKLOADS)}, got {name!r}")
+    with native.translated():
+        return WORKLOADS[name].run(options or BenchOptions())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """``ptpathways bench``; the exit code: 0 measured, 1 failed, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(prog="ptpathways bench", description="Measure ptpathways on this machine.")
+    parser.add_argument("name", nargs="?", help="the workload; without it, list the workloads")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the figures to FILE, one JSON object a line")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures (.png, .svg, .pdf)")
+    parser.add_argument("--hosts", type=int, metavar="N", help="worker processes, if not the workload's own choice")
+    parser.add_argument("--devices-per-host", type=int, metavar="N", help="devices of each of them")
+    parser.add_argument("--repeats", type=int, metavar="N", help="how often to measure")
+    parser.add_argument("--quick", action="store_true", help="a fraction of the work, for rough figures")
+    arguments = parser.parse_args(argv)
+    console, errors = Console(), Console(stderr=True)
+    if arguments.name is None:
+        show_workloads(WORKLOADS, console)
+        return 0
+    try:
+        options = BenchOptions(arguments.hosts, arguments.devices_per_host, arguments.repeats, arguments.quick)
+        records = run(arguments.name, options)
+    except core.InvalidOption as error:
+        errors.print(str(error), markup=False, style="red")
+        show_workloads(WORKLOADS, errors)
+        return 2
+    except core.PathwaysError as error:
+        errors.print(str(error), markup=False, style="red")
+        return 1
+    show_records(records, WORKLOADS[arguments.name].goals, console)
+    if arguments.json is not None:
+        write_json_lines(arguments.json, records)
+    if arguments.plot is not None:
+        plot(records, arguments.plot)
+    return 0
