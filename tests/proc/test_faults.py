@@ -39,7 +39,7 @@ def test_a_killed_worker_fails_what_depended_on_it(start_cluster: StartCluster) 
     assert time.monotonic() - start_s < NOTICED_S
     assert caught.value.code == "UNAVAILABLE" and "'host1'" in str(caught.value)
     with pytest.raises(native.NativeError, match="'host1'"):
-        session.put(np.float32(3), 1)
+        session.put(np.float32(3), 1).result(WAIT_S)
     # The other host is none the worse.
     (value,) = session.run(add_one, [here], 0)
     assert value.result(WAIT_S) == 2
