@@ -25,10 +25,10 @@ def wait_stats() -> WaitStats:
         NotInitialized: before ``init``.
     """
     this = _state.runtime()
-    seconds, count = this.connection.wait_stats() if this.connection is not None else (0.0, 0)
-    # A fetch is asynchronous for the plugin: the thread that wants the value waits inside PyTorch/XLA, which measures.
+    if this.connection is not None:
+        return WaitStats(*this.connection.wait_stats())
     metric = _xla.binding()._xla_metric_data("TransferFromDeviceTime")
-    if metric is not None:
-        fetches, fetch_ns, _ = metric
-        seconds, count = seconds + fetch_ns * 1e-9, count + int(fetches)
-    return WaitStats(seconds, count)
+    if metric is None:
+        return WaitStats(0.0, 0)
+    fetches, fetch_ns, _ = metric
+    return WaitStats(fetch_ns * 1e-9, int(fetches))
