@@ -43,6 +43,9 @@ def start(options: core.Options) -> int:
     else:
         os.environ["PJRT_DEVICE"] = "CPU"
         os.environ["CPU_NUM_DEVICES"] = str(options.device_count)
+    if options.log_level in ("error", "warning"):
+        # torch_xla warns of every plugin without a profiler, and XLA of what its developers plan; errors still show.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(_POOL_THREADS_MIN, os.cpu_count() or 1)))
 
     if options.backend == "pathways":
