@@ -89,6 +89,14 @@ class CompileFailed(PathwaysError):
     """
 
 
+class NotOneIsland(PathwaysError):
+    """One computation was asked to run on devices that no collective connects.
+
+    Raised by ``prepare`` when this process's devices lie in several islands. Use the devices of one host, or put
+    parts of the model on different hosts with ``device`` and ``transfer``.
+    """
+
+
 class DeadlineExceeded(PathwaysError, TimeoutError):
     """A wait reached its timeout.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
+from ptpathways import core
 from ptpathways.frontend import _rng, _state
 
 DATA_AXIS = "data"
@@ -17,10 +19,13 @@ def use_all_devices() -> int:
 
     Raises:
         NotInitialized: before ``init``.
+        NotOneIsland: no collective connects all of them.
         RuntimeAlreadyStarted: devices are already used one by one.
     """
     this = _state.runtime()
     alone = this.device_count == 1
+    if this.connection is not None:
+        check_one_island([(host["name"], host["island"]) for host in this.connection.hosts()])
     if _state.set_mode(_state.Mode.ONE_BY_ONE if alone else _state.Mode.TOGETHER):
         if not alone:
             from torch_xla import runtime
@@ -28,6 +33,16 @@ def use_all_devices() -> int:
             runtime.use_spmd()
         _rng.follow_torch()
     return this.device_count
+
+
+def check_one_island(hosts: Sequence[tuple[str, str]]) -> None:
+    """Raises NotOneIsland unless all ``hosts``, given as (name, island), are of one island."""
+    if len({island for _, island in hosts}) > 1:
+        where = ", ".join(f"{name} in island {island}" for name, island in hosts)
+        raise core.NotOneIsland(
+            f"prepare() makes one computation of all devices, which must lie in one island, got {where}; "
+            "use one host (hosts=1), or put parts of the model on different hosts with pw.device and pw.transfer"
+        )
 
 
 @functools.cache

@@ -45,6 +45,7 @@ def prepare(*objects: Any) -> Any:
     Raises:
         NotInitialized: before ``init``.
         RuntimeAlreadyStarted: devices are already used one by one.
+        NotOneIsland: the devices lie on hosts that no collective connects.
         TypeError: an object of none of these kinds.
         RuntimeError: a parameter cannot be replaced in place, because an autograd graph or a weak reference holds it.
     """

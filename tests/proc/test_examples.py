@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
-from tests.proc.test_training import BACKENDS
+from tests.proc.test_training import needs_native
 
 ROOT = Path(__file__).parents[2]
 STEPS = 20
 
 
-def run(name: str, folder: Path, *arguments: str, backend: str = "pathways") -> tuple[list[float], str]:
+def run(name: str, folder: Path, *arguments: str) -> tuple[list[float], str]:
     """The losses that an example wrote, and what it printed."""
     losses = folder / "losses.json"
     done = subprocess.run(
@@ -28,28 +28,28 @@ def run(name: str, folder: Path, *arguments: str, backend: str = "pathways") -> 
         text=True,
         timeout=280,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PTPATHWAYS_BACKEND": backend},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return json.loads(losses.read_text()), done.stdout
 
 
+@needs_native
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["01_digits.py", "02_gpt_two_hosts.py"])
-def test_the_losses_are_those_of_the_eager_twin(name: str, backend: str, tmp_path: Path) -> None:
+def test_the_losses_are_those_of_the_eager_twin(name: str, tmp_path: Path) -> None:
     extra = ["--sample", "0"] if "gpt" in name else []
-    cluster, _ = run(name, tmp_path, "--steps", str(STEPS), *extra, backend=backend)
+    cluster, _ = run(name, tmp_path, "--steps", str(STEPS), *extra)
     eager, _ = run(name, tmp_path, "--steps", str(STEPS), "--eager", *extra)
     assert len(cluster) == len(eager) == STEPS
     assert cluster == pytest.approx(eager, rel=1e-3)
     assert cluster[-1] < cluster[0]
 
 
+@needs_native
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_digits_are_learnt_and_the_picture_is_there(backend: str, tmp_path: Path) -> None:
-    _, printed = run("01_digits.py", tmp_path, backend=backend)
+def test_the_digits_are_learnt_and_the_picture_is_there(tmp_path: Path) -> None:
+    _, printed = run("01_digits.py", tmp_path)
     accuracy = re.search(r"test accuracy ([0-9.]+)%", printed)
     assert accuracy is not None and float(accuracy[1]) > 97, printed
     assert re.search(r"the client waited [0-9.]+ s of [0-9.]+ s", printed), printed

@@ -95,6 +95,26 @@ def test_transfers_go_from_worker_to_worker(outcome: Any) -> None:
     assert traffic["bytes_fetched"] == 4 * (5 + 8 + 1)
 
 
+@needs_native
+@pytest.mark.timeout(100)
+def test_prepare_refuses_devices_that_no_collective_connects() -> None:
+    program = (
+        "import torch, ptpathways as pw\n"
+        "pw.init(hosts=2)\n"
+        "try: pw.prepare(torch.nn.Linear(1, 1))\n"
+        "except pw.NotOneIsland as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "must lie in one island, got host" in done.stdout
+
+
 def test_init_after_the_runtime_has_started_says_so() -> None:
     program = (
         "import torch, torch_xla, os; os.environ['PJRT_DEVICE'] = 'CPU'; torch.zeros(1, device='xla');"
