@@ -241,13 +241,12 @@ TEST(BenchBulk) {
     MeasureBulk(false, 1 << 20, 4, 8 << 20, 3);
     return;
   }
-  const size_t total = size_t{64} << 20;
-  for (size_t chunk_kib : {128, 256, 512, 1024, 2048, 4096}) {
-    for (size_t window : {2, 4, 8}) MeasureBulk(true, chunk_kib << 10, window, total, 21);
+  for (size_t total_mib : {1, 8, 64, 256}) {
+    for (size_t chunk_kib : {512, 1024, 2048, 4096}) {
+      for (size_t window : {2, 4}) MeasureBulk(true, chunk_kib << 10, window, total_mib << 20, 21);
+    }
   }
-  for (size_t chunk_kib : {256, 1024, 4096}) {
-    for (size_t window : {4, 8}) MeasureBulk(false, chunk_kib << 10, window, total, 11);
-  }
+  for (size_t chunk_kib : {256, 1024, 4096}) MeasureBulk(false, chunk_kib << 10, 4, 64 << 20, 11);
 }
 
 }  // namespace

@@ -40,7 +40,8 @@ class SocketHandler {
 
 struct ReactorOptions {
   std::string name = "pw-reactor";  // shown by top and gdb; the first 15 characters count
-  // Looks for work this long before sleeping. Costs a core; see the measurements in docs before raising it.
+  // Looks for work this long before sleeping. Only for machines with a core to spare: on two cores it takes the core
+  // that libzmq's I/O thread needs, and 20 us of it doubled the round trip between two processes.
   std::chrono::microseconds spin{0};
   size_t batch = 64;  // messages per socket and turn
 };

@@ -50,8 +50,8 @@ struct ShmChunk {
 
 struct SegmentPoolOptions {
   std::string cluster = "default";
-  size_t chunk_bytes = 1 << 20;
-  size_t segment_bytes = 16 << 20;  // memory is added in steps of this size (at least one chunk)
+  size_t chunk_bytes = 2 << 20;
+  size_t segment_bytes = 8 << 20;  // memory is added in steps of this size (at least one chunk)
   size_t total_bytes = 256 << 20;
 };
 

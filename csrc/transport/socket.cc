@@ -115,36 +115,54 @@ std::atomic<uint64_t> next_socket_number{1};
 
 }  // namespace
 
-// Which connection (file descriptor) speaks for which routing id. libzmq reports a lost connection by descriptor only,
-// so each peer's first message tells which one is its.
+// Which connection speaks for which routing id. libzmq reports a lost connection by its file descriptor only, so each
+// peer's first message tells which one is its. Descriptors are used again at once, and the monitor is a queue apart
+// from the messages; but libzmq reports a connection's start before its first message is read, and its end before the
+// descriptor is closed. Hence, with the monitor drained when a first message is looked at, `open` is up to date.
 struct Socket::Peers {
   std::unordered_map<std::string, int, StringHash, std::equal_to<>> fd_of;
   std::unordered_map<int, std::string> identity_of;
+  std::unordered_set<int> open;
   std::vector<PeerEvent> pending;
 
   bool Knows(std::string_view identity) const { return fd_of.find(identity) != fd_of.end(); }
 
-  // Called for a peer's first message. A peer that came and went before it was read is left to its heartbeats: the
-  // monitor is a queue of its own, and which descriptor an event meant can no longer be told.
+  // Called for a peer's first message, with the monitor drained.
   void Learn(std::string_view identity, int fd) {
-    if (fd < 0) return;  // inproc
+    if (fd < 0) {  // inproc: its ends are not reported
+      fd_of[std::string(identity)] = fd;
+      return;
+    }
+    if (!open.contains(fd)) {  // it came and went before its message was read
+      pending.push_back({PeerEventKind::kDisconnected, std::string(identity), "", fd});
+      return;
+    }
+    // Two first messages from one descriptor: the sender of the earlier one came and went, and libzmq serves the older
+    // connection first.
+    if (auto earlier = identity_of.find(fd); earlier != identity_of.end()) {
+      fd_of.erase(earlier->second);
+      pending.push_back({PeerEventKind::kDisconnected, std::move(earlier->second), "", fd});
+    }
     fd_of[std::string(identity)] = fd;
     identity_of[fd] = std::string(identity);
   }
 
   void Add(int event, int value, std::string_view endpoint) {
-    PeerEvent out{PeerEventKind::kDisconnected, "", std::string(endpoint), value};
-    if (event == zmq::kEventHandshakeSucceeded) {
-      out.kind = PeerEventKind::kConnected;  // its value is no descriptor
-    } else if (event == zmq::kEventDisconnected) {
+    PeerEvent out{PeerEventKind::kHandshakeFailed, "", std::string(endpoint), value};
+    if (event == zmq::kEventAccepted || event == zmq::kEventConnected) {
+      open.insert(value);
+      return;  // of interest to users once the handshake is done, an event that has no descriptor
+    }
+    if (event == zmq::kEventHandshakeSucceeded) out.kind = PeerEventKind::kConnected;
+    if (event == zmq::kEventDisconnected) {
+      out.kind = PeerEventKind::kDisconnected;
+      open.erase(value);
       if (auto at = identity_of.find(value); at != identity_of.end()) {
         out.identity = std::move(at->second);
         identity_of.erase(at);
         // With hand-over a newer connection may speak for this routing id by now.
         if (auto known = fd_of.find(out.identity); known != fd_of.end() && known->second == value) fd_of.erase(known);
       }
-    } else {
-      out.kind = PeerEventKind::kHandshakeFailed;
     }
     pending.push_back(std::move(out));
   }
@@ -238,7 +256,8 @@ Status Socket::InitCurve() {
 Status Socket::InitMonitor() {
   PW_ASSIGN_OR_RETURN(void* context, ZmqContext());
   const std::string endpoint = "inproc://pw-monitor-" + std::to_string(next_socket_number.fetch_add(1));
-  const int events = zmq::kEventDisconnected | zmq::kEventHandshakeSucceeded | zmq::kEventHandshakeFailedNoDetail |
+  const int events = zmq::kEventConnected | zmq::kEventAccepted | zmq::kEventDisconnected |
+                     zmq::kEventHandshakeSucceeded | zmq::kEventHandshakeFailedNoDetail |
                      zmq::kEventHandshakeFailedProtocol | zmq::kEventHandshakeFailedAuth;
   if (Zmq().monitor(socket_, endpoint.c_str(), events) != 0) return ZmqError("cannot monitor a socket");
   monitor_ = Zmq().socket(context, zmq::kPair);
@@ -380,6 +399,7 @@ bool Socket::ReceiveOne(Message* message) {
     // The parts of one message arrive together, so a further part is there at once.
     if (!part.more() || !part.Receive(socket_)) return true;
     if (peers_ != nullptr && !peers_->Knows(message->peer)) {
+      DrainMonitor();
       peers_->Learn(message->peer, Zmq().message_get(&part.message, zmq::kMessageSourceFd));
     }
   }

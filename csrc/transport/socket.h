@@ -53,7 +53,7 @@ struct SocketOptions {
   int kernel_buffer_bytes = -1;
   // A new connection takes over the routing id of an older one (a restarted peer need not wait for our heartbeat).
   bool router_handover = true;
-  // Delivers PeerEvents to the reactor.
+  // Delivers PeerEvents to the reactor (of ipc and tcp peers; libzmq reports none for inproc).
   bool monitor = true;
   CurveOptions curve{};
 };

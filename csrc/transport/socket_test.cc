@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -211,6 +212,44 @@ TEST(KilledPeerIsNoticed) {
   NoticeKill("tcp://127.0.0.1:*");
 }
 
+// A stopped process keeps its connection open; only heartbeats tell.
+TEST(HungPeerIsNoticedByHeartbeats) {
+  ASSERT_OK(UseZmq());
+  RuntimeDirectory directory;
+  Counter messages, lost;
+  Handler handler([&](Socket&, std::string_view, Frames&) { messages.Add(); },
+                  [&](Socket&, const PeerEvent& event) {
+                    if (event.kind == PeerEventKind::kDisconnected && event.identity == "victim") lost.Add();
+                  });
+  ASSERT_OK_AND_ASSIGN(auto router, Socket::Open({.kind = SocketKind::kRouter,
+                                                  .heartbeat_interval = std::chrono::milliseconds(50),
+                                                  .heartbeat_timeout = std::chrono::milliseconds(200)}));
+  ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "router"}));
+  ASSERT_OK(reactor->Add(router, &handler));
+  ASSERT_OK_AND_ASSIGN(std::string bound, router->Bind(directory.Ipc("hung")));
+  Child child("silent", bound);
+  ASSERT(messages.WaitFor(100));
+  EXPECT(!lost.WaitFor(1, std::chrono::milliseconds(500)));  // a healthy silent peer stays
+  ::kill(child.pid(), SIGSTOP);
+  EXPECT(lost.WaitFor(1));
+  router->Close();
+}
+
+// inproc peers are named and answered like others.
+TEST(InprocWorksWithoutNotices) {
+  ASSERT_OK(UseZmq());
+  Counter back;
+  Handler echo([](Socket& s, std::string_view peer, Frames& frames) {
+    EXPECT_EQ(peer, "dealer");
+    EXPECT_OK(s.Send(peer, std::span<Frame>(frames)));
+  });
+  Handler collect([&](Socket&, std::string_view, Frames&) { back.Add(); });
+  Pair pair;
+  ASSERT_OK(pair.Start(&echo, &collect, {}, {}, "inproc://pw-test"));
+  for (int i = 0; i < 1000; ++i) EXPECT_OK(pair.dealer->Send("", Frame("x")));
+  EXPECT(back.WaitFor(1000));
+}
+
 // A peer that comes back under its name takes the name over, and only its own end is reported as its end.
 TEST(ReturningPeerIsKnownAgain) {
   ASSERT_OK(UseZmq());
@@ -235,6 +274,70 @@ TEST(ReturningPeerIsKnownAgain) {
   EXPECT_EQ(lost.value(), 20);
   router->Close();
 }
+
+// Peers that leave before anybody reads their first message, while their descriptors are used again by the next: each
+// is told to be lost, once, after its message; those that stay are not.
+TEST(PeersThatCameAndWentAreTold) {
+  ASSERT_OK(UseZmq());
+  RuntimeDirectory directory;
+  std::mutex mutex;
+  std::map<std::string, int> heard, lost;
+  Counter messages, losses;
+  Handler handler(
+      [&](Socket&, std::string_view peer, Frames&) {
+        std::lock_guard lock(mutex);
+        EXPECT_EQ(lost.count(std::string(peer)), 0);
+        ++heard[std::string(peer)];
+        messages.Add();
+      },
+      [&](Socket&, const PeerEvent& event) {
+        if (event.kind != PeerEventKind::kDisconnected || event.identity.empty()) return;
+        std::lock_guard lock(mutex);
+        EXPECT_EQ(heard[event.identity], 1);
+        ++lost[event.identity];
+        losses.Add();
+      });
+  ASSERT_OK_AND_ASSIGN(auto router, OpenKind(SocketKind::kRouter));
+  ASSERT_OK_AND_ASSIGN(std::string bound, router->Bind(directory.Ipc("r")));
+  ASSERT_OK_AND_ASSIGN(auto first, OpenKind(SocketKind::kDealer, "stays first"));
+  ASSERT_OK(first->Connect(bound));
+  ASSERT_OK(first->Send("", Frame("hi")));
+  constexpr int kVisitors = 10;
+  for (int i = 0; i < kVisitors; ++i) {
+    // A child, because its end is the only sure sign that its message has left it.
+    Child child("visitor", bound + "#visitor " + std::to_string(i));
+    EXPECT_EQ(child.Wait(), 0);
+  }
+  ASSERT_OK_AND_ASSIGN(auto last, OpenKind(SocketKind::kDealer, "stays last"));
+  ASSERT_OK(last->Connect(bound));
+  ASSERT_OK(last->Send("", Frame("hi")));
+  ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "router"}));
+  ASSERT_OK(reactor->Add(router, &handler));
+  EXPECT(messages.WaitFor(kVisitors + 2));
+  EXPECT(losses.WaitFor(kVisitors));
+  first->Close();
+  EXPECT(losses.WaitFor(kVisitors + 1));
+  last->Close();
+  EXPECT(losses.WaitFor(kVisitors + 2));
+  std::lock_guard lock(mutex);
+  EXPECT_EQ(lost.size(), kVisitors + 2);
+  for (const auto& [peer, times] : lost) EXPECT_EQ(times, 1);
+  router->Close();
+}
+
+// Says one thing to "endpoint#identity" and leaves when it has been written.
+int VisitorRole(const std::string& argument) {
+  const size_t hash = argument.find('#');
+  if (!UseZmq().ok()) return 2;
+  auto socket = Socket::Open(
+      {.kind = SocketKind::kDealer, .identity = argument.substr(hash + 1), .linger = std::chrono::seconds(10)});
+  if (!socket.ok() || !(*socket)->Connect(argument.substr(0, hash)).ok()) return 3;
+  if (!(*socket)->Send("", Frame("hi")).ok()) return 4;
+  (*socket)->Close();
+  auto context = ZmqContext();
+  return context.ok() && Zmq().context_term(*context) == 0 ? 0 : 5;  // waits for the linger
+}
+const RoleRegistration visitor_role("visitor", &VisitorRole);
 
 TEST(ConnectAsReachesASilentPeer) {
   ASSERT_OK(UseZmq());
