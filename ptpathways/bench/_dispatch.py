@@ -74,9 +74,8 @@ def _run(options: BenchOptions) -> list[Record]:
     from ptpathways.launch import local
 
     size = options.cluster(hosts=1)
-    started = local.start(size)
-    try:
-        add = _Add(started.session, runs=options.choose(20_000, 2_000), trips=options.choose(3_000, 300))
+    with local.start(size) as cluster:
+        add = _Add(cluster.session, runs=options.choose(20_000, 2_000), trips=options.choose(3_000, 300))
         variants = {
             "pipelined, C++": add.pipelined_cpp,
             "pipelined, Python": add.pipelined_python,
@@ -84,8 +83,6 @@ def _run(options: BenchOptions) -> list[Record]:
             "round trip, Python": add.round_trip_python,
         }
         values = interleave(variants, repeats=options.repeats_or(7, 2))
-    finally:
-        started.close("the benchmark is over")
     setting = Setting("dispatch", size.hosts, size.device_count)
     units = {name: "runs/s" if name.startswith("pipelined") else "us" for name in variants}
     return [setting.record("ptpathways", name, units[name], values[name]) for name in variants]

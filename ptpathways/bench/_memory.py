@@ -58,10 +58,10 @@ def part_of(path: str, plugin: str) -> str:
         return "heap"
     if path.startswith("["):
         return "stack and kernel"
-    if "python" in name or "/lib-dynload/" in path:
-        return "Python"
     if name.startswith(("_native", "libzmq", "libsodium")):
         return "ptpathways and libzmq"
+    if "python" in name or "/lib-dynload/" in path:
+        return "Python"
     if ".so" in name:
         return "system libraries"
     return "other files"

@@ -12,11 +12,13 @@ from ptpathways.bench._workload import BenchOptions, Goal, Workload
 
 _MODULE = "ptpathways.bench._startup_process"
 _TOTAL = {"native": "without torch: to first results", "pytorch": "to first results"}
+_IN_TOTAL = {"native": ("cluster", "first results"), "pytorch": ("init", "first results")}
 _PARTS = {
-    ("native", "cluster"): "without torch: workers and session",
-    ("native", "first results"): "without torch: compile and results",
-    ("pytorch", "init"): "init (workers, session, PyTorch/XLA's client)",
+    ("pytorch", "init"): "init: workers, session, PyTorch/XLA's client",
     ("pytorch", "first results"): "compile and results",
+    ("native", "cluster"): "without torch: workers and session",
+    ("native", "another session"): "without torch: one more session",
+    ("native", "first results"): "without torch: compile and results",
 }
 
 
@@ -29,7 +31,7 @@ def _run(options: BenchOptions) -> list[Record]:
             answer = child.ask(None)
         answers[kind].append(answer)
         laps: dict[str, float] = answer["laps"]
-        return sum(value for part, value in laps.items() if (kind, part) in _PARTS)
+        return sum(laps[part] for part in _IN_TOTAL[kind])
 
     repeats = options.repeats_or(7, 2)
     variants = {kind: functools.partial(seconds, kind) for kind in ("pytorch", "native")}

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from ptpathways import core, platforms
+from ptpathways import core, native, platforms
 from ptpathways.bench._child import serve
 
 _TIMEOUT_S = 60.0
@@ -38,17 +38,18 @@ def native_cluster(options: core.Options) -> dict[str, Any]:
     from ptpathways.launch import local
 
     clock = _Clock()
-    started = local.start(options)
-    clock.lap("cluster")
-    session = started.session
-    idle = [memory_of(host["pid"], platforms.find_plugin().path) for host in session.hosts()]
-    clock.lap("reading memory")
-    function = session.register(ADD_ONE, "mlir", name="add_one")
-    firsts = [host["first_device"] for host in session.hosts()]
-    results = [session.run(function, [session.put(np.float32(1.0), first)], first)[0] for first in firsts]
-    values = [float(result.result(_TIMEOUT_S)) for result in results]
-    clock.lap("first results")
-    started.close("the benchmark is over")
+    with local.start(options) as cluster:
+        clock.lap("cluster")
+        with native.Session.connect("", "second", _TIMEOUT_S):
+            clock.lap("another session")
+        session = cluster.session
+        idle = [memory_of(host["pid"], platforms.find_plugin().path) for host in session.hosts()]
+        clock.lap("reading memory")
+        function = session.register(ADD_ONE, "mlir", name="add_one")
+        firsts = [host["first_device"] for host in session.hosts()]
+        results = [session.run(function, [session.put(np.float32(1.0), first)], first)[0] for first in firsts]
+        values = [float(result.result(_TIMEOUT_S)) for result in results]
+        clock.lap("first results")
     _check(values)
     return {"laps": clock.laps, "memory": [asdict(memory) for memory in idle]}
 

@@ -63,17 +63,14 @@ def _run(options: BenchOptions) -> list[Record]:
     size = options.cluster(hosts=2)
     if size.hosts < 2:
         raise core.InvalidOption(f"workload transfer needs at least 2 hosts, got {size.hosts}")
-    started = local.start(size)
-    try:
-        transfers = _Transfers(started.session)
+    with local.start(size) as cluster:
+        transfers = _Transfers(cluster.session)
         variants = {
             "client to worker": transfers.upload,
             "worker to client": transfers.fetch,
             "worker to worker": transfers.copy,
         }
         values = interleave(variants, repeats=options.repeats_or(15, 3), warm_up=2)
-    finally:
-        started.close("the benchmark is over")
     setting = Setting("transfer", size.hosts, size.device_count)
     return [setting.record("ptpathways", name, "GB/s", values[name]) for name in variants]
 
