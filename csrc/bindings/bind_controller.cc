@@ -60,6 +60,7 @@ PyController MakeController(const py::dict& options) {
       static_cast<uint32_t>(Option<double>(options, "heartbeat_interval_s", 0.5) * 1000);
   controller_options.cluster.heartbeat_timeout_ms =
       static_cast<uint32_t>(Option<double>(options, "heartbeat_timeout_s", 4.0) * 1000);
+  controller_options.cluster.expected_hosts = Option<std::vector<std::string>>(options, "expected_hosts", {});
   const std::string level = Option<std::string>(options, "log_level", "warning");
   controller_options.verbose = level == "info" || level == "debug";
   const bool embedded = Option<bool>(options, "embedded", true);

@@ -88,6 +88,13 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
                                                      " is already a member; give each worker its own --name"));
     }
   }
+  if (MustWaitItsTurn(hello->name)) {
+    waiting_hosts_[hello->name] = {from, std::string(body)};
+    return;
+  }
+  if (expected_joined_ < options_.expected_hosts.size() && options_.expected_hosts[expected_joined_] == hello->name) {
+    ++expected_joined_;
+  }
   Host host;
   host.connection = from;
   wire::HostDescription& description = host.description;
@@ -113,6 +120,21 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   for (const Host& other : hosts_) {
     if (other.description.alive && other.connection != from) Send(other.connection, topology, out);
   }
+  AdmitWaiting(now_ms, out);
+}
+
+bool ClusterState::MustWaitItsTurn(const std::string& name) const {
+  const std::vector<std::string>& expected = options_.expected_hosts;
+  for (size_t i = expected_joined_ + 1; i < expected.size(); ++i) {
+    if (expected[i] == name) return true;
+  }
+  return false;
+}
+
+void ClusterState::AdmitWaiting(uint64_t now_ms, Outputs& out) {
+  if (expected_joined_ >= options_.expected_hosts.size()) return;
+  auto next = waiting_hosts_.extract(options_.expected_hosts[expected_joined_]);
+  if (!next.empty()) OnHello(next.mapped().first, next.mapped().second, now_ms, out);
 }
 
 void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
@@ -377,6 +399,7 @@ void ClusterState::ToClient(uint64_t id, std::string frame, std::vector<Payload>
 }
 
 void ClusterState::OnDisconnected(const Connection& from, const std::string& reason, Outputs& out) {
+  std::erase_if(waiting_hosts_, [&from](const auto& entry) { return entry.second.first == from; });
   auto peer = peers_.find(from);
   if (peer == peers_.end()) return;
   if (peer->second.role == wire::Role::kClient) {

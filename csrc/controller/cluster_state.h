@@ -43,6 +43,9 @@ struct ClusterOptions {
   std::string build;    // package version every peer must have
   uint32_t heartbeat_interval_ms = 500;
   uint32_t heartbeat_timeout_ms = 4000;
+  // Hosts that are on their way, by name: they become hosts 0, 1, ... in this order, whoever calls first. Others join
+  // in the order they come.
+  std::vector<std::string> expected_hosts;
 };
 
 class ClusterState {
@@ -102,6 +105,9 @@ class ClusterState {
   // Whether a message was passed on or must wait at the head of its client's queue.
   enum class Outcome { kHandled, kMustWait };
 
+  // Whether a host must wait for one that is expected before it.
+  bool MustWaitItsTurn(const std::string& name) const;
+  void AdmitWaiting(uint64_t now_ms, Outputs& out);
   void OnHello(const Connection& from, std::string_view body, uint64_t now_ms, Outputs& out);
   void OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame, std::vector<Payload>&& payloads,
                        Outputs& out);
@@ -134,6 +140,8 @@ class ClusterState {
   std::vector<uint32_t> device_to_host_;      // by device index
   std::map<uint32_t, Client> clients_;        // by client index
   std::map<std::string, scheduler::IslandScheduler> islands_;
+  size_t expected_joined_ = 0;                // of options_.expected_hosts
+  std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t next_client_ = 1;
   uint64_t last_tick_ms_ = 0;
   std::vector<std::string> log_;

@@ -9,7 +9,7 @@ namespace {
 using wire::Type;
 
 struct Cluster {
-  ClusterState state{ClusterOptions{"c", "0.1.0", 500, 4000}};
+  ClusterState state{ClusterOptions{"c", "0.1.0", 500, 4000, {}}};
   Outputs out;
   uint64_t now = 1000;
 
@@ -147,6 +147,28 @@ TEST(ALostHostFailsWhatDependsOnItAndNamesIt) {
   // Later work for it fails at once.
   Outputs out = c.Tell("a", wire::Put{Cluster::Id(a, 50), 1, {DType::kF32, {}}, "abcd"});
   EXPECT(TypeOf(out.at(0)) == Type::kBufferFailed);
+}
+
+TEST(ExpectedHostsAreNumberedAsExpected) {
+  Cluster c{ClusterState{ClusterOptions{"c", "0.1.0", 500, 4000, {"h0", "h1", "h2"}}}, {}};
+  EXPECT_EQ(c.AddHost("h2").size(), 0u);
+  EXPECT_EQ(c.AddHost("h1").size(), 0u);
+  EXPECT_EQ(c.state.live_host_count(), 0u);
+  c.AddHost("h0");
+  const auto hosts = c.state.HostDescriptions();
+  ASSERT_EQ(hosts.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(hosts[i].name, "h" + std::to_string(i));
+  c.AddHost("late");
+  EXPECT_EQ(c.state.live_host_count(), 4u);
+}
+
+TEST(AnExpectedHostThatGivesUpIsForgotten) {
+  Cluster c{ClusterState{ClusterOptions{"c", "0.1.0", 500, 4000, {"h0", "h1"}}}, {}};
+  c.AddHost("h1");
+  c.out.clear();
+  c.state.OnDisconnected("w-h1", "killed", c.out);
+  c.AddHost("h0");
+  EXPECT_EQ(c.state.live_host_count(), 1u);
 }
 
 TEST(SilenceIsNoticedOnlyByAControllerThatWasAwake) {

@@ -17,6 +17,9 @@ using wire::Type;
 
 namespace {
 
+// Sent by the kernel when the thread that started this process ends.
+constexpr int kParentDied = SIGUSR2;
+
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -36,6 +39,7 @@ int Engine::Run() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, kParentDied);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
@@ -43,7 +47,7 @@ int Engine::Run() {
     std::fprintf(stderr, "ptpathways worker: cannot watch for signals\n");
     return kExitFailed;
   }
-  if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, kParentDied);
 
   if (Status status = Start(); !status.ok()) {
     Log(status.ToString());
@@ -58,8 +62,8 @@ int Engine::Run() {
       if (read(signal_fd, &info, sizeof info) == sizeof info) {
         // A terminal's Ctrl-C goes to the whole foreground group; the client decides when its workers end.
         if (info.ssi_signo == SIGINT && options_.parent_pid > 0) continue;
-        // The kernel sends SIGTERM when the parent dies: then nobody else will clean up after the cluster.
-        if (Orphaned()) {
+        // Of a dying process the thread that started us may go first, so the parent's id does not tell yet.
+        if (info.ssi_signo == static_cast<uint32_t>(kParentDied)) {
           Stop(kExitOrphaned, "the process that started this worker is gone");
           continue;
         }

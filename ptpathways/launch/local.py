@@ -77,7 +77,10 @@ def start(options: core.Options) -> LocalCluster:
     processes: Processes | None = None
     try:
         with native.translated():
-            controller = native.Controller({"bind": [f"ipc://{folder}/controller"], "log_level": options.log_level})
+            names = [f"host{index}" for index in range(options.hosts)]
+            controller = native.Controller(
+                {"bind": [f"ipc://{folder}/controller"], "expected_hosts": names, "log_level": options.log_level}
+            )
             template = WorkerOptions(
                 controller=controller.endpoints[0],
                 name="",
@@ -89,7 +92,7 @@ def start(options: core.Options) -> LocalCluster:
                 parent_pid=os.getpid(),
                 connect_timeout_s=options.startup_timeout_s,
             )
-            workers = [replace(template, name=f"host{index}") for index in range(options.hosts)]
+            workers = [replace(template, name=name) for name in names]
             processes = Processes([_command(worker, folder) for worker in workers], controller.host_exited)
             processes.start(options.startup_timeout_s)
             _wait_for_hosts(controller, options, folder)

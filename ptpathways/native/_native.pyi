@@ -101,7 +101,8 @@ class Controller:
         Keys: ``bind`` (list of endpoints, e.g. ``["ipc:///run/x/controller"]``, ``["tcp://127.0.0.1:0"]``; port 0
         takes a free one), ``cluster`` (name of at most 32 letters, digits and dashes; empty: a random one),
         ``embedded`` (bool, default True: ``Session.connect('')`` of this process reaches it),
-        ``heartbeat_interval_s`` and ``heartbeat_timeout_s`` (float, defaults 1 and 10), ``log_level`` (text).
+        ``heartbeat_interval_s`` and ``heartbeat_timeout_s`` (float, defaults 0.5 and 4), ``expected_hosts`` (list of
+        names: these hosts are numbered in this order, whoever calls first), ``log_level`` (text).
 
         Raises NativeError: ALREADY_EXISTS (an embedded controller is running; address in use), INVALID_ARGUMENT.
         """
