@@ -19,11 +19,12 @@ from ptpathways.core._errors import (
     VersionMismatch,
 )
 from ptpathways.core._ids import Counter, random_name
-from ptpathways.core._options import ENVIRONMENT, Options, Variable, environment_table
+from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, Options, Variable, environment_table, parse_bytes
 from ptpathways.core._version import __version__
 
 __all__ = [
     "ENVIRONMENT",
+    "LOG_LEVELS",
     "AlreadyInitialized",
     "Clock",
     "CompileFailed",
@@ -45,5 +46,6 @@ __all__ = [
     "VersionMismatch",
     "__version__",
     "environment_table",
+    "parse_bytes",
     "random_name",
 ]

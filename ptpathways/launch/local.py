@@ -1,6 +1,6 @@
 """A cluster on this machine: an embedded controller in this process and worker processes beside it.
 
-Whatever way this process ends, nothing is left behind. In order: ``LocalCluster.close`` (also at exit) ends workers and
+Whatever way this process ends, nothing is left behind. In order: ``close`` (also at exit) ends workers and
 removes the cluster's folder and shared memory. Killed: the controller's connection closes with the process, and each
 worker ends and removes them.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from ptpathways import core, native, platforms
 from ptpathways.launch import _runtime_dir
@@ -19,18 +20,19 @@ from ptpathways.launch._worker_command import WorkerOptions, worker_command, wor
 _END_GRACE_S = 5.0
 
 
-class LocalCluster:
-    """A running local cluster. Made by ``start``; ended by ``close``."""
+class StandingCluster:
+    """A controller and its workers, which this process owns and clients of other processes join. Made by ``serve``."""
 
-    def __init__(
-        self, controller: native.Controller, session: native.Session, processes: Processes, folder: Path
-    ) -> None:
-        self.session = session
-        """This process's connection."""
+    def __init__(self, controller: native.Controller, processes: Processes, folder: Path) -> None:
         self.controller = controller
         self._processes = processes
         self._folder = folder
         self._closed = False
+
+    @property
+    def address(self) -> str:
+        """What a client gives to ``init``, or sets as ``PTPATHWAYS_ADDRESS``."""
+        return self.controller.endpoints[0]
 
     @property
     def worker_pids(self) -> dict[str, int]:
@@ -47,17 +49,31 @@ class LocalCluster:
         if self._closed:
             return
         self._closed = True
-        self.session.close(reason)
         self.controller.close(reason)
         self._processes.stop(_END_GRACE_S)
         native.clean_up_shared_memory(self.controller.cluster)
         _runtime_dir.remove(self._folder)
 
-    def __enter__(self) -> LocalCluster:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close("the program left its cluster")
+
+
+class LocalCluster(StandingCluster):
+    """A cluster whose controller is embedded in this process, and this process's session. Made by ``start``."""
+
+    def __init__(
+        self, controller: native.Controller, processes: Processes, folder: Path, session: native.Session
+    ) -> None:
+        super().__init__(controller, processes, folder)
+        self.session = session
+        """This process's connection."""
+
+    def close(self, reason: str = "the program ended") -> None:
+        self.session.close(reason)
+        super().close(reason)
 
 
 def start(options: core.Options) -> LocalCluster:
@@ -69,17 +85,38 @@ def start(options: core.Options) -> LocalCluster:
         DeadlineExceeded: the workers did not join within ``options.startup_timeout_s``; says who did.
         AlreadyInitialized: this process has an embedded controller.
     """
+    controller, processes, folder = _launch(options, embedded=True)
+    try:
+        with native.translated():
+            session = native.Session.connect("", core.random_name("client"), options.startup_timeout_s)
+    except BaseException:
+        StandingCluster(controller, processes, folder).close("the client could not join")
+        raise
+    return LocalCluster(controller, processes, folder, session)
+
+
+def serve(options: core.Options) -> StandingCluster:
+    """As ``start``, for clients of other processes on this machine. Raises as ``start`` does."""
+    return StandingCluster(*_launch(options, embedded=False))
+
+
+def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller, Processes, Path]:
     native.load()
     native.clean_up_dead_shared_memory()
     plugin = platforms.find_plugin(options.platform, options.plugin)
     folder = _runtime_dir.create()
+    names = [f"host{index}" for index in range(options.hosts)]
     controller: native.Controller | None = None
     processes: Processes | None = None
     try:
         with native.translated():
-            names = [f"host{index}" for index in range(options.hosts)]
             controller = native.Controller(
-                {"bind": [f"ipc://{folder}/controller"], "expected_hosts": names, "log_level": options.log_level}
+                {
+                    "bind": [f"ipc://{folder}/controller"],
+                    "embedded": embedded,
+                    "expected_hosts": names,
+                    "log_level": options.log_level,
+                }
             )
             template = WorkerOptions(
                 controller=controller.endpoints[0],
@@ -96,8 +133,7 @@ def start(options: core.Options) -> LocalCluster:
             processes = Processes([_command(worker, folder) for worker in workers], controller.host_exited)
             processes.start(options.startup_timeout_s)
             _wait_for_hosts(controller, options, folder)
-            session = native.Session.connect("", core.random_name("client"), options.startup_timeout_s)
-        return LocalCluster(controller, session, processes, folder)
+        return controller, processes, folder
     except BaseException:
         if controller is not None:
             controller.close("the cluster did not start")

@@ -1,0 +1,114 @@
+"""The parser, and the way to each subcommand."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ptpathways import core
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="ptpathways", description="One ordinary PyTorch program drives many hosts' devices."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    run = commands.add_parser(
+        "run",
+        help="run a script on a local cluster",
+        description="Starts a cluster on this machine, runs the script with PTPATHWAYS_ADDRESS set, so that its "
+        "ptpathways.init() joins it, and shuts everything down when the script ends. The exit code is the script's.",
+    )
+    run.add_argument("--hosts", type=int, default=1, metavar="N", help="worker processes (default: 1)")
+    run.add_argument("--devices-per-host", type=int, default=1, metavar="M", help="devices of each (default: 1)")
+    _add_platform(run)
+    run.add_argument("--memory-per-device", default="", metavar="SIZE", help="limit of each device, e.g. 512MiB")
+    run.add_argument("--log-level", default="warning", choices=core.LOG_LEVELS, help="of controller and workers")
+    run.add_argument("script", help="a Python script")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
+
+    worker = commands.add_parser(
+        "worker",
+        help="serve this host's devices to a cluster",
+        description="Joins a controller and serves this host's devices until the controller ends, or Ctrl-C.",
+    )
+    worker.add_argument(
+        "--join", required=True, metavar="ADDRESS", help="the controller: HOST:PORT, tcp://... or ipc://..."
+    )
+    _add_platform(worker)
+    worker.add_argument("--devices", type=int, default=1, metavar="N", help="devices to offer (CPU only; default: 1)")
+    worker.add_argument("--name", default="", help="unique in the cluster (default: host name and process id)")
+    worker.add_argument("--island", default="", help="hosts that share collectives (default: an island of its own)")
+    worker.add_argument("--memory-limit", default="", metavar="SIZE", help="of each device, e.g. 16GiB")
+    worker.add_argument(
+        "--data-endpoint", default="", metavar="ENDPOINT", help="where peers connect for bulk bytes (default: loopback)"
+    )
+    worker.add_argument("--log-level", default="warning", choices=core.LOG_LEVELS)
+
+    controller = commands.add_parser(
+        "controller",
+        help="run a standing controller that workers and clients join",
+        description="Prints its address and serves until Ctrl-C. Only loopback addresses are allowed.",
+    )
+    controller.add_argument(
+        "--bind", action="append", metavar="ENDPOINT", help="tcp://127.0.0.1:PORT or ipc://PATH; repeatable"
+    )
+    controller.add_argument("--log-level", default="info", choices=core.LOG_LEVELS)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is installed, which plugins load, and what is wrong",
+        description="Exit code 0 when a local CPU cluster works, 1 otherwise.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+    bench = commands.add_parser("bench", help="measure; see `ptpathways bench --help`", add_help=False)
+    bench.add_argument("arguments", nargs=argparse.REMAINDER)
+
+    commands.add_parser("version", help="print the version")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; its exit code. Errors of ours are one line on stderr and exit code 1, wrong options 2."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["bench"]:  # it has a parser of its own
+        from ptpathways import bench
+
+        return bench.main(given[1:])
+    arguments = build_parser().parse_args(given)
+    try:
+        match arguments.command:
+            case "run":
+                from ptpathways.cli import _run
+
+                return _run.main(arguments)
+            case "worker":
+                from ptpathways.cli import _serve
+
+                return _serve.worker(arguments)
+            case "controller":
+                from ptpathways.cli import _serve
+
+                return _serve.controller(arguments)
+            case "doctor":
+                from ptpathways.cli import _doctor
+
+                return _doctor.main(as_json=arguments.json)
+            case _:
+                print(core.__version__)
+                return 0
+    except core.InvalidOption as error:
+        print(f"ptpathways {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except core.PathwaysError as error:
+        print(f"ptpathways {arguments.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_platform(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--platform", default="cpu", help="cpu, cuda or tpu (default: cpu)")
+    parser.add_argument("--plugin", default="", metavar="PATH", help="the PJRT plugin, instead of the installed one")
