@@ -24,7 +24,7 @@ def use_all_devices() -> int:
     """
     this = _state.runtime()
     alone = this.device_count == 1
-    if this.connection is not None:
+    if this.mode is _state.Mode.UNDECIDED and this.connection is not None:
         check_one_island([(host["name"], host["island"]) for host in this.connection.hosts()])
     if _state.set_mode(_state.Mode.ONE_BY_ONE if alone else _state.Mode.TOGETHER):
         if not alone:
