@@ -7,9 +7,9 @@ from ptpathways.platforms._plugin import Launch, Plugin, describe_package, files
 _THREADS_MIN = 32
 _THREADS_PER_DEVICE = 4
 
-# A device buffer of tens of MiB that comes fresh from the kernel costs more in page faults (about 30 ms for 64 MiB) than
-# any copy into it. A training step frees and allocates the same sizes over and over, so glibc keeps what was freed: large
-# blocks come from the heap, which is not given back, and all threads share one.
+# A device buffer of tens of MiB that comes fresh from the kernel costs more in page faults (about 30 ms for 64 MiB)
+# than any copy into it. A training step frees and allocates the same sizes over and over, so glibc keeps what was
+# freed: large blocks come from the heap, which is not given back, and all threads share one.
 _KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),

@@ -137,7 +137,7 @@ def test_nobody_at_the_address() -> None:
 
 def test_garbage_and_other_versions_are_refused_and_do_no_harm() -> None:
     with _StandingCluster() as cluster:
-        stranger = zmq.Context.instance().socket(zmq.DEALER)
+        stranger: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         try:
             stranger.linger = 0
             stranger.connect(cluster.endpoint)

@@ -1,0 +1,162 @@
+"""Programs of users who make a mistake, one per function; run as ``python user_mistakes.py NAME``.
+
+Each prints what the user would see. test_user_mistakes.py says what that must be.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+import ptpathways as pw
+
+
+def shape_error() -> None:
+    """A model whose layers do not fit together."""
+    import torch
+
+    pw.init()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(9, 2)).to(pw.device())
+    try:
+        model(torch.zeros(3, 4).to(pw.device()))
+    except RuntimeError as error:
+        print("caught:", error)
+    print("still works:", torch.ones(2).to(pw.device()).sum().item())
+
+
+def out_of_memory() -> None:
+    """A tensor that can never fit."""
+    import torch
+
+    pw.init(memory_per_device="64MiB")
+    small = torch.ones(4).to(pw.device())
+    try:
+        large = torch.ones(8192, 1, device=pw.device()) * torch.ones(1, 8192, device=pw.device())
+        print(large[0, 0].item(), (large @ large).sum().item())
+    except RuntimeError as error:
+        print("caught:", error)
+    print("still works:", small.sum().item())
+
+
+def fallback() -> None:
+    """An operation that PyTorch/XLA has not lowered."""
+    import torch
+
+    pw.init()
+    values = torch.tensor([3.0, 0.0, 2.0]).to(pw.device())
+    for _ in range(3):
+        print("sum of R:", torch.linalg.qr(values.reshape(1, 3))[1].abs().cpu().sum().item())
+
+
+def late_init() -> None:
+    """init after the first XLA tensor."""
+    os.environ["PJRT_DEVICE"] = "CPU"
+    import torch
+    import torch_xla
+
+    torch.ones(2).to(torch_xla.device()).cpu()
+    try:
+        pw.init()
+    except pw.PathwaysError as error:
+        print("caught:", type(error).__name__, error)
+
+
+def twice() -> None:
+    """init twice."""
+    pw.init()
+    try:
+        pw.init()
+    except pw.PathwaysError as error:
+        print("caught:", type(error).__name__, error)
+
+
+def no_init() -> None:
+    """device before init."""
+    try:
+        pw.device()
+    except pw.PathwaysError as error:
+        print("caught:", type(error).__name__, error)
+
+
+def wrong_address() -> None:
+    """Nobody listens there."""
+    try:
+        pw.init("tcp://127.0.0.1:9", startup_timeout_s=1.0)
+    except pw.PathwaysError as error:
+        print("caught:", type(error).__name__, error)
+
+
+def missing_plugin() -> None:
+    """A plugin that is no file."""
+    try:
+        pw.init(plugin="/no/such/plugin.so")
+    except pw.PathwaysError as error:
+        print("caught:", type(error).__name__, error)
+
+
+def broken_plugin() -> None:
+    """A plugin that is no plugin."""
+    import ctypes.util
+
+    try:
+        pw.init(plugin=f"/lib/x86_64-linux-gnu/{ctypes.util.find_library('m')}")
+    except pw.PathwaysError as error:
+        print("caught:", type(error).__name__, error)
+
+
+def _train_until(event: str) -> None:
+    import torch
+
+    from ptpathways import core
+    from ptpathways.launch import local
+
+    started: list[local.LocalCluster] = []
+    original = local.start
+
+    def remember(options: core.Options) -> local.LocalCluster:
+        started.append(original(options))
+        return started[-1]
+
+    local.start = remember
+    pw.init(hosts=2)
+    device = pw.device(1)
+    model = torch.nn.Linear(256, 256).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(100_000):
+        optimizer.zero_grad()
+        loss = model(torch.ones(64, 256).to(device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        pw.step()
+        if step == 20 and event == "kill":
+            os.kill(started[0].worker_pids["host1"], signal.SIGKILL)
+        if step == 20 and event == "interrupt":
+            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        if step % 10 == 0:
+            loss.item()
+
+
+def killed_worker() -> None:
+    """The worker dies in the middle of a step."""
+    import time
+
+    start_s = time.monotonic()
+    try:
+        _train_until("kill")
+    except RuntimeError as error:
+        print("caught:", error)
+        print("seconds:", time.monotonic() - start_s)
+
+
+def interrupted() -> None:
+    """Ctrl-C in the middle of a step."""
+    try:
+        _train_until("interrupt")
+    except KeyboardInterrupt:
+        print("caught: KeyboardInterrupt")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

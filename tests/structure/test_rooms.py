@@ -1,0 +1,108 @@
+"""The house: a room imports only rooms below it, through their doors; files stay readable."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "ptpathways"
+
+PYTHON_ROOMS = ["core", "native", "platforms", "launch", "frontend", "train", "testing", "bench", "cli"]
+"""From the lowest up."""
+NO_TORCH = {"core", "native", "platforms", "launch"}
+"""What a worker's process, or the process that starts it, may load."""
+
+CPP_ROOMS = {
+    "base": 0,
+    "wire": 1,
+    "transport": 2,
+    "dataplane": 3,
+    "pjrt": 4,
+    "store": 5,
+    "scheduler": 6,
+    "worker": 7,
+    "controller": 7,
+    "client": 7,  # these three never include each other
+    "plugin": 8,
+    "bindings": 9,
+    "testing": 10,
+}
+LINES_MAX = 600
+
+
+def _imports(path: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names += [node.module]
+            names += [f"{node.module}.{alias.name}" for alias in node.names if node.module == "ptpathways"]
+    return names
+
+
+def _room_files(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", PYTHON_ROOMS)
+def test_python_rooms_import_downwards_through_doors(room: str) -> None:
+    for path in _room_files(room):
+        for name in _imports(path):
+            parts = name.split(".")
+            if parts[0] != "ptpathways" or len(parts) < 2 or parts[1] == room or parts[1] not in PYTHON_ROOMS:
+                continue
+            where = f"{path.relative_to(ROOT)} imports {name}"
+            assert PYTHON_ROOMS.index(parts[1]) < PYTHON_ROOMS.index(room), f"{where}, a room above it"
+            assert not any(part.startswith("_") for part in parts[2:]), f"{where}, past its door"
+
+
+def test_every_python_room_is_known() -> None:
+    found = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert found <= set(PYTHON_ROOMS), f"{found - set(PYTHON_ROOMS)} have no place in the order of rooms"
+
+
+def test_only_the_front_end_imports_torch_xla() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] in {"frontend", "bench"}:  # bench measures torch_xla itself, too
+            continue
+        assert not [name for name in _imports(path) if name.split(".")[0] == "torch_xla"], path
+
+
+@pytest.mark.parametrize("room", sorted(NO_TORCH))
+def test_what_workers_load_never_imports_torch(room: str) -> None:
+    for path in _room_files(room):
+        assert not [name for name in _imports(path) if name.split(".")[0] in {"torch", "torch_xla"}], path
+
+
+def test_cpp_rooms_include_downwards() -> None:
+    for path in sorted((ROOT / "csrc").rglob("*.[ch]*")):
+        if path.suffix not in {".h", ".cc"}:
+            continue
+        room = path.relative_to(ROOT / "csrc").parts[0]
+        assert room in CPP_ROOMS, f"{room} has no place in the order of rooms"
+        for other in re.findall(r'#include "csrc/(\w+)/', path.read_text()):
+            if (
+                other == room
+                or (other == "testing" and path.stem.endswith(("_test", "test_support")))
+                or room == "testing"
+            ):
+                continue
+            assert CPP_ROOMS[other] < CPP_ROOMS[room], f"{path.relative_to(ROOT)} includes {other}"
+
+
+def test_files_stay_readable() -> None:
+    files = [*PACKAGE.rglob("*.py"), *(ROOT / "csrc").rglob("*.cc"), *(ROOT / "csrc").rglob("*.h")]
+    long = {str(path.relative_to(ROOT)): count for path in files if (count := path.read_text().count("\n")) > LINES_MAX}
+    assert not long, f"files over {LINES_MAX} lines: {long}"
+
+
+def test_the_public_names_are_documented() -> None:
+    import ptpathways
+
+    missing = [name for name in ptpathways.__all__ if not (getattr(ptpathways, name).__doc__ or "").strip()]
+    assert not missing, f"public names without a docstring: {missing}"
