@@ -86,8 +86,8 @@ Status DataLoss(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                  // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) {           // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit by design
     if (status_.ok()) status_ = Internal("a Result was built from an OK status without a value");
   }
 
@@ -108,11 +108,11 @@ class [[nodiscard]] Result {
 #define PW_CONCAT_INNER_(a, b) a##b
 #define PW_CONCAT_(a, b) PW_CONCAT_INNER_(a, b)
 
-#define PW_RETURN_IF_ERROR(expr)                                       \
-  do {                                                                 \
-    if (::pathways::Status pw_status_ = (expr); !pw_status_.ok()) {    \
-      return pw_status_;                                               \
-    }                                                                  \
+#define PW_RETURN_IF_ERROR(expr)                                    \
+  do {                                                              \
+    if (::pathways::Status pw_status_ = (expr); !pw_status_.ok()) { \
+      return pw_status_;                                            \
+    }                                                               \
   } while (0)
 
 // PW_ASSIGN_OR_RETURN(auto value, Compute());

@@ -11,16 +11,26 @@ struct DTypeRow {
 };
 
 constexpr DTypeRow kRows[] = {
-    {DType::kPred, "pred", 1, 1},       {DType::kS8, "s8", 1, 2},
-    {DType::kS16, "s16", 2, 3},         {DType::kS32, "s32", 4, 4},
-    {DType::kS64, "s64", 8, 5},         {DType::kU8, "u8", 1, 6},
-    {DType::kU16, "u16", 2, 7},         {DType::kU32, "u32", 4, 8},
-    {DType::kU64, "u64", 8, 9},         {DType::kF16, "f16", 2, 10},
-    {DType::kF32, "f32", 4, 11},        {DType::kF64, "f64", 8, 12},
-    {DType::kC64, "c64", 8, 15},        {DType::kBF16, "bf16", 2, 16},
-    {DType::kC128, "c128", 16, 18},     {DType::kF8E5M2, "f8e5m2", 1, 19},
-    {DType::kF8E4M3FN, "f8e4m3fn", 1, 20}, {DType::kF8E4M3B11FNUZ, "f8e4m3b11fnuz", 1, 23},
-    {DType::kF8E5M2FNUZ, "f8e5m2fnuz", 1, 24}, {DType::kF8E4M3FNUZ, "f8e4m3fnuz", 1, 25},
+    {DType::kPred, "pred", 1, 1},
+    {DType::kS8, "s8", 1, 2},
+    {DType::kS16, "s16", 2, 3},
+    {DType::kS32, "s32", 4, 4},
+    {DType::kS64, "s64", 8, 5},
+    {DType::kU8, "u8", 1, 6},
+    {DType::kU16, "u16", 2, 7},
+    {DType::kU32, "u32", 4, 8},
+    {DType::kU64, "u64", 8, 9},
+    {DType::kF16, "f16", 2, 10},
+    {DType::kF32, "f32", 4, 11},
+    {DType::kF64, "f64", 8, 12},
+    {DType::kC64, "c64", 8, 15},
+    {DType::kBF16, "bf16", 2, 16},
+    {DType::kC128, "c128", 16, 18},
+    {DType::kF8E5M2, "f8e5m2", 1, 19},
+    {DType::kF8E4M3FN, "f8e4m3fn", 1, 20},
+    {DType::kF8E4M3B11FNUZ, "f8e4m3b11fnuz", 1, 23},
+    {DType::kF8E5M2FNUZ, "f8e5m2fnuz", 1, 24},
+    {DType::kF8E4M3FNUZ, "f8e4m3fnuz", 1, 25},
 };
 
 const DTypeRow* Find(DType dtype) {

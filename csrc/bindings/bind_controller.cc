@@ -79,10 +79,11 @@ void WaitForHosts(PyController& self, uint32_t count, double timeout_s) {
     Status status;
     {
       py::gil_scoped_release release;
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
       const bool final_try = left <= std::chrono::milliseconds(100);
-      status = self.controller->WaitForHosts(count, final_try ? std::max(left, std::chrono::milliseconds(0))
-                                                              : std::chrono::milliseconds(100));
+      status = self.controller->WaitForHosts(
+          count, final_try ? std::max(left, std::chrono::milliseconds(0)) : std::chrono::milliseconds(100));
       if (status.code() != Code::kDeadlineExceeded || final_try) {
         py::gil_scoped_acquire acquire;
         if (status.code() == Code::kDeadlineExceeded) {
@@ -125,13 +126,15 @@ void BindController(py::module_& module) {
       .def_property_readonly("endpoints", [](const PyController& self) { return self.controller->endpoints(); })
       .def_property_readonly("cluster", [](const PyController& self) { return self.controller->cluster(); })
       .def("wait_for_hosts", &WaitForHosts, py::arg("count"), py::arg("timeout_s"))
-      .def("status_json", [](PyController& self) { return self.controller->StatusJson(); },
-           py::call_guard<py::gil_scoped_release>())
-      .def("host_exited",
-           [](PyController& self, const std::string& name, const std::string& reason) {
-             self.controller->HostExited(name, reason);
-           },
-           py::arg("name"), py::arg("reason"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "status_json", [](PyController& self) { return self.controller->StatusJson(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "host_exited",
+          [](PyController& self, const std::string& name, const std::string& reason) {
+            self.controller->HostExited(name, reason);
+          },
+          py::arg("name"), py::arg("reason"), py::call_guard<py::gil_scoped_release>())
       .def("close", &Close, py::arg("reason"));
 }
 

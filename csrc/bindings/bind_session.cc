@@ -26,22 +26,38 @@ struct PyFunction {
 // NumPy's type for an element type; types NumPy lacks come as their bits.
 py::dtype NumpyType(DType dtype) {
   switch (dtype) {
-    case DType::kPred: return py::dtype("bool");
-    case DType::kS8: return py::dtype("int8");
-    case DType::kS16: return py::dtype("int16");
-    case DType::kS32: return py::dtype("int32");
-    case DType::kS64: return py::dtype("int64");
-    case DType::kU8: return py::dtype("uint8");
-    case DType::kU16: return py::dtype("uint16");
-    case DType::kU32: return py::dtype("uint32");
-    case DType::kU64: return py::dtype("uint64");
-    case DType::kF16: return py::dtype("float16");
-    case DType::kF32: return py::dtype("float32");
-    case DType::kF64: return py::dtype("float64");
-    case DType::kC64: return py::dtype("complex64");
-    case DType::kC128: return py::dtype("complex128");
-    case DType::kBF16: return py::dtype("uint16");
-    default: return py::dtype("uint8");
+    case DType::kPred:
+      return py::dtype("bool");
+    case DType::kS8:
+      return py::dtype("int8");
+    case DType::kS16:
+      return py::dtype("int16");
+    case DType::kS32:
+      return py::dtype("int32");
+    case DType::kS64:
+      return py::dtype("int64");
+    case DType::kU8:
+      return py::dtype("uint8");
+    case DType::kU16:
+      return py::dtype("uint16");
+    case DType::kU32:
+      return py::dtype("uint32");
+    case DType::kU64:
+      return py::dtype("uint64");
+    case DType::kF16:
+      return py::dtype("float16");
+    case DType::kF32:
+      return py::dtype("float32");
+    case DType::kF64:
+      return py::dtype("float64");
+    case DType::kC64:
+      return py::dtype("complex64");
+    case DType::kC128:
+      return py::dtype("complex128");
+    case DType::kBF16:
+      return py::dtype("uint16");
+    default:
+      return py::dtype("uint8");
   }
 }
 
@@ -63,7 +79,9 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
   options.controller = controller.empty() ? "(embedded)" : controller;
   options.connect_timeout = Milliseconds(timeout_s);
   if (controller.empty()) {
-    options.link = [](client::Link::Sink sink, std::function<void(Status)>) { return OpenEmbeddedLink(std::move(sink)); };
+    options.link = [](client::Link::Sink sink, std::function<void(Status)>) {
+      return OpenEmbeddedLink(std::move(sink));
+    };
   } else {
     options.link = [controller](client::Link::Sink sink, std::function<void(Status)> lost) {
       return client::OpenZmqLink(controller, std::move(sink), std::move(lost));
@@ -225,8 +243,8 @@ py::array FetchBuffer(const PyBuffer& buffer, double timeout_s) {
     return buffer.shard.buffer->session()->Fetch(buffer.shard, landing->bytes.data(), landing->bytes.size());
   }();
   event->OnReady([landing](const Status&) {});
-  Check(WaitFor(event, timeout_s, "the value of a " + type.ToString() + " on device " +
-                                      std::to_string(buffer.shard.device())));
+  Check(WaitFor(event, timeout_s,
+                "the value of a " + type.ToString() + " on device " + std::to_string(buffer.shard.device())));
   // A run that failed is the better explanation of a value that does not exist.
   std::vector<py::ssize_t> shape(type.dims.begin(), type.dims.end());
   py::capsule owner(new std::shared_ptr<Landing>(landing),
@@ -245,27 +263,31 @@ void BindSession(py::module_& module) {
                                for (size_t i = 0; i < dims.size(); ++i) shape[i] = dims[i];
                                return shape;
                              })
-      .def_property_readonly("dtype", [](const PyBuffer& self) { return std::string(DTypeName(self.shard.type().dtype)); })
+      .def_property_readonly("dtype",
+                             [](const PyBuffer& self) { return std::string(DTypeName(self.shard.type().dtype)); })
       .def_property_readonly("device", [](const PyBuffer& self) { return self.shard.device(); })
       .def("result", &FetchBuffer, py::arg("timeout_s"))
-      .def("wait",
-           [](const PyBuffer& self, double timeout_s) {
-             std::shared_ptr<Event> event = [&] {
-               py::gil_scoped_release release;
-               return self.shard.buffer->session()->Ready(self.shard);
-             }();
-             Check(WaitFor(event, timeout_s, "a " + self.shard.type().ToString() + " to be ready on device " +
-                                                 std::to_string(self.shard.device())));
-           },
-           py::arg("timeout_s"))
-      .def("copy_to",
-           [](const PyBuffer& self, uint32_t device) {
-             py::gil_scoped_release release;
-             Result<Shard> copy = self.shard.buffer->session()->Copy(self.shard, device);
-             py::gil_scoped_acquire acquire;
-             return PyBuffer{Unwrap(std::move(copy))};
-           },
-           py::arg("device"));
+      .def(
+          "wait",
+          [](const PyBuffer& self, double timeout_s) {
+            std::shared_ptr<Event> event = [&] {
+              py::gil_scoped_release release;
+              return self.shard.buffer->session()->Ready(self.shard);
+            }();
+            Check(WaitFor(
+                event, timeout_s,
+                "a " + self.shard.type().ToString() + " to be ready on device " + std::to_string(self.shard.device())));
+          },
+          py::arg("timeout_s"))
+      .def(
+          "copy_to",
+          [](const PyBuffer& self, uint32_t device) {
+            py::gil_scoped_release release;
+            Result<Shard> copy = self.shard.buffer->session()->Copy(self.shard, device);
+            py::gil_scoped_acquire acquire;
+            return PyBuffer{Unwrap(std::move(copy))};
+          },
+          py::arg("device"));
 
   py::class_<PyFunction>(module, "Function").def_property_readonly("name", [](const PyFunction& self) {
     return self.function->spec().name;
@@ -284,24 +306,25 @@ void BindSession(py::module_& module) {
       .def("run", &Run, py::arg("fn"), py::arg("args"), py::arg("device"))
       .def("bench_pipelined", &BenchPipelined, py::arg("fn"), py::arg("args"), py::arg("device"), py::arg("count"))
       .def("bench_round_trip", &BenchRoundTrip, py::arg("fn"), py::arg("args"), py::arg("device"), py::arg("count"))
-      .def("drain",
-           [](const std::shared_ptr<Session>& self, double timeout_s) {
-             const auto deadline = std::chrono::steady_clock::now() + Milliseconds(timeout_s);
-             for (;;) {
-               Status status;
-               {
-                 py::gil_scoped_release release;
-                 const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-                     deadline - std::chrono::steady_clock::now());
-                 status = self->Drain(std::min(left, std::chrono::milliseconds(100)));
-               }
-               if (status.code() != Code::kDeadlineExceeded || std::chrono::steady_clock::now() >= deadline) {
-                 return Check(status);
-               }
-               if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-             }
-           },
-           py::arg("timeout_s"))
+      .def(
+          "drain",
+          [](const std::shared_ptr<Session>& self, double timeout_s) {
+            const auto deadline = std::chrono::steady_clock::now() + Milliseconds(timeout_s);
+            for (;;) {
+              Status status;
+              {
+                py::gil_scoped_release release;
+                const auto left =
+                    std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+                status = self->Drain(std::min(left, std::chrono::milliseconds(100)));
+              }
+              if (status.code() != Code::kDeadlineExceeded || std::chrono::steady_clock::now() >= deadline) {
+                return Check(status);
+              }
+              if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+            }
+          },
+          py::arg("timeout_s"))
       .def("wait_stats",
            [](const std::shared_ptr<Session>& self) {
              const client::WaitStats stats = self->wait_stats();
@@ -320,12 +343,13 @@ void BindSession(py::module_& module) {
              out["copies"] = stats.copies;
              return out;
            })
-      .def("close",
-           [](const std::shared_ptr<Session>& self, const std::string& reason) {
-             py::gil_scoped_release release;
-             self->Close(reason);
-           },
-           py::arg("reason") = "the client closed its session")
+      .def(
+          "close",
+          [](const std::shared_ptr<Session>& self, const std::string& reason) {
+            py::gil_scoped_release release;
+            self->Close(reason);
+          },
+          py::arg("reason") = "the client closed its session")
       .def("__enter__", [](std::shared_ptr<Session> self) { return self; })
       .def("__exit__", [](const std::shared_ptr<Session>& self, const py::args&) {
         py::gil_scoped_release release;

@@ -113,8 +113,8 @@ Status Session::Impl::RegisterOn(Function& function, uint64_t id, const Function
   request.one_device = spec.one_device;
   request.want_reply = 1;
   request.devices = std::move(devices);
-  return Send(request, {std::make_shared<const std::string>(spec.module),
-                        std::make_shared<const std::string>(spec.options)});
+  return Send(request,
+              {std::make_shared<const std::string>(spec.module), std::make_shared<const std::string>(spec.options)});
 }
 
 Result<std::shared_ptr<Function>> Session::Register(FunctionSpec spec) {
@@ -180,9 +180,8 @@ Result<Shard> Session::Put(uint32_t device, const TensorType& type, const void* 
   put.device = device;
   put.type = type;
   if (size <= wire::kMaxInlineBytes) put.inline_data.assign(static_cast<const char*>(bytes), size);
-  Shard shard{std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type,
-                                              nullptr),
-              0};
+  Shard shard{
+      std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type, nullptr), 0};
   PW_RETURN_IF_ERROR(impl_->Send(put));
   if (size > wire::kMaxInlineBytes) {
     auto copy = std::make_shared<std::string>(static_cast<const char*>(bytes), size);
@@ -204,9 +203,8 @@ Result<Shard> Session::Declare(uint32_t device, const TensorType& type) {
     std::lock_guard lock(impl_->mutex);
     impl_->declared[put.buffer].bytes = std::make_shared<std::string>(static_cast<size_t>(type.ByteSize()), '\0');
   }
-  Shard shard{std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type,
-                                              nullptr),
-              0};
+  Shard shard{
+      std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type, nullptr), 0};
   PW_RETURN_IF_ERROR(impl_->Send(put));
   return shard;
 }

@@ -65,7 +65,7 @@ struct Shard {
 
 struct FunctionSpec {
   std::string name;
-  std::string format;   // "hlo" or "mlir"
+  std::string format;  // "hlo" or "mlir"
   std::string module;
   std::string options;  // CompileOptionsProto bytes, already rewritten for one_device or `devices`
   std::string source;   // the user's file:line, or empty
@@ -95,8 +95,8 @@ class Function {
   const std::shared_ptr<Session> session_;
   const uint64_t id_;
   FunctionSpec spec_;
-  std::mutex mutex_;                // held while registering on a further host, so that no run overtakes it
-  std::vector<uint32_t> hosts_;     // guarded by mutex_: where it is registered
+  std::mutex mutex_;             // held while registering on a further host, so that no run overtakes it
+  std::vector<uint32_t> hosts_;  // guarded by mutex_: where it is registered
   const std::shared_ptr<Event> compiled_ = Event::Make();
 };
 
@@ -118,10 +118,10 @@ struct WaitStats {
 };
 
 struct TransferStats {
-  uint64_t bytes_uploaded = 0;   // client to workers
-  uint64_t bytes_fetched = 0;    // workers to client
+  uint64_t bytes_uploaded = 0;  // client to workers
+  uint64_t bytes_fetched = 0;   // workers to client
   uint64_t runs = 0;
-  uint64_t copies = 0;           // worker to worker, none of whose bytes the client sees
+  uint64_t copies = 0;  // worker to worker, none of whose bytes the client sees
 };
 
 using Payload = std::shared_ptr<const std::string>;

@@ -97,7 +97,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::condition_variable changed;
   // Guarded by mutex:
   std::vector<wire::HostDescription> hosts;
-  std::vector<std::string> lost_reasons;    // by host; empty while alive
+  std::vector<std::string> lost_reasons;  // by host; empty while alive
   std::vector<uint32_t> device_to_host;
   std::unordered_map<uint64_t, PendingRun> runs;
   std::unordered_map<uint64_t, PendingFetch> fetches;
@@ -105,7 +105,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::unordered_map<uint64_t, PendingFunction> functions;
   std::unordered_map<uint64_t, Status> failed_buffers;  // until their handles are dropped
   std::unordered_map<uint64_t, Declared> declared;
-  std::map<uint32_t, std::vector<uint64_t>> frees;      // by host
+  std::map<uint32_t, std::vector<uint64_t>> frees;  // by host
   std::vector<uint64_t> unregistered;
   uint64_t upload_bytes_pending = 0;
   Status controller_lost;

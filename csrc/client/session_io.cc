@@ -10,9 +10,10 @@ namespace pathways::client {
 using wire::Type;
 
 Status Session::Impl::Open() {
-  PW_ASSIGN_OR_RETURN(link, options.link([this](std::string head, std::vector<Payload> payloads) {
-    OnMessage(std::move(head), std::move(payloads));
-  }, [this](Status status) { OnControllerLost(status); }));
+  PW_ASSIGN_OR_RETURN(
+      link, options.link([this](std::string head,
+                                std::vector<Payload> payloads) { OnMessage(std::move(head), std::move(payloads)); },
+                         [this](Status status) { OnControllerLost(status); }));
   wire::Hello hello;
   hello.role = wire::Role::kClient;
   hello.build = options.build;
@@ -255,9 +256,8 @@ void Session::Impl::FailPending(Predicate predicate, const Status& status) {
   std::vector<std::shared_ptr<Event>> events;
   {
     std::lock_guard lock(mutex);
-    std::erase_if(runs, [&](auto& entry) {
-      return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
-    });
+    std::erase_if(
+        runs, [&](auto& entry) { return predicate(entry.second.host) && (events.push_back(entry.second.done), true); });
     std::erase_if(fetches, [&](auto& entry) {
       return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
     });

@@ -35,8 +35,9 @@ void ClusterState::OnMessage(const Connection& from, std::string frame, std::vec
   }
   if (peer == peers_.end()) {
     // A peer dropped for silence that speaks again, or one that never joined.
-    Send(from, wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
-                                               std::string(wire::TypeName(head->header.type)))},
+    Send(from,
+         wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
+                                         std::string(wire::TypeName(head->header.type)))},
          out);
     return;
   }
@@ -72,7 +73,8 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   welcome.heartbeat_timeout_ms = options_.heartbeat_timeout_ms;
 
   if (hello->role == wire::Role::kClient) {
-    if (next_client_ >= (1u << 15)) return refuse(ResourceExhausted("this controller has served 32767 clients; restart it"));
+    if (next_client_ >= (1u << 15))
+      return refuse(ResourceExhausted("this controller has served 32767 clients; restart it"));
     const uint32_t index = next_client_++;
     clients_[index] = Client{from, hello->name, {}, {}};
     peers_[from] = Peer{wire::Role::kClient, index, now_ms};

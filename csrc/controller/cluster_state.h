@@ -113,8 +113,8 @@ class ClusterState {
                        Outputs& out);
   Result<Outcome> HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
                                std::vector<Payload>& payloads, Outputs& out);
-  Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame,
-                            std::vector<Payload>& payloads, Outputs& out);
+  Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
+                            Outputs& out);
   Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                         Outputs& out);
   Status HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
@@ -136,11 +136,11 @@ class ClusterState {
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
-  std::vector<Host> hosts_;                   // by host index; lost hosts stay, marked
-  std::vector<uint32_t> device_to_host_;      // by device index
-  std::map<uint32_t, Client> clients_;        // by client index
+  std::vector<Host> hosts_;               // by host index; lost hosts stay, marked
+  std::vector<uint32_t> device_to_host_;  // by device index
+  std::map<uint32_t, Client> clients_;    // by client index
   std::map<std::string, scheduler::IslandScheduler> islands_;
-  size_t expected_joined_ = 0;                // of options_.expected_hosts
+  size_t expected_joined_ = 0;                                               // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t next_client_ = 1;
   uint64_t last_tick_ms_ = 0;

@@ -138,7 +138,8 @@ TEST(ALostHostFailsWhatDependsOnItAndNamesIt) {
   bool lost = false, failed_compile = false, failed_run = false;
   for (const Outgoing& outgoing : c.out) {
     if (outgoing.to != "a") continue;
-    if (TypeOf(outgoing) == Type::kHostLost) lost = Read<wire::HostLost>(outgoing).reason.find("'h1'") != std::string::npos;
+    if (TypeOf(outgoing) == Type::kHostLost)
+      lost = Read<wire::HostLost>(outgoing).reason.find("'h1'") != std::string::npos;
     if (TypeOf(outgoing) == Type::kRegistered) failed_compile = !Read<wire::Registered>(outgoing).status.ok();
     if (TypeOf(outgoing) == Type::kDone) failed_run = !Read<wire::Done>(outgoing).outcomes.at(0).status.ok();
   }

@@ -1,5 +1,5 @@
-// Controller: ClusterState with sockets, a clock and a lock around it. One per cluster, embedded in the client's process
-// or a daemon of its own.
+// Controller: ClusterState with sockets, a clock and a lock around it. One per cluster, embedded in the client's
+// process or a daemon of its own.
 //
 // Ownership: owns its socket and thread. Local clients must detach before it goes.
 // Threads:   "pw-control" receives from workers and remote clients; a local client's messages are handled on the

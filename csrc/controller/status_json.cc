@@ -44,9 +44,8 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
            ", \"devices\": " + std::to_string(d.devices.size()) +
            ", \"live_buffers\": " + std::to_string(host.load.live_buffers) +
            ", \"live_bytes\": " + std::to_string(host.load.live_bytes) + ", \"silent_ms\": " +
-           std::to_string(peer == peers_.end() || now_ms < peer->second.last_heard_ms
-                              ? 0
-                              : now_ms - peer->second.last_heard_ms) +
+           std::to_string(
+               peer == peers_.end() || now_ms < peer->second.last_heard_ms ? 0 : now_ms - peer->second.last_heard_ms) +
            ", \"lost\": " + Json(host.lost_reason) + "}";
   }
   out += "], \"islands\": [";

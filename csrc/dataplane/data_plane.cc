@@ -61,8 +61,8 @@ void DataPlane::SetCluster(const std::string& cluster) {
   bulk.pool.cluster = cluster;
   transport::BulkEmitter* const emitter = this;
   transport::BulkSink* const bulk_sink = this;
-  auto sender = std::make_unique<transport::BulkSender>(
-      bulk, emitter, [this] { reactor_->Post([this] { sender_->Pump(8 << 20); }); });
+  auto sender = std::make_unique<transport::BulkSender>(bulk, emitter,
+                                                        [this] { reactor_->Post([this] { sender_->Pump(8 << 20); }); });
   auto receiver = std::make_unique<transport::BulkReceiver>(cluster, emitter, bulk_sink);
   {
     std::lock_guard lock(mutex_);
@@ -178,8 +178,8 @@ Status DataPlane::HandleMessage(std::string_view peer, Frames& frames) {
         sink_->OnTransferFailed(data.key, data.status);
         return OkStatus();
       }
-      BulkPiece piece{data.key,   data.release,            data.offset,        data.size,
-                      data.total, std::move(data.segment), data.segment_offset};
+      BulkPiece piece{data.key,           data.release, data.offset, data.size, data.total, std::move(data.segment),
+                      data.segment_offset};
       return receiver_->OnPiece(peer, piece, frames.size() > 1 ? std::move(frames[1]) : Frame());
     }
     case wire::Type::kRelease: {

@@ -31,21 +31,23 @@ struct DeviceDescription {
   std::string kind;
   int64_t memory_limit_bytes = 0;
   template <typename A>
-  void Fields(A& a) { a(local_ordinal)(kind)(memory_limit_bytes); }
+  void Fields(A& a) {
+    a(local_ordinal)(kind)(memory_limit_bytes);
+  }
 };
 
 // First message on a connection to the controller.
 struct Hello {
   static constexpr Type kType = Type::kHello;
   Role role{};
-  std::string build;           // package version, for the mismatch error
-  std::string name;            // "host0", or the client's script name
+  std::string build;  // package version, for the mismatch error
+  std::string name;   // "host0", or the client's script name
   uint64_t pid = 0;
-  std::string machine;         // equal on processes that can share memory (transport::MachineToken)
-  std::string data_endpoint;   // where peers connect for bulk data; workers only
-  std::string platform;        // "cpu", "cuda", "tpu"; workers only
+  std::string machine;        // equal on processes that can share memory (transport::MachineToken)
+  std::string data_endpoint;  // where peers connect for bulk data; workers only
+  std::string platform;       // "cpu", "cuda", "tpu"; workers only
   std::string platform_version;
-  std::string island;          // hosts of one island can take part in one collective computation
+  std::string island;  // hosts of one island can take part in one collective computation
   std::vector<DeviceDescription> devices;
   template <typename A>
   void Fields(A& a) {
@@ -79,21 +81,27 @@ struct Welcome {
   uint32_t heartbeat_timeout_ms = 0;
   std::vector<HostDescription> hosts;
   template <typename A>
-  void Fields(A& a) { a(peer)(cluster)(heartbeat_interval_ms)(heartbeat_timeout_ms)(hosts); }
+  void Fields(A& a) {
+    a(peer)(cluster)(heartbeat_interval_ms)(heartbeat_timeout_ms)(hosts);
+  }
 };
 
 struct Reject {
   static constexpr Type kType = Type::kReject;
   Status status;
   template <typename A>
-  void Fields(A& a) { a(status); }
+  void Fields(A& a) {
+    a(status);
+  }
 };
 
 struct Topology {
   static constexpr Type kType = Type::kTopology;
   std::vector<HostDescription> hosts;
   template <typename A>
-  void Fields(A& a) { a(hosts); }
+  void Fields(A& a) {
+    a(hosts);
+  }
 };
 
 struct Heartbeat {
@@ -101,14 +109,18 @@ struct Heartbeat {
   uint64_t live_buffers = 0;
   uint64_t live_bytes = 0;
   template <typename A>
-  void Fields(A& a) { a(live_buffers)(live_bytes); }
+  void Fields(A& a) {
+    a(live_buffers)(live_bytes);
+  }
 };
 
 struct Goodbye {
   static constexpr Type kType = Type::kGoodbye;
   std::string reason;
   template <typename A>
-  void Fields(A& a) { a(reason); }
+  void Fields(A& a) {
+    a(reason);
+  }
 };
 
 // Registers a computation on the hosts of `devices`. Payloads: module, compile options.
@@ -140,14 +152,18 @@ struct Registered {
   uint64_t code_bytes = 0;
   uint64_t compile_us = 0;
   template <typename A>
-  void Fields(A& a) { a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us); }
+  void Fields(A& a) {
+    a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us);
+  }
 };
 
 struct Unregister {
   static constexpr Type kType = Type::kUnregister;
   std::vector<uint64_t> functions;
   template <typename A>
-  void Fields(A& a) { a(functions); }
+  void Fields(A& a) {
+    a(functions);
+  }
 };
 
 // Creates a one-shard logical buffer. With `inline_data` of the tensor's size the value is complete; otherwise its
@@ -159,7 +175,9 @@ struct Put {
   TensorType type;
   std::string inline_data;
   template <typename A>
-  void Fields(A& a) { a(buffer)(device)(type)(inline_data); }
+  void Fields(A& a) {
+    a(buffer)(device)(type)(inline_data);
+  }
 };
 // Values up to this size travel inside Put and Fetched.
 inline constexpr size_t kMaxInlineBytes = 4096;
@@ -190,7 +208,9 @@ struct RunOutcome {
   uint64_t device_us = 0;
   Status status;
   template <typename A>
-  void Fields(A& a) { a(run)(host)(device_us)(status); }
+  void Fields(A& a) {
+    a(run)(host)(device_us)(status);
+  }
 };
 
 // Completions, batched.
@@ -198,7 +218,9 @@ struct Done {
   static constexpr Type kType = Type::kDone;
   std::vector<RunOutcome> outcomes;
   template <typename A>
-  void Fields(A& a) { a(outcomes); }
+  void Fields(A& a) {
+    a(outcomes);
+  }
 };
 
 // Asks for the bytes of one shard (or, with metadata_only, just for its readiness).
@@ -210,7 +232,9 @@ struct Fetch {
   uint32_t device = 0;
   uint8_t metadata_only = 0;
   template <typename A>
-  void Fields(A& a) { a(request)(buffer)(shard)(device)(metadata_only); }
+  void Fields(A& a) {
+    a(request)(buffer)(shard)(device)(metadata_only);
+  }
 };
 
 // Answer to Fetch: an error, the bytes inline, or (inline empty, size > 0) bytes that travel as Data under `request`.
@@ -221,7 +245,9 @@ struct Fetched {
   uint64_t size = 0;
   std::string inline_data;
   template <typename A>
-  void Fields(A& a) { a(request)(status)(size)(inline_data); }
+  void Fields(A& a) {
+    a(request)(status)(size)(inline_data);
+  }
 };
 
 // The last reference to these logical buffers of one host is gone. Ordered after every run sent before it.
@@ -230,7 +256,9 @@ struct Free {
   uint32_t host = 0;
   std::vector<uint64_t> buffers;
   template <typename A>
-  void Fields(A& a) { a(host)(buffers); }
+  void Fields(A& a) {
+    a(host)(buffers);
+  }
 };
 
 // Copies one shard to a new one-shard buffer on another device. The controller sends Expect to the receiver's host
@@ -244,7 +272,9 @@ struct Copy {
   uint32_t destination_device = 0;
   TensorType type;
   template <typename A>
-  void Fields(A& a) { a(source)(source_shard)(source_device)(destination)(destination_device)(type); }
+  void Fields(A& a) {
+    a(source)(source_shard)(source_device)(destination)(destination_device)(type);
+  }
 };
 
 // A buffer whose bytes come from another host.
@@ -255,7 +285,9 @@ struct Expect {
   uint32_t from_host = 0;
   TensorType type;
   template <typename A>
-  void Fields(A& a) { a(buffer)(device)(from_host)(type); }
+  void Fields(A& a) {
+    a(buffer)(device)(from_host)(type);
+  }
 };
 
 // A put or an expected buffer that could not be made.
@@ -264,7 +296,9 @@ struct BufferFailed {
   uint64_t buffer = 0;
   Status status;
   template <typename A>
-  void Fields(A& a) { a(buffer)(status); }
+  void Fields(A& a) {
+    a(buffer)(status);
+  }
 };
 
 struct HostLost {
@@ -272,7 +306,9 @@ struct HostLost {
   uint32_t host = 0;
   std::string reason;
   template <typename A>
-  void Fields(A& a) { a(host)(reason); }
+  void Fields(A& a) {
+    a(host)(reason);
+  }
 };
 
 // A client is gone: its functions and buffers are collected (ownership labels, paper 4.6).
@@ -280,7 +316,9 @@ struct OwnerGone {
   static constexpr Type kType = Type::kOwnerGone;
   uint32_t client = 0;
   template <typename A>
-  void Fields(A& a) { a(client); }
+  void Fields(A& a) {
+    a(client);
+  }
 };
 
 // A chunk of bulk bytes on a data connection: in shared memory when `segment` is set, else in payload 0; or, with an
@@ -296,7 +334,9 @@ struct Data {
   uint64_t release = 0;  // the sender's token, returned in Release
   Status status;
   template <typename A>
-  void Fields(A& a) { a(key)(offset)(size)(total)(segment)(segment_offset)(release)(status); }
+  void Fields(A& a) {
+    a(key)(offset)(size)(total)(segment)(segment_offset)(release)(status);
+  }
 };
 
 // The receiver is done with a chunk; with an error, it wants no more of the transfer.
@@ -306,7 +346,9 @@ struct Release {
   uint64_t token = 0;
   Status status;
   template <typename A>
-  void Fields(A& a) { a(key)(token)(status); }
+  void Fields(A& a) {
+    a(key)(token)(status);
+  }
 };
 
 enum class QueryKind : uint8_t {
@@ -326,7 +368,9 @@ struct Query {
   uint64_t function = 0;
   uint32_t device = 0;
   template <typename A>
-  void Fields(A& a) { a(request)(kind)(function)(device); }
+  void Fields(A& a) {
+    a(request)(kind)(function)(device);
+  }
 };
 
 struct Property {
@@ -336,7 +380,9 @@ struct Property {
   int64_t integer = 0;
   double real = 0;
   template <typename A>
-  void Fields(A& a) { a(name)(kind)(text)(integer)(real); }
+  void Fields(A& a) {
+    a(name)(kind)(text)(integer)(real);
+  }
 };
 
 // Payload 0: bytes, for kinds that ask for some.
@@ -347,7 +393,9 @@ struct Reply {
   std::string format;
   std::vector<Property> properties;
   template <typename A>
-  void Fields(A& a) { a(request)(status)(format)(properties); }
+  void Fields(A& a) {
+    a(request)(status)(format)(properties);
+  }
 };
 
 // First message on a data connection: who is calling, and whether memory can be shared.
@@ -356,7 +404,9 @@ struct PeerHello {
   std::string cluster;
   std::string machine;
   template <typename A>
-  void Fields(A& a) { a(cluster)(machine); }
+  void Fields(A& a) {
+    a(cluster)(machine);
+  }
 };
 
 }  // namespace pathways::wire

@@ -14,31 +14,56 @@ constexpr size_t kSequenceOffset = 8;
 
 std::string_view TypeName(Type type) {
   switch (type) {
-    case Type::kHello: return "HELLO";
-    case Type::kWelcome: return "WELCOME";
-    case Type::kReject: return "REJECT";
-    case Type::kTopology: return "TOPOLOGY";
-    case Type::kHeartbeat: return "HEARTBEAT";
-    case Type::kGoodbye: return "GOODBYE";
-    case Type::kRegister: return "REGISTER";
-    case Type::kRegistered: return "REGISTERED";
-    case Type::kUnregister: return "UNREGISTER";
-    case Type::kPut: return "PUT";
-    case Type::kRun: return "RUN";
-    case Type::kDone: return "DONE";
-    case Type::kFetch: return "FETCH";
-    case Type::kFetched: return "FETCHED";
-    case Type::kFree: return "FREE";
-    case Type::kCopy: return "COPY";
-    case Type::kExpect: return "EXPECT";
-    case Type::kBufferFailed: return "BUFFER_FAILED";
-    case Type::kHostLost: return "HOST_LOST";
-    case Type::kData: return "DATA";
-    case Type::kRelease: return "RELEASE";
-    case Type::kQuery: return "QUERY";
-    case Type::kReply: return "REPLY";
-    case Type::kOwnerGone: return "OWNER_GONE";
-    case Type::kPeerHello: return "PEER_HELLO";
+    case Type::kHello:
+      return "HELLO";
+    case Type::kWelcome:
+      return "WELCOME";
+    case Type::kReject:
+      return "REJECT";
+    case Type::kTopology:
+      return "TOPOLOGY";
+    case Type::kHeartbeat:
+      return "HEARTBEAT";
+    case Type::kGoodbye:
+      return "GOODBYE";
+    case Type::kRegister:
+      return "REGISTER";
+    case Type::kRegistered:
+      return "REGISTERED";
+    case Type::kUnregister:
+      return "UNREGISTER";
+    case Type::kPut:
+      return "PUT";
+    case Type::kRun:
+      return "RUN";
+    case Type::kDone:
+      return "DONE";
+    case Type::kFetch:
+      return "FETCH";
+    case Type::kFetched:
+      return "FETCHED";
+    case Type::kFree:
+      return "FREE";
+    case Type::kCopy:
+      return "COPY";
+    case Type::kExpect:
+      return "EXPECT";
+    case Type::kBufferFailed:
+      return "BUFFER_FAILED";
+    case Type::kHostLost:
+      return "HOST_LOST";
+    case Type::kData:
+      return "DATA";
+    case Type::kRelease:
+      return "RELEASE";
+    case Type::kQuery:
+      return "QUERY";
+    case Type::kReply:
+      return "REPLY";
+    case Type::kOwnerGone:
+      return "OWNER_GONE";
+    case Type::kPeerHello:
+      return "PEER_HELLO";
   }
   return "UNKNOWN";
 }
@@ -86,8 +111,6 @@ std::string EncodeHead(Type type, uint64_t sequence, std::string_view body) {
   return frame;
 }
 
-void PatchSequence(std::string& frame, uint64_t sequence) {
-  std::memcpy(frame.data() + kSequenceOffset, &sequence, 8);
-}
+void PatchSequence(std::string& frame, uint64_t sequence) { std::memcpy(frame.data() + kSequenceOffset, &sequence, 8); }
 
 }  // namespace pathways::wire

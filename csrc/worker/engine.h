@@ -3,8 +3,8 @@
 //
 // Ownership: owns the plugin's client, the object store, its sockets and threads.
 // Threads:   "pw-engine" (a Reactor) handles control messages and owns store_, functions_ and everything not marked
-//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming. Callbacks of the
-//            plugin run on its threads and only post results. Run() waits for signals on the caller's thread.
+//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming. Callbacks of
+//            the plugin run on its threads and only post results. Run() waits for signals on the caller's thread.
 // Locks:     mutex_ guards finished_ only.
 #ifndef PTPATHWAYS_WORKER_ENGINE_H_
 #define PTPATHWAYS_WORKER_ENGINE_H_
@@ -65,8 +65,8 @@ class Engine : private transport::SocketHandler {
     Status status;
     bool compiled = false;
     int64_t temp_bytes = 0;
-    std::vector<size_t> row_to_shard;      // executable's row -> position in the run's devices
-    std::vector<wire::Query> waiting;      // asked before it was compiled
+    std::vector<size_t> row_to_shard;  // executable's row -> position in the run's devices
+    std::vector<wire::Query> waiting;  // asked before it was compiled
   };
   // A run whose devices have not all finished.
   struct Pending {

@@ -41,7 +41,8 @@ Status Engine::OnPut(wire::Put put) {
     status = buffer.status();
     if (buffer.ok()) return store_->Insert(put.buffer, OneShard(*std::move(buffer), device, bytes));
   } else if (status.ok() && !put.inline_data.empty()) {
-    status = DataLoss("PUT of " + put.type.ToString() + " carries " + std::to_string(put.inline_data.size()) + " bytes");
+    status =
+        DataLoss("PUT of " + put.type.ToString() + " carries " + std::to_string(put.inline_data.size()) + " bytes");
   } else if (status.ok()) {
     status = MakeIncoming(put.buffer, device, put.type, kFromClient);
     if (status.ok()) return OkStatus();
@@ -53,7 +54,8 @@ Status Engine::OnPut(wire::Put put) {
 Status Engine::OnExpect(const wire::Expect& expect) {
   PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(expect.device));
   const int64_t bytes = expect.type.ByteSize();
-  Status status = store_->account().Check(device, bytes, 0, "a tensor " + expect.type.ToString() + " from another host");
+  Status status =
+      store_->account().Check(device, bytes, 0, "a tensor " + expect.type.ToString() + " from another host");
   if (status.ok() && bytes == 0) {
     auto buffer = client_->BufferFromHost("", expect.type, static_cast<int>(device));
     status = buffer.status();
@@ -101,9 +103,8 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
   if (fetch.metadata_only || size == 0) {
     Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
     if (!ready.ok()) return fail(Here(ready.status()));
-    ready->OnReady([this, request](Status status) {
-      Send(wire::Fetched{request, status.ok() ? status : Here(status), 0, {}});
-    });
+    ready->OnReady(
+        [this, request](Status status) { Send(wire::Fetched{request, status.ok() ? status : Here(status), 0, {}}); });
     return;
   }
   if (size <= wire::kMaxInlineBytes) {

@@ -39,8 +39,8 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
   if (total != expected || offset > expected || bytes.size() > expected - offset ||
       entry.received + bytes.size() > expected) {
     Status status = DataLoss("expected " + std::to_string(expected) + " bytes for " + entry.buffer->type().ToString() +
-                             ", got bytes " + std::to_string(offset) + " to " +
-                             std::to_string(offset + bytes.size()) + " of " + std::to_string(total));
+                             ", got bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes.size()) +
+                             " of " + std::to_string(total));
     lease.Drop(status);
     Fail(key, status);
     return;

@@ -4,7 +4,8 @@
 // buffer exists, and computations are enqueued on it, before the first byte does.
 //
 // Ownership: owned by the engine; the data plane's sink.
-// Threads:   Declare and the Fail functions may be called from any thread once Attach was; all else is the data thread's.
+// Threads:   Declare and the Fail functions may be called from any thread once Attach was; all else is the data
+// thread's.
 #ifndef PTPATHWAYS_WORKER_INCOMING_H_
 #define PTPATHWAYS_WORKER_INCOMING_H_
 
