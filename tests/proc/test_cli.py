@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ptpathways import native
-from tests.proc.conftest import is_running, shared_memory_files, wait_until
+from ptpathways.testing import is_running, shared_memory_files, wait_until
 
 COMMAND = [sys.executable, "-m", "ptpathways.cli"]
 WAIT_S = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -19,7 +18,8 @@ import zmq
 
 from ptpathways import native, platforms
 from ptpathways.launch import WorkerOptions, worker_command, worker_environment
-from tests.proc.conftest import ADD_ONE, StartCluster, is_running, shared_memory_files, suspend, wait_until
+from ptpathways.testing import is_running, kill, resume, shared_memory_files, suspend, wait_until
+from tests.proc.conftest import ADD_ONE, StartCluster
 
 WAIT_S = 30.0
 NOTICED_S = 5.0
@@ -31,7 +31,7 @@ def test_a_killed_worker_fails_what_depended_on_it(start_cluster: StartCluster) 
     here, there = session.put(np.float32(1), 0), session.put(np.float32(2), 1)
     there.wait(WAIT_S)
     add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
-    os.kill(cluster.worker_pids["host1"], signal.SIGKILL)
+    kill(cluster, "host1")
     start_s = time.monotonic()
     with pytest.raises(native.NativeError) as caught:
         for _ in range(1000):  # the kill may not have been noticed by the first
@@ -50,9 +50,9 @@ def test_a_transfer_from_a_killed_worker_fails_at_the_receiver(start_cluster: St
     session = cluster.session
     source = session.put(np.zeros(8 << 20, np.float32), 1)
     source.wait(WAIT_S)
-    suspend(cluster.worker_pids["host1"])  # it will send nothing
+    suspend(cluster, "host1")  # it will send nothing
     copy = source.copy_to(0)
-    os.kill(cluster.worker_pids["host1"], signal.SIGKILL)
+    kill(cluster, "host1")
     with pytest.raises(native.NativeError, match="'host1'"):
         copy.result(WAIT_S)
 
@@ -62,8 +62,7 @@ def test_a_worker_that_stops_answering_is_lost_within_seconds(start_cluster: Sta
     session = cluster.session
     value = session.put(np.float32(1), 1)
     value.wait(WAIT_S)
-    pid = cluster.worker_pids["host1"]
-    suspend(pid)
+    suspend(cluster, "host1")
     try:
         start_s = time.monotonic()
         with pytest.raises(native.NativeError) as caught:
@@ -71,7 +70,7 @@ def test_a_worker_that_stops_answering_is_lost_within_seconds(start_cluster: Sta
         assert time.monotonic() - start_s < 2 * NOTICED_S
         assert "'host1'" in str(caught.value) and "heard" in str(caught.value)
     finally:
-        os.kill(pid, signal.SIGCONT)
+        resume(cluster, "host1")
 
 
 def test_a_program_killed_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,0 +1,8 @@
+"""A public kit for tests on real local clusters: faults as verbs, and checks for what is left behind."""
+
+from __future__ import annotations
+
+from ptpathways.testing._faults import kill, resume, suspend
+from ptpathways.testing._leaks import is_running, leftovers, shared_memory_files, wait_until
+
+__all__ = ["is_running", "kill", "leftovers", "resume", "shared_memory_files", "suspend", "wait_until"]
