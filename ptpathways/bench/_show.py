@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,13 +25,13 @@ def show_workloads(workloads: Mapping[str, Workload], console: Console) -> None:
 
 def show_records(records: Sequence[Record], goals: Mapping[str, Goal], console: Console) -> None:
     """A table of ``records`` of one run; a median of ours is followed by its goal and whether it is met."""
-    table = Table(box=None, header_style="bold")
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("system")
     table.add_column("variant")
     for column in ("median", "p10", "p90"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("unit", no_wrap=True)
-    table.add_column("repeats", justify="right")
+    table.add_column("of", justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     for record in records:
         goal = goals.get(record.variant) if record.system == "ptpathways" else None
@@ -57,12 +58,9 @@ def title(record: Record) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands separated, never an exponent."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    if abs(value) >= 10:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
+    """At least three significant digits, thousands separated, never an exponent."""
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{min(max(2 - magnitude, 0), 9)}f}"
 
 
 def plot(records: Sequence[Record], path: Path) -> None:

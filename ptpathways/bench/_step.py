@@ -15,7 +15,7 @@ _TOLERANCE = 1e-2
 
 def _run(options: BenchOptions) -> list[Record]:
     size = options.cluster(hosts=1)
-    steps = options.choose(40, 5)
+    steps = options.choose(20, 5)
     losses: dict[str, float] = {}
 
     def measure(name: str, child: Child) -> Measure:
@@ -37,7 +37,7 @@ def _run(options: BenchOptions) -> list[Record]:
             stack.enter_context(child)
         variants = {name: measure(name, child) for name, child in children.items()}
         # Two rounds compile: the first step's graph, which creates the optimizer's state, and the later ones'.
-        values = interleave(variants, repeats=options.repeats_or(9, 2), warm_up=2)
+        values = interleave(variants, repeats=options.repeats_or(7, 2), warm_up=2)
     _check(losses)
     here = Setting("step", size.hosts, size.device_count)
     alone = Setting("step", 1, 1)

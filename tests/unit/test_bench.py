@@ -130,7 +130,8 @@ def test_the_own_process_adds_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(113_421.7, "113,422"), (86.94, "86.9"), (1.234, "1.23"), (0.0391, "0.039"), (0.0, "0.000")]
+    ("value", "text"),
+    [(113_421.7, "113,422"), (86.94, "86.9"), (1.234, "1.23"), (0.03912, "0.0391"), (0.0, "0.00"), (1e-5, "0.0000100")],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
