@@ -25,6 +25,18 @@ GROUPS: dict[str, tuple[int, int, list[Callable[[], Any]]]] = {}
 cluster: local.LocalCluster
 
 
+def xlac() -> Any:
+    """PyTorch/XLA's binding, which its annotations do not mention."""
+    import torch_xla
+
+    return vars(torch_xla)["_XLAC"]
+
+
+def memory(device: str) -> dict[str, int]:
+    """PyTorch/XLA's memory information; its annotations say other keys than it has."""
+    return dict(xlac()._xla_memory_info(device))
+
+
 def group(name: str, hosts: int, devices: int) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Adds a scenario to a group of scenarios that share a process."""
 
@@ -52,7 +64,6 @@ def donation() -> Any:
     """An update in place takes its argument's memory: bytes in use, and their peak. First in its group."""
     import torch
     import torch_xla
-    import torch_xla.core.xla_model as xm
 
     device = torch.device("xla:0")
     weight = torch.zeros(1000, 1000, device=device)
@@ -61,7 +72,7 @@ def donation() -> Any:
         weight.add_(1.0)
         torch_xla.sync()
     value = weight[3, 4].item()
-    info = xm.get_memory_info("xla:0")
+    info = memory("xla:0")
     return {"value": value, "used": info["bytes_used"], "peak": info["peak_bytes_used"]}
 
 
@@ -81,9 +92,9 @@ def element_types() -> Any:
     import torch
 
     wrong = []
-    dtypes = ("bool", "uint8", "int8", "int16", "int32", "int64")
-    dtypes += ("float16", "bfloat16", "float32", "float64", "complex64")
-    for name in dtypes:
+    integers = ("bool", "uint8", "int8", "int16", "int32", "int64")
+    reals = ("float16", "bfloat16", "float32", "float64", "complex64")
+    for name in integers + reals:
         dtype = getattr(torch, name)
         array = (torch.arange(24) % 5).to(dtype).reshape(2, 3, 4)
         for view in (array, array.permute(2, 0, 1), array[:, ::2], array[1, 2, 3], array[:0]):
@@ -178,19 +189,18 @@ def saved_and_loaded() -> Any:
 def transfer_and_adoption() -> Any:
     """A value moves between devices without its bytes passing through this process."""
     import torch
-    import torch_xla
 
     source = torch.arange(100_000, dtype=torch.float32).to("xla:0") * 2
-    torch_xla._XLAC._xla_sync_multi([source], [], True)
+    xlac()._xla_sync_multi([source], [], True)
     before = cluster.session.transfer_stats()
-    token = native.transfer(torch_xla._XLAC._unsafe_buffer_pointer(source), 1)
+    token = native.transfer(xlac()._unsafe_buffer_pointer(source), 1)
     native.adopt_next_upload(token)
-    (there,) = torch_xla._XLAC._xla_tensors_from_aten([torch.empty(100_000)], ["xla:1"])
+    (there,) = xlac()._xla_tensors_from_aten([torch.empty(100_000)], ["xla:1"])
     after = cluster.session.transfer_stats()
     moved = {key: after[key] - before[key] for key in ("bytes_uploaded", "bytes_fetched", "copies")}
-    wrong_type = native.transfer(torch_xla._XLAC._unsafe_buffer_pointer(source), 1)
+    wrong_type = native.transfer(xlac()._unsafe_buffer_pointer(source), 1)
     native.adopt_next_upload(wrong_type)
-    mismatch = refused(lambda: torch_xla._XLAC._xla_tensors_from_aten([torch.empty(7)], ["xla:1"]))
+    mismatch = refused(lambda: xlac()._xla_tensors_from_aten([torch.empty(7)], ["xla:1"]))
     unknown = refused(lambda: native.transfer(12345, 1))
     return {
         "device": str(there.device),
@@ -205,12 +215,11 @@ def transfer_and_adoption() -> Any:
 def a_failed_compile_names_its_line() -> Any:
     """The worker's compiler refuses a program; what follows goes on."""
     import torch
-    import torch_xla
 
     native.set_source_locator(lambda: "train.py:42")
     try:
         x = torch.ones(4, 4).to("xla:0")
-        (y,) = torch_xla._XLAC._xla_custom_call([x], "no_such_target", [[4, 4]], [torch.float32], False, "", 1, {})
+        (y,) = xlac()._xla_custom_call([x], "no_such_target", [[4, 4]], [torch.float32], False, "", 1, {})
         message = refused(lambda: y.cpu())
     finally:
         native.set_source_locator(None)
@@ -329,7 +338,7 @@ def sharded_training() -> Any:
         want.backward()
         eager_optimizer.step()
         losses.append([loss.item(), want.item()])
-    return {"losses": losses, "sharding": torch_xla._XLAC._get_xla_sharding_spec(model[0].weight)}
+    return {"losses": losses, "sharding": xlac()._get_xla_sharding_spec(model[0].weight)}
 
 
 # --- two hosts
@@ -339,13 +348,12 @@ def sharded_training() -> Any:
 def across_hosts_goes_worker_to_worker() -> Any:
     """A value of one host's device on another's, and a computation with it there."""
     import torch
-    import torch_xla
 
     source = torch.arange(50_000, dtype=torch.float32).to("xla:0") + 1
-    torch_xla._XLAC._xla_sync_multi([source], [], True)
-    token = native.transfer(torch_xla._XLAC._unsafe_buffer_pointer(source), 1)
+    xlac()._xla_sync_multi([source], [], True)
+    token = native.transfer(xlac()._unsafe_buffer_pointer(source), 1)
     native.adopt_next_upload(token)
-    (there,) = torch_xla._XLAC._xla_tensors_from_aten([torch.empty(50_000)], ["xla:1"])
+    (there,) = xlac()._xla_tensors_from_aten([torch.empty(50_000)], ["xla:1"])
     return float((there * 2).sum().item())
 
 
@@ -388,7 +396,6 @@ def main(name: str) -> int:
     cluster = local.start(core.Options(hosts=hosts, devices_per_host=devices))
     cluster.session.make_current()
 
-    import torch_xla
     from torch_xla.experimental import plugins
 
     class Plugin(plugins.DevicePlugin):
@@ -406,7 +413,7 @@ def main(name: str) -> int:
         except Exception:
             results[scenario.__name__] = {"error": traceback.format_exc()}
     print(json.dumps(results), flush=True)
-    torch_xla._XLAC._prepare_to_exit()
+    xlac()._prepare_to_exit()
     cluster.close()
     return 0
 
