@@ -28,6 +28,7 @@ class StandingCluster:
         self._processes = processes
         self._folder = folder
         self._closed = False
+        self._owner = os.getpid()
 
     @property
     def address(self) -> str:
@@ -45,8 +46,8 @@ class StandingCluster:
         return self._folder
 
     def close(self, reason: str = "the program ended") -> None:
-        """Ends every worker, and removes sockets and shared memory. Idempotent."""
-        if self._closed:
+        """Ends every worker, and removes sockets and shared memory. Idempotent; nothing in a forked child."""
+        if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
         self.controller.close(reason)
