@@ -1,0 +1,90 @@
+"""A cluster under a client that means harm: nobody dies, and honest clients get right answers all the while.
+
+A failure names its seed; ``PW_FUZZ_SEEDS=10000:10100`` runs other seeds than the few of every day.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import zmq
+
+from ptpathways import core, native, testing
+from ptpathways.launch import local
+from tests.fuzz import hostile
+
+WAIT_S = 30.0
+MESSAGES = 400
+
+
+def _seeds() -> range:
+    first, _, last = os.environ.get("PW_FUZZ_SEEDS", "0:6").partition(":")
+    return range(int(first), int(last))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[local.LocalCluster]:
+    with local.start(core.Options(hosts=2)) as started:
+        yield started
+    assert testing.leftovers(started) == []
+
+
+def _connect(endpoint: str) -> zmq.Socket[bytes]:
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.linger = 0
+    socket.connect(endpoint)
+    return socket
+
+
+def _join(endpoint: str) -> tuple[zmq.Socket[bytes], int]:
+    socket = _connect(endpoint)
+    socket.send(hostile.hello(core.__version__, "hostile"))
+    assert socket.poll(int(WAIT_S * 1000)), "the controller answers"
+    head = socket.recv_multipart()[0]
+    assert int.from_bytes(head[6:8], "little") == hostile.WELCOME
+    return socket, struct.unpack("<I", head[24:28])[0]
+
+
+def _swallow(socket: zmq.Socket[bytes]) -> None:
+    while socket.poll(0):
+        socket.recv_multipart()
+
+
+def _check_unharmed(cluster: local.LocalCluster) -> None:
+    assert all(testing.is_running(pid) for pid in cluster.worker_pids.values()), "a worker died"
+    assert all(host["alive"] for host in cluster.session.hosts())
+    function = cluster.session.register(hostile.ADD_ONE, "mlir", name="honest")
+    for device in range(2):
+        (value,) = cluster.session.run(function, [cluster.session.put(np.float32(device), device)], device)
+        assert value.result(WAIT_S) == device + 1
+
+
+@pytest.mark.parametrize("seed", _seeds())
+def test_a_client_that_joined(cluster: local.LocalCluster, seed: int) -> None:
+    socket, client = _join(cluster.controller.endpoints[0])
+    with socket:
+        attacker = hostile.Hostile(random.Random(seed), client)
+        for _ in range(MESSAGES):
+            socket.send_multipart(attacker.message())
+            _swallow(socket)
+    _check_unharmed(cluster)
+
+
+@pytest.mark.parametrize("seed", _seeds())
+def test_a_stranger_at_a_workers_data_endpoint(cluster: local.LocalCluster, seed: int) -> None:
+    source = random.Random(seed)
+    attacker = hostile.Hostile(source, client=1)
+    with _connect(cluster.session.hosts()[seed % 2]["data_endpoint"]) as socket:
+        if seed % 3:
+            machine = native.machine_token() if seed % 3 == 1 else "elsewhere"
+            body = hostile.text(cluster.session.cluster) + hostile.text(machine)
+            socket.send(hostile.frame(25, body))
+        for _ in range(MESSAGES):
+            socket.send_multipart(attacker.message())
+            _swallow(socket)
+        _check_unharmed(cluster)
