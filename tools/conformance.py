@@ -218,7 +218,7 @@ def child(target: str, root: Path, entry_file: str, devices: int, select: str, r
         import torch_xla.runtime
 
         # Some files ask for the CPU client in their setup, which the runtime that has started would refuse.
-        torch_xla.runtime.set_device_type = lambda device_type: None
+        torch_xla.runtime.set_device_type = lambda pjrt_device: None
     import pytest
 
     finished = frozenset(_read(records)[0])
