@@ -22,6 +22,12 @@ from ptpathways.launch import local
 GROUPS: dict[str, tuple[int, int, list[Callable[[], Any]]]] = {}
 """Group -> hosts, devices per host, scenarios."""
 
+CLIENT_OPTIONS: dict[str, dict[str, Any]] = {
+    "lonely replica": {"gang_timeout_seconds": 2},
+    "slice": {"devices": [3, 2]},
+}
+"""Options of the plugin's client, by group."""
+
 cluster: local.LocalCluster
 
 
@@ -386,6 +392,21 @@ def collectives_across_hosts_are_refused() -> Any:
     return refused(lambda: (x + 1).sum().item())
 
 
+@group("slice", 2, 2)
+def a_slice_of_one_host() -> Any:
+    """A client bound to the second host's devices alone, in reverse: its own numbers, and a collective on them."""
+    import numpy as np
+    import torch
+    import torch_xla.distributed.spmd as xs
+    import torch_xla.runtime as xr
+
+    xr.use_spmd()
+    x = torch.arange(64, dtype=torch.float32).reshape(8, 8).to("xla")
+    xs.mark_sharding(x, xs.Mesh(np.arange(2), (2,), ("data",)), ("data", None))
+    bound = [attributes["cluster_device"] for attributes in xr.global_runtime_device_attributes()]
+    return {"sum": float((x @ x.T).sum().item()), "bound": bound}
+
+
 def main(name: str) -> int:
     """Runs a group; prints its results."""
     global cluster
@@ -403,7 +424,7 @@ def main(name: str) -> int:
             return native.library_path
 
         def client_create_options(self) -> dict[str, Any]:
-            return {"gang_timeout_seconds": 2} if name == "lonely replica" else {}
+            return CLIENT_OPTIONS.get(name, {})
 
     plugins.register_plugin("PATHWAYS", Plugin())
     results = {}

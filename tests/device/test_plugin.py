@@ -157,3 +157,10 @@ def test_a_lost_host_is_named_and_the_other_goes_on(ask: Any) -> None:
 def test_collectives_across_hosts_are_refused_with_a_way_out(ask: Any) -> None:
     message = ask("spmd over hosts", "collectives_across_hosts_are_refused")
     assert "collectives across hosts need an island that spans hosts" in message
+
+
+def test_a_client_may_be_bound_to_a_slice_of_the_cluster(ask: Any) -> None:
+    result = ask("slice", "a_slice_of_one_host")
+    columns = [sum(8 * row + column for row in range(8)) for column in range(8)]
+    assert result["sum"] == sum(total * total for total in columns)
+    assert result["bound"] == [3, 2]
