@@ -1,5 +1,6 @@
 #include "csrc/plugin/device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 

@@ -1,6 +1,7 @@
 // Programs: what can be asked of them. Compiling is in compile.cc, executing in execute.cc.
 #include "csrc/plugin/executable.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>

@@ -1,5 +1,6 @@
 #include "csrc/plugin/hash.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,6 @@
 #include "csrc/plugin/host_layout.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
