@@ -54,10 +54,12 @@ class Entry:
     file: str
     devices: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    """``{folder}`` in a value stands for a folder that is removed afterwards."""
 
 
 _EXPERIMENTAL = {"XLA_EXPERIMENTAL": "nonzero:masked_select:masked_scatter:nms"}
 _IR_DEBUG = {"XLA_IR_DEBUG": "1", "XLA_HLO_DEBUG": "1"}
+_SAVE_HLO = {"XLA_SAVE_TENSORS_FMT": "hlo", "XLA_SAVE_TENSORS_FILE": "{folder}/graphs"}
 
 SUITE: tuple[Entry, ...] = (
     Entry("test_operations.py"),
@@ -126,7 +128,7 @@ SUITE: tuple[Entry, ...] = (
     Entry("spmd/test_xla_distributed_checkpoint.py", 4),
     Entry("spmd/test_xla_spmd_python_api_interaction.py", 4),
     Entry("spmd/test_spmd_parameter_wrapping.py", 4),
-    Entry("spmd/test_spmd_lowering_context.py", 4, {"XLA_SAVE_TENSORS_FMT": "hlo"}),
+    Entry("spmd/test_spmd_lowering_context.py", 4, _SAVE_HLO),
     Entry("spmd/test_mp_input_sharding.py", 4),
     Entry("spmd/test_fsdp_v2.py", 4),
     Entry("spmd/test_sharding_strategies.py", 4),
@@ -270,7 +272,6 @@ def run_file(target: str, root: Path, entry: Entry, select: str, log: Path) -> O
         "PYTHONDONTWRITEBYTECODE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "NPROC": "32",
-        **entry.environment,
     }
     if target == "cpu":
         environment |= {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(entry.devices)}
@@ -281,6 +282,7 @@ def run_file(target: str, root: Path, entry: Entry, select: str, log: Path) -> O
         test_devices = Path(folder) / "test_devices.py"
         test_devices.write_text(_KNOWN_DEVICES.format(base=str(root / "pytorch_test_base.py")))
         environment["TORCH_TEST_DEVICES"] = str(test_devices)
+        environment |= {name: value.format(folder=folder) for name, value in entry.environment.items()}
         options = ["--child", target, "--devices", str(entry.devices), f"--select={select}", "--json", str(records)]
         command = [sys.executable, __file__, str(root), entry.file, *options]
         for _ in range(CRASHES_MAX):
