@@ -35,7 +35,11 @@ LogicalBuffer::LogicalBuffer(std::shared_ptr<Session> session, uint64_t id, std:
 LogicalBuffer::~LogicalBuffer() { session_->FreeBuffer(*this); }
 
 Function::Function(std::shared_ptr<Session> session, uint64_t id, FunctionSpec spec)
-    : session_(std::move(session)), id_(id), spec_(std::move(spec)) {}
+    : session_(std::move(session)),
+      id_(id),
+      spec_(std::move(spec)),
+      description_(std::make_shared<const std::string>(
+          "function '" + spec_.name + "'" + (spec_.source.empty() ? "" : " (" + spec_.source + ")"))) {}
 
 Function::~Function() { session_->UnregisterFunction(id_); }
 
@@ -271,6 +275,10 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
                                        std::to_string(shard.type().ByteSize()) + " bytes), got " +
                                        std::to_string(size)));
   }
+  // A run that failed explains best why its result cannot be read: its error names function and line.
+  const std::shared_ptr<Event>& run = shard.buffer->ready();
+  std::optional<Status> outcome = run ? run->TryGet() : std::nullopt;
+  if (outcome && !outcome->ok()) return Event::Done(*outcome);
   Result<uint32_t> host = impl_->HostOf(shard.device());
   if (!host.ok()) return Event::Done(host.status());
   wire::Fetch fetch;
@@ -298,7 +306,13 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
     }
     event->Set(status);
   }
-  return event;
+  if (!run || outcome) return event;
+  auto explained = Event::Make();
+  event->OnReady([explained, run](const Status& fetched) {
+    std::optional<Status> cause = fetched.ok() ? std::nullopt : run->TryGet();
+    explained->Set(cause && !cause->ok() ? *cause : fetched);
+  });
+  return explained;
 }
 
 std::shared_ptr<Event> Session::Ready(const Shard& shard) {
@@ -391,7 +405,7 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
     impl_->changed.wait(lock, [&] {
       return impl_->runs.size() < impl_->options.window_runs || impl_->closed || !impl_->controller_lost.ok();
     });
-    impl_->runs[run.run] = {result.done, host};
+    impl_->runs[run.run] = {result.done, host, function->description_};
   }
   result.outputs.reserve(spec.outputs.size());
   for (size_t k = 0; k < spec.outputs.size(); ++k) {

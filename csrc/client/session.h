@@ -95,6 +95,7 @@ class Function {
   const std::shared_ptr<Session> session_;
   const uint64_t id_;
   FunctionSpec spec_;
+  const std::shared_ptr<const std::string> description_;  // "function 'f' (train.py:12)"
   std::mutex mutex_;             // held while registering on a further host, so that no run overtakes it
   std::vector<uint32_t> hosts_;  // guarded by mutex_: where it is registered
   const std::shared_ptr<Event> compiled_ = Event::Make();

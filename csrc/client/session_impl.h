@@ -21,6 +21,7 @@ struct Session::Impl : public dataplane::DataSink {
   struct PendingRun {
     std::shared_ptr<Event> done;
     uint32_t host = 0;
+    std::shared_ptr<const std::string> what;
   };
   struct PendingFetch {
     std::shared_ptr<Event> done;

@@ -253,23 +253,27 @@ void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
 
 template <typename Predicate>
 void Session::Impl::FailPending(Predicate predicate, const Status& status) {
-  std::vector<std::shared_ptr<Event>> events;
+  std::vector<std::pair<std::shared_ptr<Event>, Status>> failed;
   {
     std::lock_guard lock(mutex);
-    std::erase_if(
-        runs, [&](auto& entry) { return predicate(entry.second.host) && (events.push_back(entry.second.done), true); });
-    std::erase_if(fetches, [&](auto& entry) {
-      return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
+    std::erase_if(runs, [&](auto& entry) {
+      if (!predicate(entry.second.host)) return false;
+      failed.emplace_back(entry.second.done, status.WithPrefix(*entry.second.what + " did not finish"));
+      return true;
     });
-    std::erase_if(queries, [&](auto& entry) {
-      return predicate(entry.second.host) && (events.push_back(entry.second.done), true);
-    });
+    const auto take = [&](auto& entry) {
+      if (!predicate(entry.second.host)) return false;
+      failed.emplace_back(entry.second.done, status);
+      return true;
+    };
+    std::erase_if(fetches, take);
+    std::erase_if(queries, take);
     for (auto& [id, function] : functions) {
-      if (std::erase_if(function.waiting_for, predicate) > 0) events.push_back(function.compiled);
+      if (std::erase_if(function.waiting_for, predicate) > 0) failed.emplace_back(function.compiled, status);
     }
   }
   changed.notify_all();
-  for (const auto& event : events) event->Set(status);
+  for (const auto& [event, reason] : failed) event->Set(reason);
 }
 
 void Session::Impl::OnHostLost(const wire::HostLost& lost) {

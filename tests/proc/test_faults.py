@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -43,6 +44,20 @@ def test_a_killed_worker_fails_what_depended_on_it(start_cluster: StartCluster) 
     # The other host is none the worse.
     (value,) = session.run(add_one, [here], 0)
     assert value.result(WAIT_S) == 2
+
+
+def test_the_error_of_an_unfinished_run_names_function_and_host(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    add_one = session.register(ADD_ONE.encode(), "mlir", name="never_finished")
+    (warm,) = session.run(add_one, [session.put(np.float32(1), 1)], 1)  # compiled on host1, too
+    warm.wait(WAIT_S)
+    suspend(cluster, "host1")
+    (value,) = session.run(add_one, [warm], 1)
+    kill(cluster, "host1")
+    with pytest.raises(native.NativeError) as caught:
+        value.result(WAIT_S)
+    assert re.search(r"function 'never_finished'.*did not finish.*'host1'.*(SIGKILL|closed)", str(caught.value))
 
 
 def test_a_transfer_from_a_killed_worker_fails_at_the_receiver(start_cluster: StartCluster) -> None:
