@@ -270,8 +270,7 @@ Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std
 Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, const wire::Head& head, std::string& frame,
                                                       std::vector<Payload>& payloads, Outputs& out) {
   PW_ASSIGN_OR_RETURN(wire::Run run, DecodeBody<wire::Run>(head));
-  PW_RETURN_IF_ERROR(CheckOwner(client, run.run, "run"));
-  PW_RETURN_IF_ERROR(CheckOwner(client, run.first_output, "buffer"));
+  PW_RETURN_IF_ERROR(CheckRun(client, run));
   Client& owner = clients_.at(client);
   auto fail = [&](Status status) {
     wire::Done done;
@@ -509,6 +508,23 @@ Status ClusterState::CheckOwner(uint32_t client, uint64_t id, const char* what) 
   if (wire::ClientOf(id) == client) return OkStatus();
   return Status(Code::kPermissionDenied, std::string("expected a ") + what + " of client " + std::to_string(client) +
                                              ", got one of client " + std::to_string(wire::ClientOf(id)));
+}
+
+Status ClusterState::CheckRun(uint32_t client, const wire::Run& run) const {
+  PW_RETURN_IF_ERROR(CheckOwner(client, run.run, "run"));
+  PW_RETURN_IF_ERROR(CheckOwner(client, run.first_output, "buffer"));
+  if (run.output_count > wire::kMaxRunOutputs) {
+    return InvalidArgument("expected a run with at most " + std::to_string(wire::kMaxRunOutputs) + " outputs, got " +
+                           std::to_string(run.output_count));
+  }
+  PW_RETURN_IF_ERROR(CheckOwner(client, run.first_output + run.output_count, "buffer"));
+  for (const uint64_t argument : run.arguments) {
+    if (!(argument & wire::kAssembledBit)) PW_RETURN_IF_ERROR(CheckOwner(client, argument, "buffer"));
+  }
+  for (size_t i = 0; i < run.assembled.size(); i += 2) {
+    PW_RETURN_IF_ERROR(CheckOwner(client, run.assembled[i], "buffer"));
+  }
+  return OkStatus();
 }
 
 std::vector<std::string> ClusterState::TakeLog() { return std::exchange(log_, {}); }

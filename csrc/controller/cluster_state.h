@@ -127,6 +127,8 @@ class ClusterState {
   Result<Host*> HostOfDevice(uint32_t device);
   scheduler::IslandScheduler& Island(const Host& host) { return islands_[host.description.island]; }
   Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
+  // The run, its outputs and its arguments are the client's own, and not too many.
+  Status CheckRun(uint32_t client, const wire::Run& run) const;
   template <typename Body>
   void Send(const Connection& to, const Body& body, Outputs& out) {
     out.push_back({to, wire::Encode(body), {}});

@@ -209,6 +209,34 @@ TEST(OneClientCannotTouchAnothersBuffers) {
   EXPECT_EQ(Read<wire::Reject>(out[0]).status.code(), Code::kPermissionDenied);
 }
 
+TEST(ARunOfAnothersBuffersOrOfTooManyOutputsIsRefused) {
+  Cluster c;
+  c.AddHost("h0");
+  const uint32_t a = c.AddClient("a");
+  const uint32_t b = c.AddClient("b");
+  wire::Run run;
+  run.run = Cluster::Id(a, 1);
+  run.function = Cluster::Id(a, 2);
+  run.first_output = Cluster::Id(a, 3);
+  run.devices = {0};
+  auto refusal = [&](const wire::Run& refused) {
+    Outputs out = c.Tell("a", refused);
+    return out.size() == 1 && TypeOf(out[0]) == Type::kReject ? Read<wire::Reject>(out[0]).status.code() : Code::kOk;
+  };
+  wire::Run taken = run;
+  taken.arguments = {Cluster::Id(b, 1)};
+  EXPECT(refusal(taken) == Code::kPermissionDenied);
+  taken.arguments = {wire::kAssembledBit};
+  taken.assembled = {Cluster::Id(b, 1), 0};
+  EXPECT(refusal(taken) == Code::kPermissionDenied);
+  wire::Run many = run;
+  many.output_count = wire::kMaxRunOutputs + 1;
+  EXPECT(refusal(many) == Code::kInvalidArgument);
+  many.output_count = 4;
+  many.first_output = Cluster::Id(a, (uint64_t{1} << wire::kClientShift) - 2);
+  EXPECT(refusal(many) == Code::kPermissionDenied);
+}
+
 TEST(AComputationOverTwoIslandsIsRefused) {
   Cluster c;
   c.AddHost("h0");

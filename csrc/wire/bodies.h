@@ -201,6 +201,8 @@ struct Run {
   }
 };
 inline constexpr uint64_t kAssembledBit = uint64_t{1} << 63;
+// A worker makes a buffer for each, also for a run that fails.
+inline constexpr uint32_t kMaxRunOutputs = 1u << 16;
 
 struct RunOutcome {
   uint64_t run = 0;
