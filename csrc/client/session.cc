@@ -38,8 +38,8 @@ Function::Function(std::shared_ptr<Session> session, uint64_t id, FunctionSpec s
     : session_(std::move(session)),
       id_(id),
       spec_(std::move(spec)),
-      description_(std::make_shared<const std::string>(
-          "function '" + spec_.name + "'" + (spec_.source.empty() ? "" : " (" + spec_.source + ")"))) {}
+      description_(std::make_shared<const std::string>("function '" + spec_.name + "'" +
+                                                       (spec_.source.empty() ? "" : " (" + spec_.source + ")"))) {}
 
 Function::~Function() { session_->UnregisterFunction(id_); }
 
