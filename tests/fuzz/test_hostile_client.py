@@ -72,7 +72,7 @@ def test_a_client_that_joined(cluster: local.LocalCluster, seed: int) -> None:
         for _ in range(MESSAGES):
             socket.send_multipart(attacker.message())
             _swallow(socket)
-    _check_unharmed(cluster)
+        _check_unharmed(cluster)
 
 
 @pytest.mark.parametrize("seed", _seeds())

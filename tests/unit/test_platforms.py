@@ -1,0 +1,92 @@
+"""Which plugin a worker gets: found by package without importing it, or named by its path."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ptpathways import core, platforms
+
+
+def _install(root: Path, relative: str) -> Path:
+    file = root / relative
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\x7fELF")
+    return file
+
+
+def test_the_installed_cpu_plugin_is_found_with_its_version() -> None:
+    plugin = platforms.find_plugin("cpu")
+    assert Path(plugin.path).name == "libpjrt_cpu.so" and Path(plugin.path).is_file()
+    assert plugin.source.startswith("fastatomstruct-xla-cpu 20")
+    assert plugin in platforms.discover()
+
+
+def test_a_path_needs_no_known_platform(tmp_path: Path) -> None:
+    file = _install(tmp_path, "lib/pjrt_new.so")
+    plugin = platforms.find_plugin("new", str(file))
+    assert plugin == platforms.Plugin("new", str(file), "option")
+    assert platforms.launch_of(plugin, 4) == platforms.Launch()
+
+
+def test_a_path_that_is_no_file_is_named() -> None:
+    with pytest.raises(core.PluginNotFound, match=r"'/nowhere/x\.so'"):
+        platforms.find_plugin("cpu", "/nowhere/x.so")
+
+
+def test_an_unknown_platform_names_the_known_ones() -> None:
+    with pytest.raises(core.InvalidOption, match=r"cpu, cuda, tpu.*'abacus'"):
+        platforms.find_plugin("abacus")
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_what_is_not_installed_says_what_to_install(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    with pytest.raises(core.PluginNotFound) as caught:
+        platforms.find_plugin(platform)
+    for package in platforms.PLATFORMS[platform].packages:
+        assert f"`pip install {package}`" in str(caught.value)
+
+
+def test_the_newest_cuda_is_preferred_and_told_where_its_toolkit_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for major in (12, 13):
+        _install(tmp_path, f"jax_plugins/xla_cuda{major}/xla_cuda_plugin.so")
+    _install(tmp_path, "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x")
+    plugin = platforms.find_plugin("cuda")
+    assert "xla_cuda13" in plugin.path and plugin.source.startswith("jax-cuda13-pjrt")
+    launch = platforms.launch_of(plugin, 2)
+    assert launch.create_options["visible_devices"] == [0, 1]
+    toolkit = tmp_path / "nvidia" / "cuda_nvcc"
+    assert launch.environment["XLA_FLAGS"] == f"--xla_dump_to=/x --xla_gpu_cuda_data_dir={toolkit}"
+
+
+def test_libtpu_can_be_named_by_the_variable_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _install(tmp_path, "libtpu/libtpu.so")
+    monkeypatch.setenv("TPU_LIBRARY_PATH", str(file))
+    plugin = platforms.find_plugin("tpu")
+    assert plugin.path == str(file)
+    assert platforms.launch_of(plugin, 4).environment == {"TPU_LIBRARY_PATH": str(file)}
+
+
+@pytest.mark.parametrize(("devices", "threads"), [(1, None), (2, "32"), (8, "32"), (16, "64")])
+def test_cpu_devices_that_meet_in_collectives_get_threads_enough(devices: int, threads: str | None) -> None:
+    launch = platforms.launch_of(platforms.find_plugin("cpu"), devices)
+    assert launch.create_options == {"cpu_device_count": devices}
+    assert launch.environment.get("NPROC") == threads
+
+
+def test_looking_for_plugins_imports_neither_them_nor_torch() -> None:
+    script = (
+        "import sys; from ptpathways import platforms; platforms.discover(); "
+        "print([m for m in ('torch', 'torch_xla', 'numpy', 'jax', 'fastatomstruct_xla_cpu') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
