@@ -96,7 +96,7 @@ class [[nodiscard]] Result {
   Status status() && { return std::move(status_); }
   T& operator*() & { return value_.value(); }
   const T& operator*() const& { return value_.value(); }
-  T&& operator*() && { return std::move(value_).value(); }
+  T operator*() && { return std::move(value_).value(); }  // by value: the Result may be a temporary
   T* operator->() { return &value_.value(); }
   const T* operator->() const { return &value_.value(); }
 

@@ -186,6 +186,7 @@ Result<Shard> Session::Put(uint32_t device, const TensorType& type, const void* 
   if (size <= wire::kMaxInlineBytes) put.inline_data.assign(static_cast<const char*>(bytes), size);
   Shard shard{
       std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type, nullptr), 0};
+  impl_->FlushFrees();  // what was dropped before makes room for this
   PW_RETURN_IF_ERROR(impl_->Send(put));
   if (size > wire::kMaxInlineBytes) {
     auto copy = std::make_shared<std::string>(static_cast<const char*>(bytes), size);
@@ -209,6 +210,7 @@ Result<Shard> Session::Declare(uint32_t device, const TensorType& type) {
   }
   Shard shard{
       std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type, nullptr), 0};
+  impl_->FlushFrees();  // what was dropped before makes room for this
   PW_RETURN_IF_ERROR(impl_->Send(put));
   return shard;
 }
@@ -264,6 +266,7 @@ Result<Shard> Session::Copy(const Shard& source, uint32_t device) {
   Shard shard{std::make_shared<LogicalBuffer>(shared_from_this(), copy.destination, std::vector<uint32_t>{device},
                                               source.type(), nullptr),
               0};
+  impl_->FlushFrees();
   PW_RETURN_IF_ERROR(impl_->Send(copy));
   impl_->copies += 1;
   return shard;

@@ -85,7 +85,7 @@ Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint
   {
     std::lock_guard lock(mutex_);
     if (peers_.contains(peer)) return OkStatus();
-    peers_[peer] = Peer{!machine.empty() && machine == options_.machine};
+    peers_[peer] = Peer{!machine.empty() && machine == options_.machine, endpoint};
   }
   PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, peer));
   return socket_->Send(peer, Frame(wire::Encode(wire::PeerHello{cluster_, options_.machine})));
@@ -133,9 +133,10 @@ void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item
 
 void DataPlane::PeerLost(const std::string& peer, const Status& status) {
   std::vector<Waiting> waiting;
+  std::string endpoint;
   {
     std::lock_guard lock(mutex_);
-    peers_.erase(peer);
+    if (auto node = peers_.extract(peer); !node.empty()) endpoint = std::move(node.mapped().endpoint);
     auto it = waiting_.find(peer);
     if (it != waiting_.end()) {
       waiting = std::move(it->second);
@@ -147,6 +148,8 @@ void DataPlane::PeerLost(const std::string& peer, const Status& status) {
   }
   sender_->PeerLost(peer, status);
   receiver_->PeerLost(peer);
+  // libzmq would knock at a dead host's door for ever; an endpoint that is gone already is no matter.
+  if (!endpoint.empty()) (void)socket_->Disconnect(endpoint);
 }
 
 void DataPlane::Every(std::chrono::milliseconds period, std::function<void()> task) {
@@ -196,7 +199,7 @@ Status DataPlane::HandleMessage(std::string_view peer, Frames& frames) {
       std::vector<Waiting> waiting;
       {
         std::lock_guard lock(mutex_);
-        peers_[name] = Peer{same_machine};
+        peers_[name] = Peer{same_machine, {}};
         auto it = waiting_.find(name);
         if (it != waiting_.end()) {
           waiting = std::move(it->second);

@@ -80,6 +80,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
  private:
   struct Peer {
     bool same_machine = false;
+    std::string endpoint;  // where we connected; empty for a caller
   };
   struct Waiting {
     uint64_t key;
