@@ -73,7 +73,8 @@ class LocalCluster(StandingCluster):
         """This process's connection."""
 
     def close(self, reason: str = "the program ended") -> None:
-        self.session.close(reason)
+        if os.getpid() == self._owner:
+            self.session.close(reason)
         super().close(reason)
 
 
