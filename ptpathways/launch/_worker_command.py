@@ -23,6 +23,8 @@ class WorkerOptions:
     """Unique among the live hosts of the cluster."""
     plugin: platforms.Plugin
     devices: int = 1
+    index: int = 0
+    """Which of this machine's workers it is: they share out its devices."""
     island: str = ""
     """Hosts of one island can take part in one collective computation; empty: an island of its own."""
     memory_limit_bytes: int = 0
@@ -52,12 +54,12 @@ class WorkerOptions:
             "log_level": self.log_level,
             "parent_pid": self.parent_pid,
             "connect_timeout_s": self.connect_timeout_s,
-            "create_options": dict(platforms.launch_of(self.plugin, self.devices).create_options),
+            "create_options": dict(platforms.launch_of(self.plugin, self.devices, self.index).create_options),
         }
 
     def process_environment(self) -> dict[str, str]:
         """The variables to add to the process's environment before the plugin is loaded."""
-        return {**platforms.launch_of(self.plugin, self.devices).environment, **self.environment}
+        return {**platforms.launch_of(self.plugin, self.devices, self.index).environment, **self.environment}
 
 
 def worker_arguments(options: Mapping[str, object]) -> list[str]:

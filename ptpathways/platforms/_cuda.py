@@ -22,8 +22,10 @@ class CudaPlatform:
             found += plugin_file(self.name, path, describe_package(f"jax-cuda{major}-pjrt"))
         return sorted(found, key=lambda plugin: plugin.source, reverse=True)
 
-    def launch(self, plugin: Plugin, devices: int) -> Launch:
-        """The first ``devices`` visible GPUs; memory is taken as it is needed, since workers may share a GPU.
+    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
+        """The next ``devices`` visible GPUs; memory is taken as it is needed, since workers may share a GPU.
+
+        Workers of one machine take GPUs in turn, and begin again with the first when there are no more.
 
         XLA needs ``ptxas`` and ``libdevice``; when they are installed as a package beside the plugin, ``XLA_FLAGS``
         says where.
@@ -31,7 +33,7 @@ class CudaPlatform:
         options: dict[str, OptionValue] = {
             "platform_name": "cuda",
             "preallocate": False,
-            "visible_devices": list(range(devices)),
+            "visible_devices": gpus_of(index, devices, _gpu_count()),
         }
         environment: dict[str, str] = {}
         toolkit = _toolkit(Path(plugin.path))
@@ -39,6 +41,19 @@ class CudaPlatform:
         if toolkit is not None and "xla_gpu_cuda_data_dir" not in flags:
             environment["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={toolkit}".strip()
         return Launch(options, environment)
+
+
+def gpus_of(index: int, devices: int, count: int) -> list[int]:
+    """The GPUs of the ``index``-th worker of a machine with ``count`` of them; the plugin says if they are too few."""
+    first = index % max(1, count // devices) * devices
+    return list(range(first, first + devices))
+
+
+def _gpu_count() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip()])
+    return len([name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)])
 
 
 def _toolkit(plugin: Path) -> Path | None:

@@ -52,8 +52,8 @@ class Platform(Protocol):
         """The plugins that are installed, best first."""
         ...
 
-    def launch(self, plugin: Plugin, devices: int) -> Launch:
-        """How to start a worker with ``devices`` devices."""
+    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
+        """How to start the ``index``-th worker of this machine with ``devices`` devices."""
         ...
 
 

@@ -22,6 +22,6 @@ class TpuPlatform:
         folder = package_folder("libtpu")
         return found + plugin_file(self.name, folder and folder / "libtpu.so", describe_package("libtpu"))
 
-    def launch(self, plugin: Plugin, devices: int) -> Launch:
+    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
         """libtpu has no option for the number of devices; it owns all that the host has."""
         return Launch({}, {"TPU_LIBRARY_PATH": plugin.path})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ptpathways import core, platforms
+from ptpathways.platforms import _cuda
 
 
 def _install(root: Path, relative: str) -> Path:
@@ -66,6 +67,14 @@ def test_the_newest_cuda_is_preferred_and_told_where_its_toolkit_is(
     assert launch.create_options["visible_devices"] == [0, 1]
     toolkit = tmp_path / "nvidia" / "cuda_nvcc"
     assert launch.environment["XLA_FLAGS"] == f"--xla_dump_to=/x --xla_gpu_cuda_data_dir={toolkit}"
+
+
+@pytest.mark.parametrize(
+    ("index", "devices", "count", "gpus"),
+    [(0, 1, 4, [0]), (3, 1, 4, [3]), (4, 1, 4, [0]), (1, 2, 4, [2, 3]), (1, 3, 4, [0, 1, 2]), (1, 1, 0, [0])],
+)
+def test_workers_of_a_machine_share_out_its_gpus(index: int, devices: int, count: int, gpus: list[int]) -> None:
+    assert _cuda.gpus_of(index, devices, count) == gpus
 
 
 def test_libtpu_can_be_named_by_the_variable_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
