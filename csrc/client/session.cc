@@ -181,6 +181,7 @@ Result<Shard> Session::Put(uint32_t device, const TensorType& type, const void* 
   const size_t size = static_cast<size_t>(type.ByteSize());
   wire::Put put;
   put.buffer = impl_->MintIds();
+  put.key = put.buffer;
   put.device = device;
   put.type = type;
   if (size <= wire::kMaxInlineBytes) put.inline_data.assign(static_cast<const char*>(bytes), size);
@@ -202,6 +203,7 @@ Result<Shard> Session::Declare(uint32_t device, const TensorType& type) {
   PW_RETURN_IF_ERROR(impl_->HostOf(device).status());
   wire::Put put;
   put.buffer = impl_->MintIds();
+  put.key = put.buffer;
   put.device = device;
   put.type = type;
   if (type.ByteSize() > 0) {
@@ -354,7 +356,7 @@ void Session::Impl::FlushFrees() {
     functions_gone.swap(unregistered);
   }
   for (auto& [host, ids] : batch) (void)Send(wire::Free{host, std::move(ids)});
-  if (!functions_gone.empty()) (void)Send(wire::Unregister{std::move(functions_gone)});
+  if (!functions_gone.empty()) (void)Send(wire::Unregister{std::move(functions_gone), {}});
 }
 
 // --- runs

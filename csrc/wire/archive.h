@@ -87,6 +87,7 @@ class ReadArchive {
       const int32_t code = reader_.Number<int32_t>();
       std::string message(reader_.String());
       if (!IsKnownCode(code)) return Fail("an unknown status code");
+      if (code == 0 && !message.empty()) return Fail("a message with the status OK");
       value = Status(static_cast<Code>(code), std::move(message));
     } else if constexpr (std::is_same_v<T, TensorType>) {
       value.dtype = static_cast<DType>(reader_.Number<uint8_t>());

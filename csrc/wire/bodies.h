@@ -49,9 +49,11 @@ struct Hello {
   std::string platform_version;
   std::string island;  // hosts of one island can take part in one collective computation
   std::vector<DeviceDescription> devices;
+  double weight = 1;     // clients only: share of an island's time under the fair policy
+  int32_t priority = 0;  // clients only: higher goes first under the priority policy
   template <typename A>
   void Fields(A& a) {
-    a(role)(build)(name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices);
+    a(role)(build)(name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices)(weight)(priority);
   }
 };
 
@@ -160,23 +162,26 @@ struct Registered {
 struct Unregister {
   static constexpr Type kType = Type::kUnregister;
   std::vector<uint64_t> functions;
+  std::vector<uint64_t> programs;
   template <typename A>
   void Fields(A& a) {
-    a(functions);
+    a(functions)(programs);
   }
 };
 
-// Creates a one-shard logical buffer. With `inline_data` of the tensor's size the value is complete; otherwise its
-// bytes arrive as Data under the buffer's id.
+// Creates one shard of a logical buffer, and the buffer with its first shard on a host. With `inline_data` of the
+// shard's size the value is complete; otherwise its bytes arrive as Data under `key`.
 struct Put {
   static constexpr Type kType = Type::kPut;
   uint64_t buffer = 0;
+  uint64_t key = 0;  // equal to `buffer` for shard 0
+  uint32_t shard = 0;
   uint32_t device = 0;
   TensorType type;
   std::string inline_data;
   template <typename A>
   void Fields(A& a) {
-    a(buffer)(device)(type)(inline_data);
+    a(buffer)(key)(shard)(device)(type)(inline_data);
   }
 };
 // Values up to this size travel inside Put and Fetched.

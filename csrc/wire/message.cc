@@ -64,6 +64,22 @@ std::string_view TypeName(Type type) {
       return "OWNER_GONE";
     case Type::kPeerHello:
       return "PEER_HELLO";
+    case Type::kRegisterPlan:
+      return "REGISTER_PLAN";
+    case Type::kPlanReady:
+      return "PLAN_READY";
+    case Type::kRunProgram:
+      return "RUN_PROGRAM";
+    case Type::kRequestSlice:
+      return "REQUEST_SLICE";
+    case Type::kSliceGranted:
+      return "SLICE_GRANTED";
+    case Type::kReleaseSlice:
+      return "RELEASE_SLICE";
+    case Type::kSpill:
+      return "SPILL";
+    case Type::kRestore:
+      return "RESTORE";
   }
   return "UNKNOWN";
 }

@@ -18,7 +18,7 @@ namespace pathways::wire {
 
 inline constexpr uint32_t kMagic = 0x31595750;  // "PWY1" in memory order
 // Raised when a body's layout changes. Peers of different versions refuse each other in the handshake (Hello).
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kHeaderBytes = 24;
 // Bodies are small by design: bulk bytes go in payload frames or shared memory.
 inline constexpr size_t kMaxBodyBytes = 16u << 20;
@@ -50,6 +50,14 @@ enum class Type : uint16_t {
   kReply = 23,
   kOwnerGone = 24,
   kPeerHello = 25,
+  kRegisterPlan = 26,
+  kPlanReady = 27,
+  kRunProgram = 28,
+  kRequestSlice = 29,
+  kSliceGranted = 30,
+  kReleaseSlice = 31,
+  kSpill = 32,
+  kRestore = 33,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.

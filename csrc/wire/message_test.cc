@@ -2,7 +2,7 @@
 #include <random>
 
 #include "csrc/testing/test.h"
-#include "csrc/wire/bodies.h"
+#include "csrc/wire/plan_bodies.h"
 
 namespace pathways::wire {
 namespace {
@@ -33,7 +33,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("5057593101000b0009000000000000005400000000000000"  // header: PWY1, 1, RUN, 9, 84 bytes
+            std::string("5057593102000b0009000000000000005400000000000000"  // header: PWY1, 2, RUN, 9, 84 bytes
                         "0700000000000100"                                  // run
                         "0200000000000100"                                  // function
                         "0800000000000100"                                  // first output
@@ -45,7 +45,7 @@ TEST(GoldenRun) {
 }
 
 TEST(GoldenFree) {
-  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593101000f0000000000000000001800000000000000"
+  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593102000f0000000000000000001800000000000000"
                                                         "02000000"
                                                         "02000000"
                                                         "0100000000000000"
@@ -60,9 +60,9 @@ TEST(HeaderRefusesWithTheReason) {
   bad[0] = 'X';
   EXPECT(DecodeHead(bad).status().message().find("magic") != std::string_view::npos);
   bad = good;
-  bad[4] = 2;
+  bad[4] = 3;
   EXPECT_EQ(DecodeHead(bad).status().code(), Code::kFailedPrecondition);
-  EXPECT(DecodeHead(bad).status().message().find("version 1, got 2") != std::string_view::npos);
+  EXPECT(DecodeHead(bad).status().message().find("version 2, got 3") != std::string_view::npos);
   bad = good;
   bad[6] = 99;
   EXPECT(DecodeHead(bad).status().message().find("number 99") != std::string_view::npos);
@@ -110,7 +110,7 @@ void Fuzz(const Body& sample, std::mt19937_64& random) {
 TEST(EveryDecoderSurvivesGarbage) {
   std::mt19937_64 random(20240611);
   DeviceDescription device{1, "cpu", 1 << 30};
-  Hello hello{Role::kWorker, "0.1.0", "host0", 42, "m", "ipc:///x", "cpu", "v", "", {device, device}};
+  Hello hello{Role::kWorker, "0.1.0", "host0", 42, "m", "ipc:///x", "cpu", "v", "", {device, device}, 2, -1};
   HostDescription host;
   host.name = "host0";
   host.devices = {device};
@@ -123,8 +123,8 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Goodbye{"bye"}, random);
   Fuzz(Register{1, "f", "hlo", "a.py:1", 1, 4, 0, 1, {0, 1, 2, 3}}, random);
   Fuzz(Registered{1, 0, OkStatus(), {type, type}, 1, 2, 3}, random);
-  Fuzz(Unregister{{1, 2, 3}}, random);
-  Fuzz(Put{1, 0, type, std::string(24, 'x')}, random);
+  Fuzz(Unregister{{1, 2, 3}, {4}}, random);
+  Fuzz(Put{1, 1, 0, 0, type, std::string(24, 'x')}, random);
   Fuzz(SampleRun(), random);
   Fuzz(Done{{{1, 0, 5, OkStatus()}, {2, 0, 5, Internal("x")}}}, random);
   Fuzz(Fetch{1, 2, 0, 0, 1}, random);
@@ -140,6 +140,17 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Query{1, QueryKind::kCostAnalysis, 2, 0}, random);
   Fuzz(Reply{1, OkStatus(), "hlo", {Property{"flops", 2, "", 0, 1.5}}}, random);
   Fuzz(PeerHello{"c", "m"}, random);
+  PlanStep execute{StepKind::kExecute, 0, 7, {0, 1}, {2}, {1}, 0, 0, 0, 0, {}, {}};
+  PlanStep receive{StepKind::kReceive, 1, 0, {}, {3}, {}, 0, 0, 0, 0, {}, {{5, 1, {{0, 1}, {2, 2}}}}};
+  Fuzz(RegisterPlan{1, 0, "p", "a.py:3", 1, {"n"}, {{type, {0}, {4}}}, {{0, 2}}, {{kNoSlot, 1}}, {execute, receive}},
+       random);
+  Fuzz(PlanReady{1, 0, OkStatus(), {4}, {8}}, random);
+  Fuzz(RunProgram{1, 2, 3, 1, 9, {4, kAssembledBit}, {5, 0}, {0}}, random);
+  Fuzz(RequestSlice{1, 8, "i", "cpu", 1, 2}, random);
+  Fuzz(SliceGranted{1, OkStatus(), 2, {0, 1}}, random);
+  Fuzz(ReleaseSlice{{2}}, random);
+  Fuzz(Spill{{1}}, random);
+  Fuzz(Restore{{1}}, random);
 }
 
 TEST(ForgedCountsCostNoMemory) {

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 1
+PROTOCOL = 2
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
@@ -21,8 +21,8 @@ FIELDS: dict[int, tuple[str, ...]] = {
     5: ("u64", "u64"),
     7: ("id", "text", "format", "text", "small", "small", "bool", "bool", "devices"),
     8: ("id", "small", "status", "types", "u64", "u64", "u64"),
-    9: ("ids",),
-    10: ("id", "small", "type", "bytes"),
+    9: ("ids", "ids"),
+    10: ("id", "id", "small", "small", "type", "bytes"),
     11: ("id", "id", "id", "small", "devices", "arguments", "ids", "devices"),
     12: ("outcomes",),
     13: ("id", "id", "small", "small", "bool"),
@@ -38,6 +38,11 @@ FIELDS: dict[int, tuple[str, ...]] = {
     23: ("id", "status", "text", "properties"),
     24: ("small",),
     25: ("text", "text"),
+    28: ("id", "id", "id", "small", "id", "arguments", "ids", "devices"),
+    29: ("id", "small", "text", "text", "u64", "small"),
+    31: ("ids",),
+    32: ("ids",),
+    33: ("ids",),
 }
 """Kinds of the fields of each message type, by its number, in order (csrc/wire/bodies.h)."""
 
@@ -56,7 +61,7 @@ def text(value: str | bytes) -> bytes:
 def hello(build: str, name: str) -> bytes:
     """A client's first message."""
     body = b"\x01" + text(build) + text(name) + struct.pack("<Q", 1) + text("elsewhere") + text("") * 4
-    return frame(HELLO, body + struct.pack("<I", 0))
+    return frame(HELLO, body + struct.pack("<Idi", 0, 1.0, 0))
 
 
 @dataclass
