@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "csrc/base/host_memory.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/pjrt/hlo.h"
 #include "csrc_generated/version.h"
@@ -233,23 +234,19 @@ std::vector<double> BenchRoundTrip(const std::shared_ptr<Session>& session, cons
 py::array FetchBuffer(const PyBuffer& buffer, double timeout_s) {
   const TensorType& type = buffer.shard.type();
   // The bytes land in memory of their own: after a timeout they may still arrive.
-  struct Landing {
-    std::string bytes;
-  };
-  auto landing = std::make_shared<Landing>();
-  landing->bytes.resize(static_cast<size_t>(type.ByteSize()));
+  auto landing = std::make_shared<HostMemory>(static_cast<size_t>(type.ByteSize()));
   std::shared_ptr<Event> event = [&] {
     py::gil_scoped_release release;
-    return buffer.shard.buffer->session()->Fetch(buffer.shard, landing->bytes.data(), landing->bytes.size());
+    return buffer.shard.buffer->session()->Fetch(buffer.shard, landing->data(), landing->size());
   }();
   event->OnReady([landing](const Status&) {});
   Check(WaitFor(event, timeout_s,
                 "the value of a " + type.ToString() + " on device " + std::to_string(buffer.shard.device())));
   // A run that failed is the better explanation of a value that does not exist.
   std::vector<py::ssize_t> shape(type.dims.begin(), type.dims.end());
-  py::capsule owner(new std::shared_ptr<Landing>(landing),
-                    [](void* held) { delete static_cast<std::shared_ptr<Landing>*>(held); });
-  return py::array(NumpyType(type.dtype), shape, landing->bytes.data(), owner);
+  py::capsule owner(new std::shared_ptr<HostMemory>(landing),
+                    [](void* held) { delete static_cast<std::shared_ptr<HostMemory>*>(held); });
+  return py::array(NumpyType(type.dtype), shape, landing->data(), owner);
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ void Session::UnregisterFunction(uint64_t id) noexcept {
 
 // --- buffers
 
-Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<std::string> bytes) {
+Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes) {
   const uint64_t size = bytes->size();
   {
     std::unique_lock lock(mutex);
@@ -190,8 +190,7 @@ Result<Shard> Session::Put(uint32_t device, const TensorType& type, const void* 
   impl_->FlushFrees();  // what was dropped before makes room for this
   PW_RETURN_IF_ERROR(impl_->Send(put));
   if (size > wire::kMaxInlineBytes) {
-    auto copy = std::make_shared<std::string>(static_cast<const char*>(bytes), size);
-    PW_RETURN_IF_ERROR(impl_->Upload(put.buffer, host, std::move(copy)));
+    PW_RETURN_IF_ERROR(impl_->Upload(put.buffer, host, std::make_shared<HostMemory>(bytes, size)));
   } else {
     impl_->uploaded += size;
   }
@@ -208,7 +207,8 @@ Result<Shard> Session::Declare(uint32_t device, const TensorType& type) {
   put.type = type;
   if (type.ByteSize() > 0) {
     std::lock_guard lock(impl_->mutex);
-    impl_->declared[put.buffer].bytes = std::make_shared<std::string>(static_cast<size_t>(type.ByteSize()), '\0');
+    impl_->declared[put.buffer].bytes =
+        std::make_shared<HostMemory>(HostMemory::Zeroed(static_cast<size_t>(type.ByteSize())));
   }
   Shard shard{
       std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type, nullptr), 0};
@@ -220,7 +220,7 @@ Result<Shard> Session::Declare(uint32_t device, const TensorType& type) {
 Status Session::Fill(const Shard& shard, uint64_t offset, const void* bytes, uint64_t size, bool last) {
   const uint64_t id = shard.buffer->id();
   PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(shard.device()));
-  std::shared_ptr<std::string> complete;
+  std::shared_ptr<HostMemory> complete;
   {
     std::lock_guard lock(impl_->mutex);
     auto it = impl_->declared.find(id);

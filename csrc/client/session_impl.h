@@ -12,6 +12,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "csrc/base/host_memory.h"
 #include "csrc/client/session.h"
 #include "csrc/dataplane/data_plane.h"
 
@@ -42,7 +43,7 @@ struct Session::Impl : public dataplane::DataSink {
     std::vector<TensorType> outputs;
   };
   struct Declared {
-    std::shared_ptr<std::string> bytes;
+    std::shared_ptr<HostMemory> bytes;
     uint64_t received = 0;
   };
 
@@ -75,7 +76,7 @@ struct Session::Impl : public dataplane::DataSink {
   // OK when the device exists and its host is alive; gives the host.
   Result<uint32_t> HostOf(uint32_t device) const;
   std::string HostName(uint32_t host) const;
-  Status Upload(uint64_t id, uint32_t host, std::shared_ptr<std::string> bytes);
+  Status Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes);
   void FlushFrees();
   Status RegisterOn(Function& function, uint64_t id, const FunctionSpec& spec, std::vector<uint32_t> devices,
                     std::vector<uint32_t>& hosts);

@@ -1,6 +1,7 @@
 // Engine: buffers. Values that come in, go out, or move to another device.
 #include <cstring>
 
+#include "csrc/base/host_memory.h"
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
@@ -168,7 +169,7 @@ Status Engine::CopyHere(const wire::Copy& copy, const std::shared_ptr<store::Obj
   std::shared_ptr<pjrt::AsyncBuffer> async = std::move(unique);
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
   PW_RETURN_IF_ERROR(store_->Insert(copy.destination, OneShard(std::move(buffer), device, from.bytes)));
-  auto bytes = std::make_shared<std::string>(static_cast<size_t>(from.bytes), '\0');
+  auto bytes = std::make_shared<HostMemory>(static_cast<size_t>(from.bytes));
   from.buffer.ToHost(bytes->data(), bytes->size(), [this, async, bytes](Status status) {
     data_->Post([this, async, bytes, status] {
       if (!status.ok()) {
@@ -197,10 +198,10 @@ void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<st
       data_->Send(peer, key, *pointer, size, [pin](const Status&) {});
       return;
     }
-    auto bytes = std::make_shared<std::unique_ptr<char[]>>(new char[size]);
-    pin->buffer().ToHost(bytes->get(), size, [this, peer, key, pin, bytes, size, on_error](Status copied) {
+    auto bytes = std::make_shared<HostMemory>(size);
+    pin->buffer().ToHost(bytes->data(), size, [this, peer, key, pin, bytes, size, on_error](Status copied) {
       if (!copied.ok()) return on_error(Here(copied));
-      data_->Send(peer, key, bytes->get(), size, [bytes](const Status&) {});
+      data_->Send(peer, key, bytes->data(), size, [bytes](const Status&) {});
     });
   });
 }
