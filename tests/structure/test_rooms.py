@@ -23,6 +23,7 @@ CPP_ROOMS = {
     "dataplane": 3,
     "pjrt": 4,
     "store": 5,
+    "plan": 5.5,
     "scheduler": 6,
     "worker": 7,
     "controller": 7,

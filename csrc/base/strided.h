@@ -1,0 +1,35 @@
+// Boxes of dense row-major tensors: taking one out as contiguous bytes, and putting contiguous bytes into one.
+//
+// Ownership: borrows all memory. Threads: pure functions.
+#ifndef PTPATHWAYS_BASE_STRIDED_H_
+#define PTPATHWAYS_BASE_STRIDED_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/base/tensor_type.h"
+
+namespace pathways {
+
+// The elements [start[d], start[d] + size[d]) of every dimension d of a tensor.
+struct BoxView {
+  std::vector<int64_t> start;
+  std::vector<int64_t> size;
+};
+
+// INVALID_ARGUMENT unless the box has the tensor's number of dimensions and lies inside it.
+Status CheckBox(const TensorType& tensor, const BoxView& box);
+// Bytes of the box alone.
+int64_t BoxBytes(const TensorType& tensor, const BoxView& box);
+
+// Copies the box of the tensor at `from` to `to`, dense. The box must have passed CheckBox.
+void GatherBox(const TensorType& tensor, const BoxView& box, const void* from, void* to);
+// Copies `count` bytes, which are bytes [offset, offset + count) of the dense box, to their places in the tensor at
+// `to`.
+void ScatterBox(const TensorType& tensor, const BoxView& box, const void* from, uint64_t offset, uint64_t count,
+                void* to);
+
+}  // namespace pathways
+
+#endif  // PTPATHWAYS_BASE_STRIDED_H_

@@ -1,0 +1,152 @@
+// Walker: runs a plan on a host's devices without waiting for data (parallel asynchronous dispatch, paper 4.5).
+//
+// It walks every step at once: buffers that come from elsewhere exist before their bytes do, computations are enqueued
+// on them, sends hang on their source. What fails is a value too: it poisons what depends on it and is handed on.
+//
+// A template over what a host is, so that real and simulated devices run the same code. A Backend has
+//   Value                                    a slot's local part; cheap to copy, default-constructed for "nothing"
+//   bool IsSomething(const Value&)           not default-constructed
+//   Status ErrorOf(const Value&)             the root cause when there is no value and never will be
+//   Value Failed(Status)                     such a value
+//   Result<Value> Argument(const Plan&, const wire::RunProgram&, size_t position)
+//   Value Empty(const wire::PlanSlot&)       room for the shards of a slot that is filled one by one
+//   Status Execute(const Plan&, size_t step, std::span<const Value> arguments, std::span<const char> may_donate,
+//                  std::span<Value> results) an error here concerns this step and what depends on it
+//   void Send(const wire::PlanStep&, const wire::PlanSlot&, const Value&, uint64_t key)   errors travel, too
+//   Status Receive(const wire::PlanStep&, const wire::PlanSlot&, Value&, uint64_t first_key)
+//   Status Copy(const wire::PlanStep&, const Value& from, Value& to)
+//   void Keep(uint64_t buffer, Value)        a result of the program
+//
+// Ownership: keeps its slots between walks only as memory to reuse. Threads: none inside; one walk at a time.
+#ifndef PTPATHWAYS_PLAN_WALKER_H_
+#define PTPATHWAYS_PLAN_WALKER_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "csrc/plan/plan.h"
+
+namespace pathways::plan {
+
+template <typename Backend>
+class Walker {
+ public:
+  using Value = typename Backend::Value;
+
+  // Every output of the run gets a value or an error. `first_error`: of this host's own steps, for the report.
+  Status Walk(const Plan& plan, const wire::RunProgram& run, Backend& backend) {
+    first_error_ = OkStatus();
+    slots_.assign(plan.slots().size(), Value());
+    given_up_.assign(plan.slots().size(), 1);
+    const wire::RegisterPlan& description = plan.description();
+    for (size_t position = 0; position < description.inputs.size(); ++position) {
+      const uint32_t slot = description.inputs[position].slot;
+      if (slot == wire::kNoSlot) continue;
+      given_up_[slot] = std::find(run.donated.begin(), run.donated.end(), position) != run.donated.end();
+      Result<Value> argument = backend.Argument(plan, run, position);
+      if (!argument.ok()) Note(argument.status());
+      slots_[slot] = argument.ok() ? *std::move(argument) : backend.Failed(argument.status());
+    }
+    for (size_t i = 0; i < plan.steps().size(); ++i) Step(plan, run, i, backend);
+    for (size_t k = 0; k < description.outputs.size(); ++k) {
+      const uint32_t slot = description.outputs[k].slot;
+      if (slot != wire::kNoSlot) backend.Keep(run.first_output + k, slots_[slot]);
+    }
+    slots_.clear();
+    return std::exchange(first_error_, OkStatus());
+  }
+
+ private:
+  void Step(const Plan& plan, const wire::RunProgram& run, size_t index, Backend& backend) {
+    const wire::PlanStep& step = plan.steps()[index];
+    switch (step.kind) {
+      case wire::StepKind::kExecute:
+        return Execute(plan, index, backend);
+      case wire::StepKind::kSend:
+        return backend.Send(step, plan.slots()[step.arguments[0]], slots_[step.arguments[0]],
+                            run.first_key + step.channel);
+      case wire::StepKind::kReceive: {
+        Value& target = Target(plan, step.results[0], backend);
+        if (!backend.ErrorOf(target).ok()) return;
+        if (Status status = backend.Receive(step, plan.slots()[step.results[0]], target, run.first_key); !status.ok()) {
+          Fail(plan, step, target, std::move(status), backend);
+        }
+        return;
+      }
+      case wire::StepKind::kCopy: {
+        Value& target = Target(plan, step.results[0], backend);
+        if (!backend.ErrorOf(target).ok()) return;
+        const Value& from = slots_[step.arguments[0]];
+        if (Status error = backend.ErrorOf(from); !error.ok()) {
+          target = backend.Failed(std::move(error));
+          return;
+        }
+        if (Status status = backend.Copy(step, from, target); !status.ok()) {
+          Fail(plan, step, target, std::move(status), backend);
+        }
+        return;
+      }
+      case wire::StepKind::kFree:
+        for (uint32_t slot : step.arguments) slots_[slot] = Value();
+        return;
+    }
+  }
+
+  void Execute(const Plan& plan, size_t index, Backend& backend) {
+    const wire::PlanStep& step = plan.steps()[index];
+    arguments_.clear();
+    may_donate_.assign(step.arguments.size(), 0);
+    for (uint32_t position : step.donated) {
+      may_donate_[position] = given_up_[step.arguments[position]];
+    }
+    Status error;
+    for (size_t position = 0; position < step.arguments.size() && error.ok(); ++position) {
+      Value& value = slots_[step.arguments[position]];
+      error = backend.ErrorOf(value);
+      // A donated slot is not read again; moving it out leaves the walker without a reference, which shows the backend
+      // that nobody else holds the memory.
+      const bool last_use = may_donate_[position] &&
+                            std::count(step.arguments.begin(), step.arguments.end(), step.arguments[position]) == 1;
+      arguments_.push_back(last_use ? std::exchange(value, Value()) : value);
+    }
+    results_.assign(step.results.size(), Value());
+    if (error.ok()) {
+      error = backend.Execute(plan, index, arguments_, may_donate_, results_);
+      if (!error.ok()) Note(error);
+    }
+    for (size_t k = 0; k < step.results.size(); ++k) {
+      slots_[step.results[k]] = error.ok() ? std::move(results_[k]) : backend.Failed(error);
+    }
+    arguments_.clear();
+  }
+
+  Value& Target(const Plan& plan, uint32_t slot, Backend& backend) {
+    Value& target = slots_[slot];
+    if (!backend.IsSomething(target)) target = backend.Empty(plan.slots()[slot]);
+    return target;
+  }
+
+  void Fail(const Plan& plan, const wire::PlanStep& step, Value& target, Status status, Backend& backend) {
+    status = status.WithPrefix(plan.Describe(step));
+    Note(status);
+    target = backend.Failed(std::move(status));
+  }
+
+  void Note(const Status& status) {
+    if (first_error_.ok()) first_error_ = status;
+  }
+
+  std::vector<Value> slots_;
+  std::vector<char> given_up_;  // by slot: the program owns it
+  std::vector<Value> arguments_;
+  std::vector<char> may_donate_;
+  std::vector<Value> results_;
+  Status first_error_;
+};
+
+}  // namespace pathways::plan
+
+#endif  // PTPATHWAYS_PLAN_WALKER_H_
