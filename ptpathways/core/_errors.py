@@ -102,3 +102,19 @@ class DeadlineExceeded(PathwaysError, TimeoutError):
 
     Raised by every wait that takes a timeout. Nothing is cancelled: what was waited for may still complete.
     """
+
+
+class InvalidSharding(PathwaysError, ValueError):
+    """A tensor cannot lie on a mesh the way it was asked to.
+
+    Raised where meshes, placements and partition specs are given, and when a shape meets them. The message names
+    dimension, size, mesh axis and parts: pad the dimension, shard another one, or replicate.
+    """
+
+
+class InvalidProgram(PathwaysError, ValueError):
+    """A program's graph breaks a rule: types that do not fit, a value defined twice or never, a cycle, no such slice.
+
+    Raised when a program is built or read from text, and after every lowering pass. The message names the nodes with
+    the user's lines.
+    """

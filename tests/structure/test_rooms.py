@@ -11,9 +11,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "ptpathways"
 
-PYTHON_ROOMS = ["core", "native", "platforms", "launch", "frontend", "train", "testing", "bench", "cli"]
+PYTHON_ROOMS = [
+    "core",
+    "sharding",
+    "native",
+    "ir",
+    "platforms",
+    "launch",
+    "frontend",
+    "train",
+    "testing",
+    "bench",
+    "cli",
+]
 """From the lowest up."""
-NO_TORCH = {"core", "native", "platforms", "launch"}
+NO_TORCH = {"core", "sharding", "native", "ir", "platforms", "launch"}
 """What a worker's process, or the process that starts it, may load."""
 
 CPP_ROOMS = {
