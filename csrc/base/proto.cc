@@ -1,5 +1,6 @@
 #include "csrc/base/proto.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pathways {
@@ -108,6 +109,15 @@ void ProtoWriter::Bytes(uint32_t number, std::string_view bytes) {
   Varint((static_cast<uint64_t>(number) << 3) | static_cast<uint64_t>(WireType::kBytes));
   Varint(bytes.size());
   bytes_.append(bytes);
+}
+
+bool CopyFieldsExcept(std::string_view message, std::initializer_list<uint32_t> dropped, ProtoWriter* out) {
+  ProtoReader reader(message);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (std::find(dropped.begin(), dropped.end(), field.number) == dropped.end()) out->Raw(field.raw);
+  }
+  return reader.ok();
 }
 
 }  // namespace pathways

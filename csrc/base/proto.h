@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,6 +68,9 @@ class ProtoWriter {
 
   std::string bytes_;
 };
+
+// Appends every field of `message` except those numbered in `dropped`. False when malformed.
+bool CopyFieldsExcept(std::string_view message, std::initializer_list<uint32_t> dropped, ProtoWriter* out);
 
 }  // namespace pathways
 

@@ -30,4 +30,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindController(module);
   pathways::bindings::BindSession(module);
   pathways::bindings::BindPlugin(module);
+  pathways::bindings::BindHlo(module);
 }

@@ -68,14 +68,7 @@ std::string WriteDeviceAssignment(int64_t replicas, int64_t partitions, std::spa
 
 // A message without the fields to be replaced.
 Status CopyWithout(std::string_view message, std::initializer_list<uint32_t> dropped, ProtoWriter* out) {
-  ProtoReader reader(message);
-  ProtoField field;
-  while (reader.Next(&field)) {
-    bool drop = false;
-    for (const uint32_t number : dropped) drop = drop || field.number == number;
-    if (!drop) out->Raw(field.raw);
-  }
-  return reader.ok() ? OkStatus() : Malformed("a message");
+  return CopyFieldsExcept(message, dropped, out) ? OkStatus() : Malformed("a message");
 }
 
 // A field of a message type may come in several pieces, which merge: joining their bytes is that merge.

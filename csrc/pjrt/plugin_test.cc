@@ -1,6 +1,5 @@
 // The room against a real plugin: the CPU one, four devices.
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <future>
 #include <numeric>
@@ -8,12 +7,12 @@
 #include "csrc/pjrt/client.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/hlo.h"
+#include "csrc/pjrt/test_support.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::pjrt {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(60);
 const TensorType kVector{DType::kF32, {4}};
 
 constexpr std::string_view kAddOne = R"(module @add_one {
@@ -32,57 +31,9 @@ constexpr std::string_view kAddOneDonating = R"(module @add_one_donating {
   }
 })";
 
-// One client for all tests: plugins are heavy. Leaked, as workers keep theirs to the end.
-Client* SharedClient() {
-  static auto* client = [] {
-    auto api = Api::Load(testing::PluginPath());
-    if (!api.ok()) return static_cast<std::shared_ptr<Client>*>(nullptr);
-    auto made = Client::Create(*api, {{"cpu_device_count", int64_t{4}}});
-    return made.ok() ? new std::shared_ptr<Client>(*made) : nullptr;
-  }();
-  return client == nullptr ? nullptr : client->get();
-}
-
-#define NEED_PLUGIN(client)                                                \
-  if (testing::PluginPath().empty()) {                                     \
-    testing::Skip("set PW_TEST_PJRT_PLUGIN to the path of a PJRT plugin"); \
-    return;                                                                \
-  }                                                                        \
-  Client* const client = SharedClient();                                   \
-  ASSERT(client != nullptr)
-
 Result<std::unique_ptr<Executable>> CompileForOne(Client* client, std::string_view code) {
   PW_ASSIGN_OR_RETURN(const std::string options, ForOneDevice(""));
   return client->Compile(code, "mlir", options);
-}
-
-// Waits for a callback with a timeout, so that a lost one fails the test instead of hanging it.
-class Waiter {
- public:
-  std::function<void(Status)> Callback() {
-    return [promise = promise_](Status status) { promise->set_value(std::move(status)); };
-  }
-  Status Wait() {
-    if (future_.wait_for(kTimeout) != std::future_status::ready) return DeadlineExceeded("the callback never came");
-    return future_.get();
-  }
-
- private:
-  std::shared_ptr<std::promise<Status>> promise_ = std::make_shared<std::promise<Status>>();
-  std::future<Status> future_ = promise_->get_future();
-};
-
-template <typename T = float>
-Result<std::vector<T>> Fetch(const Buffer& buffer) {
-  std::vector<T> out(static_cast<size_t>(buffer.type().ElementCount()));
-  Waiter waiter;
-  buffer.ToHost(out.data(), out.size() * sizeof(T), waiter.Callback());
-  PW_RETURN_IF_ERROR(waiter.Wait());
-  return out;
-}
-
-Result<Buffer> Put(Client* client, const std::vector<float>& values, int device = 0) {
-  return client->BufferFromHost(values.data(), TensorType{DType::kF32, {static_cast<int64_t>(values.size())}}, device);
 }
 
 // One row of arguments on one device of a portable executable.

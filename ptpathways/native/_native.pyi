@@ -64,6 +64,24 @@ def adopt_next_upload(token: int) -> None:
 def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
 
+# --- HLO modules
+
+def annotate_hlo(
+    module: bytes,
+    parameters: Sequence[bytes | None],
+    results: Sequence[bytes | None],
+    donors: Sequence[int] | None = None,
+) -> bytes:
+    """``module`` (HloModuleProto) with a layout over the partitions for each parameter and result of its entry.
+
+    ``parameters``, ``results``: one serialized OpSharding each (``b""`` is a value: replicated), in order, or an empty
+    list for "leave them all". None leaves that one, which is replicated unless the module says otherwise. ``donors``:
+    numbers of exactly those parameters whose memory the program may take; None leaves what the module says.
+
+    Raises NativeError: INVALID_ARGUMENT (not a module; counts differ; a donor out of range), UNIMPLEMENTED (all
+    parameters in one tuple).
+    """
+
 # --- worker
 
 class WorkerOptions(TypedDict, total=False):

@@ -1,0 +1,33 @@
+// Functions on HLO modules: pure, no session needed.
+#include <pybind11/stl.h>
+
+#include "csrc/bindings/bindings.h"
+#include "csrc/pjrt/hlo_edit.h"
+
+namespace py = pybind11;
+
+namespace pathways::bindings {
+namespace {
+
+std::vector<pjrt::ShardingBytes> Shardings(const std::vector<std::optional<py::bytes>>& values) {
+  std::vector<pjrt::ShardingBytes> out;
+  for (const auto& value : values) out.push_back(value ? pjrt::ShardingBytes(std::string(*value)) : std::nullopt);
+  return out;
+}
+
+py::bytes AnnotateHlo(const py::bytes& module, const std::vector<std::optional<py::bytes>>& parameters,
+                      const std::vector<std::optional<py::bytes>>& results,
+                      const std::optional<std::vector<int64_t>>& donors) {
+  std::string edited = Unwrap(pjrt::AnnotateShardings(std::string(module), Shardings(parameters), Shardings(results)));
+  if (donors) edited = Unwrap(pjrt::SetDonors(edited, *donors));
+  return py::bytes(edited);
+}
+
+}  // namespace
+
+void BindHlo(py::module_& module) {
+  module.def("annotate_hlo", &AnnotateHlo, py::arg("module"), py::arg("parameters"), py::arg("results"),
+             py::arg("donors") = py::none());
+}
+
+}  // namespace pathways::bindings

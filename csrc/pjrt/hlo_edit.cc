@@ -1,0 +1,272 @@
+#include "csrc/pjrt/hlo_edit.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "csrc/base/proto.h"
+#include "csrc/pjrt/hlo.h"
+
+namespace pathways::pjrt {
+namespace {
+
+// Field numbers of hlo.proto and xla_data.proto.
+namespace module_field {
+constexpr uint32_t kComputations = 3, kEntryId = 6, kBufferDonor = 18;
+}
+namespace computation_field {
+constexpr uint32_t kInstructions = 2, kId = 5, kRootId = 6;
+}
+namespace instruction_field {
+constexpr uint32_t kName = 1, kOpcode = 2, kShape = 3, kLiteral = 8, kParameterNumber = 9, kTupleIndex = 13;
+constexpr uint32_t kId = 35, kOperandIds = 36, kSharding = 40;
+}  // namespace instruction_field
+constexpr uint32_t kShapeTupleShapes = 4;
+constexpr uint32_t kLiteralShape = 1, kLiteralU32s = 6;
+constexpr uint32_t kShardingType = 1, kShardingTuple = 5;
+constexpr int64_t kShardingTypeTuple = 2;
+
+Status Malformed(std::string_view what) {
+  return InvalidArgument("expected " + std::string(what) + " in a serialized HloModuleProto, got malformed bytes");
+}
+
+// The fields of an instruction that matter here; views into its bytes.
+struct Instruction {
+  std::string_view opcode, shape;
+  std::optional<std::string_view> sharding;
+  int64_t id = 0;
+  int64_t parameter_number = 0;
+};
+
+Result<Instruction> ReadInstruction(std::string_view bytes) {
+  Instruction out;
+  ProtoReader reader(bytes);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (field.is(instruction_field::kOpcode, WireType::kBytes)) out.opcode = field.bytes;
+    if (field.is(instruction_field::kShape, WireType::kBytes)) out.shape = field.bytes;
+    if (field.is(instruction_field::kSharding, WireType::kBytes)) out.sharding = field.bytes;
+    if (field.is(instruction_field::kId, WireType::kVarint)) out.id = field.as_int64();
+    if (field.is(instruction_field::kParameterNumber, WireType::kVarint)) out.parameter_number = field.as_int64();
+  }
+  if (!reader.ok()) return Malformed("an instruction");
+  return out;
+}
+
+// The repeated sub-messages numbered `number`.
+Result<std::vector<std::string_view>> SubMessages(std::string_view bytes, uint32_t number) {
+  std::vector<std::string_view> out;
+  ProtoReader reader(bytes);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (field.is(number, WireType::kBytes)) out.push_back(field.bytes);
+  }
+  if (!reader.ok()) return Malformed("a message");
+  return out;
+}
+
+Result<int64_t> ReadId(std::string_view bytes, uint32_t number) {
+  int64_t id = 0;
+  ProtoReader reader(bytes);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (field.is(number, WireType::kVarint)) id = field.as_int64();
+  }
+  if (!reader.ok()) return Malformed("a message");
+  return id;
+}
+
+using ComputationEdit = std::function<Result<std::string>(std::string_view computation, bool is_entry)>;
+
+// The module with every computation passed through `edit`.
+Result<std::string> EditComputations(std::string_view module, const ComputationEdit& edit) {
+  PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
+  ProtoWriter out;
+  ProtoReader reader(module);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    if (!field.is(module_field::kComputations, WireType::kBytes)) {
+      out.Raw(field.raw);
+      continue;
+    }
+    PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(field.bytes, computation_field::kId));
+    PW_ASSIGN_OR_RETURN(const std::string edited, edit(field.bytes, id == entry_id));
+    out.Bytes(module_field::kComputations, edited);
+  }
+  if (!reader.ok()) return Malformed("fields");
+  return std::move(out).Take();
+}
+
+std::string TupleSharding(std::span<const std::string> elements) {
+  ProtoWriter out;
+  out.Int64(kShardingType, kShardingTypeTuple);
+  for (const std::string& element : elements) out.Bytes(kShardingTuple, element);
+  return std::move(out).Take();
+}
+
+Result<std::string> WithSharding(std::string_view instruction, std::string_view sharding) {
+  ProtoWriter out;
+  if (!CopyFieldsExcept(instruction, {instruction_field::kSharding}, &out)) return Malformed("an instruction");
+  out.Bytes(instruction_field::kSharding, sharding);
+  return std::move(out).Take();
+}
+
+// Writes one entry computation anew: its parameters with shardings, and behind its root a new root that has the
+// results' shardings, because the old one may be used elsewhere, or be a parameter with a sharding of its own.
+class EntryAnnotator {
+ public:
+  EntryAnnotator(std::span<const ShardingBytes> parameters, std::span<const ShardingBytes> results)
+      : parameters_(parameters), results_(results) {}
+
+  Result<std::string> Annotate(std::string_view computation) {
+    PW_ASSIGN_OR_RETURN(root_id_, ReadId(computation, computation_field::kRootId));
+    ProtoReader reader(computation);
+    ProtoField field;
+    while (reader.Next(&field)) {
+      if (field.is(computation_field::kInstructions, WireType::kBytes)) {
+        PW_RETURN_IF_ERROR(Copy(field.bytes));
+      } else if (field.number != computation_field::kRootId) {
+        out_.Raw(field.raw);
+      }
+    }
+    if (!reader.ok() || !root_) return Malformed("the entry computation with its root");
+    if (!results_.empty()) PW_RETURN_IF_ERROR(AddRoot());
+    out_.Int64(computation_field::kRootId, root_id_);
+    return std::move(out_).Take();
+  }
+
+ private:
+  Status Copy(std::string_view bytes) {
+    PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(bytes));
+    next_id_ = std::max(next_id_, instruction.id + 1);
+    if (instruction.id == root_id_) root_ = instruction;
+    const auto number = static_cast<size_t>(instruction.parameter_number);
+    if (instruction.opcode == "parameter" && number < parameters_.size() && parameters_[number]) {
+      PW_ASSIGN_OR_RETURN(const std::string edited, WithSharding(bytes, *parameters_[number]));
+      out_.Bytes(computation_field::kInstructions, edited);
+    } else {
+      out_.Bytes(computation_field::kInstructions, bytes);
+    }
+    return OkStatus();
+  }
+
+  Status AddRoot() {
+    PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> elements, SubMessages(root_->shape, kShapeTupleShapes));
+    const std::string old_sharding(root_->sharding.value_or(std::string_view()));
+    if (elements.empty()) {
+      if (results_[0]) Append("copy", root_->shape, {root_id_}, -1, *results_[0]);
+      return OkStatus();
+    }
+    PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> old, SubMessages(old_sharding, kShardingTuple));
+    std::vector<std::string> shardings;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      shardings.push_back(results_[i].value_or(i < old.size() ? std::string(old[i]) : std::string()));
+    }
+    const int64_t old_root = root_id_;
+    std::vector<int64_t> operands;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      Append("get-tuple-element", elements[i], {old_root}, static_cast<int64_t>(i), std::nullopt);
+      operands.push_back(root_id_);
+    }
+    Append("tuple", root_->shape, operands, -1, TupleSharding(shardings));
+    return OkStatus();
+  }
+
+  // Adds an instruction and makes it the root.
+  void Append(const std::string& opcode, std::string_view shape, std::vector<int64_t> operands, int64_t tuple_index,
+              const ShardingBytes& sharding) {
+    root_id_ = next_id_++;
+    ProtoWriter out;
+    out.Bytes(instruction_field::kName, "laid_out." + std::to_string(root_id_));
+    out.Bytes(instruction_field::kOpcode, opcode);
+    out.Bytes(instruction_field::kShape, shape);
+    if (tuple_index >= 0) out.Int64(instruction_field::kTupleIndex, tuple_index);
+    out.Int64(instruction_field::kId, root_id_);
+    for (const int64_t operand : operands) out.Int64(instruction_field::kOperandIds, operand);
+    if (sharding) out.Bytes(instruction_field::kSharding, *sharding);
+    out_.Bytes(computation_field::kInstructions, out.bytes());
+  }
+
+  const std::span<const ShardingBytes> parameters_;
+  const std::span<const ShardingBytes> results_;
+  ProtoWriter out_;
+  std::optional<Instruction> root_;
+  int64_t root_id_ = 0;
+  int64_t next_id_ = 1;
+};
+
+Status CheckCount(size_t got, size_t want, std::string_view what) {
+  if (got == 0 || got == want) return OkStatus();
+  return InvalidArgument("expected a sharding for each of the " + std::to_string(want) + " " + std::string(what) +
+                         " of the module, or none at all, got " + std::to_string(got));
+}
+
+}  // namespace
+
+Result<std::string> AnnotateShardings(std::string_view module, std::span<const ShardingBytes> parameters,
+                                      std::span<const ShardingBytes> results) {
+  PW_ASSIGN_OR_RETURN(const HloModuleInfo info, ReadHloModule(module));
+  if (info.parameters_are_tupled && !parameters.empty()) {
+    return Unimplemented("expected a module with one parameter per argument, got one whose only parameter is a tuple");
+  }
+  PW_RETURN_IF_ERROR(CheckCount(parameters.size(), info.parameters.size(), "parameters"));
+  PW_RETURN_IF_ERROR(CheckCount(results.size(), info.results.size(), "results"));
+  return EditComputations(module, [&](std::string_view computation, bool is_entry) -> Result<std::string> {
+    if (!is_entry) return std::string(computation);
+    return EntryAnnotator(parameters, results).Annotate(computation);
+  });
+}
+
+Result<std::string> SetDonors(std::string_view module, std::span<const int64_t> parameters) {
+  PW_ASSIGN_OR_RETURN(const HloModuleInfo info, ReadHloModule(module));
+  std::vector<int64_t> donors(parameters.begin(), parameters.end());
+  std::sort(donors.begin(), donors.end());
+  donors.erase(std::unique(donors.begin(), donors.end()), donors.end());
+  ProtoWriter entries;
+  for (const int64_t donor : donors) {
+    if (donor < 0 || donor >= static_cast<int64_t>(info.parameters.size())) {
+      return InvalidArgument("expected donors among the " + std::to_string(info.parameters.size()) +
+                             " parameters of the module, got number " + std::to_string(donor));
+    }
+    // XLA refuses a parameter that is both.
+    if (std::binary_search(info.aliased_parameters.begin(), info.aliased_parameters.end(), donor)) continue;
+    ProtoWriter entry;
+    entry.Int64(1, info.parameters_are_tupled ? 0 : donor);  // BufferDonorEntryProto.parameter_number
+    if (info.parameters_are_tupled) entry.Int64(2, donor);   // .parameter_shape_index
+    entries.Bytes(1, entry.bytes());                         // HloBufferDonorProto.entries
+  }
+  ProtoWriter out;
+  if (!CopyFieldsExcept(module, {module_field::kBufferDonor}, &out)) return Malformed("fields");
+  if (!entries.bytes().empty()) out.Bytes(module_field::kBufferDonor, entries.bytes());
+  return std::move(out).Take();
+}
+
+Result<std::string> FixPartition(std::string_view module, uint32_t partition) {
+  return EditComputations(module, [partition](std::string_view computation, bool) -> Result<std::string> {
+    ProtoWriter out;
+    ProtoReader reader(computation);
+    ProtoField field;
+    while (reader.Next(&field)) {
+      if (!field.is(computation_field::kInstructions, WireType::kBytes)) {
+        out.Raw(field.raw);
+        continue;
+      }
+      PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(field.bytes));
+      if (instruction.opcode != "partition-id" && instruction.opcode != "replica-id") {
+        out.Raw(field.raw);
+        continue;
+      }
+      ProtoWriter literal, constant;
+      literal.Bytes(kLiteralShape, instruction.shape);
+      literal.Int64(kLiteralU32s, instruction.opcode == "partition-id" ? partition : 0);
+      if (!CopyFieldsExcept(field.bytes, {instruction_field::kOpcode}, &constant)) return Malformed("an instruction");
+      constant.Bytes(instruction_field::kOpcode, "constant");
+      constant.Bytes(instruction_field::kLiteral, literal.bytes());
+      out.Bytes(computation_field::kInstructions, constant.bytes());
+    }
+    if (!reader.ok()) return Malformed("a computation");
+    return std::move(out).Take();
+  });
+}
+
+}  // namespace pathways::pjrt

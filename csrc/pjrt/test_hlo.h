@@ -1,0 +1,125 @@
+// Writes small HLO modules for this room's tests, with the public field numbers of hlo.proto and xla_data.proto.
+//
+// Ownership: plain values. Threads: the tests'.
+#ifndef PTPATHWAYS_PJRT_TEST_HLO_H_
+#define PTPATHWAYS_PJRT_TEST_HLO_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/proto.h"
+
+namespace pathways::pjrt {
+
+inline std::string ShapeProto(int64_t element_type, const std::vector<int64_t>& dims) {
+  ProtoWriter out, layout;
+  out.Int64(2, element_type);
+  for (const int64_t dim : dims) out.Int64(3, dim);
+  for (size_t i = dims.size(); i-- > 0;) layout.Int64(1, static_cast<int64_t>(i));
+  out.Bytes(5, layout.bytes());
+  for (size_t i = 0; i < dims.size(); ++i) out.Int64(6, 0);
+  return std::move(out).Take();
+}
+
+inline std::string F32(const std::vector<int64_t>& dims) { return ShapeProto(11, dims); }
+
+inline std::string TupleShape(const std::vector<std::string>& elements) {
+  ProtoWriter out;
+  out.Int64(2, 13);
+  for (const std::string& element : elements) out.Bytes(4, element);
+  return std::move(out).Take();
+}
+
+// Along the first dimension into `parts`, one per partition.
+inline std::string SplitSharding(int64_t parts) {
+  ProtoWriter out;
+  out.Int64(1, 3);
+  out.Int64(3, parts);
+  for (int64_t i = 0; i < parts; ++i) out.Int64(4, i);
+  return std::move(out).Take();
+}
+
+// A module of one computation, and of a scalar addition for reductions, whose id is kAddition.
+class HloBuilder {
+ public:
+  static constexpr int64_t kAddition = 2;
+
+  int64_t Parameter(const std::string& shape) {
+    parameters_.push_back(shape);
+    ProtoWriter number;
+    number.Int64(9, static_cast<int64_t>(parameters_.size()) - 1);
+    return Add("parameter", shape, {}, number.bytes());
+  }
+  int64_t Add(const std::string& opcode, const std::string& shape, const std::vector<int64_t>& operands,
+              const std::string& fields = "") {
+    instructions_.Bytes(2, Instruction(++last_id_, opcode, shape, operands, fields));
+    root_shape_ = shape;
+    return last_id_;
+  }
+  int64_t Zero() {
+    ProtoWriter literal, fields;
+    literal.Bytes(1, F32({}));
+    literal.Bytes(8, std::string_view("\0\0\0\0", 4));
+    fields.Bytes(8, literal.bytes());
+    return Add("constant", F32({}), {}, fields.bytes());
+  }
+  // The module whose result is the last instruction.
+  std::string Build(const std::string& name) const {
+    ProtoWriter addition, entry, module;
+    const std::string scalar = F32({});
+    for (int64_t i = 0; i < 2; ++i) {
+      ProtoWriter number;
+      number.Int64(9, i);
+      addition.Bytes(2, Instruction(1001 + i, "parameter", scalar, {}, number.bytes()));
+    }
+    addition.Bytes(2, Instruction(1003, "add", scalar, {1001, 1002}, ""));
+    addition.Bytes(1, "addition");
+    addition.Bytes(4, ProgramShape({scalar, scalar}, scalar));
+    addition.Int64(5, kAddition);
+    addition.Int64(6, 1003);
+    entry.Bytes(1, "main");
+    entry.Raw(instructions_.bytes());
+    entry.Bytes(4, ProgramShape(parameters_, root_shape_));
+    entry.Int64(5, 1);
+    entry.Int64(6, last_id_);
+    module.Bytes(1, name);
+    module.Bytes(2, "main");
+    module.Bytes(3, addition.bytes());
+    module.Bytes(3, entry.bytes());
+    module.Bytes(4, ProgramShape(parameters_, root_shape_));
+    module.Int64(5, 1);
+    module.Int64(6, 1);
+    return std::move(module).Take();
+  }
+
+ private:
+  static std::string Instruction(int64_t id, const std::string& opcode, const std::string& shape,
+                                 const std::vector<int64_t>& operands, const std::string& fields) {
+    ProtoWriter out;
+    out.Bytes(1, opcode + "." + std::to_string(id));
+    out.Bytes(2, opcode);
+    out.Bytes(3, shape);
+    out.Raw(fields);
+    out.Int64(35, id);
+    for (const int64_t operand : operands) out.Int64(36, operand);
+    return std::move(out).Take();
+  }
+  static std::string ProgramShape(const std::vector<std::string>& parameters, const std::string& result) {
+    ProtoWriter out;
+    for (const std::string& parameter : parameters) out.Bytes(1, parameter);
+    out.Bytes(2, result);
+    for (size_t i = 0; i < parameters.size(); ++i) out.Bytes(3, "p" + std::to_string(i));
+    return std::move(out).Take();
+  }
+
+  ProtoWriter instructions_;
+  std::vector<std::string> parameters_;
+  std::string root_shape_;
+  int64_t last_id_ = 0;
+};
+
+}  // namespace pathways::pjrt
+
+#endif  // PTPATHWAYS_PJRT_TEST_HLO_H_
