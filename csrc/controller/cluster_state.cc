@@ -114,6 +114,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   peers_[from] = Peer{wire::Role::kWorker, description.host, now_ms};
   welcome.peer = description.host;
   islands_.try_emplace(description.island);
+  resources_.AddHost(description);
   hosts_.push_back(std::move(host));
   welcome.hosts = HostDescriptions();
   Send(from, welcome, out);
@@ -143,7 +144,8 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
                                    std::vector<Payload>&& payloads, Outputs& out) {
   Client& state = clients_.at(client);
   // Compiles and questions need no order among runs; all else keeps its place behind what waits.
-  const bool overtakes = head.header.type == Type::kRegister || head.header.type == Type::kQuery;
+  const bool overtakes = head.header.type == Type::kRegister || head.header.type == Type::kQuery ||
+                         head.header.type == Type::kRequestSlice || head.header.type == Type::kReleaseSlice;
   if (overtakes || state.held.empty()) {
     Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
     if (!outcome.ok()) {
@@ -183,6 +185,12 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       return Outcome::kHandled;
     case Type::kCopy:
       PW_RETURN_IF_ERROR(HandleCopy(client, head, frame, out));
+      return Outcome::kHandled;
+    case Type::kRequestSlice:
+      PW_RETURN_IF_ERROR(HandleRequestSlice(client, head, out));
+      return Outcome::kHandled;
+    case Type::kReleaseSlice:
+      PW_RETURN_IF_ERROR(HandleReleaseSlice(client, head));
       return Outcome::kHandled;
     case Type::kPut: {
       PW_ASSIGN_OR_RETURN(wire::Put put, DecodeBody<wire::Put>(head));
@@ -424,6 +432,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
                      std::to_string(host.description.pid) + ") is lost: " + reason;
   Note(host.lost_reason);
   peers_.erase(host.connection);
+  resources_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
   for (const Host& other : hosts_) {
     if (other.description.alive) Send(other.connection, lost, out);
@@ -452,6 +461,7 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
   Note("client " + Quoted(client->second.name) + " is gone; its buffers and functions are collected");
   peers_.erase(client->second.connection);
   clients_.erase(client);
+  resources_.DropClient(index);
   for (auto& [name, island] : islands_) island.DropClient(index);
   for (const Host& host : hosts_) {
     if (host.description.alive) Send(host.connection, wire::OwnerGone{index}, out);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/controller/resource_manager.h"
 #include "csrc/scheduler/island_scheduler.h"
 #include "csrc/wire/bodies.h"
 
@@ -118,6 +119,8 @@ class ClusterState {
   Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                         Outputs& out);
   Status HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Status HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out);
+  Status HandleReleaseSlice(uint32_t client, const wire::Head& head);
   Status OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                          Outputs& out);
   void ReleaseHeld(uint32_t client, Outputs& out);
@@ -142,6 +145,7 @@ class ClusterState {
   std::vector<uint32_t> device_to_host_;  // by device index
   std::map<uint32_t, Client> clients_;    // by client index
   std::map<std::string, scheduler::IslandScheduler> islands_;
+  ResourceManager resources_;
   size_t expected_joined_ = 0;                                               // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t next_client_ = 1;

@@ -248,6 +248,34 @@ TEST(AComputationOverTwoIslandsIsRefused) {
   EXPECT_EQ(Read<wire::Done>(out.at(0)).outcomes.at(0).status.code(), Code::kUnimplemented);
 }
 
+TEST(SlicesAreGrantedAtOnceAndEndWithTheirClient) {
+  Cluster c;
+  c.AddHost("h0", 2);
+  c.AddHost("h1", 4);
+  const uint32_t a = c.AddClient("a");
+  const uint32_t b = c.AddClient("b");
+  // Also while a run of the client waits for its compile.
+  c.Register("a", a, 1, 0);
+  EXPECT_EQ(c.Run("a", a, 10, 1).size(), 0u);
+  Outputs out = c.Tell("a", wire::RequestSlice{Cluster::Id(a, 5), 4, "", "", 0, 0});
+  ASSERT_EQ(out.size(), 1u);
+  const auto granted = Read<wire::SliceGranted>(out[0]);
+  ASSERT_OK(granted.status);
+  EXPECT(granted.request == Cluster::Id(a, 5) && granted.devices == (std::vector<uint32_t>{2, 3, 4, 5}));
+  out = c.Tell("a", wire::RequestSlice{Cluster::Id(a, 6), 5, "", "", 0, 0});
+  EXPECT_EQ(Read<wire::SliceGranted>(out.at(0)).status.code(), Code::kResourceExhausted);
+  // Nobody releases another's.
+  out = c.Tell("b", wire::ReleaseSlice{{granted.slice}});
+  EXPECT_EQ(Read<wire::Reject>(out.at(0)).status.code(), Code::kPermissionDenied);
+  EXPECT(c.state.StatusJson(c.now).find("\"device_slices\": [1, 1, 1, 1]") != std::string::npos);
+  c.state.OnDisconnected("a", "killed", c.out);
+  EXPECT(c.state.StatusJson(c.now).find("\"slices\": []") != std::string::npos);
+  // A host that is lost is not granted.
+  c.state.OnDisconnected("w-h1", "killed", c.out);
+  out = c.Tell("b", wire::RequestSlice{Cluster::Id(b, 7), 4, "", "", 0, 0});
+  EXPECT_EQ(Read<wire::SliceGranted>(out.at(0)).status.code(), Code::kResourceExhausted);
+}
+
 TEST(CopiesBetweenHostsAreAnnouncedToTheReceiver) {
   Cluster c;
   c.AddHost("h0");

@@ -42,6 +42,7 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
            ", \"alive\": " + (d.alive ? "true" : "false") + ", \"pid\": " + std::to_string(d.pid) +
            ", \"platform\": " + Json(d.platform) + ", \"island\": " + Json(d.island) +
            ", \"devices\": " + std::to_string(d.devices.size()) +
+           ", \"device_slices\": " + resources_.LoadJson(d.host) +
            ", \"live_buffers\": " + std::to_string(host.load.live_buffers) +
            ", \"live_bytes\": " + std::to_string(host.load.live_bytes) + ", \"silent_ms\": " +
            std::to_string(
@@ -73,7 +74,7 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
            ", \"gangs_finished\": " + std::to_string(gangs) + ", \"device_seconds\": " + Seconds(device_seconds) + "}";
     first = false;
   }
-  return out + "]}";
+  return out + "], \"slices\": " + resources_.SlicesJson() + "}";
 }
 
 }  // namespace pathways::controller

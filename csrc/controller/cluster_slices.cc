@@ -1,0 +1,29 @@
+// ClusterState: virtual slices. The binding itself is ResourceManager's.
+#include "csrc/controller/cluster_state.h"
+
+namespace pathways::controller {
+
+Status ClusterState::HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::RequestSlice request, wire::Decode<wire::RequestSlice>(head.body));
+  PW_RETURN_IF_ERROR(CheckOwner(client, request.request, "request"));
+  wire::SliceGranted answer;
+  answer.request = request.request;
+  Result<ResourceManager::Slice> slice = resources_.Request(client, request);
+  if (slice.ok()) {
+    answer.slice = slice->id;
+    answer.devices = std::move(slice->devices);
+  } else {
+    answer.status = slice.status();
+  }
+  Send(clients_.at(client).connection, answer, out);
+  return OkStatus();
+}
+
+Status ClusterState::HandleReleaseSlice(uint32_t client, const wire::Head& head) {
+  PW_ASSIGN_OR_RETURN(wire::ReleaseSlice request, wire::Decode<wire::ReleaseSlice>(head.body));
+  for (const uint64_t slice : request.slices) PW_RETURN_IF_ERROR(CheckOwner(client, slice, "slice"));
+  resources_.Release(request.slices);
+  return OkStatus();
+}
+
+}  // namespace pathways::controller
