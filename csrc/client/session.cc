@@ -348,15 +348,16 @@ void Session::FreeBuffer(const LogicalBuffer& buffer) noexcept {
 
 void Session::Impl::FlushFrees() {
   std::map<uint32_t, std::vector<uint64_t>> batch;
-  std::vector<uint64_t> functions_gone;
+  wire::Unregister gone;
   {
     std::lock_guard lock(mutex);
     if (closed) return;
     batch.swap(frees);
-    functions_gone.swap(unregistered);
+    gone.functions.swap(unregistered);
+    gone.programs.swap(programs_gone);
   }
   for (auto& [host, ids] : batch) (void)Send(wire::Free{host, std::move(ids)});
-  if (!functions_gone.empty()) (void)Send(wire::Unregister{std::move(functions_gone), {}});
+  if (!gone.functions.empty() || !gone.programs.empty()) (void)Send(gone);
 }
 
 // --- runs
@@ -366,6 +367,20 @@ Status Session::EnsureRegistered(Function& function, uint32_t device) {
   std::lock_guard lock(function.mutex_);
   if (std::find(function.hosts_.begin(), function.hosts_.end(), host) != function.hosts_.end()) return OkStatus();
   return impl_->RegisterOn(function, function.id(), function.spec(), {device}, function.hosts_);
+}
+
+void Session::Impl::EnterRun(uint64_t run, PendingRun pending) {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return runs.size() < options.window_runs || closed || !controller_lost.ok(); });
+  runs[run] = std::move(pending);
+}
+
+void Session::Impl::LeaveRun(uint64_t run) {
+  {
+    std::lock_guard lock(mutex);
+    runs.erase(run);
+  }
+  changed.notify_all();
 }
 
 Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const RunArguments& arguments) {
@@ -405,13 +420,15 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
   }
   RunResult result;
   result.done = Event::Make();
-  {
-    std::unique_lock lock(impl_->mutex);
-    impl_->changed.wait(lock, [&] {
-      return impl_->runs.size() < impl_->options.window_runs || impl_->closed || !impl_->controller_lost.ok();
-    });
-    impl_->runs[run.run] = {result.done, host, function->description_};
+  Impl::PendingRun pending{result.done, host, function->description_};
+  if (!spec.one_device && !spec.devices.empty()) {
+    std::lock_guard lock(function->mutex_);
+    if (function->hosts_.size() > 1) {
+      pending.hosts = std::make_shared<const std::vector<uint32_t>>(function->hosts_);
+      pending.parts_left = static_cast<uint32_t>(function->hosts_.size());
+    }
   }
+  impl_->EnterRun(run.run, std::move(pending));
   result.outputs.reserve(spec.outputs.size());
   for (size_t k = 0; k < spec.outputs.size(); ++k) {
     result.outputs.push_back(std::make_shared<LogicalBuffer>(shared_from_this(), run.first_output + k,
@@ -422,11 +439,7 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
   Status status = impl_->Send(run);
   if (status.ok()) status = impl_->HostOf(arguments.devices[0]).status();
   if (!status.ok()) {
-    {
-      std::lock_guard lock(impl_->mutex);
-      impl_->runs.erase(run.run);
-    }
-    impl_->changed.notify_all();
+    impl_->LeaveRun(run.run);
     result.done->Set(status);
     return status;
   }
@@ -513,6 +526,9 @@ void Session::Close(const std::string& reason) {
     for (auto& [id, fetch] : impl_->fetches) events.push_back(fetch.done);
     for (auto& [id, query] : impl_->queries) events.push_back(query.done);
     for (auto& [id, function] : impl_->functions) events.push_back(function.compiled);
+    for (auto& [id, program] : impl_->programs) events.push_back(program.ready);
+    for (auto& [id, slice] : impl_->slices) events.push_back(slice.done);
+    impl_->slices.clear();
     impl_->runs.clear();
     impl_->fetches.clear();
     impl_->queries.clear();

@@ -10,6 +10,7 @@
 #ifndef PTPATHWAYS_CLIENT_SESSION_H_
 #define PTPATHWAYS_CLIENT_SESSION_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,7 +24,7 @@
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
-#include "csrc/wire/bodies.h"
+#include "csrc/wire/plan_bodies.h"
 
 namespace pathways::client {
 
@@ -45,6 +46,9 @@ class LogicalBuffer {
   // The event of the run that produces it; nullptr for uploads, whose readiness is asked for by Session::Ready.
   const std::shared_ptr<Event>& ready() const { return ready_; }
   const std::shared_ptr<Session>& session() const { return session_; }
+  // Whether a run has been given its memory: nothing can be done with it any more.
+  bool given_up() const { return given_up_.load(std::memory_order_relaxed); }
+  void GiveUp() { given_up_.store(true, std::memory_order_relaxed); }
 
  private:
   const std::shared_ptr<Session> session_;
@@ -52,6 +56,7 @@ class LogicalBuffer {
   const std::vector<uint32_t> devices_;
   const TensorType shard_type_;
   const std::shared_ptr<Event> ready_;
+  std::atomic<bool> given_up_{false};
 };
 
 // One shard of a logical buffer: what a PJRT buffer stands for.
@@ -113,6 +118,60 @@ struct RunResult {
   std::shared_ptr<Event> done;                          // all shards finished, or the root cause of failure
 };
 
+// An argument or result of a program: shards of one type, shard i on devices[i].
+struct Port {
+  TensorType shard_type;
+  std::vector<uint32_t> devices;
+};
+
+struct ProgramSpec {
+  std::string name;
+  std::string source;                     // the user's file:line, or empty
+  std::vector<wire::RegisterPlan> plans;  // one per host; ids, name and source are filled in when it is registered
+  std::vector<Port> inputs;
+  std::vector<Port> outputs;
+  std::vector<std::shared_ptr<Function>> functions;  // what the plans name; kept as long as the program
+};
+
+// A registered program (paper 4.2). Dropping the last reference unregisters it.
+class Program {
+ public:
+  Program(std::shared_ptr<Session> session, uint64_t id, ProgramSpec spec);
+  ~Program();
+  uint64_t id() const { return id_; }
+  const ProgramSpec& spec() const { return spec_; }
+  // Resolves when every host has its plan and the functions in it compiled, with the first error otherwise.
+  const std::shared_ptr<Event>& ready() const { return ready_; }
+
+ private:
+  friend class Session;
+  const std::shared_ptr<Session> session_;
+  const uint64_t id_;
+  ProgramSpec spec_;  // without its plans once registered
+  std::shared_ptr<const std::vector<uint32_t>> hosts_;
+  uint32_t channels_ = 0;                                 // data keys that a run takes
+  const std::shared_ptr<const std::string> description_;  // "program 'f' (train.py:12)"
+  const std::shared_ptr<Event> ready_ = Event::Make();
+};
+
+// A whole logical buffer, or single shards of others that together make one.
+struct ProgramArgument {
+  std::shared_ptr<LogicalBuffer> buffer;
+  std::vector<Shard> shards;  // used when `buffer` is null
+};
+
+struct SliceRequest {
+  uint32_t device_count = 1;
+  std::string island;
+  std::string platform;
+  int64_t min_memory_bytes = 0;
+  uint32_t hosts = 0;  // 0: as few as it takes
+};
+struct Slice {
+  uint64_t id = 0;
+  std::vector<uint32_t> devices;
+};
+
 struct WaitStats {
   uint64_t waits = 0;
   double seconds = 0;
@@ -171,6 +230,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // --- buffers
   // Copies `data` (dense row-major, type.ByteSize() bytes) before returning; never waits for the worker.
   Result<Shard> Put(uint32_t device, const TensorType& type, const void* data);
+  // One logical buffer of many shards: shard i is the dense value at data[i], on devices[i].
+  Result<std::shared_ptr<LogicalBuffer>> PutSharded(const std::vector<uint32_t>& devices, const TensorType& shard_type,
+                                                    std::span<const void* const> data);
   // A buffer whose bytes come later, in any order of offsets, through Fill; or never, through Fail.
   Result<Shard> Declare(uint32_t device, const TensorType& type);
   Status Fill(const Shard& shard, uint64_t offset, const void* data, uint64_t size, bool last);
@@ -185,6 +247,17 @@ class Session : public std::enable_shared_from_this<Session> {
   // --- runs
   // Mints the outputs and submits. Blocks only while window_runs runs are in flight.
   Result<RunResult> Run(const std::shared_ptr<Function>& function, const RunArguments& arguments);
+
+  // --- programs (session_programs.cc)
+  // Returns at once; runs wait at the controller until every host is ready.
+  Result<std::shared_ptr<Program>> RegisterProgram(ProgramSpec spec);
+  // Mints the outputs and submits one message, whatever the number of nodes and hosts. `donated`: positions given up.
+  Result<RunResult> RunProgram(const std::shared_ptr<Program>& program, std::span<const ProgramArgument> arguments,
+                               std::span<const uint32_t> donated = {});
+
+  // --- slices (paper 4.1)
+  Result<Slice> RequestSlice(const SliceRequest& request, std::chrono::milliseconds timeout);
+  void ReleaseSlice(uint64_t slice) noexcept;
 
   // --- asking
   struct QueryAnswer {
@@ -218,10 +291,12 @@ class Session : public std::enable_shared_from_this<Session> {
  private:
   friend class LogicalBuffer;
   friend class Function;
+  friend class Program;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   void FreeBuffer(const LogicalBuffer& buffer) noexcept;
   void UnregisterFunction(uint64_t id) noexcept;
+  void UnregisterProgram(uint64_t id) noexcept;
   // Registers a one-device function on the host of `device` unless that was done before.
   Status EnsureRegistered(Function& function, uint32_t device);
 

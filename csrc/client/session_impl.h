@@ -23,6 +23,18 @@ struct Session::Impl : public dataplane::DataSink {
     std::shared_ptr<Event> done;
     uint32_t host = 0;
     std::shared_ptr<const std::string> what;
+    // All hosts that take part, when there are several, and how many have not reported yet.
+    std::shared_ptr<const std::vector<uint32_t>> hosts = nullptr;
+    uint32_t parts_left = 1;
+  };
+  struct PendingSlice {
+    std::shared_ptr<Event> done;
+    std::shared_ptr<Slice> slice;
+  };
+  struct PendingProgram {
+    std::shared_ptr<Event> ready;
+    std::set<uint32_t> waiting_for;  // hosts
+    Status first_error;
   };
   struct PendingFetch {
     std::shared_ptr<Event> done;
@@ -55,6 +67,8 @@ struct Session::Impl : public dataplane::DataSink {
   void OnDone(const wire::Done& done);
   void OnFetched(const wire::Fetched& fetched);
   void OnRegistered(const wire::Registered& answer);
+  void OnPlanReady(const wire::PlanReady& answer);
+  void OnSliceGranted(const wire::SliceGranted& answer);
   void OnReply(const wire::Reply& reply, std::vector<Payload>& payloads);
   void OnHosts(std::vector<wire::HostDescription> hosts);
   void OnHostLost(const wire::HostLost& lost);
@@ -76,6 +90,9 @@ struct Session::Impl : public dataplane::DataSink {
   // OK when the device exists and its host is alive; gives the host.
   Result<uint32_t> HostOf(uint32_t device) const;
   std::string HostName(uint32_t host) const;
+  // Waits while the window of runs is full, then enters one.
+  void EnterRun(uint64_t run, PendingRun pending);
+  void LeaveRun(uint64_t run);
   Status Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes);
   void FlushFrees();
   Status RegisterOn(Function& function, uint64_t id, const FunctionSpec& spec, std::vector<uint32_t> devices,
@@ -108,7 +125,10 @@ struct Session::Impl : public dataplane::DataSink {
   std::unordered_map<uint64_t, Status> failed_buffers;  // until their handles are dropped
   std::unordered_map<uint64_t, Declared> declared;
   std::map<uint32_t, std::vector<uint64_t>> frees;  // by host
+  std::unordered_map<uint64_t, PendingProgram> programs;
+  std::unordered_map<uint64_t, PendingSlice> slices;
   std::vector<uint64_t> unregistered;
+  std::vector<uint64_t> programs_gone;
   uint64_t upload_bytes_pending = 0;
   Status controller_lost;
 };

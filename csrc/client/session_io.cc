@@ -1,4 +1,5 @@
 // Session::Impl: opening the session, and what arrives.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -74,6 +75,16 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
       OnRegistered(answer);
       return OkStatus();
     }
+    case Type::kPlanReady: {
+      PW_ASSIGN_OR_RETURN(wire::PlanReady answer, wire::Decode<wire::PlanReady>(head.body));
+      OnPlanReady(answer);
+      return OkStatus();
+    }
+    case Type::kSliceGranted: {
+      PW_ASSIGN_OR_RETURN(wire::SliceGranted answer, wire::Decode<wire::SliceGranted>(head.body));
+      OnSliceGranted(answer);
+      return OkStatus();
+    }
     case Type::kReply: {
       PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(head.body));
       OnReply(reply, payloads);
@@ -131,8 +142,12 @@ void Session::Impl::OnDone(const wire::Done& done) {
   {
     std::lock_guard lock(mutex);
     for (const wire::RunOutcome& outcome : done.outcomes) {
-      auto node = runs.extract(outcome.run);
-      if (!node.empty()) finished.emplace_back(std::move(node.mapped().done), &outcome.status);
+      auto it = runs.find(outcome.run);
+      if (it == runs.end()) continue;
+      // The first failure of any part is the run's; what other hosts report later is dropped.
+      if (outcome.status.ok() && --it->second.parts_left > 0) continue;
+      finished.emplace_back(std::move(it->second.done), &outcome.status);
+      runs.erase(it);
     }
   }
   changed.notify_all();
@@ -257,8 +272,11 @@ void Session::Impl::FailPending(Predicate predicate, const Status& status) {
   {
     std::lock_guard lock(mutex);
     std::erase_if(runs, [&](auto& entry) {
-      if (!predicate(entry.second.host)) return false;
-      failed.emplace_back(entry.second.done, status.WithPrefix(*entry.second.what + " did not finish"));
+      const PendingRun& run = entry.second;
+      const bool concerned =
+          run.hosts ? std::any_of(run.hosts->begin(), run.hosts->end(), predicate) : predicate(run.host);
+      if (!concerned) return false;
+      failed.emplace_back(run.done, status.WithPrefix(*run.what + " did not finish"));
       return true;
     });
     const auto take = [&](auto& entry) {
@@ -270,6 +288,13 @@ void Session::Impl::FailPending(Predicate predicate, const Status& status) {
     std::erase_if(queries, take);
     for (auto& [id, function] : functions) {
       if (std::erase_if(function.waiting_for, predicate) > 0) failed.emplace_back(function.compiled, status);
+    }
+    for (auto& [id, program] : programs) {
+      if (std::erase_if(program.waiting_for, predicate) > 0) failed.emplace_back(program.ready, status);
+    }
+    if (!controller_lost.ok()) {
+      for (auto& [id, slice] : slices) failed.emplace_back(slice.done, status);
+      slices.clear();
     }
   }
   changed.notify_all();

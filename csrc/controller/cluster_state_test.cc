@@ -146,7 +146,7 @@ TEST(ALostHostFailsWhatDependsOnItAndNamesIt) {
   EXPECT(lost && failed_compile && failed_run);
   EXPECT_EQ(c.state.live_host_count(), 1u);
   // Later work for it fails at once.
-  Outputs out = c.Tell("a", wire::Put{Cluster::Id(a, 50), Cluster::Id(a, 50), 0, 1, {DType::kF32, {}}, "abcd"});
+  Outputs out = c.Tell("a", wire::Put{Cluster::Id(a, 50), Cluster::Id(a, 50), 0, 1, 1, {DType::kF32, {}}, "abcd"});
   EXPECT(TypeOf(out.at(0)) == Type::kBufferFailed);
 }
 

@@ -18,6 +18,10 @@ Status ObjectStore::Insert(uint64_t id, std::shared_ptr<Object> object) {
   return OkStatus();
 }
 
+void ObjectStore::AccountShard(uint64_t id, const Object::Shard& shard) {
+  account_.Add(shard.device, Owner(id), shard.bytes);
+}
+
 std::shared_ptr<Object> ObjectStore::Find(uint64_t id) const {
   auto it = objects_.find(id);
   return it == objects_.end() ? nullptr : it->second;

@@ -20,17 +20,40 @@
 
 namespace pathways::store {
 
+// What this host holds of a logical buffer.
 struct Object {
   struct Shard {
     pjrt::Buffer buffer;
-    size_t device = 0;  // local index
-    int64_t bytes = 0;  // as accounted
+    size_t device = 0;    // local index
+    int64_t bytes = 0;    // as accounted
+    uint32_t number = 0;  // index in the logical buffer
     // Reads of this memory in flight outside the plugin's knowledge; a pinned shard is not donated.
     std::atomic<int> pins{0};
   };
-  explicit Object(size_t shard_count) : shards(shard_count) {}
+  // Room for so many shards, numbered from 0 until told otherwise.
+  explicit Object(size_t shard_count) : shards(shard_count) {
+    for (size_t i = 0; i < shard_count; ++i) shards[i].number = static_cast<uint32_t>(i);
+  }
+  // A shard, or the shard of another object that stands for it.
+  Shard& At(size_t position) {
+    if (aliases.empty() || aliases[position].of == nullptr) return shards[position];
+    return aliases[position].of->At(aliases[position].position);
+  }
+  // The position of shard `number`, or shards.size() when it is not on this host.
+  size_t PositionOf(uint64_t number) const {
+    if (number < shards.size() && shards[number].number == number) return number;
+    size_t position = 0;
+    while (position < shards.size() && shards[position].number != number) ++position;
+    return position;
+  }
 
-  std::vector<Shard> shards;
+  std::vector<Shard> shards;  // never grows: other threads may hold pins
+  struct Alias {
+    std::shared_ptr<Object> of;
+    size_t position = 0;
+  };
+  // Empty, or one per shard: where its memory really is, when that is another object's.
+  std::vector<Alias> aliases;
   // Not OK: there is no value and never will be; this is the root cause.
   Status error;
 };
@@ -41,6 +64,8 @@ class ObjectStore {
 
   // ALREADY_EXISTS for an id in use: an id is minted once.
   Status Insert(uint64_t id, std::shared_ptr<Object> object);
+  // A shard of an object that is already in has been filled.
+  void AccountShard(uint64_t id, const Object::Shard& shard);
   // nullptr when there is none.
   std::shared_ptr<Object> Find(uint64_t id) const;
   // The client dropped its handle, or a run took the buffer. Unknown ids are fine: a donated buffer's handle is

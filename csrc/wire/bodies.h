@@ -176,12 +176,13 @@ struct Put {
   uint64_t buffer = 0;
   uint64_t key = 0;  // equal to `buffer` for shard 0
   uint32_t shard = 0;
+  uint32_t shards_here = 1;  // of the buffer that come to this host, one PUT each
   uint32_t device = 0;
   TensorType type;
   std::string inline_data;
   template <typename A>
   void Fields(A& a) {
-    a(buffer)(key)(shard)(device)(type)(inline_data);
+    a(buffer)(key)(shard)(shards_here)(device)(type)(inline_data);
   }
 };
 // Values up to this size travel inside Put and Fetched.

@@ -124,7 +124,7 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Register{1, "f", "hlo", "a.py:1", 1, 4, 0, 1, {0, 1, 2, 3}}, random);
   Fuzz(Registered{1, 0, OkStatus(), {type, type}, 1, 2, 3}, random);
   Fuzz(Unregister{{1, 2, 3}, {4}}, random);
-  Fuzz(Put{1, 1, 0, 0, type, std::string(24, 'x')}, random);
+  Fuzz(Put{1, 1, 0, 1, 0, type, std::string(24, 'x')}, random);
   Fuzz(SampleRun(), random);
   Fuzz(Done{{{1, 0, 5, OkStatus()}, {2, 0, 5, Internal("x")}}}, random);
   Fuzz(Fetch{1, 2, 0, 0, 1}, random);

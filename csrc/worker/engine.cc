@@ -155,6 +155,7 @@ Status Engine::Join() {
   data_options.bind_endpoint = options_.data_endpoint;
   PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
   incoming_->Attach(data_.get());
+  incoming_->OnFailure([this](const Status& status) { reactor_->Post([this, status] { RememberCause(status); }); });
   hello.data_endpoint = data_->endpoint();
   return control_->Send({}, transport::Frame(wire::Encode(hello)));
 }
@@ -190,6 +191,13 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       OnRun(run);
       return OkStatus();
     }
+    case Type::kRunProgram: {
+      PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
+      OnRunProgram(run);
+      return OkStatus();
+    }
+    case Type::kRegisterPlan:
+      return OnRegisterPlan(head);
     case Type::kPut: {
       PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
       return OnPut(std::move(put));
@@ -218,6 +226,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kUnregister: {
       PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
       for (uint64_t id : request.functions) functions_.erase(id);
+      for (uint64_t id : request.programs) programs_.erase(id);
       return OkStatus();
     }
     case Type::kQuery: {
@@ -291,6 +300,7 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
 void Engine::OnOwnerGone(uint32_t client) {
   const Status status = Cancelled("client " + std::to_string(client) + " is gone");
   const size_t removed = store_->RemoveClient(client);
+  std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   incoming_->FailOfClient(client, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status);

@@ -15,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "csrc/base/status.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
+#include "csrc/plan/walker.h"
 #include "csrc/store/object_store.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
@@ -65,19 +67,40 @@ class Engine : private transport::SocketHandler {
     Status status;
     bool compiled = false;
     int64_t temp_bytes = 0;
-    std::vector<size_t> row_to_shard;  // executable's row -> position in the run's devices
+    std::vector<TensorType> outputs;  // per device
+    // Its shards on this host: positions in request.devices; {0} for a function of one device.
+    std::vector<uint32_t> local;
+    // Executable's row -> index into `local`; empty when they are the same.
+    std::vector<size_t> row_to_local;
+    std::vector<uint64_t> programs;    // whose plans wait for this compile
     std::vector<wire::Query> waiting;  // asked before it was compiled
   };
+  struct Program;
   // A run whose devices have not all finished.
   struct Pending {
     uint64_t run;
     uint64_t first_output;
     uint32_t output_count;
-    std::atomic<size_t> devices_left;
+    size_t device = 0;  // local, of its first shard
+    std::atomic<size_t> left;
     std::chrono::steady_clock::time_point enqueued;
     std::string what;  // "function 'f' (train.py:12)"
     std::mutex mutex;
     Status status;  // guarded by mutex: the first failure
+    // Of a program's run: the program, and the events that were not set when their steps were enqueued, in order.
+    std::shared_ptr<const Program> program;
+    std::vector<std::pair<pjrt::EventHandle, size_t>> steps;
+  };
+  struct Program {
+    wire::RegisterPlan description;  // until the plan is made
+    std::optional<plan::Plan> plan;
+    std::vector<std::shared_ptr<Function>> by_step;  // the step's function, or null
+    // By output: whether some of it is received or copied, so that no computation here tells when it is there.
+    std::vector<char> watch_output;
+    size_t compiles_left = 0;
+    Status status;
+    // "node 'n' of program 'p' (fig2.py:12)"
+    std::string Describe(size_t step) const;
   };
   struct Finished {
     std::shared_ptr<Pending> pending;
@@ -110,7 +133,12 @@ class Engine : private transport::SocketHandler {
   Status Execute(const wire::Run& run, Function& function);
   Status GatherArguments(const wire::Run& run, const Function& function);
   Status CheckMemory(const wire::Run& run, const Function& function);
+  // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
+  // the local device of a function of one device.
+  Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
+                std::span<const int64_t> non_donatable, uint64_t launch_id);
   void Watch(const wire::Run& run, const Function& function);
+  void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
   void Poison(const wire::Run& run, const Status& status);
   void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);
   Status RootCause(const Status& status, const std::string& what);
@@ -119,17 +147,37 @@ class Engine : private transport::SocketHandler {
   void CollectFinished();
   std::string Describe(const Function& function) const;
 
+  // programs (engine_plans.cc)
+  class PlanHost;  // plan::Walker's backend
+  Status OnRegisterPlan(const wire::Head& head);
+  void OnPlanCompiled(uint64_t id, const Status& status);
+  Status CheckAgainstFunctions(Program& program);
+  void AnswerPlan(uint64_t id, Program& program);
+  void FailOutputs(const Pending& pending, const Status& cause);
+  void OnRunProgram(const wire::RunProgram& run);
+  Status CheckPlanMemory(const Program& program) const;
+  void RememberCause(const Status& cause);
+
   // buffers (engine_buffers.cc)
   Status OnPut(wire::Put put);
   Status OnExpect(const wire::Expect& expect);
-  Status MakeIncoming(uint64_t id, size_t device, const TensorType& type, uint32_t from_host);
+  Status StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer);
+  // A buffer whose bytes come as Data under `key`.
+  Result<pjrt::Buffer> MakeIncoming(uint64_t key, size_t device, const TensorType& type, uint32_t from_host);
   void StoreFailed(uint64_t id, size_t device, const Status& status, bool tell_client);
   void OnFetch(const wire::Fetch& fetch);
   void OnCopy(const wire::Copy& copy);
-  Status CopyHere(const wire::Copy& copy, const std::shared_ptr<store::Object>& source);
-  void SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, uint32_t shard,
-                 std::function<void(const Status&)> on_error);
-  Result<std::shared_ptr<store::Object>> FindShard(uint64_t id, uint32_t shard) const;
+  Result<pjrt::Buffer> CopyHere(const store::Object::Shard& from, size_t device);
+  // `position` in the object's shards. `box`: the part to send; the whole shard when it lists no dimensions.
+  void SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
+                 const wire::Box& box, std::function<void(const Status&)> on_error);
+  // The peer of host `host`, connected.
+  Result<std::string> PeerOf(uint32_t host);
+  struct Found {
+    std::shared_ptr<store::Object> object;
+    size_t position;
+  };
+  Result<Found> FindShard(uint64_t id, uint32_t shard) const;
 
   Result<size_t> LocalDevice(uint32_t device) const;
   template <typename Body>
@@ -156,7 +204,8 @@ class Engine : private transport::SocketHandler {
 
   // Owned by the engine's thread:
   std::unique_ptr<store::ObjectStore> store_;
-  std::unordered_map<uint64_t, std::unique_ptr<Function>> functions_;
+  std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
+  std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
   std::vector<wire::HostDescription> hosts_;
   wire::Done done_;
   bool flush_posted_ = false;
@@ -170,6 +219,9 @@ class Engine : private transport::SocketHandler {
   std::vector<int64_t> non_donatable_;
   std::vector<char> given_up_;  // by position
   pjrt::ExecuteOutputs outputs_;
+  pjrt::ExecuteOutputs reordered_;
+  std::vector<std::span<pjrt::Buffer* const>> ordered_rows_;
+  std::shared_ptr<PlanHost> plan_host_;
 
   std::mutex mutex_;
   std::vector<Finished> finished_;  // guarded by mutex_

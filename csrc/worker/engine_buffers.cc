@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "csrc/base/host_memory.h"
+#include "csrc/base/strided.h"
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
@@ -18,17 +19,18 @@ std::shared_ptr<store::Object> OneShard(pjrt::Buffer buffer, size_t device, int6
 // Keeps a shard from being donated, and its memory alive, while bytes are read behind the plugin's back.
 class Pin {
  public:
-  Pin(std::shared_ptr<store::Object> object, uint32_t shard) : object_(std::move(object)), shard_(shard) {
-    object_->shards[shard_].pins.fetch_add(1);
+  Pin(std::shared_ptr<store::Object> object, size_t position)
+      : object_(std::move(object)), shard_(object_->At(position)) {
+    shard_.pins.fetch_add(1);
   }
-  ~Pin() { object_->shards[shard_].pins.fetch_sub(1); }
+  ~Pin() { shard_.pins.fetch_sub(1); }
   Pin(const Pin&) = delete;
   Pin& operator=(const Pin&) = delete;
-  const pjrt::Buffer& buffer() const { return object_->shards[shard_].buffer; }
+  const pjrt::Buffer& buffer() const { return shard_.buffer; }
 
  private:
   const std::shared_ptr<store::Object> object_;
-  const uint32_t shard_;
+  store::Object::Shard& shard_;
 };
 
 }  // namespace
@@ -37,18 +39,49 @@ Status Engine::OnPut(wire::Put put) {
   PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(put.device));
   const int64_t bytes = put.type.ByteSize();
   Status status = store_->account().Check(device, bytes, 0, "a tensor " + put.type.ToString());
+  pjrt::Buffer buffer;
   if (status.ok() && static_cast<int64_t>(put.inline_data.size()) == bytes) {
-    auto buffer = client_->BufferFromHost(put.inline_data.data(), put.type, static_cast<int>(device));
-    status = buffer.status();
-    if (buffer.ok()) return store_->Insert(put.buffer, OneShard(*std::move(buffer), device, bytes));
+    auto made = client_->BufferFromHost(put.inline_data.data(), put.type, static_cast<int>(device));
+    status = made.status();
+    if (made.ok()) buffer = *std::move(made);
   } else if (status.ok() && !put.inline_data.empty()) {
     status =
         DataLoss("PUT of " + put.type.ToString() + " carries " + std::to_string(put.inline_data.size()) + " bytes");
   } else if (status.ok()) {
-    status = MakeIncoming(put.buffer, device, put.type, kFromClient);
-    if (status.ok()) return OkStatus();
+    auto made = MakeIncoming(put.key, device, put.type, kFromClient);
+    status = made.status();
+    if (made.ok()) buffer = *std::move(made);
   }
-  StoreFailed(put.buffer, device, Here(status), true);
+  if (status.ok()) status = StorePut(put, device, std::move(buffer));
+  if (!status.ok()) StoreFailed(put.buffer, device, Here(status), true);
+  return OkStatus();
+}
+
+Status Engine::StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer) {
+  std::shared_ptr<store::Object> object = store_->Find(put.buffer);
+  const bool fresh = object == nullptr;
+  if (fresh) {
+    // One PUT a shard, so no more of them than this host has devices.
+    if (put.shards_here == 0 || put.shards_here > client_->devices().size()) {
+      return InvalidArgument("PUT announces " + std::to_string(put.shards_here) + " shards for a host of " +
+                             std::to_string(client_->devices().size()) + " devices");
+    }
+    object = std::make_shared<store::Object>(put.shards_here);
+  }
+  if (!object->error.ok()) return OkStatus();
+  size_t position = 0;
+  while (position < object->shards.size() && object->shards[position].buffer.valid()) ++position;
+  if (position == object->shards.size()) {
+    return Status(Code::kAlreadyExists, "expected a new shard of buffer " + std::to_string(put.buffer) +
+                                            ", got shard " + std::to_string(put.shard) + " when all were there");
+  }
+  store::Object::Shard& shard = object->shards[position];
+  shard.buffer = std::move(buffer);
+  shard.device = device;
+  shard.bytes = put.type.ByteSize();
+  shard.number = put.shard;
+  if (fresh) return store_->Insert(put.buffer, std::move(object));
+  store_->AccountShard(put.buffer, shard);
   return OkStatus();
 }
 
@@ -62,17 +95,20 @@ Status Engine::OnExpect(const wire::Expect& expect) {
     status = buffer.status();
     if (buffer.ok()) return store_->Insert(expect.buffer, OneShard(*std::move(buffer), device, 0));
   }
-  if (status.ok()) status = MakeIncoming(expect.buffer, device, expect.type, expect.from_host);
+  if (status.ok()) {
+    auto made = MakeIncoming(expect.buffer, device, expect.type, expect.from_host);
+    status = made.status();
+    if (made.ok()) return store_->Insert(expect.buffer, OneShard(*std::move(made), device, bytes));
+  }
   if (!status.ok()) StoreFailed(expect.buffer, device, Here(status), true);
   return OkStatus();
 }
 
-Status Engine::MakeIncoming(uint64_t id, size_t device, const TensorType& type, uint32_t from_host) {
+Result<pjrt::Buffer> Engine::MakeIncoming(uint64_t key, size_t device, const TensorType& type, uint32_t from_host) {
   PW_ASSIGN_OR_RETURN(auto async, client_->CreateAsyncBuffer(type, static_cast<int>(device)));
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
-  PW_RETURN_IF_ERROR(store_->Insert(id, OneShard(std::move(buffer), device, type.ByteSize())));
-  incoming_->Declare(id, std::move(async), from_host);
-  return OkStatus();
+  incoming_->Declare(key, std::move(async), from_host);
+  return buffer;
 }
 
 void Engine::StoreFailed(uint64_t id, size_t device, const Status& status, bool tell_client) {
@@ -83,22 +119,25 @@ void Engine::StoreFailed(uint64_t id, size_t device, const Status& status, bool 
   if (tell_client) Send(wire::BufferFailed{id, status});
 }
 
-Result<std::shared_ptr<store::Object>> Engine::FindShard(uint64_t id, uint32_t shard) const {
+Result<Engine::Found> Engine::FindShard(uint64_t id, uint32_t shard) const {
   auto object = store_->Find(id);
   if (object == nullptr) {
     return Here(NotFound("buffer " + std::to_string(id) + " is not on this host: it was donated to a run or freed"));
   }
   if (!object->error.ok()) return object->error;
-  if (shard >= object->shards.size()) return Here(InvalidArgument("buffer has no shard " + std::to_string(shard)));
-  return object;
+  const size_t position = object->PositionOf(shard);
+  if (position == object->shards.size()) {
+    return Here(InvalidArgument("buffer has no shard " + std::to_string(shard) + " on this host"));
+  }
+  return Found{std::move(object), position};
 }
 
 void Engine::OnFetch(const wire::Fetch& fetch) {
   const uint64_t request = fetch.request;
   auto fail = [this, request](const Status& status) { Send(wire::Fetched{request, status, 0, {}}); };
-  Result<std::shared_ptr<store::Object>> object = FindShard(fetch.buffer, fetch.shard);
-  if (!object.ok()) return fail(object.status());
-  const pjrt::Buffer& buffer = (*object)->shards[fetch.shard].buffer;
+  Result<Found> found = FindShard(fetch.buffer, fetch.shard);
+  if (!found.ok()) return fail(found.status());
+  const pjrt::Buffer& buffer = found->object->At(found->position).buffer;
   const uint64_t size = static_cast<uint64_t>(buffer.type().ByteSize());
 
   if (fetch.metadata_only || size == 0) {
@@ -125,14 +164,24 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
     return;
   }
   SendShard(dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(request))), request,
-            *std::move(object), fetch.shard, fail);
+            std::move(found->object), found->position, {}, fail);
 }
 
 void Engine::OnCopy(const wire::Copy& copy) {
   Result<size_t> local = LocalDevice(copy.destination_device);
-  Result<std::shared_ptr<store::Object>> source = FindShard(copy.source, copy.source_shard);
+  Result<Found> source = FindShard(copy.source, copy.source_shard);
   if (local.ok()) {
-    Status status = source.ok() ? CopyHere(copy, *source) : source.status();
+    Status status = source.status();
+    if (source.ok()) {
+      status = Here(store_->account().Check(*local, source->object->At(source->position).bytes, 0,
+                                            "a copy of " + copy.type.ToString()));
+    }
+    if (status.ok()) {
+      const store::Object::Shard& from = source->object->At(source->position);
+      auto buffer = CopyHere(from, *local);
+      status = buffer.status();
+      if (buffer.ok()) status = store_->Insert(copy.destination, OneShard(*std::move(buffer), *local, from.bytes));
+    }
     if (!status.ok()) StoreFailed(copy.destination, *local, status, true);
     return;
   }
@@ -144,31 +193,33 @@ void Engine::OnCopy(const wire::Copy& copy) {
     }
   }
   if (to == nullptr || !to->alive) return;  // its client hears of the lost host from the controller
-  const std::string peer = dataplane::DataPlane::PeerOfHost(to->name);
-  if (Status status = data_->ConnectTo(to->name, to->data_endpoint, to->machine); !status.ok()) {
-    Send(wire::BufferFailed{copy.destination, Here(status)});
+  Result<std::string> peer = PeerOf(to->host);
+  if (!peer.ok()) {
+    Send(wire::BufferFailed{copy.destination, Here(peer.status())});
     return;
   }
   const uint64_t key = copy.destination;
-  auto fail = [this, peer, key](const Status& status) { data_->SendFailure(peer, key, status); };
+  auto fail = [this, peer = *peer, key](const Status& status) { data_->SendFailure(peer, key, status); };
   if (!source.ok()) return fail(source.status());
-  if ((*source)->shards[copy.source_shard].bytes == 0) return;  // nothing to send: the receiver has made it
-  SendShard(peer, key, *std::move(source), copy.source_shard, fail);
+  if (source->object->At(source->position).bytes == 0) return;  // nothing to send: the receiver has made it
+  SendShard(*peer, key, std::move(source->object), source->position, {}, fail);
 }
 
-Status Engine::CopyHere(const wire::Copy& copy, const std::shared_ptr<store::Object>& source) {
-  PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(copy.destination_device));
-  const store::Object::Shard& from = source->shards[copy.source_shard];
-  PW_RETURN_IF_ERROR(Here(store_->account().Check(device, from.bytes, 0, "a copy of " + copy.type.ToString())));
-  if (from.device != device) {
-    PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, from.buffer.CopyToDevice(static_cast<int>(device)));
-    return store_->Insert(copy.destination, OneShard(std::move(buffer), device, from.bytes));
-  }
+Result<std::string> Engine::PeerOf(uint32_t host) {
+  if (host >= hosts_.size()) return InvalidArgument("there is no host " + std::to_string(host));
+  const wire::HostDescription& to = hosts_[host];
+  if (!to.alive) return Unavailable("host '" + to.name + "' is lost");
+  PW_RETURN_IF_ERROR(data_->ConnectTo(to.name, to.data_endpoint, to.machine));
+  return dataplane::DataPlane::PeerOfHost(to.name);
+}
+
+// A copy of a shard on a device of this host, ready when its own event is.
+Result<pjrt::Buffer> Engine::CopyHere(const store::Object::Shard& from, size_t device) {
+  if (from.device != device) return from.buffer.CopyToDevice(static_cast<int>(device));
   // The plugin refuses to copy to the same device; go through host memory.
-  PW_ASSIGN_OR_RETURN(auto unique, client_->CreateAsyncBuffer(copy.type, static_cast<int>(device)));
+  PW_ASSIGN_OR_RETURN(auto unique, client_->CreateAsyncBuffer(from.buffer.type(), static_cast<int>(device)));
   std::shared_ptr<pjrt::AsyncBuffer> async = std::move(unique);
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
-  PW_RETURN_IF_ERROR(store_->Insert(copy.destination, OneShard(std::move(buffer), device, from.bytes)));
   auto bytes = std::make_shared<HostMemory>(static_cast<size_t>(from.bytes));
   from.buffer.ToHost(bytes->data(), bytes->size(), [this, async, bytes](Status status) {
     data_->Post([this, async, bytes, status] {
@@ -181,27 +232,37 @@ Status Engine::CopyHere(const wire::Copy& copy, const std::shared_ptr<store::Obj
       });
     });
   });
-  return OkStatus();
+  return buffer;
 }
 
-// Sends one shard's bytes when they exist: from the device's memory where that is host memory, else through a copy.
-void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, uint32_t shard,
-                       std::function<void(const Status&)> on_error) {
-  auto pin = std::make_shared<Pin>(std::move(object), shard);
+// Sends one shard's bytes when they exist: from the device's memory where that is host memory, else through a copy. A
+// peer that is this host itself has no name.
+void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
+                       const wire::Box& box, std::function<void(const Status&)> on_error) {
+  auto pin = std::make_shared<Pin>(std::move(object), position);
   Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
   if (!ready.ok()) return on_error(Here(ready.status()));
-  ready->OnReady([this, peer, key, pin, on_error](Status status) {
+  const auto hand_over = [this, peer, key](const void* bytes, size_t size, std::shared_ptr<const void> owner) {
+    if (!peer.empty()) return data_->Send(peer, key, bytes, size, [owner](const Status&) {});
+    incoming_->Deliver(key, {static_cast<const std::byte*>(bytes), size}, owner);
+  };
+  ready->OnReady([this, hand_over, pin, box, on_error](Status status) {
     if (!status.ok()) return on_error(Here(status));
-    const size_t size = static_cast<size_t>(pin->buffer().type().ByteSize());
+    const TensorType& type = pin->buffer().type();
+    const size_t size = static_cast<size_t>(type.ByteSize());
+    const auto take_out = [box, type, hand_over](const void* whole, std::shared_ptr<const void> owner) {
+      if (box.whole()) return hand_over(whole, static_cast<size_t>(type.ByteSize()), std::move(owner));
+      const BoxView view{box.start, box.size};
+      auto part = std::make_shared<HostMemory>(static_cast<size_t>(BoxBytes(type, view)));
+      GatherBox(type, view, whole, part->data());
+      hand_over(part->data(), part->size(), part);
+    };
     Result<const void*> pointer = pin->buffer().HostPointer();
-    if (pointer.ok()) {
-      data_->Send(peer, key, *pointer, size, [pin](const Status&) {});
-      return;
-    }
+    if (pointer.ok()) return take_out(*pointer, pin);
     auto bytes = std::make_shared<HostMemory>(size);
-    pin->buffer().ToHost(bytes->data(), size, [this, peer, key, pin, bytes, size, on_error](Status copied) {
+    pin->buffer().ToHost(bytes->data(), size, [this, take_out, pin, bytes, on_error](Status copied) {
       if (!copied.ok()) return on_error(Here(copied));
-      data_->Send(peer, key, bytes->data(), size, [bytes](const Status&) {});
+      take_out(bytes->data(), bytes);
     });
   });
 }

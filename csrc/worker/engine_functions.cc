@@ -46,7 +46,7 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
     answer.function = id;
     answer.host = host_;
     answer.status = Here(status);
-    auto function = std::make_unique<Function>();
+    auto function = std::make_shared<Function>();
     function->request = request;
     function->status = answer.status;
     function->compiled = true;
@@ -61,8 +61,9 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
   job.module = std::string(frames[1].bytes());
   job.format = request.format;
   const std::string_view options = frames[2].bytes();
-  auto function = std::make_unique<Function>();
+  auto function = std::make_shared<Function>();
   if (request.one_device) {
+    function->local = {0};
     Result<std::string> rewritten = pjrt::ForOneDevice(options);
     if (!rewritten.ok()) return fail(rewritten.status());
     job.options = *std::move(rewritten);
@@ -79,6 +80,7 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
         return fail(Unimplemented("a computation over several hosts needs an island that spans them: " +
                                   std::string(local.status().message())));
       }
+      function->local.push_back(static_cast<uint32_t>(ids.size()));
       ids.push_back(client_->devices()[*local].id);
     }
     Result<std::string> rewritten = pjrt::ForDevices(options, request.replicas, request.partitions, ids);
@@ -111,15 +113,21 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
     answer.status = function.status;
   } else {
     function.executable = std::move(outcome.executable);
-    for (const auto& type : function.executable->output_types()) answer.outputs.push_back(*type);
+    for (const auto& type : function.executable->output_types()) function.outputs.push_back(*type);
+    answer.outputs = function.outputs;
+    bool same_order = true;
     for (int device : function.executable->devices()) {
       const uint32_t global = first_device_ + static_cast<uint32_t>(device);
-      for (size_t shard = 0; shard < function.request.devices.size(); ++shard) {
-        if (function.request.devices[shard] == global) function.row_to_shard.push_back(shard);
+      for (size_t local = 0; local < function.local.size(); ++local) {
+        if (function.request.devices[function.local[local]] != global) continue;
+        same_order = same_order && local == function.row_to_local.size();
+        function.row_to_local.push_back(local);
       }
     }
+    if (same_order) function.row_to_local.clear();
   }
   Send(answer);
+  for (uint64_t program : std::exchange(function.programs, {})) OnPlanCompiled(program, function.status);
   for (const wire::Query& query : std::exchange(function.waiting, {})) Answer(query);
 }
 

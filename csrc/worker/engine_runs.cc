@@ -7,6 +7,12 @@ namespace pathways::worker {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+constexpr size_t kRemembered = 64;  // causes of failure
+
+}  // namespace
+
 void Engine::OnRun(const wire::Run& run) {
   auto it = functions_.find(run.function);
   Status status;
@@ -26,17 +32,13 @@ void Engine::OnRun(const wire::Run& run) {
 Status Engine::Execute(const wire::Run& run, Function& function) {
   PW_RETURN_IF_ERROR(GatherArguments(run, function));
   PW_RETURN_IF_ERROR(CheckMemory(run, function));
-  pjrt::ExecuteArgs args;
   row_spans_.clear();
-  for (size_t row = 0; row < run.devices.size(); ++row) row_spans_.emplace_back(rows_[row]);
-  args.arguments = row_spans_;
-  args.non_donatable = non_donatable_;
-  args.launch_id = static_cast<int32_t>(run.run & 0x7fffffff);
+  for (size_t row = 0; row < function.local.size(); ++row) row_spans_.emplace_back(rows_[row]);
+  size_t device = 0;
   if (function.request.one_device) {
-    PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(run.devices[0]));
-    args.execute_device = static_cast<int>(device);
+    PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
   }
-  const Status status = function.executable->Execute(args, &outputs_);
+  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run);
   // Given up whatever the outcome: the plugin has taken them.
   for (uint32_t position : run.donated) {
     const uint64_t argument = run.arguments[position];
@@ -52,13 +54,35 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
   return OkStatus();
 }
 
+Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
+                      std::span<const int64_t> non_donatable, uint64_t launch_id) {
+  pjrt::ExecuteArgs args;
+  args.arguments = rows;
+  args.non_donatable = non_donatable;
+  args.launch_id = static_cast<int32_t>(launch_id & 0x7fffffff);
+  if (function.request.one_device) args.execute_device = static_cast<int>(device);
+  if (function.row_to_local.empty()) return function.executable->Execute(args, &outputs_);
+  ordered_rows_.clear();
+  for (size_t local : function.row_to_local) ordered_rows_.push_back(rows[local]);
+  args.arguments = ordered_rows_;
+  PW_RETURN_IF_ERROR(function.executable->Execute(args, &reordered_));
+  outputs_.buffers.resize(rows.size());
+  outputs_.done.resize(rows.size());
+  for (size_t row = 0; row < rows.size(); ++row) {
+    outputs_.buffers[function.row_to_local[row]] = std::move(reordered_.buffers[row]);
+    outputs_.done[function.row_to_local[row]] = std::move(reordered_.done[row]);
+  }
+  return OkStatus();
+}
+
 Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
   const size_t shards = run.devices.size();
+  const size_t rows = function.local.size();
   const bool one_device = function.request.one_device;
   if (one_device ? shards != 1 : run.devices != function.request.devices) {
     return Here(InvalidArgument(Describe(function) + " must run on the devices it was compiled for"));
   }
-  if (rows_.size() < shards) rows_.resize(shards);
+  if (rows_.size() < rows) rows_.resize(rows);
   non_donatable_.clear();
   given_up_.assign(run.arguments.size(), 0);
   for (uint32_t position : run.donated) {
@@ -68,7 +92,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
     }
     given_up_[position] = 1;
   }
-  for (size_t row = 0; row < shards; ++row) rows_[row].resize(run.arguments.size());
+  for (size_t row = 0; row < rows; ++row) rows_[row].resize(run.arguments.size());
   for (size_t position = 0; position < run.arguments.size(); ++position) {
     const uint64_t argument = run.arguments[position];
     const bool assembled = (argument & wire::kAssembledBit) != 0;
@@ -78,10 +102,10 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
     }
     bool pinned = false;
     std::shared_ptr<store::Object> object;
-    for (size_t row = 0; row < shards; ++row) {
-      const size_t shard = one_device ? 0 : function.row_to_shard[row];
+    for (size_t row = 0; row < rows; ++row) {
+      const size_t shard = function.local[row];
       const uint64_t id = assembled ? run.assembled[base + 2 * shard] : argument;
-      const uint64_t index = assembled ? run.assembled[base + 2 * shard + 1] : shard;
+      const uint64_t number = assembled ? run.assembled[base + 2 * shard + 1] : shard;
       if (assembled || object == nullptr) {
         object = store_->Find(id);
         if (object == nullptr) {
@@ -91,11 +115,12 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
         if (!object->error.ok()) return object->error;
         held_.push_back(object);
       }
-      if (index >= object->shards.size()) {
+      const size_t index = object->PositionOf(number);
+      if (index == object->shards.size()) {
         return Here(InvalidArgument("argument " + std::to_string(position) + " of " + Describe(function) +
-                                    " has no shard " + std::to_string(index)));
+                                    " has no shard " + std::to_string(number) + " on this host"));
       }
-      store::Object::Shard& part = object->shards[index];
+      store::Object::Shard& part = object->At(index);
       pinned = pinned || part.pins.load() > 0;
       rows_[row][position] = &part.buffer;
     }
@@ -107,12 +132,12 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
 
 Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
   int64_t bytes = 0;
-  for (const auto& type : function.executable->output_types()) bytes += type->ByteSize();
+  for (const TensorType& type : function.outputs) bytes += type.ByteSize();
   for (uint32_t position : run.donated) {
     bytes -= rows_[0][position]->type().ByteSize();
   }
-  for (uint32_t device : run.devices) {
-    PW_ASSIGN_OR_RETURN(size_t local, LocalDevice(device));
+  for (uint32_t shard : function.local) {
+    PW_ASSIGN_OR_RETURN(size_t local, LocalDevice(run.devices[shard]));
     Status fits = store_->account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, Describe(function));
     if (!fits.ok()) return Here(fits);
   }
@@ -120,15 +145,15 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
 }
 
 void Engine::Watch(const wire::Run& run, const Function& function) {
-  const size_t shards = run.devices.size();
-  const size_t output_count = function.executable->num_outputs();
+  const size_t shards = function.local.size();
+  const size_t output_count = function.outputs.size();
   for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
     auto object = std::make_shared<store::Object>(shards);
     for (size_t row = 0; row < shards; ++row) {
-      const size_t shard = function.request.one_device ? 0 : function.row_to_shard[row];
-      store::Object::Shard& part = object->shards[shard];
+      store::Object::Shard& part = object->shards[row];
       part.buffer = std::move(outputs_.buffers[row][k]);
-      part.device = run.devices[shard] - first_device_;
+      part.number = function.local[row];
+      part.device = run.devices[part.number] - first_device_;
       part.bytes = part.buffer.type().ByteSize();
     }
     if (Status status = store_->Insert(run.first_output + k, std::move(object)); !status.ok()) Log(status.ToString());
@@ -141,7 +166,8 @@ void Engine::Watch(const wire::Run& run, const Function& function) {
   pending->run = run.run;
   pending->first_output = run.first_output;
   pending->output_count = run.output_count;
-  pending->devices_left = shards;
+  pending->device = run.devices[function.local[0]] - first_device_;
+  pending->left = shards;
   pending->enqueued = now;
   if (all_ready) {
     Status status;
@@ -151,22 +177,24 @@ void Engine::Watch(const wire::Run& run, const Function& function) {
     return;
   }
   pending->what = Describe(function);
-  for (size_t row = 0; row < shards; ++row) {
-    outputs_.done[row].OnReady([this, pending](Status status) {
-      if (!status.ok()) {
-        std::lock_guard lock(pending->mutex);
-        if (pending->status.ok()) pending->status = std::move(status);
-      }
-      if (pending->devices_left.fetch_sub(1) != 1) return;
-      bool wake;
-      {
-        std::lock_guard lock(mutex_);
-        wake = finished_.empty();
-        finished_.push_back({pending, Clock::now()});
-      }
-      if (wake) reactor_->Post([this] { CollectFinished(); });
-    });
-  }
+  for (size_t row = 0; row < shards; ++row) CompleteLater(pending, outputs_.done[row]);
+}
+
+void Engine::CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done) {
+  done.OnReady([this, pending](Status status) {
+    if (!status.ok()) {
+      std::lock_guard lock(pending->mutex);
+      if (pending->status.ok()) pending->status = std::move(status);
+    }
+    if (pending->left.fetch_sub(1) != 1) return;
+    bool wake;
+    {
+      std::lock_guard lock(mutex_);
+      wake = finished_.empty();
+      finished_.push_back({pending, Clock::now()});
+    }
+    if (wake) reactor_->Post([this] { CollectFinished(); });
+  });
 }
 
 void Engine::CollectFinished() {
@@ -186,11 +214,27 @@ void Engine::CollectFinished() {
 }
 
 void Engine::Finish(const Pending& pending, const Status& status, Clock::time_point at) {
-  const auto start = std::max(pending.enqueued, device_free_at_[0]);
-  device_free_at_[0] = std::max(at, device_free_at_[0]);
+  Clock::time_point& free_at = device_free_at_[pending.device];
+  const auto start = std::max(pending.enqueued, free_at);
+  free_at = std::max(at, free_at);
   const auto busy = std::chrono::duration_cast<std::chrono::microseconds>(std::max(at - start, Clock::duration(0)));
   if (status.ok()) return Report(pending.run, status, static_cast<uint64_t>(busy.count()));
-  const Status cause = RootCause(status, pending.what);
+  // Of several steps the first one that failed is to blame, not the last, which only handed the error on.
+  std::string what = pending.what;
+  Status first = status;
+  for (const auto& [event, step] : pending.steps) {
+    if (!event.IsReady()) continue;
+    Status outcome = event.Await();
+    if (outcome.ok()) continue;
+    first = std::move(outcome);
+    what = pending.program->Describe(step);
+    break;
+  }
+  const Status cause = RootCause(first, what);
+  if (pending.program) {
+    FailOutputs(pending, cause);
+    return Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
+  }
   for (uint32_t k = 0; k < pending.output_count; ++k) {
     if (auto object = store_->Find(pending.first_output + k)) object->error = cause;
   }
@@ -200,7 +244,6 @@ void Engine::Finish(const Pending& pending, const Status& status, Clock::time_po
 // The plugin hands an input's error on to everything that depends on it, inside a text of its own. Name the run that
 // failed first, not the one that could not run for want of its result.
 Status Engine::RootCause(const Status& status, const std::string& what) {
-  constexpr size_t kRemembered = 64;
   for (const auto& [raw, cause] : root_causes_) {
     if (!raw.empty() && status.message().find(raw) != std::string_view::npos) return cause;
   }
@@ -208,6 +251,12 @@ Status Engine::RootCause(const Status& status, const std::string& what) {
   root_causes_.emplace_back(std::string(status.message()), cause);
   if (root_causes_.size() > kRemembered) root_causes_.pop_front();
   return cause;
+}
+
+// For a cause that came from elsewhere: what the plugin will say contains its text.
+void Engine::RememberCause(const Status& cause) {
+  root_causes_.emplace_back(std::string(cause.message()), cause);
+  if (root_causes_.size() > kRemembered) root_causes_.pop_front();
 }
 
 void Engine::Poison(const wire::Run& run, const Status& status) {

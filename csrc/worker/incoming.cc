@@ -6,36 +6,67 @@
 
 namespace pathways::worker {
 
+uint64_t Incoming::Entry::Expected() const {
+  return static_cast<uint64_t>(assembly ? BoxBytes(buffer->type(), box) : buffer->type().ByteSize());
+}
+
 void Incoming::Declare(uint64_t key, std::shared_ptr<pjrt::AsyncBuffer> buffer, uint32_t from_host) {
-  data_->Post([this, key, buffer = std::move(buffer), from_host] {
-    entries_[key] = Entry{buffer, from_host, 0};
-    auto it = early_.find(key);
-    if (it == early_.end()) return;
-    std::vector<Early> early = std::move(it->second);
-    early_.erase(it);
-    for (Early& item : early) {
-      if (!item.failure.ok()) {
-        OnTransferFailed(key, item.failure);
-      } else {
-        OnBytes(key, item.offset, item.total, item.bytes, std::move(item.lease));
-      }
-    }
+  data_->Post(
+      [this, key, buffer = std::move(buffer), from_host] { Enter(key, Entry{buffer, from_host, 0, nullptr, {}}); });
+}
+
+void Incoming::Assemble(std::vector<Piece> pieces, std::shared_ptr<pjrt::AsyncBuffer> buffer) {
+  data_->Post([this, pieces = std::move(pieces), buffer = std::move(buffer)] {
+    auto assembly = std::make_shared<Assembly>();
+    assembly->buffer = buffer;
+    assembly->staging = HostMemory(static_cast<size_t>(buffer->type().ByteSize()));
+    assembly->pieces_left = pieces.size();
+    for (const Piece& piece : pieces) Enter(piece.key, Entry{buffer, piece.from_host, 0, assembly, piece.box});
   });
+}
+
+void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
+  data_->Post([this, key, bytes, owner = std::move(owner)] {
+    auto it = entries_.find(key);
+    if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
+    early_[key].push_back({0, bytes.size(), bytes, {}, {}, owner});
+  });
+}
+
+void Incoming::DeliverFailure(uint64_t key, Status status) {
+  data_->Post([this, key, status = std::move(status)] { OnTransferFailed(key, status); });
+}
+
+void Incoming::Enter(uint64_t key, Entry entry) {
+  entries_[key] = std::move(entry);
+  auto it = early_.find(key);
+  if (it == early_.end()) return;
+  std::vector<Early> early = std::move(it->second);
+  early_.erase(it);
+  for (Early& item : early) {
+    auto entered = entries_.find(key);
+    if (entered == entries_.end()) return;  // an earlier one failed it; the leases tell the sender
+    if (!item.failure.ok()) {
+      Fail(key, item.failure);
+    } else {
+      Take(key, entered->second, item.offset, item.total, item.bytes, std::move(item.lease), std::move(item.owner));
+    }
+  }
 }
 
 void Incoming::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                        transport::BulkLease lease) {
   auto it = entries_.find(key);
   if (it == entries_.end()) {
-    early_[key].push_back({offset, total, bytes, std::move(lease), {}});
+    early_[key].push_back({offset, total, bytes, std::move(lease), {}, nullptr});
     return;
   }
-  Take(key, it->second, offset, total, bytes, std::move(lease));
+  Take(key, it->second, offset, total, bytes, std::move(lease), nullptr);
 }
 
 void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
-                    transport::BulkLease lease) {
-  const uint64_t expected = static_cast<uint64_t>(entry.buffer->type().ByteSize());
+                    transport::BulkLease lease, std::shared_ptr<const void> owner) {
+  const uint64_t expected = entry.Expected();
   if (total != expected || offset > expected || bytes.size() > expected - offset ||
       entry.received + bytes.size() > expected) {
     Status status = DataLoss("expected " + std::to_string(expected) + " bytes for " + entry.buffer->type().ToString() +
@@ -47,27 +78,47 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
   }
   entry.received += bytes.size();
   const bool last = entry.received == expected;
+  if (std::shared_ptr<Assembly> assembly = entry.assembly) {
+    if (!assembly->failed) {
+      ScatterBox(entry.buffer->type(), entry.box, bytes.data(), offset, bytes.size(), assembly->staging.data());
+    }
+    lease.Drop();
+    if (!last) return;
+    entries_.erase(key);
+    if (--assembly->pieces_left == 0 && !assembly->failed) Complete(std::move(assembly));
+    return;
+  }
   std::shared_ptr<pjrt::AsyncBuffer> buffer = entry.buffer;
   if (last) entries_.erase(key);
   auto shared_lease = std::make_shared<transport::BulkLease>(std::move(lease));
   // The buffer's manager must outlive the callback and may not be destroyed from it, so the data thread lets it go.
-  buffer->Transfer(bytes.data(), bytes.size(), offset, last, [this, buffer, shared_lease](Status) {
+  buffer->Transfer(bytes.data(), bytes.size(), offset, last, [this, buffer, shared_lease, owner](Status) {
     shared_lease->Drop();
     data_->Post([buffer] {});
   });
+}
+
+void Incoming::Complete(std::shared_ptr<Assembly> assembly) {
+  const HostMemory& bytes = assembly->staging;
+  assembly->buffer->Transfer(bytes.data(), bytes.size(), 0, true,
+                             [this, assembly](Status) { data_->Post([assembly] {}); });
 }
 
 void Incoming::OnTransferFailed(uint64_t key, const Status& status) {
   if (entries_.contains(key)) {
     Fail(key, status);
   } else {
-    early_[key].push_back({0, 0, {}, {}, status});
+    early_[key].push_back({0, 0, {}, {}, status, nullptr});
   }
 }
 
 void Incoming::Fail(uint64_t key, const Status& status) {
   auto node = entries_.extract(key);
   if (node.empty()) return;
+  if (on_failure_) on_failure_(status);
+  if (const std::shared_ptr<Assembly>& assembly = node.mapped().assembly) {
+    if (std::exchange(assembly->failed, true)) return;
+  }
   (void)node.mapped().buffer->SetError(status);  // the plugin refuses only when the buffer is already complete
 }
 

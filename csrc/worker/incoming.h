@@ -4,17 +4,20 @@
 // buffer exists, and computations are enqueued on it, before the first byte does.
 //
 // Ownership: owned by the engine; the data plane's sink.
-// Threads:   Declare and the Fail functions may be called from any thread once Attach was; all else is the data
-// thread's.
+// Threads:   Declare, Assemble, Deliver and the Fail functions may be called from any thread once Attach was; all else
+// is the data thread's.
 #ifndef PTPATHWAYS_WORKER_INCOMING_H_
 #define PTPATHWAYS_WORKER_INCOMING_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/host_memory.h"
 #include "csrc/base/status.h"
+#include "csrc/base/strided.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
 
@@ -29,6 +32,18 @@ class Incoming : public dataplane::DataSink {
 
   // Bytes under `key` fill `buffer`. `from_host` is the sender, or kFromClient.
   void Declare(uint64_t key, std::shared_ptr<pjrt::AsyncBuffer> buffer, uint32_t from_host);
+  // A buffer made out of several transfers, each of which fills a box of it.
+  struct Piece {
+    uint64_t key;
+    uint32_t from_host;
+    BoxView box;
+  };
+  void Assemble(std::vector<Piece> pieces, std::shared_ptr<pjrt::AsyncBuffer> buffer);
+  // Bytes of this host itself, as if they had been sent; `owner` keeps them readable.
+  void Deliver(uint64_t key, std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+  void DeliverFailure(uint64_t key, Status status);
+  // Called on the data thread before a buffer is poisoned by what another process said.
+  void OnFailure(std::function<void(const Status&)> listener) { on_failure_ = std::move(listener); }
   void FailFromHost(uint32_t host, Status status);
   void FailOfClient(uint32_t client, Status status);
 
@@ -37,10 +52,19 @@ class Incoming : public dataplane::DataSink {
   void OnTransferFailed(uint64_t key, const Status& status) override;
 
  private:
+  struct Assembly {
+    std::shared_ptr<pjrt::AsyncBuffer> buffer;
+    HostMemory staging;
+    size_t pieces_left = 0;
+    bool failed = false;
+  };
   struct Entry {
     std::shared_ptr<pjrt::AsyncBuffer> buffer;
     uint32_t from_host = kFromClient;
     uint64_t received = 0;
+    std::shared_ptr<Assembly> assembly;  // null: the transfer is the whole buffer
+    BoxView box;
+    uint64_t Expected() const;
   };
   struct Early {
     uint64_t offset;
@@ -48,14 +72,18 @@ class Incoming : public dataplane::DataSink {
     std::span<const std::byte> bytes;
     transport::BulkLease lease;
     Status failure;
+    std::shared_ptr<const void> owner;  // of bytes that came from this host itself
   };
+  void Enter(uint64_t key, Entry entry);
+  void Complete(std::shared_ptr<Assembly> assembly);
   void Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
-            transport::BulkLease lease);
+            transport::BulkLease lease, std::shared_ptr<const void> owner);
   void Fail(uint64_t key, const Status& status);
   template <typename Predicate>
   void FailWhere(Predicate predicate, const Status& status);
 
   dataplane::DataPlane* data_ = nullptr;
+  std::function<void(const Status&)> on_failure_;  // constant after start
   // Owned by the data thread:
   std::unordered_map<uint64_t, Entry> entries_;
   std::unordered_map<uint64_t, std::vector<Early>> early_;  // bounded by the senders' windows

@@ -22,7 +22,7 @@ FIELDS: dict[int, tuple[str, ...]] = {
     7: ("id", "text", "format", "text", "small", "small", "bool", "bool", "devices"),
     8: ("id", "small", "status", "types", "u64", "u64", "u64"),
     9: ("ids", "ids"),
-    10: ("id", "id", "small", "small", "type", "bytes"),
+    10: ("id", "id", "small", "small", "small", "type", "bytes"),
     11: ("id", "id", "id", "small", "devices", "arguments", "ids", "devices"),
     12: ("outcomes",),
     13: ("id", "id", "small", "small", "bool"),

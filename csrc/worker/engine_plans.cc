@@ -1,0 +1,460 @@
+// Engine: programs. Plans are registered, answered once their functions are compiled, and walked.
+#include <algorithm>
+
+#include "csrc/base/strided.h"
+#include "csrc/worker/engine.h"
+
+namespace pathways::worker {
+
+using Clock = std::chrono::steady_clock;
+
+// What the engine is to plan::Walker. One walk at a time, on the engine's thread.
+class Engine::PlanHost {
+ public:
+  using Value = std::shared_ptr<store::Object>;
+
+  explicit PlanHost(Engine& engine) : engine_(engine) {}
+
+  Status Run(const std::shared_ptr<Program>& program, const wire::RunProgram& run, Status refused) {
+    program_ = program.get();
+    refused_ = std::move(refused);
+    pending_ = std::make_shared<Pending>();
+    pending_->run = run.run;
+    pending_->first_output = run.first_output;
+    pending_->output_count = run.output_count;
+    pending_->left = 1;  // until everything has been enqueued
+    pending_->enqueued = Clock::now();
+    pending_->program = program;
+    return walker_.Walk(*program->plan, run, *this);
+  }
+  std::shared_ptr<Pending> TakePending() { return std::move(pending_); }
+
+  // --- plan::Walker's backend
+  bool IsSomething(const Value& value) const { return value != nullptr; }
+  const Status& ErrorOf(const Value& value) const { return value->error; }
+  Value Failed(Status status) const {
+    auto object = std::make_shared<store::Object>(0);
+    object->error = std::move(status);
+    return object;
+  }
+  Value Empty(const wire::PlanSlot& slot) const {
+    auto object = std::make_shared<store::Object>(slot.shards.size());
+    for (size_t p = 0; p < slot.shards.size(); ++p) {
+      object->shards[p].number = slot.shards[p];
+      object->shards[p].device = slot.devices[p] - engine_.first_device_;
+      object->shards[p].bytes = slot.type.ByteSize();
+    }
+    return object;
+  }
+  Result<Value> Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position);
+  Status Execute(const plan::Plan& plan, size_t index, std::span<const Value> arguments,
+                 std::span<const char> may_donate, std::span<Value> results);
+  void Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key);
+  Status Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key);
+  Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
+  void Keep(uint64_t buffer, Value value);
+
+ private:
+  // The object as the slot lists its shards; the object itself when that is how it is.
+  Result<Value> Arranged(const wire::PlanSlot& slot, Value object) const;
+  Status CheckType(const wire::PlanSlot& slot, const Value& value) const;
+  static bool Owned(const Value& value);
+
+  Engine& engine_;
+  plan::Walker<PlanHost> walker_;
+  Program* program_ = nullptr;
+  Status refused_;  // not OK: the run does not fit, and only hands its error on
+  std::shared_ptr<Pending> pending_;
+};
+
+Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& plan, const wire::RunProgram& run,
+                                                           size_t position) {
+  const std::string& program = plan.description().name;
+  const auto here = [&](const char* why) {
+    return engine_.Here(
+        NotFound("argument " + std::to_string(position) + " of program '" + program + "' is not on this host: " + why));
+  };
+  if (position >= run.arguments.size()) return here("the run gives fewer arguments than the program has");
+  const wire::PlanPort& port = plan.description().inputs[position];
+  const wire::PlanSlot& slot = plan.slots()[port.slot];
+  const bool given_up = std::find(run.donated.begin(), run.donated.end(), position) != run.donated.end();
+  const uint64_t argument = run.arguments[position];
+  const auto find = [&](uint64_t id) -> Result<Value> {
+    Value object = engine_.store_->Find(id);
+    if (object == nullptr) return here("it was donated to an earlier run or freed");
+    if (!object->error.ok()) return object->error;
+    if (given_up) engine_.store_->Remove(id);
+    return object;
+  };
+  if (!(argument & wire::kAssembledBit)) {
+    PW_ASSIGN_OR_RETURN(Value object, find(argument));
+    PW_ASSIGN_OR_RETURN(Value arranged, Arranged(slot, std::move(object)));
+    PW_RETURN_IF_ERROR(
+        CheckType(slot, arranged).WithPrefix("argument " + std::to_string(position) + " of program '" + program + "'"));
+    return arranged;
+  }
+  const uint64_t base = argument & ~wire::kAssembledBit;
+  if (base > run.assembled.size() || run.assembled.size() - base < uint64_t{2} * port.shard_count) {
+    return engine_.Here(DataLoss("RUN_PROGRAM names assembled shards that are not there"));
+  }
+  Value assembled = Empty(slot);
+  assembled->aliases.resize(slot.shards.size());
+  for (size_t p = 0; p < slot.shards.size(); ++p) {
+    PW_ASSIGN_OR_RETURN(Value object, find(run.assembled[base + 2 * slot.shards[p]]));
+    const size_t at = object->PositionOf(run.assembled[base + 2 * slot.shards[p] + 1]);
+    if (at == object->shards.size()) return here("its buffer has no such shard");
+    assembled->aliases[p] = {std::move(object), at};
+  }
+  PW_RETURN_IF_ERROR(
+      CheckType(slot, assembled).WithPrefix("argument " + std::to_string(position) + " of program '" + program + "'"));
+  return assembled;
+}
+
+Result<Engine::PlanHost::Value> Engine::PlanHost::Arranged(const wire::PlanSlot& slot, Value object) const {
+  bool same = object->shards.size() == slot.shards.size();
+  for (size_t p = 0; same && p < slot.shards.size(); ++p) same = object->shards[p].number == slot.shards[p];
+  if (same) return object;
+  Value arranged = Empty(slot);
+  arranged->aliases.resize(slot.shards.size());
+  for (size_t p = 0; p < slot.shards.size(); ++p) {
+    const size_t at = object->PositionOf(slot.shards[p]);
+    if (at == object->shards.size()) {
+      return engine_.Here(InvalidArgument("a buffer has no shard " + std::to_string(slot.shards[p]) + " on this host"));
+    }
+    arranged->aliases[p] = {object, at};
+  }
+  return arranged;
+}
+
+Status Engine::PlanHost::CheckType(const wire::PlanSlot& slot, const Value& value) const {
+  for (size_t p = 0; p < slot.shards.size(); ++p) {
+    const store::Object::Shard& shard = value->At(p);
+    if (!shard.buffer.valid()) return engine_.Here(FailedPrecondition("a shard has not been put yet"));
+    if (shard.buffer.type() != slot.type) {
+      return engine_.Here(
+          InvalidArgument("expected shards of " + slot.type.ToString() + ", got " + shard.buffer.type().ToString()));
+    }
+    if (shard.device != slot.devices[p] - engine_.first_device_) {
+      return engine_.Here(InvalidArgument("expected shard " + std::to_string(slot.shards[p]) + " on device " +
+                                          std::to_string(slot.devices[p]) + ", got it on device " +
+                                          std::to_string(engine_.first_device_ + shard.device)));
+    }
+  }
+  return OkStatus();
+}
+
+bool Engine::PlanHost::Owned(const Value& value) {
+  if (value.use_count() != 1) return false;
+  for (const store::Object::Alias& alias : value->aliases) {
+    if (alias.of != nullptr && !Owned(alias.of)) return false;
+  }
+  return true;
+}
+
+Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span<const Value> arguments,
+                                 std::span<const char> may_donate, std::span<Value> results) {
+  PW_RETURN_IF_ERROR(refused_);
+  const wire::PlanStep& step = plan.steps()[index];
+  const Function& function = *program_->by_step[index];
+  if (!function.status.ok()) return function.status;
+  const size_t rows = function.local.size();
+  const wire::PlanSlot& place = plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]];
+  std::vector<std::vector<pjrt::Buffer*>>& table = engine_.rows_;
+  if (table.size() < rows) table.resize(rows);
+  engine_.row_spans_.clear();
+  engine_.non_donatable_.clear();
+  for (size_t row = 0; row < rows; ++row) {
+    table[row].resize(arguments.size());
+    for (size_t position = 0; position < arguments.size(); ++position) {
+      table[row][position] = &arguments[position]->At(row).buffer;
+    }
+    engine_.row_spans_.emplace_back(table[row]);
+  }
+  for (size_t position = 0; position < arguments.size(); ++position) {
+    bool donatable = may_donate[position] && Owned(arguments[position]);
+    for (size_t row = 0; donatable && row < rows; ++row) donatable = arguments[position]->At(row).pins.load() == 0;
+    if (!donatable) engine_.non_donatable_.push_back(static_cast<int64_t>(position));
+  }
+  const auto blame = [&](const Status& status) {
+    return engine_.RootCause(status, engine_.Describe(function) + ", " + program_->Describe(index));
+  };
+  const size_t device = place.devices[0] - engine_.first_device_;
+  Status status =
+      engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run + step.node);
+  if (!status.ok()) return blame(status);
+  for (size_t k = 0; k < results.size(); ++k) {
+    results[k] = Empty(plan.slots()[step.results[k]]);
+    for (size_t row = 0; row < rows; ++row) {
+      results[k]->shards[row].buffer = std::move(engine_.outputs_.buffers[row][k]);
+    }
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    pjrt::EventHandle& done = engine_.outputs_.done[row];
+    if (done.IsReady()) {
+      if (Status outcome = done.Await(); !outcome.ok()) return blame(outcome);
+      continue;
+    }
+    if (plan.is_leaf(index)) {
+      pending_->left.fetch_add(1);
+      engine_.CompleteLater(pending_, done);
+    }
+    pending_->steps.emplace_back(std::move(done), index);
+  }
+  pending_->device = device;
+  return OkStatus();
+}
+
+void Engine::PlanHost::Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key) {
+  const bool here = step.host == engine_.host_;
+  std::string peer;
+  if (!here) {
+    Result<std::string> found = engine_.PeerOf(step.host);
+    if (!found.ok()) return;  // its client hears of the lost host from the controller
+    peer = *std::move(found);
+  }
+  const auto fail = [engine = &engine_, here, peer, key](const Status& status) {
+    if (here) return engine->incoming_->DeliverFailure(key, status);
+    engine->data_->SendFailure(peer, key, status);
+  };
+  if (!value->error.ok()) return fail(value->error);
+  const bool everything = !step.box.whole() && step.box.size == slot.type.dims;
+  engine_.SendShard(peer, key, value, step.shard, everything ? wire::Box{} : step.box, fail);
+}
+
+Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value,
+                                 uint64_t first_key) {
+  PW_RETURN_IF_ERROR(refused_);
+  store::Object::Shard& shard = value->shards[step.shard];
+  if (slot.type.ByteSize() == 0) {
+    PW_ASSIGN_OR_RETURN(shard.buffer, engine_.client_->BufferFromHost("", slot.type, static_cast<int>(shard.device)));
+    return OkStatus();
+  }
+  if (step.pieces.size() == 1) {
+    const wire::PlanPiece& piece = step.pieces[0];
+    PW_ASSIGN_OR_RETURN(shard.buffer,
+                        engine_.MakeIncoming(first_key + piece.channel, shard.device, slot.type, piece.host));
+    return OkStatus();
+  }
+  PW_ASSIGN_OR_RETURN(auto async, engine_.client_->CreateAsyncBuffer(slot.type, static_cast<int>(shard.device)));
+  PW_ASSIGN_OR_RETURN(shard.buffer, async->TakeBuffer());
+  std::vector<Incoming::Piece> pieces;
+  pieces.reserve(step.pieces.size());
+  for (const wire::PlanPiece& piece : step.pieces) {
+    pieces.push_back({first_key + piece.channel, piece.host, {piece.box.start, piece.box.size}});
+  }
+  engine_.incoming_->Assemble(std::move(pieces), std::move(async));
+  return OkStatus();
+}
+
+Status Engine::PlanHost::Copy(const wire::PlanStep& step, const Value& from, Value& to) {
+  PW_RETURN_IF_ERROR(refused_);
+  store::Object::Shard& target = to->shards[step.shard];
+  store::Object::Shard& source = from->At(step.source_shard);
+  if (source.device != target.device) {
+    PW_ASSIGN_OR_RETURN(target.buffer, source.buffer.CopyToDevice(static_cast<int>(target.device)));
+    return OkStatus();
+  }
+  // Values never change, so on one device a copy is the same memory under another name.
+  if (to->aliases.empty()) to->aliases.resize(to->shards.size());
+  to->aliases[step.shard] = {from, step.source_shard};
+  return OkStatus();
+}
+
+void Engine::PlanHost::Keep(uint64_t buffer, Value value) {
+  const size_t k = static_cast<size_t>(buffer - pending_->first_output);
+  if (value->error.ok() && program_->watch_output[k]) {
+    for (size_t p = 0; p < value->shards.size(); ++p) {
+      Result<pjrt::EventHandle> ready = value->At(p).buffer.ReadyEvent();
+      if (!ready.ok() || ready->IsReady()) continue;
+      pending_->left.fetch_add(1);
+      engine_.CompleteLater(pending_, *ready);
+    }
+  }
+  if (Status status = engine_.store_->Insert(buffer, std::move(value)); !status.ok()) engine_.Log(status.ToString());
+}
+
+// --- registration
+
+std::string Engine::Program::Describe(size_t step) const {
+  std::string text = plan->Describe(plan->steps()[step]);
+  if (!plan->description().source.empty()) text += " (" + plan->description().source + ")";
+  return text;
+}
+
+Status Engine::OnRegisterPlan(const wire::Head& head) {
+  PW_ASSIGN_OR_RETURN(wire::RegisterPlan description, wire::Decode<wire::RegisterPlan>(head.body));
+  const uint64_t id = description.program;
+  auto [it, fresh] = programs_.try_emplace(id, std::make_shared<Program>());
+  if (!fresh) return Status(Code::kAlreadyExists, "program " + std::to_string(id) + " exists");
+  Program& program = *it->second;
+  Result<plan::Plan> made =
+      plan::Plan::Make(std::move(description), first_device_, static_cast<uint32_t>(client_->devices().size()));
+  if (!made.ok()) {
+    program.status = Here(made.status());
+    AnswerPlan(id, program);
+    return OkStatus();
+  }
+  program.plan = *std::move(made);
+  program.by_step.resize(program.plan->steps().size());
+  for (size_t i = 0; i < program.by_step.size(); ++i) {
+    const wire::PlanStep& step = program.plan->steps()[i];
+    if (step.kind != wire::StepKind::kExecute) continue;
+    auto function = functions_.find(step.function);
+    if (function == functions_.end()) {
+      program.status = Here(NotFound(program.Describe(i) + " names function " + std::to_string(step.function) +
+                                     ", which is not registered on this host"));
+      break;
+    }
+    program.by_step[i] = function->second;
+  }
+  if (program.status.ok()) {
+    for (uint64_t function : program.plan->functions()) {
+      Function& waits_for = *functions_.at(function);
+      if (waits_for.compiled) continue;
+      waits_for.programs.push_back(id);
+      ++program.compiles_left;
+    }
+  }
+  if (program.compiles_left == 0 || !program.status.ok()) AnswerPlan(id, program);
+  return OkStatus();
+}
+
+void Engine::OnPlanCompiled(uint64_t id, const Status& status) {
+  auto it = programs_.find(id);
+  if (it == programs_.end() || it->second->compiles_left == 0) return;
+  Program& program = *it->second;
+  if (!status.ok() && program.status.ok()) program.status = status;
+  if (--program.compiles_left == 0) AnswerPlan(id, program);
+}
+
+// The plan's slots must be where its functions compute, and as many as they take and give.
+Status Engine::CheckAgainstFunctions(Program& program) {
+  const plan::Plan& plan = *program.plan;
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    const wire::PlanStep& step = plan.steps()[i];
+    if (step.kind != wire::StepKind::kExecute) continue;
+    const Function& function = *program.by_step[i];
+    if (!function.status.ok()) return function.status;
+    const auto wrong = [&](const std::string& why) {
+      return Here(InvalidArgument(program.Describe(i) + ", " + Describe(function) + ": " + why));
+    };
+    if (step.results.size() != function.outputs.size()) {
+      return wrong("expected a place for each of its " + std::to_string(function.outputs.size()) + " results, got " +
+                   std::to_string(step.results.size()));
+    }
+    if (step.results.empty() && step.arguments.empty()) return wrong("it has neither arguments nor results");
+    for (size_t k = 0; k < step.results.size(); ++k) {
+      if (plan.slots()[step.results[k]].type != function.outputs[k]) {
+        return wrong("expected result " + std::to_string(k) + " to be " + function.outputs[k].ToString() + ", got " +
+                     plan.slots()[step.results[k]].type.ToString());
+      }
+    }
+    const auto at_home = [&](uint32_t slot) {
+      const std::vector<uint32_t>& devices = plan.slots()[slot].devices;
+      if (devices.size() != function.local.size()) return false;
+      if (function.request.one_device) return true;
+      for (size_t p = 0; p < devices.size(); ++p) {
+        if (devices[p] != function.request.devices[function.local[p]]) return false;
+      }
+      return true;
+    };
+    for (const std::vector<uint32_t>* slots : {&step.arguments, &step.results}) {
+      for (uint32_t slot : *slots) {
+        if (!at_home(slot)) return wrong("slot " + std::to_string(slot) + " is not on the devices it was compiled for");
+      }
+    }
+  }
+  return OkStatus();
+}
+
+void Engine::AnswerPlan(uint64_t id, Program& program) {
+  if (program.status.ok()) program.status = CheckAgainstFunctions(program);
+  wire::PlanReady answer;
+  answer.program = id;
+  answer.host = host_;
+  answer.status = program.status;
+  if (program.status.ok()) {
+    const plan::Plan& plan = *program.plan;
+    answer.peak_bytes = plan.peak_bytes();
+    answer.result_bytes = plan.result_bytes();
+    int64_t scratch = 0;
+    std::vector<char> received(plan.slots().size(), 0);
+    for (size_t i = 0; i < plan.steps().size(); ++i) {
+      if (program.by_step[i]) scratch = std::max(scratch, program.by_step[i]->temp_bytes);
+      if (plan.steps()[i].kind == wire::StepKind::kReceive || plan.steps()[i].kind == wire::StepKind::kCopy) {
+        received[plan.steps()[i].results[0]] = 1;
+      }
+    }
+    for (int64_t& bytes : answer.peak_bytes) bytes += scratch;
+    for (const wire::PlanPort& port : plan.description().outputs) {
+      program.watch_output.push_back(port.slot != wire::kNoSlot && received[port.slot]);
+    }
+  }
+  Send(answer);
+}
+
+// --- runs
+
+Status Engine::CheckPlanMemory(const Program& program) const {
+  const plan::Plan& plan = *program.plan;
+  for (size_t d = 0; d < plan.peak_bytes().size(); ++d) {
+    if (plan.peak_bytes()[d] == 0) continue;
+    Status fits = store_->account().Check(d, plan.peak_bytes()[d], 0, "program '" + plan.description().name + "'");
+    if (!fits.ok()) return Here(fits);
+  }
+  return OkStatus();
+}
+
+void Engine::OnRunProgram(const wire::RunProgram& run) {
+  auto it = programs_.find(run.program);
+  Status status;
+  if (it == programs_.end()) {
+    status = Here(NotFound("program " + std::to_string(run.program) + " is not registered"));
+  } else if (!it->second->status.ok()) {
+    status = it->second->status;
+  } else if (it->second->compiles_left > 0) {
+    status = Here(Internal("a run overtook the compile of its program"));
+  } else if (run.output_count != it->second->plan->description().outputs.size()) {
+    status =
+        Here(InvalidArgument("expected a run with " + std::to_string(it->second->plan->description().outputs.size()) +
+                             " outputs, got " + std::to_string(run.output_count)));
+  }
+  if (!status.ok()) {
+    wire::Run failed;
+    failed.run = run.run;
+    failed.first_output = run.first_output;
+    failed.output_count = run.output_count;
+    return Poison(failed, status);
+  }
+  if (plan_host_ == nullptr) plan_host_ = std::make_shared<PlanHost>(*this);
+  status = plan_host_->Run(it->second, run, CheckPlanMemory(*it->second));
+  std::shared_ptr<Pending> pending = plan_host_->TakePending();
+  if (!status.ok()) {
+    RememberCause(status);  // it names host and node already
+    std::lock_guard lock(pending->mutex);
+    if (pending->status.ok()) pending->status = status;
+  }
+  if (pending->left.fetch_sub(1) == 1) {
+    Status outcome;
+    {
+      std::lock_guard lock(pending->mutex);
+      outcome = pending->status;
+    }
+    Finish(*pending, outcome, Clock::now());
+  }
+}
+
+// Only the results that the failure reached; the others keep their values.
+void Engine::FailOutputs(const Pending& pending, const Status& cause) {
+  for (uint32_t k = 0; k < pending.output_count; ++k) {
+    auto object = store_->Find(pending.first_output + k);
+    if (object == nullptr || !object->error.ok()) continue;
+    for (size_t p = 0; p < object->shards.size(); ++p) {
+      if (!object->At(p).buffer.valid()) continue;
+      Result<pjrt::EventHandle> ready = object->At(p).buffer.ReadyEvent();
+      if (ready.ok() && ready->IsReady() && !ready->Await().ok()) object->error = cause;
+    }
+  }
+}
+
+}  // namespace pathways::worker
