@@ -6,6 +6,7 @@
 
 #include "csrc/base/host_memory.h"
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/values.h"
 #include "csrc/pjrt/hlo.h"
 #include "csrc_generated/version.h"
 
@@ -16,62 +17,6 @@ namespace {
 
 using client::Session;
 using client::Shard;
-
-struct PyBuffer {
-  Shard shard;
-};
-struct PyFunction {
-  std::shared_ptr<client::Function> function;
-};
-
-// NumPy's type for an element type; types NumPy lacks come as their bits.
-py::dtype NumpyType(DType dtype) {
-  switch (dtype) {
-    case DType::kPred:
-      return py::dtype("bool");
-    case DType::kS8:
-      return py::dtype("int8");
-    case DType::kS16:
-      return py::dtype("int16");
-    case DType::kS32:
-      return py::dtype("int32");
-    case DType::kS64:
-      return py::dtype("int64");
-    case DType::kU8:
-      return py::dtype("uint8");
-    case DType::kU16:
-      return py::dtype("uint16");
-    case DType::kU32:
-      return py::dtype("uint32");
-    case DType::kU64:
-      return py::dtype("uint64");
-    case DType::kF16:
-      return py::dtype("float16");
-    case DType::kF32:
-      return py::dtype("float32");
-    case DType::kF64:
-      return py::dtype("float64");
-    case DType::kC64:
-      return py::dtype("complex64");
-    case DType::kC128:
-      return py::dtype("complex128");
-    case DType::kBF16:
-      return py::dtype("uint16");
-    default:
-      return py::dtype("uint8");
-  }
-}
-
-DType FromNumpy(const py::dtype& dtype) {
-  static constexpr DType kCandidates[] = {DType::kPred, DType::kS8,  DType::kS16, DType::kS32, DType::kS64,
-                                          DType::kU8,   DType::kU16, DType::kU32, DType::kU64, DType::kF16,
-                                          DType::kF32,  DType::kF64, DType::kC64, DType::kC128};
-  for (DType candidate : kCandidates) {
-    if (dtype.equal(NumpyType(candidate))) return candidate;
-  }
-  Raise(InvalidArgument("expected an array of booleans, integers, floats or complex numbers, got " +
-                        py::str(static_cast<py::object>(dtype)).cast<std::string>()));
-}
 
 std::shared_ptr<Session> Connect(const std::string& controller, const std::string& name, double timeout_s) {
   client::SessionOptions options;
@@ -125,7 +70,8 @@ py::list Hosts(const Session& session) {
 
 PyFunction Register(const std::shared_ptr<Session>& session, const py::bytes& module, const std::string& format,
                     const std::optional<std::vector<uint32_t>>& devices, const std::string& name,
-                    const std::optional<py::bytes>& options) {
+                    const std::optional<py::bytes>& options, const std::string& source,
+                    const std::optional<std::vector<py::tuple>>& outputs) {
   client::FunctionSpec spec;
   spec.name = name.empty() ? "function" : name;
   spec.format = format;
@@ -136,7 +82,13 @@ PyFunction Register(const std::shared_ptr<Session>& session, const py::bytes& mo
     spec.devices = *devices;
     spec.partitions = static_cast<uint32_t>(devices->size());
   }
-  if (format == "hlo" && spec.one_device) {
+  spec.source = source;
+  if (outputs) {
+    for (const py::tuple& type : *outputs) {
+      spec.outputs.push_back({DTypeFromName(type[0].cast<std::string>()), type[1].cast<std::vector<int64_t>>()});
+    }
+    spec.outputs_known = true;
+  } else if (format == "hlo" && spec.one_device) {
     pjrt::HloModuleInfo info = Unwrap(pjrt::ReadHloModule(spec.module));
     spec.outputs = info.results;
     spec.outputs_known = true;
@@ -149,19 +101,15 @@ PyFunction Register(const std::shared_ptr<Session>& session, const py::bytes& mo
   return {Unwrap(std::move(function))};
 }
 
-PyBuffer Put(const std::shared_ptr<Session>& session, const py::object& value, uint32_t device) {
-  py::array array = py::module_::import("numpy").attr("ascontiguousarray")(value);
-  TensorType type;
-  type.dtype = FromNumpy(array.dtype());
-  // ascontiguousarray makes scalars one-dimensional; the value's own shape is what was meant.
-  py::array shape_of = py::module_::import("numpy").attr("asarray")(value);
-  for (py::ssize_t i = 0; i < shape_of.ndim(); ++i) type.dims.push_back(shape_of.shape(i));
-  const void* data = array.data();
+PyBuffer Put(const std::shared_ptr<Session>& session, const py::object& value, uint32_t device,
+             const std::string& dtype) {
+  const HostValue host = ToHostValue(value, dtype);
+  const void* data = host.array.data();
   Result<Shard> shard = [&] {
     py::gil_scoped_release release;
-    return session->Put(device, type, data);
+    return session->Put(device, host.type, data);
   }();
-  return {Unwrap(std::move(shard))};
+  return {Unwrap(std::move(shard)).buffer, std::nullopt};
 }
 
 Result<client::RunResult> RunOnce(Session& session, const PyFunction& function, const std::vector<Shard>& arguments,
@@ -175,7 +123,7 @@ Result<client::RunResult> RunOnce(Session& session, const PyFunction& function, 
 std::vector<Shard> Shards(const std::vector<PyBuffer>& buffers) {
   std::vector<Shard> shards;
   shards.reserve(buffers.size());
-  for (const PyBuffer& buffer : buffers) shards.push_back(buffer.shard);
+  for (const PyBuffer& buffer : buffers) shards.push_back(buffer.only_shard());
   return shards;
 }
 
@@ -189,7 +137,7 @@ std::vector<PyBuffer> Run(const std::shared_ptr<Session>& session, const PyFunct
   if (!result.ok()) Raise(result.status());
   std::vector<PyBuffer> outputs;
   outputs.reserve(result->outputs.size());
-  for (auto& output : result->outputs) outputs.push_back({Shard{std::move(output), 0}});
+  for (auto& output : result->outputs) outputs.push_back({std::move(output), std::nullopt});
   return outputs;
 }
 
@@ -231,66 +179,13 @@ std::vector<double> BenchRoundTrip(const std::shared_ptr<Session>& session, cons
   return seconds;
 }
 
-py::array FetchBuffer(const PyBuffer& buffer, double timeout_s) {
-  const TensorType& type = buffer.shard.type();
-  // The bytes land in memory of their own: after a timeout they may still arrive.
-  auto landing = std::make_shared<HostMemory>(static_cast<size_t>(type.ByteSize()));
-  std::shared_ptr<Event> event = [&] {
-    py::gil_scoped_release release;
-    return buffer.shard.buffer->session()->Fetch(buffer.shard, landing->data(), landing->size());
-  }();
-  event->OnReady([landing](const Status&) {});
-  Check(WaitFor(event, timeout_s,
-                "the value of a " + type.ToString() + " on device " + std::to_string(buffer.shard.device())));
-  // A run that failed is the better explanation of a value that does not exist.
-  std::vector<py::ssize_t> shape(type.dims.begin(), type.dims.end());
-  py::capsule owner(new std::shared_ptr<HostMemory>(landing),
-                    [](void* held) { delete static_cast<std::shared_ptr<HostMemory>*>(held); });
-  return py::array(NumpyType(type.dtype), shape, landing->data(), owner);
-}
-
 }  // namespace
 
 void BindSession(py::module_& module) {
-  py::class_<PyBuffer>(module, "Buffer")
-      .def_property_readonly("shape",
-                             [](const PyBuffer& self) {
-                               const std::vector<int64_t>& dims = self.shard.type().dims;
-                               py::tuple shape(dims.size());
-                               for (size_t i = 0; i < dims.size(); ++i) shape[i] = dims[i];
-                               return shape;
-                             })
-      .def_property_readonly("dtype",
-                             [](const PyBuffer& self) { return std::string(DTypeName(self.shard.type().dtype)); })
-      .def_property_readonly("device", [](const PyBuffer& self) { return self.shard.device(); })
-      .def("result", &FetchBuffer, py::arg("timeout_s"))
-      .def(
-          "wait",
-          [](const PyBuffer& self, double timeout_s) {
-            std::shared_ptr<Event> event = [&] {
-              py::gil_scoped_release release;
-              return self.shard.buffer->session()->Ready(self.shard);
-            }();
-            Check(WaitFor(
-                event, timeout_s,
-                "a " + self.shard.type().ToString() + " to be ready on device " + std::to_string(self.shard.device())));
-          },
-          py::arg("timeout_s"))
-      .def(
-          "copy_to",
-          [](const PyBuffer& self, uint32_t device) {
-            py::gil_scoped_release release;
-            Result<Shard> copy = self.shard.buffer->session()->Copy(self.shard, device);
-            py::gil_scoped_acquire acquire;
-            return PyBuffer{Unwrap(std::move(copy))};
-          },
-          py::arg("device"));
-
-  py::class_<PyFunction>(module, "Function").def_property_readonly("name", [](const PyFunction& self) {
-    return self.function->spec().name;
-  });
-
-  py::class_<Session, std::shared_ptr<Session>>(module, "Session")
+  BindValues(module);
+  py::class_<Session, std::shared_ptr<Session>> session(module, "Session");
+  BindPrograms(session, module);
+  session
       .def_static("connect", &Connect, py::arg("controller") = "", py::arg("name") = "client",
                   py::arg("timeout_s") = 10.0)
       .def("make_current", [](const std::shared_ptr<Session>& self) { Session::SetCurrent(self); })
@@ -298,8 +193,9 @@ void BindSession(py::module_& module) {
       .def_property_readonly("device_count", [](const std::shared_ptr<Session>& self) { return self->device_count(); })
       .def_property_readonly("cluster", [](const std::shared_ptr<Session>& self) { return self->cluster(); })
       .def("register", &Register, py::arg("module"), py::arg("format"), py::kw_only(), py::arg("devices") = py::none(),
-           py::arg("name") = "", py::arg("options") = py::none())
-      .def("put", &Put, py::arg("array"), py::arg("device"))
+           py::arg("name") = "", py::arg("options") = py::none(), py::arg("source") = "",
+           py::arg("outputs") = py::none())
+      .def("put", &Put, py::arg("array"), py::arg("device"), py::kw_only(), py::arg("dtype") = "")
       .def("run", &Run, py::arg("fn"), py::arg("args"), py::arg("device"))
       .def("bench_pipelined", &BenchPipelined, py::arg("fn"), py::arg("args"), py::arg("device"), py::arg("count"))
       .def("bench_round_trip", &BenchRoundTrip, py::arg("fn"), py::arg("args"), py::arg("device"), py::arg("count"))

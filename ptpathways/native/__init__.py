@@ -25,7 +25,12 @@ if TYPE_CHECKING:
         Function,
         HostDict,
         NativeError,
+        PlanDict,
+        PortDict,
+        Program,
         Session,
+        SliceDict,
+        SlotDict,
         TransferStats,
         WaitStats,
         adopt_next_upload,
@@ -49,7 +54,12 @@ __all__ = [
     "HostDict",
     "NativeError",
     "NativeUnavailable",
+    "PlanDict",
+    "PortDict",
+    "Program",
     "Session",
+    "SliceDict",
+    "SlotDict",
     "TransferStats",
     "WaitStats",
     "adopt_next_upload",
@@ -69,7 +79,7 @@ __all__ = [
     "translated",
 ]
 
-_TYPES_ONLY = frozenset({"HostDict", "TransferStats", "WaitStats"})
+_TYPES_ONLY = frozenset({"HostDict", "PlanDict", "PortDict", "SliceDict", "SlotDict", "TransferStats", "WaitStats"})
 
 
 def __getattr__(name: str) -> Any:

@@ -176,24 +176,91 @@ class TransferStats(TypedDict):
 
 @final
 class Buffer:
-    """Handle of a one-shard logical buffer; dropping it frees the buffer on its worker."""
+    """Handle of a logical buffer, or of one shard of it; dropping the last handle frees the buffer on its workers."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Of one shard."""
     @property
     def dtype(self) -> str:
         """PJRT's name of the element type in lower case, e.g. ``"f32"``, ``"bf16"``, ``"s64"``, ``"pred"``."""
     @property
-    def device(self) -> int: ...
+    def device(self) -> int:
+        """Of the only shard. Raises NativeError INVALID_ARGUMENT for a buffer of several."""
+    @property
+    def devices(self) -> list[int]:
+        """Shard i lies on ``devices[i]``."""
+    @property
+    def shard_count(self) -> int: ...
+    @property
+    def given_up(self) -> bool:
+        """Whether a run has been given its memory (donation); then nothing can be done with it any more."""
+    def shard(self, index: int) -> Buffer:
+        """Shard ``index`` alone."""
     def result(self, timeout_s: float) -> npt.NDArray[Any]:
-        """The value, fetched. bf16 and fp8 come as their bits (uint16, uint8).
+        """The value of the only shard, fetched. bf16 and fp8 come as their bits (uint16, uint8).
 
         Raises NativeError: DEADLINE_EXCEEDED, or the root cause when the value will never exist.
         """
+    def fetch(self, timeout_s: float) -> list[npt.NDArray[Any]]:
+        """The values of all shards, fetched at the same time. Raises as ``result`` does."""
+    def done(self) -> bool:
+        """Whether the value exists or never will; never waits."""
+    def error(self) -> str | None:
+        """Why the value will never exist; None while that is not known, and when it exists."""
     def wait(self, timeout_s: float) -> None:
-        """Waits until the value exists on its device. Raises as ``result`` does."""
+        """Waits until the value exists on its devices. Raises as ``result`` does."""
     def copy_to(self, device: int) -> Buffer:
-        """A copy on another device; worker to worker, returns at once."""
+        """A copy of the only shard on another device; worker to worker, returns at once."""
+
+class SlotDict(TypedDict):
+    """What a host holds of a logical buffer: ``shards[p]`` of it, with type ``dtype[dims]``, on ``devices[p]``."""
+
+    dtype: str
+    dims: list[int]
+    shards: list[int]
+    devices: list[int]
+
+class PlanDict(TypedDict):
+    """One host's WorkerPlan (csrc/wire/plan_bodies.h).
+
+    ``inputs`` and ``outputs`` name a slot for each argument and result of the program, -1 where none of it is on this
+    host. ``steps`` are dictionaries by ``kind``: execute (node, function, arguments, results, donated), send (node,
+    slot, shard, channel, host, start, size), receive (node, slot, shard, pieces of channel, host, start, size), copy
+    (node, from_slot, from_shard, slot, shard) and free (slots). ``function`` is an index into the functions given to
+    ``register_program``; shards are positions in their slot; ``start`` and ``size`` absent means a whole shard.
+    """
+
+    host: int
+    channels: int
+    nodes: list[str]
+    slots: list[SlotDict]
+    inputs: list[int]
+    outputs: list[int]
+    steps: list[dict[str, Any]]
+
+class PortDict(TypedDict):
+    """An argument or result of a program: shards of type ``dtype[dims]``, shard i on ``devices[i]``."""
+
+    dtype: str
+    dims: list[int]
+    devices: list[int]
+
+class SliceDict(TypedDict):
+    slice: int
+    devices: list[int]
+
+@final
+class Program:
+    """A registered program; dropping it unregisters it."""
+
+    @property
+    def name(self) -> str: ...
+    def wait_ready(self, timeout_s: float) -> None:
+        """Waits until every host has its plan and has compiled what it names.
+
+        Raises NativeError with the first host's error, or DEADLINE_EXCEEDED.
+        """
 
 @final
 class Function:
@@ -227,17 +294,66 @@ class Session:
         devices: Sequence[int] | None = None,
         name: str = ...,
         options: bytes | None = None,
+        source: str = ...,
+        outputs: Sequence[tuple[str, Sequence[int]]] | None = None,
     ) -> Function:
         """Registers a computation. ``devices``: None for one that runs on any one device; else one gang over all.
 
         ``module``: HloModuleProto bytes ("hlo"), or MLIR text or bytecode ("mlir"). ``options``: CompileOptionsProto
-        bytes. Waits for the compile only when the output types cannot be read from the module.
+        bytes. ``source``: the user's file:line, for messages. ``outputs``: (dtype, dims) of one device's results. Waits
+        for the compile only when these are not given and cannot be read from the module.
         Raises NativeError INVALID_ARGUMENT with the compiler's message.
         """
-    def put(self, array: npt.NDArray[Any] | SupportsBuffer | np.generic, device: int) -> Buffer:
-        """Uploads a copy of ``array`` (C-contiguous); returns at once."""
+    def put(self, array: npt.NDArray[Any] | SupportsBuffer | np.generic, device: int, *, dtype: str = ...) -> Buffer:
+        """Uploads a copy of ``array``; returns at once. ``dtype``: what its bits are, e.g. ``"bf16"`` in uint16."""
+    def put_sharded(self, shards: Sequence[npt.NDArray[Any]], devices: Sequence[int], *, dtype: str = ...) -> Buffer:
+        """Uploads one logical buffer whose shard i is a copy of ``shards[i]``, on ``devices[i]``; returns at once."""
     def run(self, fn: Function, args: Sequence[Buffer], device: int) -> list[Buffer]:
         """Submits one run on ``device``; returns the results' handles at once."""
+    def register_program(
+        self,
+        name: str,
+        plans: Sequence[PlanDict],
+        inputs: Sequence[PortDict],
+        outputs: Sequence[PortDict],
+        *,
+        functions: Sequence[Function],
+        source: str = ...,
+    ) -> Program:
+        """Registers a program: a plan for every host that takes part. Returns at once.
+
+        Raises NativeError INVALID_ARGUMENT, UNAVAILABLE (a host is lost). What a host finds wrong with its plan is
+        raised by ``Program.wait_ready`` and by the results of runs.
+        """
+    def run_program(
+        self, program: Program, args: Sequence[Buffer | Sequence[Buffer]], donated: Sequence[int] = ...
+    ) -> list[Buffer]:
+        """Submits one run; returns the results' handles at once. One message per host, whatever the number of nodes.
+
+        An argument is a buffer laid out as the program says, or one single-shard buffer per shard. ``donated``: numbers
+        of the arguments that the run may overwrite; their handles are of no use afterwards.
+        Raises NativeError INVALID_ARGUMENT (number, type, devices, an argument given up before), UNAVAILABLE.
+        """
+    def bench_program(self, program: Program, args: Sequence[Buffer], count: int) -> float:
+        """Submits ``count`` runs, each one's results being the next one's first arguments; the seconds until all are
+        done. A loop in C++."""
+    def bench_program_round_trip(self, program: Program, args: Sequence[Buffer], count: int) -> list[float]:
+        """The same, waiting for each; the seconds of each. A loop in C++."""
+    def request_slice(
+        self,
+        device_count: int,
+        *,
+        island: str = ...,
+        platform: str = ...,
+        min_memory_bytes: int = ...,
+        hosts: int = ...,
+        timeout_s: float = ...,
+    ) -> SliceDict:
+        """Asks the resource manager for devices of one island (paper 4.1). ``hosts``: spread over so many; 0: any.
+
+        Raises NativeError: INVALID_ARGUMENT or RESOURCE_EXHAUSTED saying what there is, DEADLINE_EXCEEDED.
+        """
+    def release_slice(self, slice: int) -> None: ...
     def bench_pipelined(self, fn: Function, args: Sequence[Buffer], device: int, count: int) -> float:
         """Submits ``count`` runs without waiting, then waits for all; the seconds it took. A loop in C++."""
     def bench_round_trip(self, fn: Function, args: Sequence[Buffer], device: int, count: int) -> list[float]:

@@ -1,0 +1,272 @@
+// Session: programs, buffers of many shards, slices.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "csrc/client/session_impl.h"
+
+namespace pathways::client {
+
+Program::Program(std::shared_ptr<Session> session, uint64_t id, ProgramSpec spec)
+    : session_(std::move(session)),
+      id_(id),
+      spec_(std::move(spec)),
+      description_(std::make_shared<const std::string>("program '" + spec_.name + "'" +
+                                                       (spec_.source.empty() ? "" : " (" + spec_.source + ")"))) {}
+
+Program::~Program() { session_->UnregisterProgram(id_); }
+
+void Session::UnregisterProgram(uint64_t id) noexcept {
+  std::lock_guard lock(impl_->mutex);
+  impl_->programs.erase(id);
+  if (!impl_->closed) impl_->programs_gone.push_back(id);
+}
+
+Result<std::shared_ptr<Program>> Session::RegisterProgram(ProgramSpec spec) {
+  if (spec.plans.empty()) return InvalidArgument("expected a program with a plan for at least one host, got none");
+  std::vector<uint32_t> hosts;
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (!impl_->controller_lost.ok()) return impl_->controller_lost;
+    for (const wire::RegisterPlan& plan : spec.plans) {
+      if (plan.host >= impl_->hosts.size()) {
+        return InvalidArgument("expected a host below " + std::to_string(impl_->hosts.size()) + ", got " +
+                               std::to_string(plan.host));
+      }
+      if (!impl_->hosts[plan.host].alive) return Unavailable(impl_->lost_reasons[plan.host]);
+      if (std::find(hosts.begin(), hosts.end(), plan.host) != hosts.end()) {
+        return InvalidArgument("expected one plan per host, got two for host " + std::to_string(plan.host));
+      }
+      hosts.push_back(plan.host);
+      if (plan.inputs.size() != spec.inputs.size() || plan.outputs.size() != spec.outputs.size()) {
+        return InvalidArgument("expected every plan to list the program's " + std::to_string(spec.inputs.size()) +
+                               " inputs and " + std::to_string(spec.outputs.size()) + " outputs");
+      }
+    }
+  }
+  const uint64_t id = impl_->MintIds();
+  std::vector<wire::RegisterPlan> plans = std::move(spec.plans);
+  spec.plans.clear();
+  auto program = std::make_shared<Program>(shared_from_this(), id, std::move(spec));
+  program->hosts_ = std::make_shared<const std::vector<uint32_t>>(hosts);
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->programs[id] = {program->ready_, {hosts.begin(), hosts.end()}, {}};
+  }
+  impl_->FlushFrees();
+  for (wire::RegisterPlan& plan : plans) {
+    plan.program = id;
+    plan.name = program->spec_.name;
+    plan.source = program->spec_.source;
+    for (size_t k = 0; k < plan.inputs.size(); ++k) {
+      plan.inputs[k].shard_count = static_cast<uint32_t>(program->spec_.inputs[k].devices.size());
+    }
+    for (size_t k = 0; k < plan.outputs.size(); ++k) {
+      plan.outputs[k].shard_count = static_cast<uint32_t>(program->spec_.outputs[k].devices.size());
+    }
+    program->channels_ = std::max(program->channels_, plan.channels);
+    PW_RETURN_IF_ERROR(impl_->Send(plan));
+  }
+  return program;
+}
+
+Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
+                                      std::span<const ProgramArgument> arguments, std::span<const uint32_t> donated) {
+  const ProgramSpec& spec = program->spec();
+  const auto wrong = [&](size_t position, const std::string& why) {
+    return InvalidArgument(*program->description_ + ", argument " + std::to_string(position) + ": " + why);
+  };
+  if (arguments.size() != spec.inputs.size()) {
+    return InvalidArgument(*program->description_ + ": expected " + std::to_string(spec.inputs.size()) +
+                           " arguments, got " + std::to_string(arguments.size()));
+  }
+  wire::RunProgram run;
+  run.arguments.reserve(arguments.size());
+  for (size_t position = 0; position < arguments.size(); ++position) {
+    const ProgramArgument& argument = arguments[position];
+    const Port& port = spec.inputs[position];
+    const auto check = [&](const LogicalBuffer& buffer) -> Status {
+      if (buffer.session().get() != this) return wrong(position, "it belongs to another session");
+      if (buffer.given_up()) {
+        return wrong(position, "it was given up (donated) to an earlier run; pass a value that still exists");
+      }
+      if (buffer.shard_type() != port.shard_type) {
+        return wrong(position,
+                     "expected shards of " + port.shard_type.ToString() + ", got " + buffer.shard_type().ToString());
+      }
+      return OkStatus();
+    };
+    if (argument.buffer) {
+      PW_RETURN_IF_ERROR(check(*argument.buffer));
+      if (argument.buffer->devices() != port.devices) {
+        return wrong(position, "its shards are on other devices than the program expects them");
+      }
+      run.arguments.push_back(argument.buffer->id());
+      continue;
+    }
+    if (argument.shards.size() != port.devices.size()) {
+      return wrong(position, "expected " + std::to_string(port.devices.size()) + " shards, got " +
+                                 std::to_string(argument.shards.size()));
+    }
+    run.arguments.push_back(wire::kAssembledBit | run.assembled.size());
+    for (size_t i = 0; i < argument.shards.size(); ++i) {
+      const Shard& shard = argument.shards[i];
+      PW_RETURN_IF_ERROR(check(*shard.buffer));
+      if (shard.device() != port.devices[i]) {
+        return wrong(position, "expected shard " + std::to_string(i) + " on device " + std::to_string(port.devices[i]) +
+                                   ", got it on device " + std::to_string(shard.device()));
+      }
+      run.assembled.push_back(shard.buffer->id());
+      run.assembled.push_back(shard.index);
+    }
+  }
+  for (uint32_t position : donated) {
+    if (position >= arguments.size()) return InvalidArgument("there is no argument " + std::to_string(position));
+    run.donated.push_back(position);
+  }
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (!impl_->controller_lost.ok()) return impl_->controller_lost;
+    for (uint32_t host : *program->hosts_) {
+      if (!impl_->hosts[host].alive) {
+        return Unavailable(impl_->lost_reasons[host]).WithPrefix(*program->description_ + " cannot run");
+      }
+    }
+  }
+  run.program = program->id();
+  run.run = impl_->MintIds();
+  run.output_count = static_cast<uint32_t>(spec.outputs.size());
+  run.first_output = impl_->MintIds(std::max<uint32_t>(run.output_count, 1));
+  run.first_key = impl_->MintIds(std::max<uint32_t>(program->channels_, 1));
+  RunResult result;
+  result.done = Event::Make();
+  Impl::PendingRun pending{result.done, program->hosts_->front(), program->description_};
+  pending.hosts = program->hosts_;
+  pending.parts_left = static_cast<uint32_t>(program->hosts_->size());
+  impl_->EnterRun(run.run, std::move(pending));
+  result.outputs.reserve(spec.outputs.size());
+  for (size_t k = 0; k < spec.outputs.size(); ++k) {
+    result.outputs.push_back(std::make_shared<LogicalBuffer>(
+        shared_from_this(), run.first_output + k, spec.outputs[k].devices, spec.outputs[k].shard_type, result.done));
+  }
+  impl_->run_count += 1;
+  impl_->FlushFrees();
+  Status status = impl_->Send(run);
+  if (!status.ok()) {
+    impl_->LeaveRun(run.run);
+    result.done->Set(status);
+    return status;
+  }
+  for (uint32_t position : donated) {
+    if (arguments[position].buffer) arguments[position].buffer->GiveUp();
+    for (const Shard& shard : arguments[position].shards) shard.buffer->GiveUp();
+  }
+  return result;
+}
+
+void Session::Impl::OnPlanReady(const wire::PlanReady& answer) {
+  std::shared_ptr<Event> event;
+  Status status;
+  {
+    std::lock_guard lock(mutex);
+    auto it = programs.find(answer.program);
+    if (it == programs.end()) return;
+    PendingProgram& program = it->second;
+    program.waiting_for.erase(answer.host);
+    if (!answer.status.ok() && program.first_error.ok()) program.first_error = answer.status;
+    if (!program.waiting_for.empty() && program.first_error.ok()) return;
+    event = program.ready;
+    status = program.first_error;
+  }
+  event->Set(status);
+}
+
+// --- buffers of many shards
+
+Result<std::shared_ptr<LogicalBuffer>> Session::PutSharded(const std::vector<uint32_t>& devices, const TensorType& type,
+                                                           std::span<const void* const> data) {
+  PW_RETURN_IF_ERROR(type.Validate());
+  if (devices.empty() || devices.size() != data.size()) {
+    return InvalidArgument("expected one value for each of at least one device, got " + std::to_string(data.size()) +
+                           " values for " + std::to_string(devices.size()) + " devices");
+  }
+  std::vector<uint32_t> hosts;
+  std::map<uint32_t, uint32_t> shards_of_host;
+  for (uint32_t device : devices) {
+    PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(device));
+    hosts.push_back(host);
+    ++shards_of_host[host];
+  }
+  const uint64_t id = impl_->MintIds(devices.size());
+  auto buffer = std::make_shared<LogicalBuffer>(shared_from_this(), id, devices, type, nullptr);
+  const size_t size = static_cast<size_t>(type.ByteSize());
+  impl_->FlushFrees();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    wire::Put put;
+    put.buffer = id;
+    put.key = id + i;
+    put.shard = static_cast<uint32_t>(i);
+    put.shards_here = shards_of_host[hosts[i]];
+    put.device = devices[i];
+    put.type = type;
+    if (size <= wire::kMaxInlineBytes) put.inline_data.assign(static_cast<const char*>(data[i]), size);
+    PW_RETURN_IF_ERROR(impl_->Send(put));
+    if (size > wire::kMaxInlineBytes) {
+      PW_RETURN_IF_ERROR(impl_->Upload(put.key, hosts[i], std::make_shared<HostMemory>(data[i], size)));
+    } else {
+      impl_->uploaded += size;
+    }
+  }
+  return buffer;
+}
+
+// --- slices
+
+Result<Slice> Session::RequestSlice(const SliceRequest& request, std::chrono::milliseconds timeout) {
+  wire::RequestSlice message;
+  message.request = impl_->MintIds();
+  message.device_count = request.device_count;
+  message.island = request.island;
+  message.platform = request.platform;
+  message.min_memory_bytes = request.min_memory_bytes;
+  message.hosts = request.hosts;
+  auto slice = std::make_shared<Slice>();
+  auto event = Event::Make();
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (!impl_->controller_lost.ok()) return impl_->controller_lost;
+    impl_->slices[message.request] = {event, slice};
+  }
+  PW_RETURN_IF_ERROR(impl_->Send(message));
+  std::optional<Status> status = event->WaitFor(timeout);
+  if (!status) {
+    std::lock_guard lock(impl_->mutex);
+    impl_->slices.erase(message.request);
+    return DeadlineExceeded("expected the controller at " + impl_->options.controller +
+                            " to answer a request for a slice within " + std::to_string(timeout.count()) +
+                            " ms, got nothing");
+  }
+  PW_RETURN_IF_ERROR(*status);
+  return *slice;
+}
+
+void Session::Impl::OnSliceGranted(const wire::SliceGranted& answer) {
+  std::shared_ptr<Event> event;
+  {
+    std::lock_guard lock(mutex);
+    auto node = slices.extract(answer.request);
+    if (node.empty()) return;
+    *node.mapped().slice = {answer.slice, answer.devices};
+    event = node.mapped().done;
+  }
+  event->Set(answer.status);
+}
+
+void Session::ReleaseSlice(uint64_t slice) noexcept {
+  if (!impl_->closed) (void)impl_->Send(wire::ReleaseSlice{{slice}});  // a lost controller has forgotten it anyway
+}
+
+}  // namespace pathways::client
