@@ -6,7 +6,7 @@ DEPS := $(VENV)/.deps-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan lint format test demo clean
+.PHONY: setup native native-test native-asan native-tsan lint format test demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,10 @@ test: native native-test
 
 demo: native
 	$(PY) examples/01_digits.py
+
+# What `ptpathways bench --peers` compares with, each in an environment of its own under .peers/ (1.8 GB in all).
+bench-peers: $(DEPS)
+	$(PY) tools/bench_peers.py
 
 clean:
 	rm -rf build dist *.egg-info ptpathways/native/_native*.so

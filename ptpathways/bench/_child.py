@@ -19,24 +19,40 @@ from types import TracebackType
 from typing import Any
 
 from ptpathways import core
+from ptpathways.bench._leftovers import Leftovers
 
 _END_TIMEOUT_S = 20.0
 _SHOWN_BYTES = 3000
 
 
 class Child:
-    """A process running a module of this package with ``serve``; ended on leaving the context."""
+    """A process running a module that answers as ``serve`` does; ended on leaving the context.
 
-    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    Whatever it leaves behind goes with it: processes that it started, its temporary folder, named semaphores.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        interpreter: str | os.PathLike[str] = sys.executable,
+    ) -> None:
         self._name = " ".join((module, *arguments))
+        self._leftovers = Leftovers()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env={**os.environ, **(environment or {})},
-        )
+        try:
+            self._process = subprocess.Popen(
+                [interpreter, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env={**os.environ, **(environment or {}), **self._leftovers.environment},
+            )
+        except BaseException:
+            self._stderr.close()
+            self._leftovers.remove()
+            raise
         self._received = b""
 
     def ask(self, request: Any, timeout_s: float = 300.0) -> Any:
@@ -89,6 +105,7 @@ class Child:
             self._process.wait()
         self._process.stdout.close()
         self._stderr.close()
+        self._leftovers.remove()
 
     def __enter__(self) -> Child:
         return self

@@ -1,4 +1,4 @@
-"""``dispatch``: how fast, and how soon, a trivial computation on one device of one host is done."""
+"""``dispatch``: how fast, and how soon, a trivial computation is done, on one device and on many hosts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from ptpathways.bench._harness import interleave
 from ptpathways.bench._record import Record, Setting
+from ptpathways.bench._scale import measure_scale
 from ptpathways.bench._stats import quantile
-from ptpathways.bench._workload import BenchOptions, Goal, Workload
+from ptpathways.bench._workload import OURS, BenchOptions, Goal, Workload
 
 if TYPE_CHECKING:
     from ptpathways.native import Buffer, Function, Session
@@ -23,6 +24,11 @@ ADD_ONE = b"""module @add_one {
   }
 }"""
 """A float32 scalar plus one: what is measured is everything but the computation."""
+
+OP_BY_OP_GOALS = {1: 40_000, 2: 30_000, 4: 18_000, 8: 8_000}
+CHAINED_GOALS = {1: 120_000, 2: 60_000, 4: 30_000, 8: 15_000}
+TRIP_GOALS = {1: 90, 8: 700}
+"""By hosts: computations per second, and microseconds."""
 
 _TIMEOUT_S = 60.0
 _DEVICE = 0
@@ -70,7 +76,7 @@ class _Add:
         return quantile(seconds, 0.5) * 1e6
 
 
-def _run(options: BenchOptions) -> list[Record]:
+def _one_device(options: BenchOptions) -> list[Record]:
     from ptpathways.launch import local
 
     size = options.cluster(hosts=1)
@@ -85,17 +91,27 @@ def _run(options: BenchOptions) -> list[Record]:
         values = interleave(variants, repeats=options.repeats_or(7, 2))
     setting = Setting("dispatch", size.hosts, size.device_count)
     units = {name: "runs/s" if name.startswith("pipelined") else "us" for name in variants}
-    return [setting.record("ptpathways", name, units[name], values[name]) for name in variants]
+    return [setting.record(OURS, name, units[name], values[name]) for name in variants]
+
+
+def _run(options: BenchOptions) -> list[Record]:
+    return ([] if options.allreduce else _one_device(options)) + measure_scale("dispatch", options)
 
 
 DISPATCH = Workload(
     "dispatch",
-    "a scalar addition on one device: runs per second, and microseconds from submitting to done",
+    "a scalar addition on one device, and on every one of 1 to 8 hosts: computations per second, one call each or "
+    "chained by 128, and microseconds from submitting to done (Fig. 5)",
     _run,
     {
         "pipelined, C++": Goal(20_000, at_least=True),
         "pipelined, Python": Goal(20_000, at_least=True),
         "round trip, C++": Goal(120, at_least=False),
         "round trip, Python": Goal(120, at_least=False),
+        **{("OpByOp", hosts): Goal(goal, at_least=True) for hosts, goal in OP_BY_OP_GOALS.items()},
+        **{("Chained", hosts): Goal(goal, at_least=True) for hosts, goal in CHAINED_GOALS.items()},
+        **{("round trip p50", hosts): Goal(goal, at_least=False) for hosts, goal in TRIP_GOALS.items()},
     },
+    axis="hosts",
+    compares=True,
 )

@@ -10,10 +10,12 @@ from rich.console import Console
 
 from ptpathways import core, native
 from ptpathways.bench._dispatch import DISPATCH
+from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, write_json_lines
-from ptpathways.bench._show import plot, show_records, show_workloads
+from ptpathways.bench._show import show_records, show_workloads
 from ptpathways.bench._startup import STARTUP
 from ptpathways.bench._step import STEP
+from ptpathways.bench._systems import parse_peers
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
@@ -43,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--hosts", type=int, metavar="N", help="worker processes, if not the workload's own choice")
     parser.add_argument("--devices-per-host", type=int, metavar="N", help="devices of each of them")
     parser.add_argument("--repeats", type=int, metavar="N", help="how often to measure")
+    parser.add_argument("--peers", default="", metavar="LIST", help="rivals beside ours: ray,monarch,... or all")
+    parser.add_argument("--allreduce", action="store_true", help="dispatch: with a collective, on devices of one host")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, for rough figures")
     arguments = parser.parse_args(argv)
     console, errors = Console(), Console(stderr=True)
@@ -50,7 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         show_workloads(WORKLOADS, console)
         return 0
     try:
-        options = BenchOptions(arguments.hosts, arguments.devices_per_host, arguments.repeats, arguments.quick)
+        options = BenchOptions(
+            arguments.hosts,
+            arguments.devices_per_host,
+            arguments.repeats,
+            arguments.quick,
+            parse_peers(arguments.peers),
+            arguments.allreduce,
+        )
         records = run(arguments.name, options)
     except core.InvalidOption as error:
         errors.print(str(error), markup=False, style="red")
@@ -59,9 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except core.PathwaysError as error:
         errors.print(str(error), markup=False, style="red")
         return 1
-    show_records(records, WORKLOADS[arguments.name].goals, console)
+    show_records(records, WORKLOADS[arguments.name], console)
     if arguments.json is not None:
         write_json_lines(arguments.json, records)
     if arguments.plot is not None:
-        plot(records, arguments.plot)
+        plot(records, WORKLOADS[arguments.name], arguments.plot)
     return 0

@@ -30,6 +30,8 @@ class Record:
     hosts: int
     devices: int
     """Of the whole cluster."""
+    at: Mapping[str, float]
+    """What else was varied, such as clients or stages: the place on the plot's axis."""
     unit: str
     median: float
     p10: float
@@ -52,8 +54,16 @@ class Setting:
     workload: str
     hosts: int
     devices: int
+    at: Mapping[str, float] = field(default_factory=dict)
 
-    def record(self, system: str, variant: str, unit: str, values: Sequence[float]) -> Record:
+    def record(
+        self,
+        system: str,
+        variant: str,
+        unit: str,
+        values: Sequence[float],
+        peer_versions: Mapping[str, str] | None = None,
+    ) -> Record:
         """``values``, one per repeat, as a record of now and here."""
         middle = summarise(values)
         return Record(
@@ -62,12 +72,13 @@ class Setting:
             variant=variant,
             hosts=self.hosts,
             devices=self.devices,
+            at=dict(self.at),
             unit=unit,
             median=middle.median,
             p10=middle.p10,
             p90=middle.p90,
             repeats=middle.repeats,
-            versions=versions(),
+            versions=versions() | dict(peer_versions or {}),
             machine=machine(),
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         )

@@ -1,18 +1,15 @@
-"""Records as a table on the screen and as a plot."""
+"""Records as a table on the screen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from ptpathways.bench._record import Record
-from ptpathways.bench._workload import Goal, Workload
-
-_ROW_INCHES = 0.35
+from ptpathways.bench._workload import Workload
 
 
 def show_workloads(workloads: Mapping[str, Workload], console: Console) -> None:
@@ -23,8 +20,30 @@ def show_workloads(workloads: Mapping[str, Workload], console: Console) -> None:
     console.print(table)
 
 
-def show_records(records: Sequence[Record], goals: Mapping[str, Goal], console: Console) -> None:
-    """A table of ``records`` of one run; a median of ours is followed by its goal and whether it is met."""
+def show_records(records: Sequence[Record], workload: Workload, console: Console) -> None:
+    """Tables of ``records`` of one run; a median of ours is followed by its goal and whether it is met.
+
+    Records with a place on the workload's axis come as one row for each system and variant, with a column for each
+    place; the others with their spread.
+    """
+    if not records:
+        return
+    console.print(title(records), style="bold")
+    spread = [record for record in records if workload.axis not in record.at]
+    if spread:
+        console.print(_with_spread(spread, workload))
+    placed = [record for record in records if workload.axis in record.at]
+    if placed:
+        console.print(_by_place(placed, workload))
+    machine = records[0].machine
+    versions: dict[str, str] = {}
+    for record in records:
+        versions |= record.versions
+    facts = ", ".join(f"{name} {version}" for name, version in versions.items())
+    console.print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_mib']} MiB; {facts}", style="dim")
+
+
+def _with_spread(records: Sequence[Record], workload: Workload) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("system")
     table.add_column("variant")
@@ -34,7 +53,7 @@ def show_records(records: Sequence[Record], goals: Mapping[str, Goal], console: 
     table.add_column("of", justify="right", no_wrap=True)
     table.add_column("goal", no_wrap=True)
     for record in records:
-        goal = goals.get(record.variant) if record.system == "ptpathways" else None
+        goal = workload.goal_of(record)
         table.add_row(
             record.system,
             record.variant,
@@ -43,51 +62,46 @@ def show_records(records: Sequence[Record], goals: Mapping[str, Goal], console: 
             str(record.repeats),
             "" if goal is None else f"{goal} {'met' if goal.met_by(record.median) else 'missed'}",
         )
-    if records:
-        console.print(title(records[0]), style="bold")
-        console.print(table)
-        machine = records[0].machine
-        facts = ", ".join(f"{name} {version}" for name, version in records[0].versions.items())
-        console.print(f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_mib']} MiB; {facts}", style="dim")
+    return table
 
 
-def title(record: Record) -> str:
+def _by_place(records: Sequence[Record], workload: Workload) -> Table:
+    places = sorted({record.at[workload.axis] for record in records})
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("variant")
+    table.add_column("system")
+    table.add_column("unit", no_wrap=True)
+    for place in places:
+        table.add_column(f"{workload.axis} {place:g}", justify="right", no_wrap=True)
+    rows: dict[tuple[str, str, str], dict[float, Record]] = {}
+    for record in records:
+        rows.setdefault((record.variant, record.system, record.unit), {})[record.at[workload.axis]] = record
+    order = list(dict.fromkeys(variant for variant, _, _ in rows))
+    for (variant, system, unit), cells in sorted(rows.items(), key=lambda row: order.index(row[0][0])):
+        table.add_row(variant, system, unit, *(_cell(cells.get(place), workload) for place in places))
+    return table
+
+
+def _cell(record: Record | None, workload: Workload) -> str:
+    if record is None:
+        return ""
+    goal = workload.goal_of(record)
+    if goal is None:
+        return number(record.median)
+    return f"{number(record.median)} ({goal} {'met' if goal.met_by(record.median) else 'missed'})"
+
+
+def title(records: Sequence[Record]) -> str:
     """What a run of a workload was, without its figures."""
-    hosts = f"{record.hosts} host{'s' if record.hosts > 1 else ''}"
-    return f"{record.workload}: {hosts}, {record.devices} device{'s' if record.devices > 1 else ''}"
+    hosts, devices = sorted({record.hosts for record in records}), sorted({record.devices for record in records})
+    return f"{records[0].workload}: {_count(hosts, 'host')}, {_count(devices, 'device')}"
+
+
+def _count(numbers: Sequence[int], what: str) -> str:
+    return f"{', '.join(str(value) for value in numbers)} {what}{'s' if numbers[-1] > 1 else ''}"
 
 
 def number(value: float) -> str:
     """At least three significant digits, thousands separated, never an exponent."""
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     return f"{value:,.{min(max(2 - magnitude, 0), 9)}f}"
-
-
-def plot(records: Sequence[Record], path: Path) -> None:
-    """Bars of the medians with lines from p10 to p90, one panel for each unit; the format is that of the suffix.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("a plot needs matplotlib, which is not installed; run `pip install matplotlib`") from error
-    units = list(dict.fromkeys(record.unit for record in records))
-    groups = [[record for record in records if record.unit == unit] for unit in units]
-    rows = [len(group) for group in groups]
-    figure = Figure(figsize=(8, 1.0 * len(units) + _ROW_INCHES * sum(rows)), layout="constrained")
-    panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=[count + 1 for count in rows])
-    for unit, group, panel in zip(units, groups, panels[:, 0], strict=True):
-        names = [f"{record.system}: {record.variant}" for record in group]
-        medians = [record.median for record in group]
-        below = [record.median - record.p10 for record in group]
-        above = [record.p90 - record.median for record in group]
-        bars = panel.barh(names, medians, xerr=[below, above], capsize=3)
-        panel.bar_label(bars, [number(median) for median in medians], padding=4)
-        panel.invert_yaxis()
-        panel.margins(x=0.15)
-        panel.set_xlabel(unit)
-    if records:
-        figure.suptitle(f"{title(records[0])}, {records[0].date[:10]}")
-    figure.savefig(path)

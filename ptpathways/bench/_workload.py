@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ptpathways import core
 from ptpathways.bench._record import Record
+
+OURS = "ptpathways"
+"""The system of our own records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,10 @@ class BenchOptions:
     repeats: int | None = None
     quick: bool = False
     """A fraction of the work, to see that everything runs; the figures are rough."""
+    peers: tuple[str, ...] = ()
+    """Names of rivals to measure beside ours."""
+    allreduce: bool = False
+    """Computations with a collective, over devices of one host."""
 
     def __post_init__(self) -> None:
         for name in ("hosts", "devices_per_host", "repeats"):
@@ -65,5 +73,17 @@ class Workload:
     what: str
     """One line for the list of workloads."""
     run: Callable[[BenchOptions], list[Record]]
-    goals: dict[str, Goal] = field(default_factory=dict)
-    """By variant."""
+    goals: dict[str | tuple[str, float], Goal] = field(default_factory=dict)
+    """By variant, or by variant and place on the axis."""
+    axis: str = ""
+    """Key of ``Record.at`` that is drawn from left to right; empty: bars."""
+    figure: str = ""
+    """Which figure of the paper it is like."""
+    compares: bool = False
+    """It can measure rivals beside ours."""
+
+    def goal_of(self, record: Record) -> Goal | None:
+        """What the record should reach; None for rivals and for what has no goal."""
+        if record.system != OURS:
+            return None
+        return self.goals.get((record.variant, record.at.get(self.axis, math.nan))) or self.goals.get(record.variant)

@@ -17,18 +17,21 @@ from rich.console import Console
 from ptpathways import bench, core
 from ptpathways.bench._harness import interleave
 from ptpathways.bench._memory import mappings, part_of
+from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, Setting, cpu_model, memory_kib, write_json_lines
-from ptpathways.bench._show import number, plot, show_records
+from ptpathways.bench._show import number, show_records
 from ptpathways.bench._stats import quantile, summarise
-from ptpathways.bench._workload import BenchOptions, Goal
+from ptpathways.bench._workload import BenchOptions, Goal, Workload
 
 RECORD = Setting("dispatch", hosts=2, devices=4).record("ptpathways", "pipelined", "runs/s", [10.0, 30.0, 20.0])
+PLAIN = Workload("dispatch", "", lambda _: [])
 KEYS = [
     "workload",
     "system",
     "variant",
     "hosts",
     "devices",
+    "at",
     "unit",
     "median",
     "p10",
@@ -141,7 +144,7 @@ def test_numbers_are_short(value: float, text: str) -> None:
 def test_the_table_says_whether_a_goal_is_met(goal: Goal, verdict: str) -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     rival = dataclasses.replace(RECORD, system="rival")
-    show_records([RECORD, rival], {"pipelined": goal}, console)
+    show_records([RECORD, rival], dataclasses.replace(PLAIN, goals={"pipelined": goal}), console)
     text = console.export_text()
     assert "dispatch: 2 hosts, 4 devices" in text
     assert text.count(verdict) == 1, text
@@ -151,8 +154,8 @@ def test_the_table_says_whether_a_goal_is_met(goal: Goal, verdict: str) -> None:
 def test_the_plot_has_a_panel_for_each_unit(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     records = [RECORD, dataclasses.replace(RECORD, unit="us", variant="round trip")]
-    plot(records, tmp_path / "one.svg")
-    plot(records[:1], tmp_path / "two.svg")
+    plot(records, PLAIN, tmp_path / "one.svg")
+    plot(records[:1], PLAIN, tmp_path / "two.svg")
     assert (tmp_path / "one.svg").read_text().count('id="axes_') == 2
     assert (tmp_path / "two.svg").read_text().count('id="axes_') == 1
 

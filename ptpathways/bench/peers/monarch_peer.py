@@ -1,0 +1,105 @@
+"""Monarch: one process for each host, an actor in each that holds a scalar.
+
+"OpByOp" broadcasts without waiting and waits at the end of the batch; "Chained" is 128 such broadcasts and one wait,
+because actors have no recorded programs; "Fused" is one message that makes each add 128 times.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from typing import Any
+
+from monarch.actor import Actor, Channel, current_rank, endpoint, shutdown_context, this_host
+from runner import CHAIN, STAGE_S, STAGES, Batch, Setting
+
+_CALLS = 200
+_ITEMS = 50
+_TIMEOUT_S = 60.0
+
+
+class Holder(Actor):
+    """A host."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.next: Any = None
+        self.first: Any = None
+
+    @endpoint
+    def add(self) -> float:
+        self.value += 1.0
+        return self.value
+
+    @endpoint
+    def add_many(self) -> float:
+        for _ in range(CHAIN):
+            self.value += 1.0
+        return self.value
+
+    @endpoint
+    def meet(self, everyone: Any, hosts: int) -> None:
+        """For the pipeline: where an item goes next."""
+        self.next = everyone.slice(hosts=(current_rank().rank + 1) % hosts)
+
+    @endpoint
+    def wait(self, stage: int, done: Any) -> None:
+        time.sleep(STAGE_S)
+        if stage + 1 == STAGES:
+            done.send(stage)
+        else:
+            self.next.wait.broadcast(stage + 1, done)
+
+
+class Monarch:
+    """Processes of this machine with an actor each."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.versions = {"monarch": importlib.metadata.version("torchmonarch")}
+        self._work, self._hosts = setting["work"], setting["hosts"]
+        self._processes = this_host().spawn_procs(per_host={"hosts": self._hosts})
+        self._holders = self._processes.spawn("holders", Holder)
+        self._holders.add.call().get(_TIMEOUT_S)
+
+    def figures(self) -> dict[str, Batch]:
+        if self._work == "pipeline":
+            self._holders.meet.call(self._holders, self._hosts).get(_TIMEOUT_S)
+            return {"pipeline": self._pipeline}
+        return {
+            "OpByOp": lambda: self._adds(_CALLS),
+            "Chained": lambda: self._adds(CHAIN),
+            "Fused": self._fused,
+            "round trip": self._trip,
+        }
+
+    def close(self) -> None:
+        self._processes.stop().get(_TIMEOUT_S)
+        shutdown_context().get(_TIMEOUT_S)
+
+    def _adds(self, count: int) -> float:
+        for _ in range(count - 1):
+            self._holders.add.broadcast()
+        self._holders.add.call().get(_TIMEOUT_S)  # messages are in order, so this is the last to be done
+        return float(count)
+
+    def _fused(self) -> float:
+        for _ in range(_CALLS - 1):
+            self._holders.add_many.broadcast()
+        self._holders.add_many.call().get(_TIMEOUT_S)
+        return float(_CALLS * CHAIN)
+
+    def _trip(self) -> float:
+        self._holders.add.call().get(_TIMEOUT_S)
+        return 1.0
+
+    def _pipeline(self) -> float:
+        port, receiver = Channel.open()
+        first = self._holders.slice(hosts=0)
+        for _ in range(_ITEMS):
+            first.wait.broadcast(0, port)
+        for _ in range(_ITEMS):
+            receiver.recv().get(_TIMEOUT_S)
+        return float(_ITEMS * STAGES / self._hosts * STAGE_S)
+
+
+open_system = Monarch

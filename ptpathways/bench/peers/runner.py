@@ -1,0 +1,86 @@
+"""The process that measures one system: ``python runner.py MODULE`` in that system's own environment.
+
+MODULE has ``open_system(setting)``, which gives a ``System``. Imports nothing of ptpathways, so that any interpreter
+can run it. Protocol, one line of JSON each way: first the setting, answered by the figures it offers and versions; then
+``{"figure": NAME, "seconds": S}``, answered by ``{"amount", "seconds", "p50_s"}``; when stdin closes, it ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypedDict
+
+CHAIN = 128
+"""Computations of a chained program, and of a fused node; the paper's number."""
+STAGES = 8
+STAGE_S = 1e-3
+"""Of the pipeline: so many stages, each of which waits so long (seconds)."""
+
+Batch = Callable[[], float]
+"""Does some work to its end and returns how much: computations, trips, or the seconds an ideal system would need."""
+
+
+class Setting(TypedDict):
+    """What is measured."""
+
+    work: str
+    """"add": every host adds to a scalar it holds. "allreduce": a scalar AllReduce over all, and an addition.
+    "pipeline": items pass ``STAGES`` stages that wait ``STAGE_S`` each; stage k is at host k modulo hosts."""
+    hosts: int
+
+
+class System(Protocol):
+    """A started system."""
+
+    versions: dict[str, str]
+
+    def figures(self) -> dict[str, Batch]:
+        """What it can measure, by name."""
+
+    def close(self) -> None:
+        """Ends its processes."""
+
+
+def measure(batch: Batch, seconds: float) -> dict[str, float]:
+    """Repeats ``batch`` for about ``seconds``, after once or twice that compile what is to be compiled."""
+    batch()
+    batch()
+    amount, laps = 0.0, list[float]()
+    start = last = time.perf_counter()
+    while last - start < seconds or not laps:
+        amount += batch()
+        now = time.perf_counter()
+        laps.append(now - last)
+        last = now
+    return {"amount": amount, "seconds": last - start, "p50_s": statistics.median(laps)}
+
+
+def main() -> None:
+    module = importlib.import_module(sys.argv[1])
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a system prints must not look like an answer
+
+    def answer(value: Any) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    setting: Setting = json.loads(sys.stdin.readline())
+    system: System = module.open_system(setting)
+    try:
+        figures = system.figures()
+        answer({"figures": list(figures), "versions": system.versions})
+        for line in sys.stdin:
+            request = json.loads(line)
+            answer(measure(figures[request["figure"]], request["seconds"]))
+    finally:
+        system.close()
+
+
+if __name__ == "__main__":
+    main()
