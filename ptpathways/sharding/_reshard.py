@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ptpathways.core import InvalidSharding
@@ -44,12 +44,15 @@ def reshard(
     target: Sharding,
     target_devices: Sequence[int],
     host_of: Callable[[int], int],
+    *,
+    positions: Iterable[int] | None = None,
 ) -> list[Move]:
     """The moves that turn a tensor of global ``shape`` on one slice into the same tensor on another.
 
     ``source_devices[p]`` is the device at position p, and ``host_of`` tells a device's host. Every element of every
     target shard is written by exactly one move. Moves come target by target. Of several copies of what is needed, that
     on the same device is taken, else one on the same host, else the one whose host and device have sent least so far.
+    ``positions``: only the moves into these target positions, in this order; by default all.
     A tensor without elements has one empty move per target shard, so that each still has a source.
 
     Raises:
@@ -70,7 +73,9 @@ def reshard(
     choice = _Choice(holders, source_devices, host_of)
     pieces_of: dict[Tile, list[_Piece]] = {}
     moves: list[Move] = []
-    for position, tile in enumerate(target.tiles(rank)):
+    target_tiles = target.tiles(rank)
+    for position in range(len(target_tiles)) if positions is None else positions:
+        tile = target_tiles[position]
         pieces = pieces_of.get(tile)
         if pieces is None:
             pieces = pieces_of[tile] = _pieces(overlaps, tile)

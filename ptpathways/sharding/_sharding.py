@@ -111,8 +111,8 @@ class Sharding:
             if size % self.parts(dim):
                 raise InvalidSharding(
                     f"dimension {dim} of shape {tuple(shape)} has {size} elements, which "
-                    f"{self._axes_text(dim)} does not divide into {self.parts(dim)} equal parts; pad it, or shard another "
-                    "dimension"
+                    f"{self._axes_text(dim)} does not divide into {self.parts(dim)} equal parts; pad it, or "
+                    "shard another dimension"
                 )
         return tuple(size // self.parts(dim) for dim, size in enumerate(shape))
 
