@@ -6,8 +6,15 @@
 //
 // Ownership: owned by controller::Controller. Threads: none inside; the owner serialises calls.
 //
-// What it decides: who may join; which host serves a virtual device; the order of gangs on each island; that nothing
-// of a client overtakes a run which waits for its function to be compiled; who must hear that a host or client is gone.
+// What it decides: who may join; which host serves a virtual device; when a gang goes and in which order on each island
+// (through scheduler::GangScheduler); that nothing of a client overtakes a run which waits for its function, its plans
+// or its turn; who must hear that a host or client is gone.
+//
+// A client's messages are one stream, handled in order. The head of the stream may have to wait (Wait says what for);
+// all behind it waits, too, and other clients go on. The gates a run passes, in this order, are in cluster_runs.cc.
+//
+// Files: cluster_state.cc peers that join, speak and go; cluster_clients.cc a client's messages; cluster_runs.cc
+// programs and runs; cluster_workers.cc a worker's messages; status_json.cc the state as text.
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
@@ -15,6 +22,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -22,8 +30,9 @@
 
 #include "csrc/base/status.h"
 #include "csrc/controller/resource_manager.h"
-#include "csrc/scheduler/island_scheduler.h"
+#include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
+#include "csrc/wire/plan_bodies.h"
 
 namespace pathways::controller {
 
@@ -46,12 +55,13 @@ struct ClusterOptions {
   uint32_t heartbeat_timeout_ms = 4000;
   // Hosts that are on their way, by name: they become hosts 0, 1, ... in this order, whoever calls first. Others join
   // in the order they come.
-  std::vector<std::string> expected_hosts;
+  std::vector<std::string> expected_hosts = {};
+  scheduler::SchedulerOptions scheduling = {};
 };
 
 class ClusterState {
  public:
-  explicit ClusterState(ClusterOptions options) : options_(std::move(options)) {}
+  explicit ClusterState(ClusterOptions options) : options_(std::move(options)), scheduler_(options_.scheduling) {}
 
   // A message of a connection. A malformed or forbidden one is answered with the reason and changes nothing.
   void OnMessage(const Connection& from, std::string head, std::vector<Payload> payloads, uint64_t now_ms,
@@ -67,36 +77,64 @@ class ClusterState {
   // A goodbye for every peer.
   Outputs Farewell(const std::string& reason) const;
 
-  uint32_t live_host_count() const;
+  uint32_t live_host_count() const { return live_hosts_; }
   std::vector<wire::HostDescription> HostDescriptions() const;
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
   std::vector<std::string> TakeLog();
 
  private:
+  // How far a host is with compiling a function, or with a plan.
   enum class Compile : uint8_t { kPending, kReady, kFailed };
+  // What the head of a client's stream waits for.
+  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kTurn };
 
   struct Host {
     wire::HostDescription description;
     Connection connection;
     wire::Heartbeat load;
     std::string lost_reason;
+    uint32_t island = 0;  // the scheduler's number
   };
   struct FunctionState {
     std::map<uint32_t, Compile> hosts;
+    size_t pending = 0;  // of them
     std::string name;
+    // Of the latest run over several devices, which the next one most likely repeats.
+    std::vector<uint32_t> devices;
+    std::shared_ptr<const scheduler::GangShape> shape;
+  };
+  struct PlanState {
+    Compile state = Compile::kPending;
+    std::vector<uint32_t> devices;  // where the host computes
+  };
+  struct ProgramState {
+    std::string name;
+    size_t inputs = 0, outputs = 0;
+    uint32_t channels = 0;
+    std::map<uint32_t, PlanState> hosts;
+    size_t pending = 0;                                 // hosts whose plan is not ready yet
+    Status failure;                                     // of a plan, or the loss of a host: no run can be
+    std::shared_ptr<const scheduler::GangShape> shape;  // made for the first run
   };
   struct Held {
     wire::Head head;  // body borrowed from `frame`
     std::string frame;
     std::vector<Payload> payloads;
+    uint64_t arrival = 0;
   };
   struct Client {
     Connection connection;
     std::string name;
-    std::unordered_map<uint64_t, FunctionState> functions;
+    uint64_t pid = 0;
+    uint64_t joined_ms = 0;
+    std::unordered_map<uint64_t, FunctionState> functions = {};
+    std::unordered_map<uint64_t, ProgramState> programs = {};
     // What waits, in order, for the run at its front to become dispatchable.
-    std::deque<std::unique_ptr<Held>> held;
+    std::deque<std::unique_ptr<Held>> held = {};
+    Wait wait = Wait::kNothing;
+    uint64_t wait_for = 0;     // the function, program or run
+    uint64_t granted_run = 0;  // the head of `held`, which may now go
   };
   struct Peer {
     wire::Role role;
@@ -114,24 +152,51 @@ class ClusterState {
                        Outputs& out);
   Result<Outcome> HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
                                std::vector<Payload>& payloads, Outputs& out);
-  Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                            Outputs& out);
   Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                         Outputs& out);
+  Status HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out);
   Status HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
   Status HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out);
   Status HandleReleaseSlice(uint32_t client, const wire::Head& head);
+  Status HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+
+  // --- programs and runs
+  Status HandleRegisterPlan(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
+                            Outputs& out);
+  Result<Outcome> HandleRunProgram(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Status CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const;
+  // Where a run computes; the reason, for its client, when it cannot.
+  Result<std::shared_ptr<const scheduler::GangShape>> ShapeOfRun(const wire::Run& run, FunctionState& function);
+  std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
+  // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
+  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, std::string& frame, std::vector<Payload>& payloads,
+                   Outputs& out);
+  Outcome FailRun(const Client& owner, uint64_t run, Status status, Outputs& out);
+  Outcome MustWait(Client& owner, Wait wait, uint64_t what);
+
   Status OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                          Outputs& out);
+  Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
+  Status OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
+  Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
+  // Handles what a client's stream holds back, up to the next message that must wait.
   void ReleaseHeld(uint32_t client, Outputs& out);
+  // Lets every gang go whose turn has come.
+  void GrantTurns(Outputs& out);
   void LoseHost(uint32_t host, const std::string& reason, Outputs& out);
   void LoseClient(uint32_t client, Outputs& out);
 
+  std::string HostJson(const Host& host, uint64_t now_ms) const;
+  std::string ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const;
+  std::string WaitText(const Client& client) const;
+
   Result<Host*> HostOfDevice(uint32_t device);
-  scheduler::IslandScheduler& Island(const Host& host) { return islands_[host.description.island]; }
+  uint32_t IslandNumber(const std::string& name);
   Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
   // The run, its outputs and its arguments are the client's own, and not too many.
-  Status CheckRun(uint32_t client, const wire::Run& run) const;
+  Status CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
+                  const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const;
   template <typename Body>
   void Send(const Connection& to, const Body& body, Outputs& out) {
     out.push_back({to, wire::Encode(body), {}});
@@ -141,14 +206,20 @@ class ClusterState {
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
-  std::vector<Host> hosts_;               // by host index; lost hosts stay, marked
-  std::vector<uint32_t> device_to_host_;  // by device index
-  std::map<uint32_t, Client> clients_;    // by client index
-  std::map<std::string, scheduler::IslandScheduler> islands_;
+  std::vector<Host> hosts_;                  // by host index; lost hosts stay, marked
+  std::vector<uint32_t> device_to_host_;     // by device index
+  std::map<uint32_t, Client> clients_;       // by client index
+  std::map<std::string, uint32_t> islands_;  // name -> the scheduler's number
+  scheduler::GangScheduler scheduler_;
   ResourceManager resources_;
+  std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;   // of gangs on one device, by device
   size_t expected_joined_ = 0;                                               // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t next_client_ = 1;
+  uint32_t live_hosts_ = 0;
+  uint64_t arrivals_ = 0;  // messages of clients so far
+  uint64_t arrival_ = 0;   // of the message being handled
+  uint64_t now_ms_ = 0;    // of the event being handled
   uint64_t last_tick_ms_ = 0;
   std::vector<std::string> log_;
 };

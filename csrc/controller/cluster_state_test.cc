@@ -1,72 +1,10 @@
 // The controller's decisions, driven without sockets, threads or clocks.
-#include "csrc/controller/cluster_state.h"
-
-#include "csrc/testing/test.h"
+#include "csrc/controller/test_support.h"
 
 namespace pathways::controller {
 namespace {
 
 using wire::Type;
-
-struct Cluster {
-  ClusterState state{ClusterOptions{"c", "0.1.0", 500, 4000, {}}};
-  Outputs out;
-  uint64_t now = 1000;
-
-  template <typename Body>
-  Outputs Tell(const Connection& from, const Body& body, std::vector<Payload> payloads = {}) {
-    out.clear();
-    state.OnMessage(from, wire::Encode(body), std::move(payloads), now, out);
-    return std::move(out);
-  }
-  Outputs AddHost(const std::string& name, size_t devices = 1) {
-    wire::Hello hello;
-    hello.role = wire::Role::kWorker;
-    hello.build = "0.1.0";
-    hello.name = name;
-    hello.devices.resize(devices);
-    return Tell("w-" + name, hello);
-  }
-  uint32_t AddClient(const Connection& connection) {
-    wire::Hello hello;
-    hello.role = wire::Role::kClient;
-    hello.build = "0.1.0";
-    hello.name = connection;
-    Outputs answer = Tell(connection, hello);
-    return wire::Decode<wire::Welcome>(wire::DecodeHead(answer.at(0).head)->body)->peer;
-  }
-  static uint64_t Id(uint32_t client, uint64_t n) { return (uint64_t{client} << wire::kClientShift) | n; }
-  Outputs Register(const Connection& from, uint32_t client, uint64_t n, uint32_t device) {
-    wire::Register request;
-    request.function = Id(client, n);
-    request.name = "f";
-    request.one_device = 1;
-    request.devices = {device};
-    return Tell(from, request, {std::make_shared<const std::string>("m"), std::make_shared<const std::string>("o")});
-  }
-  Outputs Registered(const std::string& host, uint32_t client, uint64_t n, Status status = OkStatus()) {
-    wire::Registered answer;
-    answer.function = Id(client, n);
-    answer.status = std::move(status);
-    return Tell("w-" + host, answer);
-  }
-  Outputs Run(const Connection& from, uint32_t client, uint64_t n, uint64_t function,
-              std::vector<uint32_t> devices = {0}) {
-    wire::Run run;
-    run.run = Id(client, n);
-    run.function = Id(client, function);
-    run.first_output = Id(client, n + 1);
-    run.devices = std::move(devices);
-    return Tell(from, run);
-  }
-};
-
-Type TypeOf(const Outgoing& outgoing) { return wire::DecodeHead(outgoing.head)->header.type; }
-uint64_t SequenceOf(const Outgoing& outgoing) { return wire::DecodeHead(outgoing.head)->header.sequence; }
-template <typename Body>
-Body Read(const Outgoing& outgoing) {
-  return *wire::Decode<Body>(wire::DecodeHead(outgoing.head)->body);
-}
 
 TEST(OtherBuildsAreRefusedWithBothVersions) {
   Cluster c;

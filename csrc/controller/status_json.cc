@@ -23,58 +23,148 @@ std::string Json(std::string_view text) {
   return out + '"';
 }
 
-std::string Seconds(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6f", value);
-  return text;
+// One JSON object, field by field.
+class Object {
+ public:
+  template <typename T>
+  Object& Number(const char* name, T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%.6f", value);
+      return Raw(name, text);
+    } else {
+      return Raw(name, std::to_string(value));
+    }
+  }
+  Object& Text(const char* name, std::string_view value) { return Raw(name, Json(value)); }
+  Object& Bool(const char* name, bool value) { return Raw(name, value ? "true" : "false"); }
+  Object& Raw(const char* name, const std::string& value) {
+    body_ += (body_.empty() ? "\"" : ", \"") + std::string(name) + "\": " + value;
+    return *this;
+  }
+  std::string Done() const { return "{" + body_ + "}"; }
+
+ private:
+  std::string body_;
+};
+
+std::string Array(const std::vector<std::string>& items) {
+  std::string out = "[";
+  for (size_t i = 0; i < items.size(); ++i) out += (i ? ", " : "") + items[i];
+  return out + "]";
 }
+
+uint64_t Since(uint64_t now_ms, uint64_t then_ms) { return now_ms < then_ms ? 0 : now_ms - then_ms; }
 
 }  // namespace
 
-std::string ClusterState::StatusJson(uint64_t now_ms) const {
-  std::string out = "{\"cluster\": " + Json(options_.cluster) + ", \"build\": " + Json(options_.build);
-  out += ", \"hosts\": [";
-  for (size_t i = 0; i < hosts_.size(); ++i) {
-    const Host& host = hosts_[i];
-    const wire::HostDescription& d = host.description;
-    auto peer = peers_.find(host.connection);
-    out += std::string(i ? ", " : "") + "{\"host\": " + std::to_string(d.host) + ", \"name\": " + Json(d.name) +
-           ", \"alive\": " + (d.alive ? "true" : "false") + ", \"pid\": " + std::to_string(d.pid) +
-           ", \"platform\": " + Json(d.platform) + ", \"island\": " + Json(d.island) +
-           ", \"devices\": " + std::to_string(d.devices.size()) +
-           ", \"device_slices\": " + resources_.LoadJson(d.host) +
-           ", \"live_buffers\": " + std::to_string(host.load.live_buffers) +
-           ", \"live_bytes\": " + std::to_string(host.load.live_bytes) + ", \"silent_ms\": " +
-           std::to_string(
-               peer == peers_.end() || now_ms < peer->second.last_heard_ms ? 0 : now_ms - peer->second.last_heard_ms) +
-           ", \"lost\": " + Json(host.lost_reason) + "}";
-  }
-  out += "], \"islands\": [";
-  bool first = true;
-  for (const auto& [name, island] : islands_) {
-    out += std::string(first ? "" : ", ") + "{\"name\": " + Json(name) +
-           ", \"gangs_in_flight\": " + std::to_string(island.in_flight()) +
-           ", \"gangs_ordered\": " + std::to_string(island.last_sequence()) + "}";
-    first = false;
-  }
-  out += "], \"clients\": [";
-  first = true;
-  for (const auto& [index, client] : clients_) {
-    double device_seconds = 0;
-    uint64_t gangs = 0;
-    for (const auto& [name, island] : islands_) {
-      auto account = island.accounts().find(index);
-      if (account == island.accounts().end()) continue;
-      device_seconds += account->second.device_seconds;
-      gangs += account->second.gangs_finished;
+std::string ClusterState::HostJson(const Host& host, uint64_t now_ms) const {
+  const wire::HostDescription& d = host.description;
+  int64_t limit = 0;
+  for (const wire::DeviceDescription& device : d.devices) limit += device.memory_limit_bytes;
+  auto peer = peers_.find(host.connection);
+  return Object()
+      .Number("host", d.host)
+      .Text("name", d.name)
+      .Bool("alive", d.alive != 0)
+      .Number("pid", d.pid)
+      .Text("platform", d.platform)
+      .Text("island", d.island)
+      .Number("devices", d.devices.size())
+      .Raw("device_slices", resources_.LoadJson(d.host))
+      .Number("first_device", d.first_device)
+      .Number("live_buffers", host.load.live_buffers)
+      .Number("live_bytes", host.load.live_bytes)
+      .Number("memory_limit_bytes", limit)
+      .Number("silent_ms", peer == peers_.end() ? 0 : Since(now_ms, peer->second.last_heard_ms))
+      .Text("lost", host.lost_reason)
+      .Done();
+}
+
+std::string ClusterState::WaitText(const Client& client) const {
+  switch (client.wait) {
+    case Wait::kNothing:
+      return "";
+    case Wait::kCompile: {
+      auto function = client.functions.find(client.wait_for);
+      return "compiling " + (function == client.functions.end() ? "a function" : function->second.name);
     }
-    out += std::string(first ? "" : ", ") + "{\"client\": " + std::to_string(index) +
-           ", \"name\": " + Json(client.name) + ", \"functions\": " + std::to_string(client.functions.size()) +
-           ", \"waiting_messages\": " + std::to_string(client.held.size()) +
-           ", \"gangs_finished\": " + std::to_string(gangs) + ", \"device_seconds\": " + Seconds(device_seconds) + "}";
-    first = false;
+    case Wait::kPlan: {
+      auto program = client.programs.find(client.wait_for);
+      return "preparing " + (program == client.programs.end() ? "a program" : program->second.name);
+    }
+    case Wait::kTurn:
+      return "its turn";
   }
-  return out + "], \"slices\": " + resources_.SlicesJson() + "}";
+  return "";
+}
+
+std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const {
+  auto account = scheduler_.accounts().find(index);
+  const scheduler::ClientAccount none;
+  const scheduler::ClientAccount& counts = account == scheduler_.accounts().end() ? none : account->second;
+  size_t waiting = 0;
+  for (const auto& held : client.held) {
+    waiting += held->head.header.type == wire::Type::kRun || held->head.header.type == wire::Type::kRunProgram;
+  }
+  return Object()
+      .Number("client", index)
+      .Text("name", client.name)
+      .Number("pid", client.pid)
+      .Number("weight", counts.weight)
+      .Number("priority", counts.priority)
+      .Number("connected_ms", Since(now_ms, client.joined_ms))
+      .Number("functions", client.functions.size())
+      .Number("programs", client.programs.size())
+      .Number("gangs_submitted", counts.submitted + waiting)
+      .Number("gangs_finished", counts.finished)
+      .Number("gangs_in_flight", scheduler_.in_flight_of(index))
+      .Number("gangs_waiting", waiting)
+      .Text("waiting_for", WaitText(client))
+      .Number("waiting_messages", client.held.size())
+      .Number("waited_seconds", counts.waited_seconds)
+      .Number("device_seconds", counts.device_seconds)
+      .Done();
+}
+
+std::string ClusterState::StatusJson(uint64_t now_ms) const {
+  std::vector<std::string> hosts, islands, clients;
+  size_t functions = 0, programs = 0;
+  for (const Host& host : hosts_) hosts.push_back(HostJson(host, now_ms));
+  for (const auto& [name, number] : islands_) {
+    size_t members = 0, devices = 0;
+    for (const Host& host : hosts_) {
+      if (host.island != number || !host.description.alive) continue;
+      ++members;
+      devices += host.description.devices.size();
+    }
+    islands.push_back(Object()
+                          .Text("name", name)
+                          .Number("hosts", members)
+                          .Number("devices", devices)
+                          .Number("gangs_in_flight", scheduler_.in_flight(number))
+                          .Number("gangs_waiting", scheduler_.asking(number))
+                          .Number("gangs_ordered", scheduler_.last_sequence(number))
+                          .Number("queued_ms", scheduler_.queued_us(number) * 1e-3)
+                          .Done());
+  }
+  for (const auto& [index, client] : clients_) {
+    clients.push_back(ClientJson(index, client, now_ms));
+    functions += client.functions.size();
+    programs += client.programs.size();
+  }
+  return Object()
+      .Text("cluster", options_.cluster)
+      .Text("build", options_.build)
+      .Text("policy", scheduler::PolicyName(options_.scheduling.policy))
+      .Number("queue_ms", static_cast<double>(options_.scheduling.queue_us) * 1e-3)
+      .Number("functions", functions)
+      .Number("programs", programs)
+      .Raw("hosts", Array(hosts))
+      .Raw("islands", Array(islands))
+      .Raw("clients", Array(clients))
+      .Raw("slices", resources_.SlicesJson())
+      .Done();
 }
 
 }  // namespace pathways::controller

@@ -221,7 +221,8 @@ struct RunOutcome {
   }
 };
 
-// Completions, batched.
+// Completions, batched. A worker reports its part of each run. A client hears of a run once: when the last host is
+// done, or at once when a part fails.
 struct Done {
   static constexpr Type kType = Type::kDone;
   std::vector<RunOutcome> outcomes;

@@ -1,0 +1,231 @@
+// ClusterState: the messages of clients, but for programs and runs.
+#include "csrc/controller/cluster_state.h"
+
+namespace pathways::controller {
+namespace {
+
+using wire::Type;
+
+template <typename Body>
+Result<Body> DecodeBody(const wire::Head& head) {
+  return wire::Decode<Body>(head.body);
+}
+
+}  // namespace
+
+void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
+                                   std::vector<Payload>&& payloads, Outputs& out) {
+  Client& state = clients_.at(client);
+  // Compiles and questions need no order among runs; all else keeps its place behind what waits.
+  const Type type = head.header.type;
+  const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
+                         type == Type::kRequestSlice || type == Type::kReleaseSlice;
+  arrival_ = ++arrivals_;
+  if (overtakes || state.held.empty()) {
+    Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
+    if (!outcome.ok()) {
+      Note("client " + state.name + ": " + outcome.status().ToString());
+      Send(state.connection, wire::Reject{outcome.status()}, out);
+      return;
+    }
+    if (*outcome == Outcome::kHandled) return;
+  }
+  auto held = std::make_unique<Held>();
+  held->frame = std::move(frame);
+  held->payloads = std::move(payloads);
+  held->arrival = arrival_;
+  held->head = *wire::DecodeHead(held->frame);  // decoded before; only re-pointed at the kept frame
+  state.held.push_back(std::move(held));
+}
+
+void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
+  auto it = clients_.find(client);
+  if (it == clients_.end()) return;
+  std::deque<std::unique_ptr<Held>>& held = it->second.held;
+  while (!held.empty()) {
+    Held& front = *held.front();
+    arrival_ = front.arrival;
+    Result<Outcome> outcome = HandleClient(client, front.head, front.frame, front.payloads, out);
+    if (outcome.ok() && *outcome == Outcome::kMustWait) return;
+    if (!outcome.ok()) Send(it->second.connection, wire::Reject{outcome.status()}, out);
+    held.pop_front();
+    it->second.wait = Wait::kNothing;
+  }
+}
+
+void ClusterState::GrantTurns(Outputs& out) {
+  while (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(now_ms_)) {
+    clients_.at(grant->client).granted_run = grant->run;
+    ReleaseHeld(grant->client, out);
+  }
+}
+
+Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
+                                                         std::vector<Payload>& payloads, Outputs& out) {
+  switch (head.header.type) {
+    case Type::kRun:
+      return HandleRun(client, head, frame, payloads, out);
+    case Type::kRunProgram:
+      return HandleRunProgram(client, head, frame, out);
+    case Type::kRegisterPlan:
+      PW_RETURN_IF_ERROR(HandleRegisterPlan(client, head, frame, out));
+      return Outcome::kHandled;
+    case Type::kRegister:
+      PW_RETURN_IF_ERROR(HandleRegister(client, head, frame, payloads, out));
+      return Outcome::kHandled;
+    case Type::kCopy:
+      PW_RETURN_IF_ERROR(HandleCopy(client, head, frame, out));
+      return Outcome::kHandled;
+    case Type::kRequestSlice:
+      PW_RETURN_IF_ERROR(HandleRequestSlice(client, head, out));
+      return Outcome::kHandled;
+    case Type::kReleaseSlice:
+      PW_RETURN_IF_ERROR(HandleReleaseSlice(client, head));
+      return Outcome::kHandled;
+    case Type::kPut: {
+      PW_ASSIGN_OR_RETURN(wire::Put put, DecodeBody<wire::Put>(head));
+      PW_RETURN_IF_ERROR(CheckOwner(client, put.buffer, "buffer"));
+      PW_RETURN_IF_ERROR(CheckOwner(client, put.key, "transfer"));
+      PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(put.device));
+      if (!host->description.alive) {
+        Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)}, out);
+      } else {
+        out.push_back({host->connection, std::move(frame), std::move(payloads)});
+      }
+      return Outcome::kHandled;
+    }
+    case Type::kFetch: {
+      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, DecodeBody<wire::Fetch>(head));
+      PW_RETURN_IF_ERROR(CheckOwner(client, fetch.request, "request"));
+      PW_RETURN_IF_ERROR(CheckOwner(client, fetch.buffer, "buffer"));
+      PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(fetch.device));
+      if (!host->description.alive) {
+        Send(clients_.at(client).connection, wire::Fetched{fetch.request, Unavailable(host->lost_reason), 0, {}}, out);
+      } else {
+        out.push_back({host->connection, std::move(frame), {}});
+      }
+      return Outcome::kHandled;
+    }
+    case Type::kFree: {
+      PW_ASSIGN_OR_RETURN(wire::Free free, DecodeBody<wire::Free>(head));
+      for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
+      if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
+      if (hosts_[free.host].description.alive) out.push_back({hosts_[free.host].connection, std::move(frame), {}});
+      return Outcome::kHandled;
+    }
+    case Type::kUnregister:
+      PW_RETURN_IF_ERROR(HandleUnregister(client, head, out));
+      return Outcome::kHandled;
+    case Type::kQuery:
+      PW_RETURN_IF_ERROR(HandleQuery(client, head, frame, out));
+      return Outcome::kHandled;
+    default:
+      return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
+  }
+}
+
+Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Unregister request, DecodeBody<wire::Unregister>(head));
+  for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(CheckOwner(client, id, "function"));
+  for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(CheckOwner(client, id, "program"));
+  std::map<uint32_t, wire::Unregister> per_host;
+  Client& owner = clients_.at(client);
+  for (const uint64_t id : request.functions) {
+    auto node = owner.functions.extract(id);
+    if (node.empty()) continue;
+    for (const auto& [host, state] : node.mapped().hosts) per_host[host].functions.push_back(id);
+    scheduler_.ForgetWork(id);
+  }
+  for (const uint64_t id : request.programs) {
+    auto node = owner.programs.extract(id);
+    if (node.empty()) continue;
+    for (const auto& [host, plan] : node.mapped().hosts) per_host[host].programs.push_back(id);
+    scheduler_.ForgetWork(id);
+  }
+  for (const auto& [host, message] : per_host) {
+    if (hosts_[host].description.alive) Send(hosts_[host].connection, message, out);
+  }
+  return OkStatus();
+}
+
+Status ClusterState::HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Query query, DecodeBody<wire::Query>(head));
+  PW_RETURN_IF_ERROR(CheckOwner(client, query.request, "request"));
+  const Connection& connection = clients_.at(client).connection;
+  if (query.kind == wire::QueryKind::kStatus) {
+    wire::Reply reply;
+    reply.request = query.request;
+    reply.format = "json";
+    out.push_back({connection, wire::Encode(reply), {std::make_shared<const std::string>(StatusJson(now_ms_))}});
+    return OkStatus();
+  }
+  if (query.function != 0) PW_RETURN_IF_ERROR(CheckOwner(client, query.function, "function"));
+  PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(query.device));
+  if (!host->description.alive) {
+    Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}}, out);
+  } else {
+    out.push_back({host->connection, std::move(frame), {}});
+  }
+  return OkStatus();
+}
+
+Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std::string& frame,
+                                    std::vector<Payload>& payloads, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Register request, DecodeBody<wire::Register>(head));
+  PW_RETURN_IF_ERROR(CheckOwner(client, request.function, "function"));
+  if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
+  FunctionState& function = clients_.at(client).functions[request.function];
+  function.name = request.name;
+  for (uint32_t device : request.devices) {
+    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
+    const uint32_t index = host->description.host;
+    if (!host->description.alive) {
+      function.hosts[index] = Compile::kFailed;
+      wire::Registered answer;
+      answer.function = request.function;
+      answer.host = index;
+      answer.status = Unavailable(host->lost_reason);
+      Send(clients_.at(client).connection, answer, out);
+      continue;
+    }
+    if (!function.hosts.try_emplace(index, Compile::kPending).second) continue;
+    ++function.pending;
+    out.push_back({host->connection, frame, payloads});
+  }
+  return OkStatus();
+}
+
+Status ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Copy copy, DecodeBody<wire::Copy>(head));
+  PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
+  PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
+  PW_ASSIGN_OR_RETURN(Host * from, HostOfDevice(copy.source_device));
+  PW_ASSIGN_OR_RETURN(Host * to, HostOfDevice(copy.destination_device));
+  for (Host* host : {from, to}) {
+    if (host->description.alive) continue;
+    Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)}, out);
+    return OkStatus();
+  }
+  if (from != to) {
+    Send(to->connection, wire::Expect{copy.destination, copy.destination_device, from->description.host, copy.type},
+         out);
+  }
+  out.push_back({from->connection, std::move(frame), {}});
+  return OkStatus();
+}
+
+Result<ClusterState::Host*> ClusterState::HostOfDevice(uint32_t device) {
+  if (device >= device_to_host_.size()) {
+    return InvalidArgument("expected a device below " + std::to_string(device_to_host_.size()) + ", got " +
+                           std::to_string(device));
+  }
+  return &hosts_[device_to_host_[device]];
+}
+
+Status ClusterState::CheckOwner(uint32_t client, uint64_t id, const char* what) const {
+  if (wire::ClientOf(id) == client) return OkStatus();
+  return Status(Code::kPermissionDenied, std::string("expected a ") + what + " of client " + std::to_string(client) +
+                                             ", got one of client " + std::to_string(wire::ClientOf(id)));
+}
+
+}  // namespace pathways::controller

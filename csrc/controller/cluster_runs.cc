@@ -1,0 +1,280 @@
+// ClusterState: programs and runs.
+//
+// The gates that a run passes, in order: it is well formed and its client's own; its function or plans are there and
+// compiled (else it waits); its turn has come on every island it needs (else it waits). Then the same bytes go to every
+// host that takes part, with the island's sequence number.
+#include <algorithm>
+
+#include "csrc/controller/cluster_state.h"
+
+namespace pathways::controller {
+namespace {
+
+using scheduler::GangPart;
+using scheduler::GangShape;
+
+std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+}  // namespace
+
+Status ClusterState::CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
+                              const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const {
+  PW_RETURN_IF_ERROR(CheckOwner(client, run, "run"));
+  PW_RETURN_IF_ERROR(CheckOwner(client, first_output, "buffer"));
+  if (output_count > wire::kMaxRunOutputs) {
+    return InvalidArgument("expected a run with at most " + std::to_string(wire::kMaxRunOutputs) + " outputs, got " +
+                           std::to_string(output_count));
+  }
+  PW_RETURN_IF_ERROR(CheckOwner(client, first_output + output_count, "buffer"));
+  for (const uint64_t argument : arguments) {
+    if (!(argument & wire::kAssembledBit)) PW_RETURN_IF_ERROR(CheckOwner(client, argument, "buffer"));
+  }
+  for (size_t i = 0; i < assembled.size(); i += 2) {
+    PW_RETURN_IF_ERROR(CheckOwner(client, assembled[i], "buffer"));
+  }
+  return OkStatus();
+}
+
+ClusterState::Outcome ClusterState::FailRun(const Client& owner, uint64_t run, Status status, Outputs& out) {
+  wire::Done done;
+  done.outcomes.push_back({run, 0, 0, std::move(status)});
+  Send(owner.connection, done, out);
+  return Outcome::kHandled;
+}
+
+ClusterState::Outcome ClusterState::MustWait(Client& owner, Wait wait, uint64_t what) {
+  owner.wait = wait;
+  owner.wait_for = what;
+  return Outcome::kMustWait;
+}
+
+// --- functions on slices
+
+Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Run& run, FunctionState& function) {
+  if (run.devices.empty()) return InvalidArgument("a run needs at least one device, got none");
+  if (run.devices.size() == 1) {
+    const uint32_t device = run.devices[0];
+    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
+    if (!function.hosts.contains(host->description.host)) {
+      return NotFound("function " + Quoted(function.name) + " is not registered on host " +
+                      Quoted(host->description.name));
+    }
+    std::shared_ptr<const GangShape>& shape = device_shapes_[device];
+    if (!shape) {
+      auto made = std::make_shared<GangShape>();
+      made->Add(host->description.host, host->island, device);
+      shape = std::move(made);
+    }
+    return shape;
+  }
+  if (function.shape && function.devices == run.devices) return function.shape;
+  auto shape = std::make_shared<GangShape>();
+  const Host* first = nullptr;
+  for (const uint32_t device : run.devices) {
+    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
+    if (first == nullptr) first = host;
+    if (host->island != first->island) {
+      return Unimplemented("one computation over the devices of hosts " + Quoted(first->description.name) + " and " +
+                           Quoted(host->description.name) + " needs them in one island, but they are in islands " +
+                           Quoted(first->description.island) + " and " + Quoted(host->description.island) +
+                           "; make it a program with a function per island");
+    }
+    if (!function.hosts.contains(host->description.host)) {
+      return NotFound("function " + Quoted(function.name) + " is not registered on host " +
+                      Quoted(host->description.name));
+    }
+    shape->Add(host->description.host, host->island, device);
+  }
+  if (shape->device_count != run.devices.size()) {
+    return InvalidArgument("a run needs each of its devices once, got " + std::to_string(run.devices.size()) +
+                           " of which " + std::to_string(shape->device_count) + " differ");
+  }
+  function.devices = run.devices;
+  function.shape = std::move(shape);
+  return function.shape;
+}
+
+Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, const wire::Head& head, std::string& frame,
+                                                      std::vector<Payload>& payloads, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
+  PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
+  Client& owner = clients_.at(client);
+  auto function = owner.functions.find(run.function);
+  if (function == owner.functions.end()) {
+    return FailRun(owner, run.run, NotFound("function " + std::to_string(run.function) + " is not registered"), out);
+  }
+  Result<std::shared_ptr<const GangShape>> shape = ShapeOfRun(run, function->second);
+  if (!shape.ok()) return FailRun(owner, run.run, shape.status(), out);
+  for (const GangPart& part : (*shape)->parts) {
+    const Host& host = hosts_[part.host];
+    if (!host.description.alive) return FailRun(owner, run.run, Unavailable(host.lost_reason), out);
+    if (function->second.pending > 0 && function->second.hosts.at(part.host) == Compile::kPending) {
+      return MustWait(owner, Wait::kCompile, run.function);
+    }
+  }
+  return Dispatch(owner, {run.run, client, run.function, *std::move(shape), arrival_}, frame, payloads, out);
+}
+
+// --- programs
+
+Status ClusterState::CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const {
+  const Host& host = hosts_[plan.host];
+  const wire::HostDescription& description = host.description;
+  for (const wire::PlanSlot& slot : plan.slots) {
+    for (const uint32_t device : slot.devices) {
+      if (device < description.first_device || device - description.first_device >= description.devices.size()) {
+        return InvalidArgument("expected the devices " + std::to_string(description.first_device) + " to " +
+                               std::to_string(description.first_device + description.devices.size() - 1) +
+                               " in a plan of host " + Quoted(description.name) + ", got device " +
+                               std::to_string(device));
+      }
+    }
+  }
+  const Client& owner = clients_.at(client);
+  for (const wire::PlanStep& step : plan.steps) {
+    for (const std::vector<uint32_t>* slots : {&step.arguments, &step.results}) {
+      for (const uint32_t slot : *slots) {
+        if (slot < plan.slots.size()) continue;
+        return InvalidArgument("expected a slot below " + std::to_string(plan.slots.size()) + ", got " +
+                               std::to_string(slot));
+      }
+    }
+    if (step.kind != wire::StepKind::kExecute) continue;
+    auto function = owner.functions.find(step.function);
+    if (function == owner.functions.end() || !function->second.hosts.contains(plan.host)) {
+      return NotFound(
+          "function " +
+          (function == owner.functions.end() ? std::to_string(step.function) : Quoted(function->second.name)) +
+          " is not registered on host " + Quoted(description.name));
+    }
+  }
+  return OkStatus();
+}
+
+Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::RegisterPlan plan, wire::Decode<wire::RegisterPlan>(head.body));
+  PW_RETURN_IF_ERROR(CheckOwner(client, plan.program, "program"));
+  for (const wire::PlanStep& step : plan.steps) {
+    if (step.kind == wire::StepKind::kExecute) PW_RETURN_IF_ERROR(CheckOwner(client, step.function, "function"));
+  }
+  if (plan.host >= hosts_.size()) return InvalidArgument("REGISTER_PLAN names host " + std::to_string(plan.host));
+  Client& owner = clients_.at(client);
+  auto [it, fresh] = owner.programs.try_emplace(plan.program);
+  ProgramState& program = it->second;
+  if (fresh) {
+    program.name = plan.name;
+    program.inputs = plan.inputs.size();
+    program.outputs = plan.outputs.size();
+    program.channels = plan.channels;
+  }
+  auto [entry, first_of_host] = program.hosts.try_emplace(plan.host);
+  if (!first_of_host) {
+    return InvalidArgument("program " + Quoted(program.name) + " has two plans for host " + std::to_string(plan.host));
+  }
+  program.shape.reset();
+  const Host& host = hosts_[plan.host];
+  Status status = OkStatus();
+  if (!host.description.alive) {
+    status = Unavailable(host.lost_reason);
+  } else if (plan.inputs.size() != program.inputs || plan.outputs.size() != program.outputs ||
+             plan.channels != program.channels) {
+    status = InvalidArgument("the plans of program " + Quoted(program.name) +
+                             " differ in their numbers of inputs, outputs or channels");
+  } else {
+    status = CheckPlan(client, plan);
+  }
+  if (!status.ok()) {
+    entry->second.state = Compile::kFailed;
+    if (program.failure.ok()) program.failure = status;
+    wire::PlanReady answer;
+    answer.program = plan.program;
+    answer.host = plan.host;
+    answer.status = std::move(status);
+    Send(owner.connection, answer, out);
+    return OkStatus();
+  }
+  // It computes where it executes; a plan that only moves data occupies the devices of its slots.
+  std::vector<uint32_t>& devices = entry->second.devices;
+  const auto add = [&](const wire::PlanSlot& slot) {
+    devices.insert(devices.end(), slot.devices.begin(), slot.devices.end());
+  };
+  for (const wire::PlanStep& step : plan.steps) {
+    if (step.kind != wire::StepKind::kExecute) continue;
+    for (const uint32_t slot : step.results) add(plan.slots[slot]);
+  }
+  if (devices.empty()) std::for_each(plan.slots.begin(), plan.slots.end(), add);
+  std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  ++program.pending;
+  out.push_back({host.connection, std::move(frame), {}});
+  return OkStatus();
+}
+
+std::shared_ptr<const GangShape> ClusterState::ShapeOfProgram(const ProgramState& program) const {
+  auto shape = std::make_shared<GangShape>();
+  for (const auto& [host, plan] : program.hosts) {
+    const uint32_t island = hosts_[host].island;
+    shape->parts.push_back({host, island, plan.devices});
+    shape->device_count += static_cast<uint32_t>(plan.devices.size());
+    std::vector<uint32_t>& islands = shape->islands;
+    if (std::find(islands.begin(), islands.end(), island) == islands.end()) islands.push_back(island);
+  }
+  return shape;
+}
+
+Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, const wire::Head& head,
+                                                             std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
+  PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
+  Client& owner = clients_.at(client);
+  auto it = owner.programs.find(run.program);
+  if (it == owner.programs.end()) {
+    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), out);
+  }
+  ProgramState& program = it->second;
+  if (program.channels > 0) {
+    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key, "transfer"));
+    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key + program.channels, "transfer"));
+  }
+  if (run.arguments.size() != program.inputs || run.output_count != program.outputs) {
+    return FailRun(owner, run.run,
+                   InvalidArgument("program " + Quoted(program.name) + " takes " + std::to_string(program.inputs) +
+                                   " arguments and gives " + std::to_string(program.outputs) + " results, got " +
+                                   std::to_string(run.arguments.size()) + " and " + std::to_string(run.output_count)),
+                   out);
+  }
+  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, out);
+  if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
+  if (!program.shape) program.shape = ShapeOfProgram(program);
+  std::vector<Payload> none;
+  return Dispatch(owner, {run.run, client, run.program, program.shape, arrival_}, frame, none, out);
+}
+
+// --- the last gate
+
+ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, std::string& frame,
+                                             std::vector<Payload>& payloads, Outputs& out) {
+  if (owner.granted_run != gang.run) {
+    Result<bool> granted = scheduler_.Ask(gang, now_ms_);
+    if (!granted.ok()) return FailRun(owner, gang.run, granted.status(), out);
+    if (!*granted) return MustWait(owner, Wait::kTurn, gang.run);
+  }
+  owner.granted_run = 0;
+  const std::vector<GangPart>& parts = gang.shape->parts;
+  uint32_t patched_for = UINT32_MAX;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].island != patched_for) {
+      patched_for = parts[i].island;
+      wire::PatchSequence(frame, scheduler_.last_sequence(patched_for));
+    }
+    const Connection& to = hosts_[parts[i].host].connection;
+    if (i + 1 < parts.size()) {
+      out.push_back({to, frame, payloads});
+    } else {
+      out.push_back({to, std::move(frame), std::move(payloads)});
+    }
+  }
+  return Outcome::kHandled;
+}
+
+}  // namespace pathways::controller

@@ -1,0 +1,124 @@
+// ClusterState: the messages of workers.
+#include "csrc/controller/cluster_state.h"
+
+namespace pathways::controller {
+namespace {
+
+using wire::Type;
+
+template <typename Body>
+Result<Body> DecodeBody(const wire::Head& head) {
+  return wire::Decode<Body>(head.body);
+}
+
+}  // namespace
+
+Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame,
+                                     std::vector<Payload>& payloads, Outputs& out) {
+  Host& state = hosts_[host];
+  switch (head.header.type) {
+    case Type::kHeartbeat: {
+      PW_ASSIGN_OR_RETURN(state.load, DecodeBody<wire::Heartbeat>(head));
+      return OkStatus();
+    }
+    case Type::kGoodbye: {
+      PW_ASSIGN_OR_RETURN(wire::Goodbye goodbye, DecodeBody<wire::Goodbye>(head));
+      LoseHost(host, goodbye.reason, out);
+      return OkStatus();
+    }
+    case Type::kDone:
+      return OnDone(host, head, frame, out);
+    case Type::kRegistered:
+      return OnRegistered(host, head, frame, out);
+    case Type::kPlanReady:
+      return OnPlanReady(host, head, frame, out);
+    case Type::kFetched: {
+      PW_ASSIGN_OR_RETURN(wire::Fetched answer, DecodeBody<wire::Fetched>(head));
+      ToClient(answer.request, std::move(frame), {}, out);
+      return OkStatus();
+    }
+    case Type::kBufferFailed: {
+      PW_ASSIGN_OR_RETURN(wire::BufferFailed failed, DecodeBody<wire::BufferFailed>(head));
+      ToClient(failed.buffer, std::move(frame), {}, out);
+      return OkStatus();
+    }
+    case Type::kReply: {
+      PW_ASSIGN_OR_RETURN(wire::Reply reply, DecodeBody<wire::Reply>(head));
+      ToClient(reply.request, std::move(frame), std::move(payloads), out);
+      return OkStatus();
+    }
+    default:
+      return InvalidArgument("a worker may not send " + std::string(wire::TypeName(head.header.type)));
+  }
+}
+
+Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Registered answer, DecodeBody<wire::Registered>(head));
+  const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.function));
+  auto owner = clients_.find(client);
+  if (owner == clients_.end()) return OkStatus();
+  auto function = owner->second.functions.find(answer.function);
+  if (function != owner->second.functions.end()) {
+    auto compiled = function->second.hosts.find(host);
+    if (compiled == function->second.hosts.end()) return InvalidArgument("REGISTERED for a function it was not sent");
+    if (compiled->second == Compile::kPending) --function->second.pending;
+    compiled->second = answer.status.ok() ? Compile::kReady : Compile::kFailed;
+  }
+  ToClient(answer.function, std::move(frame), {}, out);
+  ReleaseHeld(client, out);
+  return OkStatus();
+}
+
+Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::PlanReady answer, DecodeBody<wire::PlanReady>(head));
+  const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.program));
+  auto owner = clients_.find(client);
+  if (owner == clients_.end()) return OkStatus();
+  auto program = owner->second.programs.find(answer.program);
+  if (program != owner->second.programs.end()) {
+    ProgramState& state = program->second;
+    auto plan = state.hosts.find(host);
+    if (plan == state.hosts.end()) return InvalidArgument("PLAN_READY for a program it was not sent");
+    if (plan->second.state == Compile::kPending) --state.pending;
+    plan->second.state = answer.status.ok() ? Compile::kReady : Compile::kFailed;
+    if (state.failure.ok()) state.failure = answer.status;
+  }
+  ToClient(answer.program, std::move(frame), {}, out);
+  ReleaseHeld(client, out);
+  return OkStatus();
+}
+
+Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(wire::Done done, DecodeBody<wire::Done>(head));
+  // A client hears of a run once: of its first failure, or when its last host is done.
+  std::vector<bool> tell;
+  tell.reserve(done.outcomes.size());
+  bool pass_on = true;
+  for (const wire::RunOutcome& outcome : done.outcomes) {
+    const scheduler::PartResult result = scheduler_.PartDone(outcome.run, host, outcome.device_us, outcome.status.ok());
+    tell.push_back(result == scheduler::PartResult::kEnded || result == scheduler::PartResult::kFailed);
+    pass_on = pass_on && tell.back() && wire::ClientOf(outcome.run) == wire::ClientOf(done.outcomes.front().run);
+  }
+  if (done.outcomes.empty()) return OkStatus();
+  if (pass_on) {  // the usual case: the bytes as they are
+    ToClient(done.outcomes.front().run, std::move(frame), {}, out);
+    return OkStatus();
+  }
+  std::map<uint64_t, wire::Done> per_client;
+  for (size_t i = 0; i < done.outcomes.size(); ++i) {
+    if (!tell[i]) continue;
+    const uint64_t client = wire::ClientOf(done.outcomes[i].run);
+    per_client[client].outcomes.push_back(std::move(done.outcomes[i]));
+  }
+  for (const auto& [client, message] : per_client) {
+    ToClient(message.outcomes.front().run, wire::Encode(message), {}, out);
+  }
+  return OkStatus();
+}
+
+void ClusterState::ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out) {
+  auto client = clients_.find(static_cast<uint32_t>(wire::ClientOf(id)));
+  if (client != clients_.end()) out.push_back({client->second.connection, std::move(frame), std::move(payloads)});
+}
+
+}  // namespace pathways::controller
