@@ -299,6 +299,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void UnregisterProgram(uint64_t id) noexcept;
   // Registers a one-device function on the host of `device` unless that was done before.
   Status EnsureRegistered(Function& function, uint32_t device);
+  Status RegisterFunctionsOf(const ProgramSpec& spec);
 
   const std::unique_ptr<Impl> impl_;
 };

@@ -45,6 +45,7 @@ Result<std::shared_ptr<Program>> Session::RegisterProgram(ProgramSpec spec) {
       }
     }
   }
+  PW_RETURN_IF_ERROR(RegisterFunctionsOf(spec));
   const uint64_t id = impl_->MintIds();
   std::vector<wire::RegisterPlan> plans = std::move(spec.plans);
   spec.plans.clear();
@@ -69,6 +70,29 @@ Result<std::shared_ptr<Program>> Session::RegisterProgram(ProgramSpec spec) {
     PW_RETURN_IF_ERROR(impl_->Send(plan));
   }
   return program;
+}
+
+// A function of one device is registered on a host when it is first used there.
+Status Session::RegisterFunctionsOf(const ProgramSpec& spec) {
+  std::map<uint64_t, Function*> one_device;
+  for (const std::shared_ptr<Function>& function : spec.functions) {
+    if (function->spec().one_device) one_device[function->id()] = function.get();
+  }
+  for (const wire::RegisterPlan& plan : spec.plans) {
+    std::set<uint64_t> seen;
+    for (const wire::PlanStep& step : plan.steps) {
+      if (step.kind != wire::StepKind::kExecute || !seen.insert(step.function).second) continue;
+      auto function = one_device.find(step.function);
+      if (function == one_device.end()) continue;
+      uint32_t device;
+      {
+        std::lock_guard lock(impl_->mutex);
+        device = impl_->hosts[plan.host].first_device;
+      }
+      PW_RETURN_IF_ERROR(EnsureRegistered(*function->second, device));
+    }
+  }
+  return OkStatus();
 }
 
 Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
