@@ -25,6 +25,9 @@ and then ``run_program(program, arguments, donated=lowered.donated)``. ``lowered
 ``lowered.inputs[i]`` says where argument i must lie: the slice's devices, position by position;
 ``program.arguments[i].outputs[0].type`` how.
 
+A ``Function``'s ``donated`` inputs are those that its module names as buffer donors; which of them a call really gives
+up, lowering decides.
+
 A program with host calls (irregular nodes) is cut with ``split`` into regular segments between them; ``segments`` cuts
 one node by one, for sequential dispatch.
 """

@@ -5,7 +5,7 @@ times a second. Errors are ``NativeError``; ``ptpathways.native.translated`` tur
 ``ptpathways.core``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, final
 
@@ -313,7 +313,7 @@ class Session:
     def register_program(
         self,
         name: str,
-        plans: Sequence[PlanDict],
+        plans: Sequence[PlanDict | Mapping[str, Any]],
         inputs: Sequence[PortDict],
         outputs: Sequence[PortDict],
         *,
@@ -321,6 +321,8 @@ class Session:
         source: str = ...,
     ) -> Program:
         """Registers a program: a plan for every host that takes part. Returns at once.
+
+        ``ir.lower`` makes plans, with a type for every kind of step.
 
         Raises NativeError INVALID_ARGUMENT, UNAVAILABLE (a host is lost). What a host finds wrong with its plan is
         raised by ``Program.wait_ready`` and by the results of runs.

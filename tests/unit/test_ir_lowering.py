@@ -72,6 +72,19 @@ def test_a_transfer_stands_directly_after_what_makes_its_value() -> None:
     assert kinds[first - 1 : first + 2] == [ir.Kind.COMPUTE, ir.Kind.TRANSFER, ir.Kind.TRANSFER]
 
 
+def test_a_long_way_of_transfers_is_followed() -> None:
+    builder = ir.ProgramBuilder("f")
+    builder.slice("s", PAIR)
+    value = builder.argument("f32", (2,), slice="s")
+    for _ in range(2000):
+        value = builder.transfer(value, "s", ROWS.sharding)
+    program = ir.infer_transfers(builder.build([value]))
+    (plan,) = ir.lower(ir.place(program, {"s": [0, 1]}, {0: 0, 1: 0})).plans
+    # Copies to rows once; then it lies as it should.
+    assert {step["kind"] for step in plan["steps"]} == {"send", "receive", "free"}
+    assert plan["channels"] == 2
+
+
 def _chain(length: int, mesh: Mesh, **given: Any) -> ir.Program:
     kind = ir.ValueType("f32", (mesh.size,), Sharding.from_spec(mesh, (mesh.axis_names,)))
     builder = ir.ProgramBuilder("chain")

@@ -51,16 +51,14 @@ def infer_transfers(program: Program) -> Program:
             inputs.append(transfers[wish].name)
         changed[number] = replace(node, inputs=tuple(inputs))
     nodes: list[Node] = []
-
-    def add(node: Node) -> None:
-        nodes.append(node)
-        for value in node.outputs:
-            for transfer in after.get(value.name, ()):
-                add(transfer)
-
     for number, node in enumerate(program.nodes):
-        if node.kind is not Kind.TRANSFER:
-            add(changed.get(number, node))
+        if node.kind is Kind.TRANSFER:
+            continue  # stands after what makes its value
+        waiting = [changed.get(number, node)]
+        while waiting:
+            nodes.append(waiting.pop())
+            for value in reversed(nodes[-1].outputs):
+                waiting += reversed(after.get(value.name, []))
     return verify(program.changed(nodes=tuple(nodes)), exact=True)
 
 
