@@ -425,7 +425,6 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
     std::lock_guard lock(function->mutex_);
     if (function->hosts_.size() > 1) {
       pending.hosts = std::make_shared<const std::vector<uint32_t>>(function->hosts_);
-      pending.parts_left = static_cast<uint32_t>(function->hosts_.size());
     }
   }
   impl_->EnterRun(run.run, std::move(pending));

@@ -23,9 +23,7 @@ struct Session::Impl : public dataplane::DataSink {
     std::shared_ptr<Event> done;
     uint32_t host = 0;
     std::shared_ptr<const std::string> what;
-    // All hosts that take part, when there are several, and how many have not reported yet.
-    std::shared_ptr<const std::vector<uint32_t>> hosts = nullptr;
-    uint32_t parts_left = 1;
+    std::shared_ptr<const std::vector<uint32_t>> hosts = nullptr;  // all that take part, when there are several
   };
   struct PendingSlice {
     std::shared_ptr<Event> done;

@@ -142,12 +142,9 @@ void Session::Impl::OnDone(const wire::Done& done) {
   {
     std::lock_guard lock(mutex);
     for (const wire::RunOutcome& outcome : done.outcomes) {
-      auto it = runs.find(outcome.run);
-      if (it == runs.end()) continue;
-      // The first failure of any part is the run's; what other hosts report later is dropped.
-      if (outcome.status.ok() && --it->second.parts_left > 0) continue;
-      finished.emplace_back(std::move(it->second.done), &outcome.status);
-      runs.erase(it);
+      // One outcome a run: the controller waits for all parts of a gang, or tells of the first that failed.
+      auto node = runs.extract(outcome.run);
+      if (!node.empty()) finished.emplace_back(std::move(node.mapped().done), &outcome.status);
     }
   }
   changed.notify_all();

@@ -168,7 +168,6 @@ Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
   result.done = Event::Make();
   Impl::PendingRun pending{result.done, program->hosts_->front(), program->description_};
   pending.hosts = program->hosts_;
-  pending.parts_left = static_cast<uint32_t>(program->hosts_->size());
   impl_->EnterRun(run.run, std::move(pending));
   result.outputs.reserve(spec.outputs.size());
   for (size_t k = 0; k < spec.outputs.size(); ++k) {

@@ -135,6 +135,22 @@ def test_a_value_travels_between_hosts_and_back(cluster: local.LocalCluster) -> 
     assert session.transfer_stats()["bytes_fetched"] == fetched + 5 * values.nbytes, "only the results come here"
 
 
+def test_a_loop_over_hosts_runs_ahead(cluster: local.LocalCluster) -> None:
+    """More runs than the window holds, each on both hosts and on what the one before gave."""
+    session = cluster.session
+    double = function(session, ADD, "4xf32", 2)
+    plans = [plan(host, [slot(2 * host, [4], [host])] * 2, [0], [1], execute(0, [0, 0], [1])) for host in (0, 1)]
+    program = session.register_program("loop", plans, [port([4], 0, 2)], [port([4], 0, 2)], functions=[double])
+    value = session.put_sharded([np.ones(4, np.float32), np.full(4, 0.5, np.float32)], [0, 2])
+    for turn in range(600):
+        (value,) = session.run_program(program, [value])
+        if turn % 100 == 99:  # before it overflows
+            for shard, start in zip(value.fetch(TIMEOUT_S), (1.0, 0.5), strict=True):
+                np.testing.assert_array_equal(shard, np.full(4, start * 2.0**100, np.float32))
+            value = session.put_sharded([np.ones(4, np.float32), np.full(4, 0.5, np.float32)], [0, 2])
+    session.drain(TIMEOUT_S)
+
+
 def test_layouts_change_piece_by_piece(cluster: local.LocalCluster) -> None:
     """Rows on devices 0 and 2 become columns on devices 1 and 3: every target needs a piece of either host."""
     session = cluster.session
