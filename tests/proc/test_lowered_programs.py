@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import HealthCheck, given, settings
 
-from ptpathways import ir
+from ptpathways import core, ir
 from ptpathways.launch import local
 from ptpathways.sharding import Mesh, Sharding
 from tests.proc.conftest import StartCluster
-from tests.unit.ir_programs import FIG2_DEVICES, PAIR, fig2, function, gathered, scattered
+from tests.unit.ir_programs import (
+    FIG2_DEVICES,
+    PAIR,
+    Case,
+    cases,
+    fig2,
+    function,
+    gathered,
+    plainly,
+    scattered,
+)
 
 WAIT_S = 60.0
 CODE = {"a": ("multiply", 2.0), "b": ("add", 1.0), "c": ("divide", 2.0)}
 
 
 def module(placed: ir.PlacedFunction) -> bytes:
-    """StableHLO of one elementwise operation with a constant, sharded as the function says."""
-    (kind,) = placed.function.inputs
-    operation, constant = CODE[placed.function.name]
+    """StableHLO of a function, sharded as it says.
+
+    ``a``, ``b``, ``c``: one operation with a constant. ``fN``: the sum of its arguments and N, and its negative.
+    """
+    function = placed.function
+    kind = function.inputs[0]
     tensor = f"tensor<{'x'.join([*map(str, kind.shape), 'f32'])}>"
-    lying = f'{{mhlo.sharding = "{kind.sharding.op_sharding(len(kind.shape))}"}}'
-    return f"""module @{placed.function.name} {{
-      func.func public @main(%x: {tensor} {lying}) -> ({tensor} {lying}) {{
-        %c = stablehlo.constant dense<{constant}> : {tensor}
-        %0 = stablehlo.{operation} %x, %c : {tensor}
-        return %0 : {tensor}
+    lying = f'mhlo.sharding = "{kind.sharding.op_sharding(len(kind.shape))}"'
+    operation, constant = CODE.get(function.name, ("add", float(function.name[1:] or 0)))
+    lines = [f"%c = stablehlo.constant dense<{constant}> : {tensor}", f"%r0 = stablehlo.{operation} %x0, %c : {tensor}"]
+    for number in range(1, len(function.inputs)):
+        lines.append(f"%r{number} = stablehlo.add %r{number - 1}, %x{number} : {tensor}")
+    made = f"%r{len(function.inputs) - 1}"
+    results = [made, "%n"][: len(function.outputs)]
+    lines.append(f"%n = stablehlo.negate {made} : {tensor}")
+    lines.append(f"return {', '.join(results)} : {', '.join([tensor] * len(results))}")
+    arguments = ", ".join(
+        f"%x{number}: {tensor} {{{lying}{', jax.buffer_donor = true' if number in function.donated else ''}}}"
+        for number in range(len(function.inputs))
+    )
+    return f"""module @{function.name} {{
+      func.func public @main({arguments}) -> ({", ".join([f"{tensor} {{{lying}}}"] * len(results))}) {{
+        {chr(10).join(lines)}
       }}
     }}""".encode()
 
@@ -102,4 +126,29 @@ def test_layouts_change_between_hosts_and_inside_one(start_cluster: StartCluster
     devices = {"left": [0, 1, 2, 3], "right": [7, 6, 5, 4], "pair": [1, 2]}
     results = run(cluster, program, devices, [whole])
     for got, wanted in zip(results, [(whole * 2 + 1) / 2, whole * 2, whole], strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.fixture(scope="module")
+def three_hosts() -> Iterator[local.LocalCluster]:
+    with local.start(core.Options(hosts=3, devices_per_host=4)) as started:
+        yield started
+
+
+@given(case=cases(hosts=3, per_host=4))
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+def test_any_program_computes_what_it_says(three_hosts: local.LocalCluster, case: Case) -> None:
+    """Random graphs, shardings and slices, with donation: workers against plain numpy."""
+    program, devices, _ = case
+    wholes = [
+        np.arange(144, dtype=np.float32).reshape(node.outputs[0].type.shape) + 1000 * index
+        for index, node in enumerate(program.arguments)
+    ]
+    results = run(three_hosts, program, devices, wholes)
+    for got, wanted in zip(results, plainly(program, wholes), strict=True):
         np.testing.assert_array_equal(got, wanted)

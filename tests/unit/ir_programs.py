@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from hypothesis import strategies as st
 
 from ptpathways import ir
 from ptpathways.sharding import Mesh, Sharding
@@ -192,3 +193,85 @@ def gathered(shards: Sequence[Array], kind: ir.ValueType) -> Array:
 
 def _index(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(first, first + count) for first, count in zip(start, size, strict=True))
+
+
+# --- any program
+
+
+Case: TypeAlias = tuple[ir.Program, dict[str, list[int]], dict[int, int]]
+"""A program, the devices of its slices, the host of each device."""
+
+
+def hosts_of(devices: int, per_host: int) -> dict[int, int]:
+    return {device: device // per_host for device in range(devices)}
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, hosts: int = 0, per_host: int = 0) -> Case:
+    """A random graph of elementwise functions, each wanting its arguments in a way of its own; where it is to run.
+
+    With ``hosts``, so many of ``per_host`` devices, and each slice within one; else any, and slices anywhere.
+    """
+    device_count = hosts * per_host or draw(st.integers(4, 16))
+    builder = ir.ProgramBuilder("random")
+    meshes: list[Mesh] = []
+    devices: dict[str, list[int]] = {}
+    for number in range(draw(st.integers(1, 3))):
+        shape = draw(st.sampled_from([(1,), (2,), (4,), (2, 2), (3,)]))
+        mesh = Mesh(shape, [f"m{axis}" for axis in range(len(shape))])
+        meshes.append(mesh)
+        first = draw(st.integers(0, hosts - 1)) * per_host if hosts else 0
+        candidates = range(first, first + per_host) if hosts else range(device_count)
+        devices[builder.slice(f"s{number}", mesh)] = draw(st.permutations(candidates))[: mesh.size]
+    shape = (12, 12)
+
+    def lying(mesh: Mesh) -> Sharding:
+        spec: list[list[str]] = [[], []]
+        for name in mesh.axis_names:
+            where = draw(st.integers(-1, 1))
+            if where >= 0:
+                spec[where].append(name)
+        return Sharding.from_spec(mesh, spec)
+
+    values = []
+    for _ in range(draw(st.integers(1, 2))):
+        number = draw(st.integers(0, len(meshes) - 1))
+        values.append(builder.argument("f32", shape, slice=f"s{number}", sharding=lying(meshes[number])))
+    for node in range(draw(st.integers(1, 6))):
+        number = draw(st.integers(0, len(meshes) - 1))
+        kind = ir.ValueType("f32", shape, lying(meshes[number]))
+        count = draw(st.integers(1, 2))
+        donated = tuple(p for p in range(count) if draw(st.booleans()))
+        code = ir.Function(f"f{node}", f"s{number}", (kind,) * count, (kind, kind), donated=donated)
+        values += builder.compute(code, [draw(st.sampled_from(values)) for _ in range(count)])
+        if draw(st.booleans()):
+            values.append(builder.transfer(draw(st.sampled_from(values)), f"s{number}", lying(meshes[number])))
+    results = draw(st.lists(st.sampled_from(values), min_size=1, max_size=4))
+    return builder.build(results), devices, hosts_of(device_count, per_host or draw(st.integers(1, 6)))
+
+
+class Code(dict[str, Any]):
+    """Every function: the first result is a sum with a constant of the function's own, the second its negative."""
+
+    def __missing__(self, name: str) -> Any:
+        def call(*arguments: Array) -> list[Array]:
+            made = sum(arguments) + float(name[1:] or 0)
+            return [np.asarray(made), np.asarray(-made)]
+
+        return call
+
+
+def plainly(program: ir.Program, inputs: list[Array]) -> list[Array]:
+    """What the program computes, without any cluster."""
+    values: dict[str, Array] = {}
+    given = iter(inputs)
+    for node in program.nodes:
+        arguments = [values[name] for name in node.inputs]
+        if node.kind is ir.Kind.ARGUMENT:
+            made = [next(given)]
+        elif node.kind is ir.Kind.COMPUTE:
+            made = Code()[node.function](*arguments)
+        else:
+            made = arguments
+        values.update((value.name, array) for value, array in zip(node.outputs, made, strict=False))
+    return [values[name] for name in program.results]

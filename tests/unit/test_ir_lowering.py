@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ptpathways import ir
 from ptpathways.core import InvalidProgram
@@ -21,19 +20,18 @@ from tests.unit.ir_programs import (
     FIG2_DEVICES,
     PAIR,
     ROWS,
-    Array,
+    Code,
     ModelCluster,
+    cases,
     fig2,
     function,
     gathered,
+    hosts_of,
+    plainly,
     scattered,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def hosts_of(devices: int, per_host: int) -> dict[int, int]:
-    return {device: device // per_host for device in range(devices)}
 
 
 @pytest.mark.parametrize("per_host", [2, 3, 6])
@@ -244,72 +242,6 @@ def test_a_big_program_is_lowered_in_seconds() -> None:
 # --- any program, any shardings, any hosts
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[ir.Program, dict[str, list[int]], dict[int, int]]:
-    """A random graph of elementwise functions, each wanting its arguments in a way of its own."""
-    device_count = draw(st.integers(4, 16))
-    builder = ir.ProgramBuilder("random")
-    meshes: list[Mesh] = []
-    devices: dict[str, list[int]] = {}
-    for number in range(draw(st.integers(1, 3))):
-        shape = draw(st.sampled_from([(1,), (2,), (4,), (2, 2), (3,)]))
-        mesh = Mesh(shape, [f"m{axis}" for axis in range(len(shape))])
-        meshes.append(mesh)
-        devices[builder.slice(f"s{number}", mesh)] = draw(st.permutations(range(device_count)))[: mesh.size]
-    shape = (12, 12)
-
-    def lying(mesh: Mesh) -> Sharding:
-        spec: list[list[str]] = [[], []]
-        for name in mesh.axis_names:
-            where = draw(st.integers(-1, 1))
-            if where >= 0:
-                spec[where].append(name)
-        return Sharding.from_spec(mesh, spec)
-
-    values = []
-    for _ in range(draw(st.integers(1, 2))):
-        number = draw(st.integers(0, len(meshes) - 1))
-        values.append(builder.argument("f32", shape, slice=f"s{number}", sharding=lying(meshes[number])))
-    for node in range(draw(st.integers(1, 6))):
-        number = draw(st.integers(0, len(meshes) - 1))
-        kind = ir.ValueType("f32", shape, lying(meshes[number]))
-        count = draw(st.integers(1, 2))
-        donated = tuple(p for p in range(count) if draw(st.booleans()))
-        code = ir.Function(f"f{node}", f"s{number}", (kind,) * count, (kind, kind), donated=donated)
-        values += builder.compute(code, [draw(st.sampled_from(values)) for _ in range(count)])
-        if draw(st.booleans()):
-            values.append(builder.transfer(draw(st.sampled_from(values)), f"s{number}", lying(meshes[number])))
-    results = draw(st.lists(st.sampled_from(values), min_size=1, max_size=4))
-    return builder.build(results), devices, hosts_of(device_count, draw(st.integers(1, 6)))
-
-
-class Code(dict[str, Any]):
-    """Every function: the first result is a sum with a constant of the function's own, the second its negative."""
-
-    def __missing__(self, name: str) -> Any:
-        def call(*arguments: Array) -> list[Array]:
-            made = sum(arguments) + float(name[1:] or 0)
-            return [np.asarray(made), np.asarray(-made)]
-
-        return call
-
-
-def _plainly(program: ir.Program, inputs: list[Array]) -> list[Array]:
-    """What the program computes, without any cluster."""
-    values: dict[str, Array] = {}
-    given = iter(inputs)
-    for node in program.nodes:
-        arguments = [values[name] for name in node.inputs]
-        if node.kind is ir.Kind.ARGUMENT:
-            made = [next(given)]
-        elif node.kind is ir.Kind.COMPUTE:
-            made = Code()[node.function](*arguments)
-        else:
-            made = arguments
-        values.update((value.name, array) for value, array in zip(node.outputs, made, strict=False))
-    return [values[name] for name in program.results]
-
-
 @given(cases())
 @settings(max_examples=150, deadline=None)
 def test_plans_compute_what_the_program_says(
@@ -320,7 +252,7 @@ def test_plans_compute_what_the_program_says(
         np.arange(math.prod(node.outputs[0].type.shape), dtype=float).reshape(node.outputs[0].type.shape) + 1000 * index
         for index, node in enumerate(program.arguments)
     ]
-    wanted = _plainly(program, wholes)
+    wanted = plainly(program, wholes)
     moved = ir.infer_transfers(program)
     placed = ir.place(moved, devices, hosts)
     assert ir.parse(str(placed)) == placed and ir.from_json(ir.to_json(placed)) == placed
@@ -338,7 +270,7 @@ def test_plans_compute_what_the_program_says(
 def test_segment_by_segment_gives_the_same(case: tuple[ir.Program, dict[str, list[int]], dict[int, int]]) -> None:
     program, devices, hosts = case
     wholes = [np.full(node.outputs[0].type.shape, float(index)) for index, node in enumerate(program.arguments)]
-    wanted = _plainly(program, wholes)
+    wanted = plainly(program, wholes)
     values = {
         node.outputs[0].name: scattered(whole, node.outputs[0].type)
         for whole, node in zip(wholes, program.arguments, strict=True)
