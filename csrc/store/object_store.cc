@@ -46,7 +46,25 @@ size_t ObjectStore::RemoveClient(uint32_t client) {
   return removed;
 }
 
+void ObjectStore::MarkSpilled(uint64_t id, Object& object) {
+  if (object.spilled) return;
+  Unaccount(id, object);
+  object.spilled = true;
+  for (const Object::Shard& shard : object.shards) staged_bytes_ += shard.bytes;
+}
+
+void ObjectStore::MarkRestored(uint64_t id, Object& object) {
+  if (!object.spilled) return;
+  Unaccount(id, object);
+  object.spilled = false;
+  for (const Object::Shard& shard : object.shards) account_.Add(shard.device, Owner(id), shard.bytes);
+}
+
 void ObjectStore::Unaccount(uint64_t id, const Object& object) {
+  if (object.spilled) {
+    for (const Object::Shard& shard : object.shards) staged_bytes_ -= shard.bytes;
+    return;
+  }
   for (const Object::Shard& shard : object.shards) account_.Remove(shard.device, Owner(id), shard.bytes);
 }
 

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/host_memory.h"
 #include "csrc/base/status.h"
 #include "csrc/pjrt/buffer.h"
 #include "csrc/store/memory_account.h"
@@ -29,6 +30,9 @@ struct Object {
     uint32_t number = 0;  // index in the logical buffer
     // Reads of this memory in flight outside the plugin's knowledge; a pinned shard is not donated.
     std::atomic<int> pins{0};
+    // While its object is spilled: the contents, and `buffer` is empty. Null where the memory could not be let go.
+    std::shared_ptr<const HostMemory> staged;
+    std::shared_ptr<const TensorType> staged_type;
   };
   // Room for so many shards, numbered from 0 until told otherwise.
   explicit Object(size_t shard_count) : shards(shard_count) {
@@ -56,6 +60,8 @@ struct Object {
   std::vector<Alias> aliases;
   // Not OK: there is no value and never will be; this is the root cause.
   Status error;
+  // Counted as host memory, not as its devices' (ObjectStore::MarkSpilled).
+  bool spilled = false;
 };
 
 class ObjectStore {
@@ -74,6 +80,12 @@ class ObjectStore {
   // Drops everything of a client; how many there were.
   size_t RemoveClient(uint32_t client);
 
+  // Moves the account of an object that is in from its devices to the host, and back.
+  void MarkSpilled(uint64_t id, Object& object);
+  void MarkRestored(uint64_t id, Object& object);
+  // Bytes of spilled objects.
+  int64_t staged_bytes() const { return staged_bytes_; }
+
   MemoryAccount& account() { return account_; }
   const MemoryAccount& account() const { return account_; }
   size_t size() const { return objects_.size(); }
@@ -83,6 +95,7 @@ class ObjectStore {
 
   std::unordered_map<uint64_t, std::shared_ptr<Object>> objects_;
   MemoryAccount account_;
+  int64_t staged_bytes_ = 0;
 };
 
 }  // namespace pathways::store

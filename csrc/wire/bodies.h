@@ -49,11 +49,13 @@ struct Hello {
   std::string platform_version;
   std::string island;  // hosts of one island can take part in one collective computation
   std::vector<DeviceDescription> devices;
-  double weight = 1;     // clients only: share of an island's time under the fair policy
-  int32_t priority = 0;  // clients only: higher goes first under the priority policy
+  int64_t staging_limit_bytes = 0;  // of the host's own memory, for spilled buffers; workers only
+  double weight = 1;                // clients only: share of an island's time under the fair policy
+  int32_t priority = 0;             // clients only: higher goes first under the priority policy
   template <typename A>
   void Fields(A& a) {
-    a(role)(build)(name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices)(weight)(priority);
+    a(role)(build)(
+        name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices)(staging_limit_bytes)(weight)(priority);
   }
 };
 
@@ -69,9 +71,11 @@ struct HostDescription {
   uint8_t alive = 1;
   uint32_t first_device = 0;
   std::vector<DeviceDescription> devices;
+  int64_t staging_limit_bytes = 0;
   template <typename A>
   void Fields(A& a) {
-    a(host)(name)(machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices);
+    a(host)(name)(
+        machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices)(staging_limit_bytes);
   }
 };
 

@@ -184,7 +184,8 @@ struct ReleaseSlice {
   }
 };
 
-// The controller takes a waiting client's buffers out of device memory into the host's (paper 4.6: staging memory).
+// The controller takes buffers out of device memory into the host's, to make room for others (paper 4.6: staging
+// memory). The worker answers with the same message once their bytes have moved, or they are gone.
 struct Spill {
   static constexpr Type kType = Type::kSpill;
   std::vector<uint64_t> buffers;

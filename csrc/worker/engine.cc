@@ -149,6 +149,7 @@ Status Engine::Join() {
     description.memory_limit_bytes = store_->account().limit(hello.devices.size());
     hello.devices.push_back(std::move(description));
   }
+  hello.staging_limit_bytes = StagingLimit();
   dataplane::DataPlaneOptions data_options;
   data_options.identity = "w/" + options_.name;
   data_options.machine = hello.machine;
@@ -215,6 +216,16 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kCopy: {
       PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(head.body));
       OnCopy(copy);
+      return OkStatus();
+    }
+    case Type::kSpill: {
+      PW_ASSIGN_OR_RETURN(wire::Spill spill, wire::Decode<wire::Spill>(head.body));
+      OnSpill(spill);
+      return OkStatus();
+    }
+    case Type::kRestore: {
+      PW_ASSIGN_OR_RETURN(wire::Restore restore, wire::Decode<wire::Restore>(head.body));
+      OnRestore(restore);
       return OkStatus();
     }
     case Type::kExpect: {

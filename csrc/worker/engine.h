@@ -155,7 +155,7 @@ class Engine : private transport::SocketHandler {
   void AnswerPlan(uint64_t id, Program& program);
   void FailOutputs(const Pending& pending, const Status& cause);
   void OnRunProgram(const wire::RunProgram& run);
-  Status CheckPlanMemory(const Program& program) const;
+  Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
   void RememberCause(const Status& cause);
 
   // buffers (engine_buffers.cc)
@@ -178,6 +178,18 @@ class Engine : private transport::SocketHandler {
     size_t position;
   };
   Result<Found> FindShard(uint64_t id, uint32_t shard) const;
+
+  // memory that is taken back for a while (engine_spill.cc)
+  struct Spilling;
+  void OnSpill(const wire::Spill& spill);
+  void FinishSpill(const std::shared_ptr<Spilling>& spilling);
+  void OnRestore(const wire::Restore& restore);
+  // A buffer that fills itself with these bytes.
+  Result<pjrt::Buffer> FromStaging(std::shared_ptr<const HostMemory> bytes, const TensorType& type, size_t device);
+  // The error of a run that not even an empty device could take, or OK.
+  Status NeverFits(const wire::Run& run, const Function& function) const;
+  void RemoveDonated(const wire::Run& run);
+  int64_t StagingLimit() const;
 
   Result<size_t> LocalDevice(uint32_t device) const;
   template <typename Body>

@@ -137,7 +137,18 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
   auto fail = [this, request](const Status& status) { Send(wire::Fetched{request, status, 0, {}}); };
   Result<Found> found = FindShard(fetch.buffer, fetch.shard);
   if (!found.ok()) return fail(found.status());
-  const pjrt::Buffer& buffer = found->object->At(found->position).buffer;
+  const store::Object::Shard& held = found->object->At(found->position);
+  if (held.staged != nullptr) {  // there, only not on its device
+    wire::Fetched answer{request, OkStatus(), 0, {}};
+    if (!fetch.metadata_only && held.staged->size() <= wire::kMaxInlineBytes) {
+      answer.size = held.staged->size();
+      answer.inline_data.assign(held.staged->data(), held.staged->size());
+    }
+    if (fetch.metadata_only || answer.size > 0) return Send(answer);
+    const std::string peer = dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(request)));
+    return SendShard(peer, request, std::move(found->object), found->position, {}, fail);
+  }
+  const pjrt::Buffer& buffer = held.buffer;
   const uint64_t size = static_cast<uint64_t>(buffer.type().ByteSize());
 
   if (fetch.metadata_only || size == 0) {
@@ -215,6 +226,7 @@ Result<std::string> Engine::PeerOf(uint32_t host) {
 
 // A copy of a shard on a device of this host, ready when its own event is.
 Result<pjrt::Buffer> Engine::CopyHere(const store::Object::Shard& from, size_t device) {
+  if (from.staged != nullptr) return FromStaging(from.staged, *from.staged_type, device);
   if (from.device != device) return from.buffer.CopyToDevice(static_cast<int>(device));
   // The plugin refuses to copy to the same device; go through host memory.
   PW_ASSIGN_OR_RETURN(auto unique, client_->CreateAsyncBuffer(from.buffer.type(), static_cast<int>(device)));
@@ -239,30 +251,33 @@ Result<pjrt::Buffer> Engine::CopyHere(const store::Object::Shard& from, size_t d
 // peer that is this host itself has no name.
 void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
                        const wire::Box& box, std::function<void(const Status&)> on_error) {
-  auto pin = std::make_shared<Pin>(std::move(object), position);
-  Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
-  if (!ready.ok()) return on_error(Here(ready.status()));
   const auto hand_over = [this, peer, key](const void* bytes, size_t size, std::shared_ptr<const void> owner) {
     if (!peer.empty()) return data_->Send(peer, key, bytes, size, [owner](const Status&) {});
     incoming_->Deliver(key, {static_cast<const std::byte*>(bytes), size}, owner);
   };
-  ready->OnReady([this, hand_over, pin, box, on_error](Status status) {
+  const auto take_out = [box, hand_over](const TensorType& type, const void* whole, std::shared_ptr<const void> owner) {
+    if (box.whole()) return hand_over(whole, static_cast<size_t>(type.ByteSize()), std::move(owner));
+    const BoxView view{box.start, box.size};
+    auto part = std::make_shared<HostMemory>(static_cast<size_t>(BoxBytes(type, view)));
+    GatherBox(type, view, whole, part->data());
+    hand_over(part->data(), part->size(), part);
+  };
+  if (const store::Object::Shard& shard = object->At(position); shard.staged != nullptr) {
+    return take_out(*shard.staged_type, shard.staged->data(), shard.staged);
+  }
+  auto pin = std::make_shared<Pin>(std::move(object), position);
+  Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
+  if (!ready.ok()) return on_error(Here(ready.status()));
+  ready->OnReady([this, take_out, pin, on_error](Status status) {
     if (!status.ok()) return on_error(Here(status));
     const TensorType& type = pin->buffer().type();
     const size_t size = static_cast<size_t>(type.ByteSize());
-    const auto take_out = [box, type, hand_over](const void* whole, std::shared_ptr<const void> owner) {
-      if (box.whole()) return hand_over(whole, static_cast<size_t>(type.ByteSize()), std::move(owner));
-      const BoxView view{box.start, box.size};
-      auto part = std::make_shared<HostMemory>(static_cast<size_t>(BoxBytes(type, view)));
-      GatherBox(type, view, whole, part->data());
-      hand_over(part->data(), part->size(), part);
-    };
     Result<const void*> pointer = pin->buffer().HostPointer();
-    if (pointer.ok()) return take_out(*pointer, pin);
+    if (pointer.ok()) return take_out(type, *pointer, pin);
     auto bytes = std::make_shared<HostMemory>(size);
     pin->buffer().ToHost(bytes->data(), size, [this, take_out, pin, bytes, on_error](Status copied) {
       if (!copied.ok()) return on_error(Here(copied));
-      take_out(bytes->data(), bytes);
+      take_out(pin->buffer().type(), bytes->data(), bytes);
     });
   });
 }

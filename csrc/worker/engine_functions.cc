@@ -164,7 +164,7 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
       limit = stats->limit_bytes.value_or(limit);
     }
     reply.properties = {IntegerProperty("bytes_in_use", in_use), IntegerProperty("peak_bytes", peak),
-                        IntegerProperty("limit_bytes", limit),
+                        IntegerProperty("limit_bytes", limit), IntegerProperty("staged_bytes", store_->staged_bytes()),
                         IntegerProperty("live_buffers", static_cast<int64_t>(store_->size()))};
     return reply;
   }

@@ -129,6 +129,11 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Arranged(const wire::PlanSlot&
 Status Engine::PlanHost::CheckType(const wire::PlanSlot& slot, const Value& value) const {
   for (size_t p = 0; p < slot.shards.size(); ++p) {
     const store::Object::Shard& shard = value->At(p);
+    if (shard.staged != nullptr) {
+      return engine_.Here(ResourceExhausted(
+          "out of device memory: it is in host memory, and cannot be on its device together with the other arguments "
+          "and what the program needs; use a smaller batch or model, or more devices"));
+    }
     if (!shard.buffer.valid()) return engine_.Here(FailedPrecondition("a shard has not been put yet"));
     if (shard.buffer.type() != slot.type) {
       return engine_.Here(
@@ -395,11 +400,24 @@ void Engine::AnswerPlan(uint64_t id, Program& program) {
 
 // --- runs
 
-Status Engine::CheckPlanMemory(const Program& program) const {
+Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& run) const {
   const plan::Plan& plan = *program.plan;
+  // What the run is given makes room for what it makes.
+  std::vector<int64_t> given(plan.peak_bytes().size(), 0);
+  const auto give = [&](uint64_t id) {
+    const std::shared_ptr<store::Object> object = store_->Find(id);
+    if (object == nullptr || object->spilled) return;
+    for (const store::Object::Shard& shard : object->shards) given[shard.device] += shard.bytes;
+  };
+  for (const uint32_t position : run.donated) {
+    if (position < run.arguments.size() && !(run.arguments[position] & wire::kAssembledBit)) {
+      give(run.arguments[position]);
+    }
+  }
   for (size_t d = 0; d < plan.peak_bytes().size(); ++d) {
-    if (plan.peak_bytes()[d] == 0) continue;
-    Status fits = store_->account().Check(d, plan.peak_bytes()[d], 0, "program '" + plan.description().name + "'");
+    const int64_t bytes = plan.peak_bytes()[d] - given[d];
+    if (bytes <= 0) continue;
+    Status fits = store_->account().Check(d, bytes, 0, "program '" + plan.description().name + "'");
     if (!fits.ok()) return Here(fits);
   }
   return OkStatus();
@@ -427,7 +445,7 @@ void Engine::OnRunProgram(const wire::RunProgram& run) {
     return Poison(failed, status);
   }
   if (plan_host_ == nullptr) plan_host_ = std::make_shared<PlanHost>(*this);
-  status = plan_host_->Run(it->second, run, CheckPlanMemory(*it->second));
+  status = plan_host_->Run(it->second, run, CheckPlanMemory(*it->second, run));
   std::shared_ptr<Pending> pending = plan_host_->TakePending();
   if (!status.ok()) {
     RememberCause(status);  // it names host and node already

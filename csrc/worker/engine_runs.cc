@@ -25,7 +25,10 @@ void Engine::OnRun(const wire::Run& run) {
   } else {
     status = Execute(run, *it->second);
   }
-  if (!status.ok()) Poison(run, status);
+  if (!status.ok()) {
+    RemoveDonated(run);
+    Poison(run, status);
+  }
   held_.clear();
 }
 
@@ -40,15 +43,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
   }
   const Status status = Launch(function, row_spans_, device, non_donatable_, run.run);
   // Given up whatever the outcome: the plugin has taken them.
-  for (uint32_t position : run.donated) {
-    const uint64_t argument = run.arguments[position];
-    if (!(argument & wire::kAssembledBit)) {
-      store_->Remove(argument);
-    } else {
-      const size_t row = (argument & ~wire::kAssembledBit) * run.devices.size() * 2;
-      for (size_t i = 0; i < run.devices.size(); ++i) store_->Remove(run.assembled[row + 2 * i]);
-    }
-  }
+  RemoveDonated(run);
   if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
   Watch(run, function);
   return OkStatus();
@@ -121,6 +116,12 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
                                     " has no shard " + std::to_string(number) + " on this host"));
       }
       store::Object::Shard& part = object->At(index);
+      if (part.staged != nullptr) {
+        // Only a run that cannot have all its arguments on the device at once comes without their being restored.
+        PW_RETURN_IF_ERROR(NeverFits(run, function));
+        return Here(Internal("argument " + std::to_string(position) + " of " + Describe(function) +
+                             " is in host memory and was not restored"));
+      }
       pinned = pinned || part.pins.load() > 0;
       rows_[row][position] = &part.buffer;
     }
@@ -139,7 +140,9 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
   for (uint32_t shard : function.local) {
     PW_ASSIGN_OR_RETURN(size_t local, LocalDevice(run.devices[shard]));
     Status fits = store_->account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, Describe(function));
-    if (!fits.ok()) return Here(fits);
+    if (fits.ok()) continue;
+    PW_RETURN_IF_ERROR(NeverFits(run, function));
+    return Here(fits);
   }
   return OkStatus();
 }
