@@ -1,4 +1,6 @@
 // ClusterState: the messages of clients, but for programs and runs.
+#include <algorithm>
+
 #include "csrc/controller/cluster_state.h"
 
 namespace pathways::controller {
@@ -36,6 +38,7 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
   held->arrival = arrival_;
   held->head = *wire::DecodeHead(held->frame);  // decoded before; only re-pointed at the kept frame
   state.held.push_back(std::move(held));
+  FreeBehind(state, out);
 }
 
 void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
@@ -46,17 +49,24 @@ void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
     Held& front = *held.front();
     arrival_ = front.arrival;
     Result<Outcome> outcome = HandleClient(client, front.head, front.frame, front.payloads, out);
-    if (outcome.ok() && *outcome == Outcome::kMustWait) return;
+    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(it->second, out);
     if (!outcome.ok()) Send(it->second.connection, wire::Reject{outcome.status()}, out);
     held.pop_front();
     it->second.wait = Wait::kNothing;
+    memory_.Cancel(client);  // in case it failed before it could go
   }
 }
 
 void ClusterState::GrantTurns(Outputs& out) {
-  while (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(now_ms_)) {
-    clients_.at(grant->client).granted_run = grant->run;
-    ReleaseHeld(grant->client, out);
+  for (;;) {
+    if (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(now_ms_)) {
+      clients_.at(grant->client).granted_run = grant->run;
+      ReleaseHeld(grant->client, out);
+    } else if (std::optional<uint32_t> client = memory_.TakeReady()) {
+      ReleaseHeld(*client, out);
+    } else {
+      return;
+    }
   }
 }
 
@@ -74,8 +84,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       PW_RETURN_IF_ERROR(HandleRegister(client, head, frame, payloads, out));
       return Outcome::kHandled;
     case Type::kCopy:
-      PW_RETURN_IF_ERROR(HandleCopy(client, head, frame, out));
-      return Outcome::kHandled;
+      return HandleCopy(client, head, frame, out);
     case Type::kRequestSlice:
       PW_RETURN_IF_ERROR(HandleRequestSlice(client, head, out));
       return Outcome::kHandled;
@@ -90,6 +99,11 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       if (!host->description.alive) {
         Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)}, out);
       } else {
+        if (memory_.limited(host->description.host)) {
+          RequestBuffer(client, put.key, put.buffer, put.type.ByteSize(), put.device,
+                        std::max(put.shards_here, 1u) - 1);
+          if (!EnterMemory(out)) return MustWait(clients_.at(client), Wait::kMemory, put.buffer);
+        }
         out.push_back({host->connection, std::move(frame), std::move(payloads)});
       }
       return Outcome::kHandled;
@@ -110,6 +124,8 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       PW_ASSIGN_OR_RETURN(wire::Free free, DecodeBody<wire::Free>(head));
       for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
       if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
+      if (free.buffers.empty()) return Outcome::kHandled;  // all went ahead (FreeBehind)
+      memory_.Free(free.host, free.buffers);
       if (hosts_[free.host].description.alive) out.push_back({hosts_[free.host].connection, std::move(frame), {}});
       return Outcome::kHandled;
     }
@@ -195,7 +211,8 @@ Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std
   return OkStatus();
 }
 
-Status ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
+Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::string& frame,
+                                                       Outputs& out) {
   PW_ASSIGN_OR_RETURN(wire::Copy copy, DecodeBody<wire::Copy>(head));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
@@ -204,14 +221,18 @@ Status ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::st
   for (Host* host : {from, to}) {
     if (host->description.alive) continue;
     Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)}, out);
-    return OkStatus();
+    return Outcome::kHandled;
+  }
+  if (memory_.limited(to->description.host)) {
+    RequestBuffer(client, copy.destination, copy.destination, copy.type.ByteSize(), copy.destination_device);
+    if (!EnterMemory(out)) return MustWait(clients_.at(client), Wait::kMemory, copy.destination);
   }
   if (from != to) {
     Send(to->connection, wire::Expect{copy.destination, copy.destination_device, from->description.host, copy.type},
          out);
   }
   out.push_back({from->connection, std::move(frame), {}});
-  return OkStatus();
+  return Outcome::kHandled;
 }
 
 Result<ClusterState::Host*> ClusterState::HostOfDevice(uint32_t device) {

@@ -1,8 +1,8 @@
 // ClusterState: programs and runs.
 //
 // The gates that a run passes, in order: it is well formed and its client's own; its function or plans are there and
-// compiled (else it waits); its turn has come on every island it needs (else it waits). Then the same bytes go to every
-// host that takes part, with the island's sequence number.
+// compiled (else it waits); there is memory for it (else it waits); its turn has come on every island it needs (else it
+// waits). Then the same bytes go to every host that takes part, with the island's sequence number.
 #include <algorithm>
 
 #include "csrc/controller/cluster_state.h"
@@ -112,6 +112,11 @@ Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, const wir
       return MustWait(owner, Wait::kCompile, run.function);
     }
   }
+  request_.id = 0;
+  if (Limited(**shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
+    RequestRun(client, run, function->second, **shape);
+    if (!EnterMemory(out)) return MustWait(owner, Wait::kMemory, run.run);
+  }
   return Dispatch(owner, {run.run, client, run.function, *std::move(shape), arrival_}, frame, payloads, out);
 }
 
@@ -166,6 +171,7 @@ Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head,
     program.inputs = plan.inputs.size();
     program.outputs = plan.outputs.size();
     program.channels = plan.channels;
+    for (const wire::PlanPort& port : plan.inputs) program.input_shards.push_back(port.shard_count);
   }
   auto [entry, first_of_host] = program.hosts.try_emplace(plan.host);
   if (!first_of_host) {
@@ -205,6 +211,7 @@ Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head,
   if (devices.empty()) std::for_each(plan.slots.begin(), plan.slots.end(), add);
   std::sort(devices.begin(), devices.end());
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+  KeepCosts(plan, program, entry->second);
   ++program.pending;
   out.push_back({host.connection, std::move(frame), {}});
   return OkStatus();
@@ -246,6 +253,11 @@ Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, co
   if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, out);
   if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
   if (!program.shape) program.shape = ShapeOfProgram(program);
+  request_.id = 0;
+  if (Limited(*program.shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
+    RequestProgram(client, run, program);
+    if (!EnterMemory(out)) return MustWait(owner, Wait::kMemory, run.run);
+  }
   std::vector<Payload> none;
   return Dispatch(owner, {run.run, client, run.program, program.shape, arrival_}, frame, none, out);
 }
@@ -256,10 +268,19 @@ ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gan
                                              std::vector<Payload>& payloads, Outputs& out) {
   if (owner.granted_run != gang.run) {
     Result<bool> granted = scheduler_.Ask(gang, now_ms_);
-    if (!granted.ok()) return FailRun(owner, gang.run, granted.status(), out);
+    if (request_.id != 0 && !(granted.ok() && *granted)) memory_.Hold(request_);
+    if (!granted.ok()) {
+      memory_.Cancel(gang.client);
+      return FailRun(owner, gang.run, granted.status(), out);
+    }
     if (!*granted) return MustWait(owner, Wait::kTurn, gang.run);
   }
   owner.granted_run = 0;
+  if (request_.id != 0) {
+    memory_.Start(request_);
+  } else {
+    memory_.StartHeld(gang.client, gang.run);
+  }
   const std::vector<GangPart>& parts = gang.shape->parts;
   uint32_t patched_for = UINT32_MAX;
   for (size_t i = 0; i < parts.size(); ++i) {

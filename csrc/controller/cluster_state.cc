@@ -118,6 +118,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   description.pid = hello->pid;
   description.first_device = static_cast<uint32_t>(device_to_host_.size());
   description.devices = std::move(hello->devices);
+  description.staging_limit_bytes = hello->staging_limit_bytes;
   host.island = IslandNumber(description.island);
   ++live_hosts_;
   device_to_host_.insert(device_to_host_.end(), description.devices.size(), description.host);
@@ -125,6 +126,9 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   peers_[from] = Peer{wire::Role::kWorker, description.host, now_ms};
   welcome.peer = description.host;
   resources_.AddHost(description);
+  std::vector<int64_t> limits;
+  for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
+  memory_.AddHost(description.host, description.first_device, limits, description.staging_limit_bytes);
   hosts_.push_back(std::move(host));
   welcome.hosts = HostDescriptions();
   Send(from, welcome, out);
@@ -186,6 +190,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   Note(host.lost_reason);
   peers_.erase(host.connection);
   resources_.RemoveHost(index);
+  memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
   for (const Host& other : hosts_) {
     if (other.description.alive) Send(other.connection, lost, out);
@@ -241,6 +246,7 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
   clients_.erase(client);
   scheduler_.DropClient(index);
   resources_.DropClient(index);
+  memory_.DropClient(index);
   for (const Host& host : hosts_) {
     if (host.description.alive) Send(host.connection, wire::OwnerGone{index}, out);
   }
@@ -248,6 +254,11 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
 
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   now_ms_ = now_ms;
+  if (memory_.has_waiters()) {
+    memory_.Tick(now_ms);
+    SendMemoryOrders(out);
+    GrantTurns(out);
+  }
   if (now_ms < last_tick_ms_ + options_.heartbeat_interval_ms) return;
   // A controller that was itself suspended must not blame its peers for the silence.
   const bool was_suspended = last_tick_ms_ != 0 && now_ms > last_tick_ms_ + options_.heartbeat_timeout_ms / 2;

@@ -26,9 +26,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
@@ -87,7 +89,7 @@ class ClusterState {
   // How far a host is with compiling a function, or with a plan.
   enum class Compile : uint8_t { kPending, kReady, kFailed };
   // What the head of a client's stream waits for.
-  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kTurn };
+  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kMemory, kTurn };
 
   struct Host {
     wire::HostDescription description;
@@ -100,6 +102,9 @@ class ClusterState {
     std::map<uint32_t, Compile> hosts;
     size_t pending = 0;  // of them
     std::string name;
+    // Per device, once compiled:
+    std::vector<int64_t> output_bytes;
+    int64_t temp_bytes = 0;
     // Of the latest run over several devices, which the next one most likely repeats.
     std::vector<uint32_t> devices;
     std::shared_ptr<const scheduler::GangShape> shape;
@@ -107,15 +112,21 @@ class ClusterState {
   struct PlanState {
     Compile state = Compile::kPending;
     std::vector<uint32_t> devices;  // where the host computes
+    // What its outputs keep there, and what a run needs beyond that, by position.
+    std::vector<MemoryRequest::Made> made;  // of output `buffer`
+    std::vector<uint32_t> made_devices;
+    std::vector<MemoryRequest::Scratch> scratch;
   };
   struct ProgramState {
     std::string name;
     size_t inputs = 0, outputs = 0;
     uint32_t channels = 0;
+    std::vector<uint32_t> input_shards;  // of the whole logical buffers
     std::map<uint32_t, PlanState> hosts;
     size_t pending = 0;                                 // hosts whose plan is not ready yet
     Status failure;                                     // of a plan, or the loss of a host: no run can be
     std::shared_ptr<const scheduler::GangShape> shape;  // made for the first run
+    MemoryRequest memory;                               // the same, of any run
   };
   struct Held {
     wire::Head head;  // body borrowed from `frame`
@@ -135,6 +146,10 @@ class ClusterState {
     Wait wait = Wait::kNothing;
     uint64_t wait_for = 0;     // the function, program or run
     uint64_t granted_run = 0;  // the head of `held`, which may now go
+    // While the head waits for memory: the buffers that messages up to held[named_count] name.
+    std::unordered_set<uint64_t> named = {};
+    uint64_t named_head = 0;  // the arrival of that head
+    size_t named_count = 0;
   };
   struct Peer {
     wire::Role role;
@@ -155,7 +170,7 @@ class ClusterState {
   Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                         Outputs& out);
   Status HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out);
-  Status HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Result<Outcome> HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
   Status HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out);
   Status HandleReleaseSlice(uint32_t client, const wire::Head& head);
   Status HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
@@ -175,6 +190,22 @@ class ClusterState {
   Outcome FailRun(const Client& owner, uint64_t run, Status status, Outputs& out);
   Outcome MustWait(Client& owner, Wait wait, uint64_t what);
 
+  // --- memory (cluster_memory.cc). The request being made is request_; its id is 0 when there is none.
+  bool Limited(const scheduler::GangShape& shape) const;
+  void RequestRun(uint32_t client, const wire::Run& run, const FunctionState& function,
+                  const scheduler::GangShape& shape);
+  void RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program);
+  void RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, int64_t bytes, uint32_t device,
+                     uint32_t others_here = 0);
+  void KeepCosts(const wire::Registered& answer, FunctionState& function);
+  void KeepCosts(const wire::RegisterPlan& plan, ProgramState& program, PlanState& state);
+  void KeepCosts(const wire::PlanReady& answer, uint32_t host, PlanState& state);
+  // Asks for request_. False: it must wait.
+  bool EnterMemory(Outputs& out);
+  void SendMemoryOrders(Outputs& out);
+  // Frees what messages behind one that waits for memory free, unless a message before them names it.
+  void FreeBehind(Client& owner, Outputs& out);
+
   Status OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                          Outputs& out);
   Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
@@ -182,7 +213,7 @@ class ClusterState {
   Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
   // Handles what a client's stream holds back, up to the next message that must wait.
   void ReleaseHeld(uint32_t client, Outputs& out);
-  // Lets every gang go whose turn has come.
+  // Lets every gang go whose turn has come, and every message for which there is memory now.
   void GrantTurns(Outputs& out);
   void LoseHost(uint32_t host, const std::string& reason, Outputs& out);
   void LoseClient(uint32_t client, Outputs& out);
@@ -212,6 +243,8 @@ class ClusterState {
   std::map<std::string, uint32_t> islands_;  // name -> the scheduler's number
   scheduler::GangScheduler scheduler_;
   ResourceManager resources_;
+  MemoryLedger memory_;
+  MemoryRequest request_;                                                    // reused from message to message
   std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;   // of gangs on one device, by device
   size_t expected_joined_ = 0;                                               // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO

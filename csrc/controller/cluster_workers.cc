@@ -42,6 +42,11 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
       ToClient(failed.buffer, std::move(frame), {}, out);
       return OkStatus();
     }
+    case Type::kSpill: {
+      PW_ASSIGN_OR_RETURN(wire::Spill spilled, DecodeBody<wire::Spill>(head));
+      memory_.Spilled(host, spilled.buffers);
+      return OkStatus();
+    }
     case Type::kReply: {
       PW_ASSIGN_OR_RETURN(wire::Reply reply, DecodeBody<wire::Reply>(head));
       ToClient(reply.request, std::move(frame), std::move(payloads), out);
@@ -63,6 +68,7 @@ Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::st
     if (compiled == function->second.hosts.end()) return InvalidArgument("REGISTERED for a function it was not sent");
     if (compiled->second == Compile::kPending) --function->second.pending;
     compiled->second = answer.status.ok() ? Compile::kReady : Compile::kFailed;
+    if (answer.status.ok()) KeepCosts(answer, function->second);
   }
   ToClient(answer.function, std::move(frame), {}, out);
   ReleaseHeld(client, out);
@@ -81,6 +87,7 @@ Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::str
     if (plan == state.hosts.end()) return InvalidArgument("PLAN_READY for a program it was not sent");
     if (plan->second.state == Compile::kPending) --state.pending;
     plan->second.state = answer.status.ok() ? Compile::kReady : Compile::kFailed;
+    if (answer.status.ok()) KeepCosts(answer, host, plan->second);
     if (state.failure.ok()) state.failure = answer.status;
   }
   ToClient(answer.program, std::move(frame), {}, out);
@@ -95,6 +102,7 @@ Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& 
   tell.reserve(done.outcomes.size());
   bool pass_on = true;
   for (const wire::RunOutcome& outcome : done.outcomes) {
+    memory_.PartDone(outcome.run, host);
     const scheduler::PartResult result = scheduler_.PartDone(outcome.run, host, outcome.device_us, outcome.status.ok());
     tell.push_back(result == scheduler::PartResult::kEnded || result == scheduler::PartResult::kFailed);
     pass_on = pass_on && tell.back() && wire::ClientOf(outcome.run) == wire::ClientOf(done.outcomes.front().run);

@@ -30,7 +30,9 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
   }
   PW_ASSIGN_OR_RETURN(controller->reactor_, transport::Reactor::Start({.name = "pw-control"}));
   PW_RETURN_IF_ERROR(controller->reactor_->Add(controller->socket_, controller.get()));
-  const std::chrono::milliseconds tick(std::max<uint32_t>(10, controller->options_.cluster.heartbeat_interval_ms / 2));
+  // Also how finely what waits for memory is timed.
+  const std::chrono::milliseconds tick(
+      std::clamp<uint32_t>(controller->options_.cluster.heartbeat_interval_ms / 2, 10, 50));
   controller->reactor_->AddTimer(tick, tick, [raw = controller.get()] {
     raw->Apply([](ClusterState& state, Outputs& out) { state.OnTick(NowMs(), out); });
   });

@@ -17,8 +17,8 @@ void MemoryRequest::Clear() {
   scratch.clear();
 }
 
-void MemoryRequest::MakeOne(uint64_t buffer, int64_t bytes, uint32_t device) {
-  made.push_back({buffer, bytes, static_cast<uint32_t>(devices.size()), 1});
+void MemoryRequest::MakeOne(uint64_t buffer, int64_t bytes, uint32_t device, uint32_t others_here) {
+  made.push_back({buffer, bytes, static_cast<uint32_t>(devices.size()), 1, others_here});
   devices.push_back(device);
 }
 
@@ -185,26 +185,31 @@ void MemoryLedger::Enter(const MemoryRequest& request) {
       const uint32_t device = request.devices[i];
       const uint32_t index = devices_[device].host;
       if (!limited(index)) continue;
-      if (index != of_host) {
+      if (index == of_host) {
+        entry->more_devices.push_back(device);
+      } else {
         auto [it, fresh] = hosts_[index].buffers.try_emplace(made.buffer);
-        if (!fresh) break;  // an id is minted once; the worker refuses the second
         of_host = index;
         entry = &it->second;
-        entry->bytes = made.bytes;
-        entry->device = device;
-        entry->named = clock_;
-      } else {
-        entry->more_devices.push_back(device);
+        if (fresh) {
+          entry->bytes = made.bytes;
+          entry->device = device;
+          entry->named = clock_;
+          entry->missing = made.others_here;
+        } else if (entry->missing > 0 && entry->bytes == made.bytes) {
+          --entry->missing;
+          entry->more_devices.push_back(device);
+        } else {
+          break;  // an id is minted once; the worker refuses the second
+        }
       }
       devices_[device].used += made.bytes;
     }
   }
-  if (request.scratch.empty()) return;
-  Running& running = running_[request.id];
   for (const MemoryRequest::Scratch& scratch : request.scratch) {
     if (!limited(devices_[scratch.device].host)) continue;
     devices_[scratch.device].running += scratch.bytes;
-    running.scratch.push_back(scratch);
+    running_[request.id].scratch.push_back(scratch);
   }
 }
 

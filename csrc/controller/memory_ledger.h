@@ -34,6 +34,8 @@ struct MemoryRequest {
     uint64_t buffer = 0;
     int64_t bytes = 0;                            // per shard
     uint32_t first_device = 0, device_count = 0;  // its part of `devices`
+    // Of its shards on a host, how many come with other messages. Until all have come it stays where it is.
+    uint32_t others_here = 0;
   };
   std::vector<Made> made;
   std::vector<uint32_t> devices;  // of what is made, each host's together
@@ -45,7 +47,7 @@ struct MemoryRequest {
 
   void Clear();
   // A buffer of one shard.
-  void MakeOne(uint64_t buffer, int64_t bytes, uint32_t device);
+  void MakeOne(uint64_t buffer, int64_t bytes, uint32_t device, uint32_t others_here = 0);
 };
 
 struct MemoryOptions {
@@ -129,11 +131,12 @@ class MemoryLedger {
   enum class Place : uint8_t { kDevice, kLeaving, kStaged };
   // One host's part of a logical buffer.
   struct Entry {
-    int64_t bytes = 0;    // per shard
-    uint64_t named = 0;   // when last named, in ticks of clock_
-    uint64_t seen = 0;    // the evaluation that counted it
-    uint32_t device = 0;  // of its first shard here
-    int32_t pins = 0;     // messages that hold it in place
+    int64_t bytes = 0;     // per shard
+    uint64_t named = 0;    // when last named, in ticks of clock_
+    uint64_t seen = 0;     // the evaluation that counted it
+    uint32_t device = 0;   // of its first shard here
+    uint32_t missing = 0;  // shards that have not been put yet
+    int32_t pins = 0;      // messages that hold it in place
     Place place = Place::kDevice;
     std::vector<uint32_t> more_devices;
     int64_t total() const { return bytes * static_cast<int64_t>(1 + more_devices.size()); }

@@ -112,7 +112,7 @@ bool MemoryLedger::ChooseVictims(uint32_t client, std::vector<std::pair<uint32_t
     using Rank = std::tuple<int, bool, uint64_t, uint64_t>;  // class, small, last named, id
     std::vector<Rank> candidates;
     for (const auto& [id, entry] : host.buffers) {
-      if (entry.place != Place::kDevice || entry.pins > 0 || entry.bytes == 0) continue;
+      if (entry.place != Place::kDevice || entry.pins > 0 || entry.missing > 0 || entry.bytes == 0) continue;
       // Seen by the evaluation just made: an argument of the waiter. (Donated ones are marked 0, but are named now.)
       if (entry.named == clock_) continue;
       bool here = entry.device == d;

@@ -76,6 +76,8 @@ std::string ClusterState::HostJson(const Host& host, uint64_t now_ms) const {
       .Number("live_buffers", host.load.live_buffers)
       .Number("live_bytes", host.load.live_bytes)
       .Number("memory_limit_bytes", limit)
+      .Raw("memory", memory_.HostJson(d.host))
+      .Number("staged_bytes", static_cast<uint64_t>(memory_.staged_bytes(d.host)))
       .Number("silent_ms", peer == peers_.end() ? 0 : Since(now_ms, peer->second.last_heard_ms))
       .Text("lost", host.lost_reason)
       .Done();
@@ -93,6 +95,8 @@ std::string ClusterState::WaitText(const Client& client) const {
       auto program = client.programs.find(client.wait_for);
       return "preparing " + (program == client.programs.end() ? "a program" : program->second.name);
     }
+    case Wait::kMemory:
+      return "memory";
     case Wait::kTurn:
       return "its turn";
   }
@@ -103,6 +107,7 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
   auto account = scheduler_.accounts().find(index);
   const scheduler::ClientAccount none;
   const scheduler::ClientAccount& counts = account == scheduler_.accounts().end() ? none : account->second;
+  const MemoryLedger::ClientBooks books = memory_.client_books(index);
   size_t waiting = 0;
   for (const auto& held : client.held) {
     waiting += held->head.header.type == wire::Type::kRun || held->head.header.type == wire::Type::kRunProgram;
@@ -122,6 +127,8 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
       .Number("gangs_waiting", waiting)
       .Text("waiting_for", WaitText(client))
       .Number("waiting_messages", client.held.size())
+      .Number("buffer_bytes", static_cast<uint64_t>(books.bytes))
+      .Number("staged_bytes", static_cast<uint64_t>(books.staged))
       .Number("waited_seconds", counts.waited_seconds)
       .Number("device_seconds", counts.device_seconds)
       .Done();

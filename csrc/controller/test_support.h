@@ -24,13 +24,15 @@ struct Cluster {
     state.OnMessage(from, wire::Encode(body), std::move(payloads), now, out);
     return std::move(out);
   }
-  Outputs AddHost(const std::string& name, size_t devices = 1, const std::string& island = "") {
+  Outputs AddHost(const std::string& name, size_t devices = 1, const std::string& island = "", int64_t memory = 0) {
     wire::Hello hello;
     hello.role = wire::Role::kWorker;
     hello.build = "0.1.0";
     hello.name = name;
     hello.island = island;
     hello.devices.resize(devices);
+    for (wire::DeviceDescription& device : hello.devices) device.memory_limit_bytes = memory;
+    hello.staging_limit_bytes = 1 << 20;
     return Tell("w-" + name, hello);
   }
   uint32_t AddClient(const Connection& connection, double weight = 1, int32_t priority = 0) {

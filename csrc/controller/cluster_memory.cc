@@ -1,0 +1,217 @@
+// ClusterState: what messages mean for the devices' memory. The books and decisions are MemoryLedger's.
+#include <algorithm>
+
+#include "csrc/controller/cluster_state.h"
+
+namespace pathways::controller {
+
+using wire::Type;
+
+bool ClusterState::Limited(const scheduler::GangShape& shape) const {
+  return std::any_of(shape.parts.begin(), shape.parts.end(),
+                     [this](const scheduler::GangPart& part) { return memory_.limited(part.host); });
+}
+
+// --- what functions and plans cost
+
+void ClusterState::KeepCosts(const wire::Registered& answer, FunctionState& function) {
+  function.output_bytes.clear();
+  for (const TensorType& type : answer.outputs) function.output_bytes.push_back(type.ByteSize());
+  function.temp_bytes = std::max(function.temp_bytes, static_cast<int64_t>(answer.temp_bytes));
+}
+
+void ClusterState::KeepCosts(const wire::RegisterPlan& plan, ProgramState& program, PlanState& state) {
+  program.memory.Clear();
+  for (size_t k = 0; k < plan.outputs.size(); ++k) {
+    if (plan.outputs[k].slot >= plan.slots.size()) continue;
+    const wire::PlanSlot& slot = plan.slots[plan.outputs[k].slot];
+    if (slot.devices.empty()) continue;
+    state.made.push_back({k, slot.type.ByteSize(), static_cast<uint32_t>(state.made_devices.size()),
+                          static_cast<uint32_t>(slot.devices.size())});
+    state.made_devices.insert(state.made_devices.end(), slot.devices.begin(), slot.devices.end());
+  }
+}
+
+void ClusterState::KeepCosts(const wire::PlanReady& answer, uint32_t index, PlanState& state) {
+  state.scratch.clear();
+  const wire::HostDescription& host = hosts_[index].description;
+  for (size_t d = 0; d < answer.peak_bytes.size() && d < host.devices.size(); ++d) {
+    const int64_t results = d < answer.result_bytes.size() ? answer.result_bytes[d] : 0;
+    const int64_t bytes = std::max<int64_t>(answer.peak_bytes[d] - results, 0);
+    if (bytes > 0) state.scratch.push_back({host.first_device + static_cast<uint32_t>(d), bytes});
+  }
+}
+
+// --- requests
+
+void ClusterState::RequestRun(uint32_t client, const wire::Run& run, const FunctionState& function,
+                              const scheduler::GangShape& shape) {
+  request_.Clear();
+  request_.id = run.run;
+  request_.client = client;
+  for (const scheduler::GangPart& part : shape.parts) {
+    request_.hosts.push_back(part.host);
+    request_.devices.insert(request_.devices.end(), part.devices.begin(), part.devices.end());
+  }
+  for (const uint64_t argument : run.arguments) {
+    if (!(argument & wire::kAssembledBit)) request_.arguments.push_back(argument);
+  }
+  for (size_t i = 0; i < run.assembled.size(); i += 2) request_.arguments.push_back(run.assembled[i]);
+  for (const uint32_t position : run.donated) {
+    if (position >= run.arguments.size()) continue;
+    const uint64_t argument = run.arguments[position];
+    if (!(argument & wire::kAssembledBit)) {
+      request_.donated.push_back(argument);
+      continue;
+    }
+    const size_t row = 2 * run.devices.size();
+    const size_t first = (argument & ~wire::kAssembledBit) * row;
+    for (size_t i = first; i < first + row && i < run.assembled.size(); i += 2) {
+      request_.donated.push_back(run.assembled[i]);
+    }
+  }
+  const uint32_t device_count = static_cast<uint32_t>(request_.devices.size());
+  for (size_t k = 0; k < function.output_bytes.size() && k < run.output_count; ++k) {
+    request_.made.push_back({run.first_output + k, function.output_bytes[k], 0, device_count});
+  }
+  if (function.temp_bytes == 0) return;
+  for (const uint32_t device : request_.devices) request_.scratch.push_back({device, function.temp_bytes});
+}
+
+void ClusterState::RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program) {
+  MemoryRequest& memory = program.memory;
+  if (memory.hosts.empty()) {
+    for (const auto& [host, plan] : program.hosts) {
+      memory.hosts.push_back(host);
+      for (MemoryRequest::Made made : plan.made) {
+        made.first_device += static_cast<uint32_t>(memory.devices.size());
+        memory.made.push_back(made);
+      }
+      memory.devices.insert(memory.devices.end(), plan.made_devices.begin(), plan.made_devices.end());
+      memory.scratch.insert(memory.scratch.end(), plan.scratch.begin(), plan.scratch.end());
+    }
+  }
+  request_ = memory;
+  request_.id = run.run;
+  request_.client = client;
+  for (MemoryRequest::Made& made : request_.made) made.buffer += run.first_output;
+  for (const uint64_t argument : run.arguments) {
+    if (!(argument & wire::kAssembledBit)) request_.arguments.push_back(argument);
+  }
+  for (size_t i = 0; i < run.assembled.size(); i += 2) request_.arguments.push_back(run.assembled[i]);
+  for (const uint32_t position : run.donated) {
+    if (position >= run.arguments.size() || position >= program.input_shards.size()) continue;
+    const uint64_t argument = run.arguments[position];
+    if (!(argument & wire::kAssembledBit)) {
+      request_.donated.push_back(argument);
+      continue;
+    }
+    const size_t first = argument & ~wire::kAssembledBit;
+    for (size_t i = first; i < first + 2 * program.input_shards[position] && i < run.assembled.size(); i += 2) {
+      request_.donated.push_back(run.assembled[i]);
+    }
+  }
+}
+
+void ClusterState::RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, int64_t bytes, uint32_t device,
+                                 uint32_t others_here) {
+  request_.Clear();
+  request_.id = id;
+  request_.client = client;
+  request_.hosts.push_back(device_to_host_[device]);
+  request_.MakeOne(buffer, bytes, device, others_here);
+}
+
+bool ClusterState::EnterMemory(Outputs& out) {
+  switch (memory_.Ask(request_, now_ms_)) {
+    case MemoryLedger::Answer::kFits:
+      SendMemoryOrders(out);
+      return true;
+    case MemoryLedger::Answer::kNever:
+      request_.id = 0;  // nothing was entered; its worker says why
+      return true;
+    case MemoryLedger::Answer::kWait:
+      break;
+  }
+  return false;
+}
+
+void ClusterState::SendMemoryOrders(Outputs& out) {
+  if (!memory_.has_orders()) return;
+  for (MemoryLedger::Order& order : memory_.TakeOrders()) {
+    const Connection& to = hosts_[order.host].connection;
+    if (order.restore) {
+      Send(to, wire::Restore{std::move(order.buffers)}, out);
+    } else {
+      Send(to, wire::Spill{std::move(order.buffers)}, out);
+    }
+  }
+}
+
+// --- what is freed behind a message that waits
+
+void ClusterState::FreeBehind(Client& owner, Outputs& out) {
+  if (owner.wait != Wait::kMemory || owner.held.empty()) return;
+  if (owner.named_head != owner.held.front()->arrival) {
+    owner.named_head = owner.held.front()->arrival;
+    owner.named_count = 0;
+    owner.named.clear();
+  }
+  const auto name = [&owner](uint64_t id) { owner.named.insert(id); };
+  const auto name_run = [&](const auto& run) {
+    for (const uint64_t argument : run.arguments) name(argument);
+    for (size_t i = 0; i < run.assembled.size(); i += 2) name(run.assembled[i]);
+    for (uint32_t k = 0; k < run.output_count; ++k) name(run.first_output + k);
+  };
+  for (; owner.named_count < owner.held.size(); ++owner.named_count) {
+    Held& item = *owner.held[owner.named_count];
+    // What does not decode is refused when its turn comes.
+    switch (item.head.header.type) {
+      case Type::kRun:
+        if (auto run = wire::Decode<wire::Run>(item.head.body); run.ok() && run->output_count <= wire::kMaxRunOutputs) {
+          name_run(*run);
+        }
+        break;
+      case Type::kRunProgram:
+        if (auto run = wire::Decode<wire::RunProgram>(item.head.body);
+            run.ok() && run->output_count <= wire::kMaxRunOutputs) {
+          name_run(*run);
+        }
+        break;
+      case Type::kPut:
+        if (auto put = wire::Decode<wire::Put>(item.head.body); put.ok()) name(put->buffer);
+        break;
+      case Type::kCopy:
+        if (auto copy = wire::Decode<wire::Copy>(item.head.body); copy.ok()) {
+          name(copy->source);
+          name(copy->destination);
+        }
+        break;
+      case Type::kFetch:
+        if (auto fetch = wire::Decode<wire::Fetch>(item.head.body); fetch.ok()) name(fetch->buffer);
+        break;
+      case Type::kFree: {
+        auto free = wire::Decode<wire::Free>(item.head.body);
+        if (!free.ok()) break;
+        wire::Free now{free->host, {}}, later{free->host, {}};
+        for (const uint64_t id : free->buffers) (owner.named.contains(id) ? later : now).buffers.push_back(id);
+        if (now.buffers.empty()) break;
+        // As if it had come before all that waits. A refusal then is the client's mistake, and told as such.
+        std::vector<Payload> none;
+        std::string frame = wire::Encode(now);
+        const wire::Head head = *wire::DecodeHead(frame);
+        const uint32_t client = peers_.at(owner.connection).index;
+        if (auto outcome = HandleClient(client, head, frame, none, out); !outcome.ok()) {
+          Send(owner.connection, wire::Reject{outcome.status()}, out);
+        }
+        item.frame = wire::Encode(later);
+        item.head = *wire::DecodeHead(item.frame);
+        break;
+      }
+      default:
+        break;
+    }
+  }
+}
+
+}  // namespace pathways::controller
