@@ -61,7 +61,7 @@ def text(value: str | bytes) -> bytes:
 def hello(build: str, name: str) -> bytes:
     """A client's first message."""
     body = b"\x01" + text(build) + text(name) + struct.pack("<Q", 1) + text("elsewhere") + text("") * 4
-    return frame(HELLO, body + struct.pack("<Idi", 0, 1.0, 0))
+    return frame(HELLO, body + struct.pack("<Iqdi", 0, 0, 1.0, 0))
 
 
 @dataclass
