@@ -10,6 +10,8 @@
 
 #include <cstdio>
 
+#include "csrc/pjrt/custom_calls.h"
+
 namespace pathways::worker {
 
 using transport::Frames;
@@ -111,6 +113,7 @@ Status Engine::Start() {
 Status Engine::StartDevices() {
   PW_ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Api> api, pjrt::Api::Load(options_.plugin));
   PW_ASSIGN_OR_RETURN(client_, pjrt::Client::Create(api, options_.create_options));
+  PW_RETURN_IF_ERROR(pjrt::RegisterCustomCalls(*api, options_.platform));
   if (client_->devices().empty()) {
     return FailedPrecondition("expected plugin " + options_.plugin + " to offer at least one device, got none");
   }
