@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ptpathways import core, native
 from ptpathways.bench._dispatch import DISPATCH
+from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, write_json_lines
 from ptpathways.bench._show import show_records, show_workloads
@@ -19,7 +20,7 @@ from ptpathways.bench._systems import parse_peers
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (DISPATCH, TRANSFER, STEP, STARTUP)}
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (DISPATCH, PIPELINE, TRANSFER, STEP, STARTUP)}
 """Every workload by its name."""
 
 

@@ -1,6 +1,7 @@
 """What ``peers.runner`` measures of ours: a local cluster with a worker process for each host.
 
-"add": every host adds to a scalar that it holds; "allreduce": so many devices of one host, with a collective.
+"add": every host adds to a scalar that it holds. "allreduce": so many devices of one host, with a collective.
+"pipeline": items pass stages that wait, on one device of each host in turn; one program for each item.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import functools
 import numpy as np
 
 from ptpathways import core, native
-from ptpathways.bench._dispatch import ADD_ONE
-from ptpathways.bench.peers.runner import Batch, Setting
+from ptpathways.bench._hlo import add_chain, all_reduce, waiting
+from ptpathways.bench._programs import chain, pipeline
+from ptpathways.bench.peers.runner import CHAIN, STAGE_S, STAGES, Batch, Setting
 from ptpathways.launch import local
 
 _CALLS = 500
+_PROGRAMS = 20
+_ITEMS = 100
 _TIMEOUT_S = 60.0
 
 
@@ -23,30 +27,78 @@ class Own:
 
     def __init__(self, setting: Setting) -> None:
         self.versions = {"ptpathways": core.__version__}
-        self._cluster = local.start(core.Options(hosts=setting["hosts"]))
+        self._work, count = setting["work"], setting["hosts"]
+        reduces = self._work == "allreduce"
+        size = core.Options(devices_per_host=count) if reduces else core.Options(hosts=count)
+        self._cluster = local.start(size)
         self._session = self._cluster.session
-        self._devices = [host["first_device"] for host in self._session.hosts()]
-        self._function = self._session.register(ADD_ONE, "mlir", name="add_one")
-        self._held: list[native.Buffer] = [self._session.put(np.float32(0.0), device) for device in self._devices]
+        firsts = [host["first_device"] for host in self._session.hosts()]
+        self._devices = list(range(count)) if reduces else firsts
 
     def figures(self) -> dict[str, Batch]:
-        return {
-            "OpByOp": functools.partial(self._calls, _CALLS),
-            "round trip": functools.partial(self._calls, 1),
+        if self._work == "pipeline":
+            return {"pipeline": self._pipeline()}
+        one, many = self._functions()
+        held = self._scalars(self._devices)
+        programs = {
+            "OpByOp": (chain(self._session, "one", one, self._devices, 1), _CALLS, 1),
+            "Chained": (chain(self._session, "chained", one, self._devices, CHAIN), _PROGRAMS, CHAIN),
+            "Fused": (chain(self._session, "fused", many, self._devices, 1), _CALLS, CHAIN),
+            "round trip": (chain(self._session, "one more", one, self._devices, 1), 1, 1),
         }
+        figures: dict[str, Batch] = {}
+        for name, (program, runs, computations) in programs.items():
+            program.wait_ready(_TIMEOUT_S)
+            self._check(program, held, computations)
+            figures[name] = functools.partial(self._runs, program, held, runs, computations)
+        return figures
 
     def close(self) -> None:
         self._cluster.close()
 
-    def _calls(self, count: int) -> float:
-        run, function = self._session.run, self._function
-        for _ in range(count):
-            self._held = [
-                run(function, [held], device)[0] for held, device in zip(self._held, self._devices, strict=True)
-            ]
-        for held in self._held:
-            held.wait(_TIMEOUT_S)
-        return count
+    def _functions(self) -> tuple[native.Function, native.Function]:
+        """One computation, and ``CHAIN`` of them in one."""
+        if self._work == "allreduce":
+            one, many = (all_reduce(len(self._devices), length) for length in (1, CHAIN))
+            return (
+                self._session.register(one, "mlir", name="all_reduce", devices=self._devices),
+                self._session.register(many, "mlir", name="all_reduces", devices=self._devices),
+            )
+        return (
+            self._session.register(add_chain(1), "mlir", name="add"),
+            self._session.register(add_chain(CHAIN), "mlir", name="adds"),
+        )
+
+    def _scalars(self, devices: list[int]) -> native.Buffer:
+        return self._session.put_sharded([np.zeros((), np.float32) for _ in devices], devices)
+
+    def _check(self, program: native.Program, held: native.Buffer, computations: int) -> None:
+        values = [float(value) for value in self._session.run_program(program, [held])[0].fetch(_TIMEOUT_S)]
+        if values != [computations] * len(self._devices):
+            raise RuntimeError(f"every host must hold {computations} after as many computations, got {values}")
+
+    def _runs(self, program: native.Program, held: native.Buffer, runs: int, computations: int) -> float:
+        """Each run takes what the one before gives."""
+        run = self._session.run_program
+        for _ in range(runs):
+            (held,) = run(program, (held,))
+        held.wait(_TIMEOUT_S)
+        return runs * computations
+
+    def _pipeline(self) -> Batch:
+        stage = self._session.register(waiting(STAGE_S), "mlir", name="stage")
+        stages = [self._devices[number % len(self._devices)] for number in range(STAGES)]
+        program = pipeline(self._session, "pipeline", stage, stages)
+        program.wait_ready(_TIMEOUT_S)
+        item = self._scalars(stages[:1])
+
+        def items() -> float:
+            results = [self._session.run_program(program, (item,))[0] for _ in range(_ITEMS)]
+            for result in results:
+                result.wait(_TIMEOUT_S)
+            return _ITEMS * STAGES / len(self._devices) * STAGE_S
+
+        return items
 
 
 open_system = Own

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import dask
 import distributed
-from runner import CHAIN, STAGE_S, STAGES, Batch, Setting
+from runner import CHAIN, STAGE_S, STAGES, Batch, Setting, wait_for_stage
 
 _CALLS = 32
 _ITEMS = 20
@@ -29,7 +28,7 @@ def add_many(value: float) -> float:
 
 
 def wait(item: Any) -> Any:
-    time.sleep(STAGE_S)
+    wait_for_stage()
     return item
 
 

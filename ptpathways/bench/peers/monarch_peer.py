@@ -7,11 +7,10 @@ because actors have no recorded programs; "Fused" is one message that makes each
 from __future__ import annotations
 
 import importlib.metadata
-import time
 from typing import Any
 
 from monarch.actor import Actor, Channel, current_rank, endpoint, shutdown_context, this_host
-from runner import CHAIN, STAGE_S, STAGES, Batch, Setting
+from runner import CHAIN, STAGE_S, STAGES, Batch, Setting, wait_for_stage
 
 _CALLS = 200
 _ITEMS = 50
@@ -44,7 +43,7 @@ class Holder(Actor):
 
     @endpoint
     def wait(self, stage: int, done: Any) -> None:
-        time.sleep(STAGE_S)
+        wait_for_stage()
         if stage + 1 == STAGES:
             done.send(stage)
         else:

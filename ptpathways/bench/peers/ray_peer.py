@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections import deque
 from typing import Any
 
-from runner import CHAIN, STAGE_S, STAGES, Batch, Setting
+from runner import CHAIN, STAGE_S, STAGES, Batch, Setting, wait_for_stage
 
 os.environ.update(
     RAY_AUTH_MODE="disabled",  # else it writes a token into the home folder
@@ -46,7 +45,7 @@ class Holder:
         return self.value
 
     def wait(self, item: Any) -> Any:
-        time.sleep(STAGE_S)
+        wait_for_stage()
         return item
 
 

@@ -1,0 +1,52 @@
+"""Modules that workloads run, as StableHLO text; all take and give a float32 scalar (of each device)."""
+
+from __future__ import annotations
+
+
+def add_chain(length: int) -> bytes:
+    """Adds one, ``length`` times in sequence."""
+    sums = "".join(f"    %{i + 1} = stablehlo.add %{i}, %one : tensor<f32>\n" for i in range(length))
+    return f"""module @add_{length} {{
+  func.func public @main(%0: tensor<f32>) -> tensor<f32> {{
+    %one = stablehlo.constant dense<1.0> : tensor<f32>
+{sums}    return %{length} : tensor<f32>
+  }}
+}}""".encode()
+
+
+def all_reduce(devices: int, length: int) -> bytes:
+    """The mean over ``devices`` partitions, plus one; ``length`` times in sequence.
+
+    One scalar for each partition: the text says manually partitioned, so that no partitioner changes it.
+    """
+    group = ", ".join(str(device) for device in range(devices))
+    lines = []
+    for i in range(length):
+        lines.append(f"""    %s{i} = "stablehlo.all_reduce"(%{i}) ({{
+      ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+        %z = stablehlo.add %x, %y : tensor<f32>
+        stablehlo.return %z : tensor<f32>
+    }}) {{replica_groups = dense<[[{group}]]> : tensor<1x{devices}xi64>, use_global_device_ids,
+         channel_handle = #stablehlo.channel_handle<handle = {i + 1}, type = 1>}} : (tensor<f32>) -> tensor<f32>
+    %m{i} = stablehlo.multiply %s{i}, %part : tensor<f32>
+    %{i + 1} = stablehlo.add %m{i}, %one : tensor<f32>
+""")
+    return f"""module @all_reduce_{length} attributes {{mhlo.num_partitions = {devices} : i32,
+    mhlo.num_replicas = 1 : i32}} {{
+  func.func public @main(%0: tensor<f32>) -> tensor<f32> {{
+    %one = stablehlo.constant dense<1.0> : tensor<f32>
+    %part = stablehlo.constant dense<{1 / devices!r}> : tensor<f32>
+{"".join(lines)}    return %{length} : tensor<f32>
+  }}
+}}""".encode()
+
+
+def waiting(seconds: float) -> bytes:
+    """Occupies its device for ``seconds`` without using a core, and gives its argument."""
+    return f"""module @waiting {{
+  func.func public @main(%x: tensor<f32>) -> tensor<f32> {{
+    %y = stablehlo.custom_call @pathways.wait(%x) {{api_version = 4 : i32,
+      backend_config = {{microseconds = {round(seconds * 1e6)} : i64}}}} : (tensor<f32>) -> tensor<f32>
+    return %y : tensor<f32>
+  }}
+}}""".encode()
