@@ -1,8 +1,8 @@
 // Custom calls that programs on our workers may contain, served by this process through the plugin's FFI extension.
 //
-// pathways.wait {microseconds = N : i64} (x) -> x: occupies its device for N microseconds without using a core, as an
-// accelerator does from its host's point of view. Calls on one device take turns. For measuring and trying schedules
-// where there is no accelerator.
+// pathways.wait {microseconds = N : i64} (x) -> x: occupies its device for N microseconds, as an accelerator does from
+// its host's point of view: no core is used but for the last 60 us, which make it exact. Calls on one device take
+// turns. For measuring and trying schedules where there is no accelerator.
 //
 // Ownership: nothing; the plugin keeps the handlers for the life of the process. Threads: Register once per plugin;
 //            handlers run on the plugin's threads. Locks: one per device while it is occupied.

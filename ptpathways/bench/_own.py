@@ -13,12 +13,11 @@ import numpy as np
 from ptpathways import core, native
 from ptpathways.bench._hlo import add_chain, all_reduce, waiting
 from ptpathways.bench._programs import chain, pipeline
-from ptpathways.bench.peers.runner import CHAIN, STAGE_S, STAGES, Batch, Setting
+from ptpathways.bench.peers.runner import CHAIN, ITEMS, STAGE_S, Batch, Setting, ideal_seconds, stage_places
 from ptpathways.launch import local
 
 _CALLS = 500
 _PROGRAMS = 20
-_ITEMS = 100
 _TIMEOUT_S = 60.0
 
 
@@ -87,16 +86,16 @@ class Own:
 
     def _pipeline(self) -> Batch:
         stage = self._session.register(waiting(STAGE_S), "mlir", name="stage")
-        stages = [self._devices[number % len(self._devices)] for number in range(STAGES)]
+        stages = [self._devices[host] for host in stage_places(len(self._devices))]
         program = pipeline(self._session, "pipeline", stage, stages)
         program.wait_ready(_TIMEOUT_S)
         item = self._scalars(stages[:1])
 
         def items() -> float:
-            results = [self._session.run_program(program, (item,))[0] for _ in range(_ITEMS)]
+            results = [self._session.run_program(program, (item,))[0] for _ in range(ITEMS)]
             for result in results:
                 result.wait(_TIMEOUT_S)
-            return _ITEMS * STAGES / len(self._devices) * STAGE_S
+            return ideal_seconds(len(self._devices))
 
         return items
 

@@ -1,8 +1,9 @@
 """``pipeline-dispatch``: items pass 8 stages of 1 ms on 4 hosts; how much of what an ideal dispatcher would do is done.
 
-A stage occupies its host for 1 ms without using a core: ours with a custom call that sleeps, a rival with a call that
-sleeps, all with the kernel's timer slack set to 1 us. Each host has two stages, so an ideal system finishes an item
-every 2 ms once the pipeline is full; the seconds of filling and emptying it count against everyone.
+Each host has two neighbouring stages. A stage occupies its host for 1 ms and hardly uses a core: ours by a custom call,
+a rival's by a call, and both sleep until 60 us before the end and then spin, because a sleeper is woken late. An ideal
+system finishes an item every 2 ms once the pipeline is full. Filling and emptying it count against everyone: 200 items
+in 406 ms would be 98.5%.
 """
 
 from __future__ import annotations

@@ -11,10 +11,9 @@ from typing import Any
 
 import dask
 import distributed
-from runner import CHAIN, STAGE_S, STAGES, Batch, Setting, wait_for_stage
+from runner import CHAIN, ITEMS, Batch, Setting, ideal_seconds, stage_places, wait_for_stage
 
 _CALLS = 32
-_ITEMS = 20
 
 
 def add(value: float) -> float:
@@ -86,12 +85,14 @@ class Dask:
         return float(CHAIN)
 
     def _pipeline(self) -> float:
-        items: list[Any] = list(range(_ITEMS))
-        for stage in range(STAGES):
-            name = self._workers[stage % len(self._workers)]
-            items = [self._client.submit(wait, item, workers=[name], pure=False) for item in items]
+        items: list[Any] = []
+        for item in range(ITEMS):
+            value: Any = item
+            for host in stage_places(len(self._workers)):
+                value = self._client.submit(wait, value, workers=[self._workers[host]], pure=False)
+            items.append(value)
         distributed.wait(items)
-        return float(_ITEMS * STAGES / len(self._workers) * STAGE_S)
+        return ideal_seconds(len(self._workers))
 
 
 open_system = Dask

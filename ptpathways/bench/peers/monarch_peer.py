@@ -1,7 +1,8 @@
 """Monarch: one process for each host, an actor in each that holds a scalar.
 
 "OpByOp" broadcasts without waiting and waits at the end of the batch; "Chained" is 128 such broadcasts and one wait,
-because actors have no recorded programs; "Fused" is one message that makes each add 128 times.
+because actors have no recorded programs. In the pipeline an actor does its stages of an item one after the other and
+sends the item on, which is faster than a message for each stage. "Fused" is one message that makes each add 128 times.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ import importlib.metadata
 from typing import Any
 
 from monarch.actor import Actor, Channel, current_rank, endpoint, shutdown_context, this_host
-from runner import CHAIN, STAGE_S, STAGES, Batch, Setting, wait_for_stage
+from runner import CHAIN, ITEMS, Batch, Setting, ideal_seconds, stage_places, wait_for_stage
 
 _CALLS = 200
-_ITEMS = 50
 _TIMEOUT_S = 60.0
 
 
@@ -23,7 +23,7 @@ class Holder(Actor):
     def __init__(self) -> None:
         self.value = 0.0
         self.next: Any = None
-        self.first: Any = None
+        self.stages = 0
 
     @endpoint
     def add(self) -> float:
@@ -38,16 +38,19 @@ class Holder(Actor):
 
     @endpoint
     def meet(self, everyone: Any, hosts: int) -> None:
-        """For the pipeline: where an item goes next."""
-        self.next = everyone.slice(hosts=(current_rank().rank + 1) % hosts)
+        """For the pipeline: how many stages are here, and where an item goes then."""
+        rank = current_rank().rank
+        self.stages = stage_places(hosts).count(rank)
+        self.next = everyone.slice(hosts=rank + 1) if rank + 1 < hosts else None
 
     @endpoint
-    def wait(self, stage: int, done: Any) -> None:
-        wait_for_stage()
-        if stage + 1 == STAGES:
-            done.send(stage)
+    def wait(self, item: int, done: Any) -> None:
+        for _ in range(self.stages):
+            wait_for_stage()
+        if self.next is None:
+            done.send(item)
         else:
-            self.next.wait.broadcast(stage + 1, done)
+            self.next.wait.broadcast(item, done)
 
 
 class Monarch:
@@ -94,11 +97,11 @@ class Monarch:
     def _pipeline(self) -> float:
         port, receiver = Channel.open()
         first = self._holders.slice(hosts=0)
-        for _ in range(_ITEMS):
-            first.wait.broadcast(0, port)
-        for _ in range(_ITEMS):
+        for item in range(ITEMS):
+            first.wait.broadcast(item, port)
+        for _ in range(ITEMS):
             receiver.recv().get(_TIMEOUT_S)
-        return float(_ITEMS * STAGES / self._hosts * STAGE_S)
+        return ideal_seconds(self._hosts)
 
 
 open_system = Monarch

@@ -11,7 +11,7 @@ import tempfile
 from collections import deque
 from typing import Any
 
-from runner import CHAIN, STAGE_S, STAGES, Batch, Setting, wait_for_stage
+from runner import CHAIN, ITEMS, Batch, Setting, ideal_seconds, stage_places, wait_for_stage
 
 os.environ.update(
     RAY_AUTH_MODE="disabled",  # else it writes a token into the home folder
@@ -24,7 +24,6 @@ from ray.dag import InputNode, MultiOutputNode
 
 _IN_FLIGHT = 64
 _CALLS = 100
-_ITEMS = 50
 _OBJECT_STORE_BYTES = 200 << 20
 
 
@@ -73,10 +72,11 @@ class Ray:
         )
 
     def figures(self) -> dict[str, Batch]:
-        ideal_s = _ITEMS * STAGES / self._hosts * STAGE_S
         if self._work == "pipeline":
             return {
-                "pipeline": lambda: self._flood(self._graph(self._pipeline), _ITEMS) / _ITEMS * ideal_s,
+                "pipeline": lambda: (
+                    self._flood(self._graph(self._pipeline), ITEMS) / ITEMS * ideal_seconds(self._hosts)
+                ),
                 "pipeline, actor calls": self._pipeline_of_calls,
             }
         return {
@@ -132,8 +132,8 @@ class Ray:
 
     def _pipeline(self, given: Any) -> Any:
         value = given
-        for stage in range(STAGES):
-            value = self._holders[stage % len(self._holders)].wait.bind(value)
+        for host in stage_places(self._hosts):
+            value = self._holders[host].wait.bind(value)
         return value
 
     def _flood(self, graph: Any, runs: int) -> float:
@@ -160,13 +160,13 @@ class Ray:
     def _pipeline_of_calls(self) -> float:
         self._graph(None)
         items = []
-        for item in range(_ITEMS):
+        for item in range(ITEMS):
             value: Any = item
-            for stage in range(STAGES):
-                value = self._holders[stage % len(self._holders)].wait.remote(value)
+            for host in stage_places(self._hosts):
+                value = self._holders[host].wait.remote(value)
             items.append(value)
         ray.get(items)
-        return float(_ITEMS * STAGES / self._hosts * STAGE_S)
+        return ideal_seconds(self._hosts)
 
 
 open_system = Ray

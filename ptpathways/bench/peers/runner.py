@@ -13,6 +13,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypedDict
@@ -22,7 +23,12 @@ CHAIN = 128
 STAGES = 8
 STAGE_S = 1e-3
 """Of the pipeline: so many stages, each of which waits so long (seconds)."""
+ITEMS = 200
+"""That pass the pipeline in a batch."""
+
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 1000
+_SPIN_S = 60e-6
+_prompt: set[int] = set()
 
 Batch = Callable[[], float]
 """Does some work to its end and returns how much: computations, trips, or the seconds an ideal system would need."""
@@ -33,7 +39,7 @@ class Setting(TypedDict):
 
     work: str
     """"add": every host adds to a scalar it holds. "allreduce": a scalar AllReduce over all, and an addition.
-    "pipeline": items pass ``STAGES`` stages that wait ``STAGE_S`` each; stage k is at host k modulo hosts."""
+    "pipeline": ``ITEMS`` items pass ``STAGES`` stages that wait ``STAGE_S`` each; a host has neighbouring stages."""
     hosts: int
 
 
@@ -49,10 +55,27 @@ class System(Protocol):
         """Ends its processes."""
 
 
+def stage_places(hosts: int) -> list[int]:
+    """The host of each stage. Raises ``ValueError`` unless each has equally many."""
+    if STAGES % hosts:
+        raise ValueError(f"hosts must divide {STAGES} stages, got {hosts}")
+    return [stage * hosts // STAGES for stage in range(STAGES)]
+
+
+def ideal_seconds(hosts: int) -> float:
+    """For a batch of items, once the pipeline is full."""
+    return ITEMS * STAGES / hosts * STAGE_S
+
+
 def wait_for_stage() -> None:
-    """A stage: no core is used. Without the slack the kernel would wake it up to 50 us late."""
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS), 0, 0, 0)
-    time.sleep(STAGE_S)
+    """A stage: no core is used but for the end, because the kernel wakes a sleeper late."""
+    end = time.perf_counter() + STAGE_S
+    if threading.get_ident() not in _prompt:
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(_SLACK_NS), 0, 0, 0)
+        _prompt.add(threading.get_ident())
+    time.sleep(STAGE_S - _SPIN_S)
+    while time.perf_counter() < end:
+        pass
 
 
 def measure(batch: Batch, seconds: float) -> dict[str, float]:
