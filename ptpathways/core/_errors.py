@@ -117,4 +117,40 @@ class InvalidProgram(PathwaysError, ValueError):
 
     Raised when a program is built or read from text, and after every lowering pass. The message names the nodes with
     the user's lines.
+
+
+class SliceUnavailable(PathwaysError):
+    """The cluster cannot give a slice as it was asked for.
+
+    Raised by ``Cluster.slice``. The message says what was asked, and what each island has and has free.
+    """
+
+
+class CapturedTensor(PathwaysError, ValueError):
+    """A function or program uses a tensor that is not one of its arguments.
+
+    Raised when it is traced, by its first call. What is compiled knows only its arguments: pass the tensor as one (a
+    module's parameters with ``torch.func.functional_call``).
+    """
+
+
+class ImpureFunction(PathwaysError, ValueError):
+    """A traced function or program does something besides returning a value: it ran once, and would not do it again.
+
+    Raised when it is traced, by its first call: an argument changed in place, a traced value kept outside, a different
+    graph for the same arguments. Return what the caller needs.
+    """
+
+
+class UsedAfterDonation(PathwaysError, ValueError):
+    """A future is used that was given up by an earlier call (``donate=``).
+
+    Raised by calls and by waits. The message names the call that took it. Use that call's results instead.
+    """
+
+
+class WrongCluster(PathwaysError, ValueError):
+    """A slice, function or future of one cluster is used with another.
+
+    Raised by calls. Fetch the value with ``result()`` and pass that.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend import _locator, _xla
+from ptpathways.frontend import _locator, _trace, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +42,7 @@ def register() -> None:
 
 def _to_cpu(tensors: list[torch.Tensor]) -> Any:
 
+    _trace.refuse_values()
     _warn_once()
     return _xla.binding()._xla_get_cpu_tensors(tensors)
 

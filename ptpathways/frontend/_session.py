@@ -15,17 +15,17 @@ class Connection:
     """This process's session, and how to end what was started with it."""
 
     def __init__(self, session: Session, end: Callable[[str], None]) -> None:
-        self._session = session
+        self.session = session
         self._end = end
 
     @property
     def cluster(self) -> str:
-        return self._session.cluster
+        return self.session.cluster
 
     def hosts(self) -> list[dict[str, Any]]:
         """Fields of ``Host`` for every host."""
         found = []
-        for host in self._session.hosts():
+        for host in self.session.hosts():
             first = host["first_device"]
             found.append(
                 {
@@ -40,21 +40,21 @@ class Connection:
 
     def wait_stats(self) -> tuple[float, int]:
         """Seconds that callers of this process waited in the native part, and how often."""
-        stats = self._session.wait_stats()
+        stats = self.session.wait_stats()
         return stats["seconds"], stats["waits"]
 
     def host_pids(self) -> list[int]:
         """Process ids of the workers, in the order of ``hosts``."""
-        return [host["pid"] for host in self._session.hosts()]
+        return [host["pid"] for host in self.session.hosts()]
 
     def transfer_stats(self) -> dict[str, int]:
         """Bytes uploaded and fetched by this client, runs submitted, copies from device to device."""
-        return {**self._session.transfer_stats()}  # type: ignore[dict-item]
+        return {**self.session.transfer_stats()}  # type: ignore[dict-item]
 
     def drain(self, timeout_s: float) -> None:
         """Waits until everything submitted so far has completed. Raises DeadlineExceeded."""
         with native.translated():
-            self._session.drain(timeout_s)
+            self.session.drain(timeout_s)
 
     def close(self, reason: str) -> None:
         self._end(reason)

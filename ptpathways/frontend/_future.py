@@ -1,0 +1,207 @@
+"""Futures: handles of logical buffers on a slice, whose values may not exist yet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, native
+from ptpathways.frontend import _dtypes
+from ptpathways.frontend._slice import VirtualSlice
+from ptpathways.frontend._trace import TensorSpec
+from ptpathways.sharding import Sharding
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A tensor's type and where its shards are. Made by ``layout_of``, once each: to compare is to compare identity."""
+
+    spec: TensorSpec
+    sharding: Sharding
+    slice: VirtualSlice
+
+    def __str__(self) -> str:
+        return f"{self.spec} {self.sharding} on {self.slice.name}"
+
+
+def layout_of(spec: TensorSpec, sharding: Sharding, slice: VirtualSlice) -> Layout:
+    """The one layout of these; raises InvalidSharding where the sharding does not divide the shape."""
+    key = (spec, sharding)
+    found: Layout | None = slice.layouts.get(key)
+    if found is None:
+        sharding.shard_shape(spec.shape)
+        found = slice.layouts[key] = Layout(spec, sharding, slice)
+    return found
+
+
+class Future:
+    """A tensor on a slice that exists, or will. Functions and programs take and give them; dropping it frees the value.
+
+    It has no operations: pass it to a function, or ask for its value with ``result``.
+    """
+
+    __slots__ = ("__weakref__", "_buffer", "_layout", "_taken_by")
+
+    def __init__(self, buffer: native.Buffer, layout: Layout) -> None:
+        self._buffer: native.Buffer | None = buffer
+        self._layout = layout
+        self._taken_by = ""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the whole tensor."""
+        import torch
+
+        return torch.Size(self._layout.spec.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return _dtypes.torch_dtype(self._layout.spec.dtype)
+
+    @property
+    def sharding(self) -> Sharding:
+        """How it lies on its slice."""
+        return self._layout.sharding
+
+    @property
+    def slice(self) -> VirtualSlice:
+        """Where it is."""
+        return self._layout.slice
+
+    @property
+    def layout(self) -> Layout:
+        """Type, sharding and slice in one."""
+        return self._layout
+
+    def done(self) -> bool:
+        """Whether the value exists, or has failed. Never waits."""
+        return self.buffer().done()
+
+    def wait(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Waits until the value exists on its devices.
+
+        Raises:
+            DeadlineExceeded: not within ``timeout`` seconds.
+            UsedAfterDonation: it was given up.
+            HostLost, OutOfDeviceMemory, CompileFailed, PathwaysError: the first failure that it depends on.
+        """
+        buffer = self.buffer()
+        with native.translated():
+            buffer.wait(timeout)
+
+    def result(self, timeout: float = DEFAULT_TIMEOUT_S) -> torch.Tensor:
+        """The value, put together from its shards on the CPU. Raises as ``wait`` does."""
+        buffer = self.buffer()
+        with native.translated():
+            shards = _fetch(buffer, self._layout, timeout)
+        return assemble(shards, self._layout)
+
+    def buffer(self) -> native.Buffer:
+        """The native handle. Raises UsedAfterDonation."""
+        if self._buffer is None:
+            raise core.UsedAfterDonation(
+                f"this future ({self._layout}) was given up: {self._taken_by} took its memory; use what that call gave"
+            )
+        return self._buffer
+
+    def give_up(self, to: str) -> None:
+        """Donated: nothing can be done with it any more."""
+        self._buffer = None
+        self._taken_by = to
+
+    def __await__(self) -> Generator[Any, None, torch.Tensor]:
+        yield from _completion(self.buffer()).__await__()
+        return self.result()
+
+    def __repr__(self) -> str:
+        state = "given up" if self._buffer is None else "done" if self._buffer.done() else "pending"
+        return f"Future({self._layout}, {state})"
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise TypeError(
+            f"{getattr(function, '__name__', function)} got a future, which is no tensor yet; call it inside a "
+            "@pw.function, or take the value with result() first"
+        )
+
+
+def get(tree: Any, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
+    """``tree`` with each future in it replaced by its value; one ``timeout`` in seconds for all.
+
+    Raises:
+        As ``Future.wait``, for the first future in the tree that failed.
+    """
+    from torch.utils import _pytree
+
+    deadline = time.monotonic() + timeout
+
+    def value(leaf: Any) -> Any:
+        return leaf.result(max(0.0, deadline - time.monotonic())) if isinstance(leaf, Future) else leaf
+
+    return _pytree.tree_map(value, tree)
+
+
+def _fetch(buffer: native.Buffer, layout: Layout, timeout: float) -> list[npt.NDArray[Any] | None]:
+    """By position; of equal shards only the first is fetched."""
+    tiles = layout.sharding.tiles(len(layout.spec.shape))
+    first = {tile: position for position, tile in reversed(list(enumerate(tiles)))}
+    if len(first) == len(tiles):
+        return list(buffer.fetch(timeout))
+    wanted = set(first.values())
+    deadline = time.monotonic() + timeout
+    return [
+        buffer.shard(position).result(max(0.0, deadline - time.monotonic())) if position in wanted else None
+        for position in range(len(tiles))
+    ]
+
+
+def assemble(shards: Sequence[npt.NDArray[Any] | None], layout: Layout) -> torch.Tensor:
+    """The whole tensor out of shards by position; None where another position holds the same."""
+    spec = layout.spec
+    if shards[0] is not None and shards[0].shape == spec.shape:
+        return _dtypes.from_numpy(shards[0], spec.dtype)
+    import numpy as np
+
+    whole = np.empty(spec.shape, _dtypes.numpy_dtype(spec.dtype))
+    for position, shard in enumerate(shards):
+        if shard is not None:
+            whole[layout.sharding.box(spec.shape, position).slices()] = shard
+    return _dtypes.from_numpy(whole, spec.dtype)
+
+
+def split(array: np.ndarray[Any, Any], layout: Layout) -> list[np.ndarray[Any, Any]]:
+    """The shards of a whole tensor, by position; contiguous."""
+    import numpy as np
+
+    shape, sharding = layout.spec.shape, layout.sharding
+    if sharding.is_replicated:
+        return [array] * sharding.mesh.size
+    boxes = (sharding.box(shape, position) for position in range(sharding.mesh.size))
+    return [np.ascontiguousarray(array[box.slices()]) for box in boxes]
+
+
+async def _completion(buffer: native.Buffer) -> None:
+    """Returns when ``buffer`` exists or has failed; the event loop sleeps on a descriptor meanwhile."""
+    if buffer.done():
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    arrived = loop.create_future()
+    try:
+        buffer.notify(descriptor)
+        loop.add_reader(descriptor, lambda: arrived.done() or arrived.set_result(None))
+        await arrived
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,508 @@
+"""``@pw.program``: many calls of compiled functions as one program, traced once and replayed (paper 3, 4.2)."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, ir, native, programs
+from ptpathways.frontend import _arguments, _function, _slice, _state
+from ptpathways.frontend._arguments import HostValue, Static
+from ptpathways.frontend._future import DEFAULT_TIMEOUT_S, Future, Layout
+from ptpathways.frontend._graph import Feed, HostCall, Stage, Trace
+from ptpathways.frontend._upload import upload
+from ptpathways.frontend._value import Key, Value
+
+if TYPE_CHECKING:
+    from ptpathways.native import Session
+
+_active = threading.local()
+
+Environment = dict[Key, Any]
+"""What the values of one run are: futures, host values, or buffers."""
+
+
+def current_trace() -> Trace | None:
+    """The program that this thread is tracing."""
+    return getattr(_active, "trace", None)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A program traced for certain types of its arguments."""
+
+    first: Stage | None = None
+    whole: ir.Program | None = None
+    devices: dict[str, tuple[int, ...]] | None = None
+    modules: dict[str, bytes] | None = None
+    fast: tuple[int, ...] | None = None
+    """The leaves that the only stage takes, in its order, when it needs nothing else."""
+
+
+class Program:
+    """A traced program. Made by ``program``.
+
+    A call submits one run, one message per host that takes part, and returns futures in the structure that the Python
+    returned. It is traced once per structure, types and static values of its arguments; a replay runs none of its
+    Python. With irregular functions in it, see ``docs/programs.md``.
+    """
+
+    def __init__(
+        self, body: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "", source: str = ""
+    ) -> None:
+        functools.update_wrapper(self, body, updated=())
+        self.name = name or _function.ir_name(getattr(body, "__name__", "program"))
+        self.source = source or _function.source_of(body)
+        self.donate = tuple(donate)
+        self._body = body
+        self._entries: dict[Any, _Entry] = {}
+        self._quick: dict[tuple[Layout, ...], _Entry] = {}
+        self._lock = threading.RLock()
+        self._signature: inspect.Signature | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Submits a run; futures at once.
+
+        Raises:
+            CapturedTensor, ImpureFunction, InvalidProgram, InvalidSharding: by the call that traces it.
+            UsedAfterDonation, WrongCluster, SliceUnavailable, NotInitialized: something cannot be used any more.
+        """
+        if current_trace() is not None:
+            return self._body(*args, **kwargs)  # inlined
+        if not kwargs:
+            try:
+                entry = self._quick[tuple([arg._layout for arg in args])]
+            except (AttributeError, KeyError):
+                pass
+            else:
+                return self._replay(entry, args)
+        return self._call(args, kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> ir.Program:
+        """The program's graph for such arguments; nothing runs. ``print`` it.
+
+        Raises:
+            InvalidProgram: it has an irregular function, whose results nobody knows yet; call it once before.
+        """
+        leaves, structure = self._prepare(args, kwargs)
+        entry = self._entry(leaves, structure)
+        assert entry.whole is not None
+        return entry.whole
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """The graph after each pass of its lowering, and the plan of each host. Raises as ``trace`` does."""
+        leaves, structure = self._prepare(args, kwargs)
+        entry = self._entry(leaves, structure)
+        assert entry.whole is not None
+        return ir.explain(entry.whole, entry.devices, programs.hosts_of(_slice.current_session()))
+
+    def svg(self, path: str | Path, *args: Any, **kwargs: Any) -> Path:
+        """Writes a picture of the graph for such arguments, nodes coloured by slice. Raises as ``trace`` does."""
+        target = Path(path)
+        target.write_text(ir.to_svg(self.trace(*args, **kwargs)), encoding="utf-8")
+        return target
+
+    @property
+    def label(self) -> str:
+        """``f (file.py:12)``"""
+        return f"{self.name} ({self.source})" if self.source else self.name
+
+    def __repr__(self) -> str:
+        return f"<program {self.label}, traced for {len(self._entries)} kinds of arguments>"
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves, structure = self._prepare(args, kwargs)
+        key = _key(leaves, structure)
+        entry = self._entries.get(key)
+        if entry is None or entry.first is None:
+            return self._trace_and_run(leaves, structure, key)
+        result = self._run(entry, leaves, structure)
+        self._remember_quick(entry, args, kwargs, leaves)
+        return result
+
+    def _entry(self, leaves: Sequence[Any], structure: Any) -> _Entry:
+        """The entry for such arguments, traced without running if it is new."""
+        key = _key(leaves, structure)
+        entry = self._entries.get(key)
+        if entry is None:
+            with self._lock:
+                entry = _Tracing(self, leaves, structure, run=False).go()
+                self._entries[key] = entry
+        return entry
+
+    def _trace_and_run(self, leaves: Sequence[Any], structure: Any, key: Any) -> Any:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                tracing = _Tracing(self, leaves, structure, run=True)
+                self._entries[key] = tracing.go()
+                return tracing.result
+        return self._run(entry, leaves, structure)
+
+    def _run(self, entry: _Entry, leaves: Sequence[Any], structure: Any) -> Any:
+        """Walks the stages; where an irregular function gives shapes not seen before, traces what follows."""
+        environment: Environment = {("leaf", number, 0): leaf for number, leaf in enumerate(leaves)}
+        stage = entry.first
+        path: list[Passed] = []
+        while stage is not None:
+            submit(stage, environment, self.label)
+            if stage.call is None:
+                assert stage.result is not None
+                return _rebuild(stage.result, environment)
+            passed = run_host_call(stage, environment, len(path))
+            path.append(passed)
+            stage = stage.call.following.get(passed.signature)
+        with self._lock:
+            tracing = _Tracing(self, leaves, structure, run=True, entry=entry, path=path, environment=environment)
+            tracing.go()
+            return tracing.result
+
+    def _replay(self, entry: _Entry, futures: tuple[Future, ...]) -> Any:
+        """The quick way: one stage, all of whose inputs are futures."""
+        stage = entry.first
+        assert stage is not None and stage.bound is not None and stage.result is not None and entry.fast is not None
+        session = _slice.current_session()
+        for used in stage.slices:
+            used.check(session)
+        buffers = [futures[number].buffer() for number in entry.fast]
+        with native.translated():
+            made = stage.bound.run(buffers)
+        fresh = [Future(buffer, layout) for buffer, (_, layout) in zip(made, stage.outputs, strict=True)]
+        if len(fresh) == 1 and stage.result[1].is_leaf():
+            return fresh[0]
+        return _rebuild(stage.result, {key: one for one, (key, _) in zip(fresh, stage.outputs, strict=True)})
+
+    def _remember_quick(
+        self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+    ) -> None:
+        """Makes the next call with such futures quick, if nothing but futures goes in and nothing is given up."""
+        stage = entry.first
+        if kwargs or self.donate or stage is None or stage.call is not None or stage.bound is None:
+            return
+        if not args or any(arg is not leaf for arg, leaf in zip(args, leaves, strict=False)) or len(args) != len(leaves):
+            return
+        if not all(isinstance(leaf, Future) for leaf in leaves) or any(feed.key[0] != "leaf" for feed in stage.feeds):
+            return
+        assert stage.result is not None
+        if any(not isinstance(leaf, Static) and leaf[0] == "leaf" for leaf in stage.result[0]):
+            return
+        entry.fast = tuple(feed.key[1] for feed in stage.feeds)
+        self._quick[tuple(leaf.layout for leaf in leaves)] = entry
+
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+        if kwargs:
+            bound = self.signature().bind(*args, **kwargs)
+            args, kwargs = bound.args, bound.kwargs
+        raw, structure = _arguments.flatten((args, kwargs))
+        leaves = [
+            _arguments.leaf(item, lambda number=number: f"argument leaf {number} of {self.label}")  # type: ignore[misc]
+            for number, item in enumerate(raw)
+        ]
+        session = _slice.current_session()
+        for leaf in leaves:
+            if isinstance(leaf, Future):
+                leaf.buffer()  # raises when it was given up
+                if leaf.slice.session is not session:
+                    raise core.WrongCluster(f"{leaf!r} belongs to another cluster; pass its value, from result()")
+        return leaves, structure
+
+    def signature(self) -> inspect.Signature:
+        if self._signature is None:
+            self._signature = inspect.signature(self._body)
+        return self._signature
+
+    def argument_names(self, leaves: Sequence[Any], structure: Any) -> list[str]:
+        """A name per leaf: the parameter's, with a number where it has several."""
+        args, kwargs = _arguments.unflatten(range(len(leaves)), structure)
+        names = ["arg"] * len(leaves)
+        try:
+            bound = self.signature().bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            return names
+        for name, tree in bound.items():
+            numbers = _arguments.flatten(tree, lists=False)[0]
+            for place, number in enumerate(numbers):
+                names[number] = _function.ir_name(name if len(numbers) == 1 else f"{name}.{place}")
+        return names
+
+    def body(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return self._body(*args, **kwargs)
+
+
+@dataclass(slots=True)
+class Passed:
+    """An irregular function that has run."""
+
+    stage: Stage
+    signature: Any
+    parts: list[Layout | Static]
+    structure: Any
+
+
+class _Tracing:
+    """One trace of a program, which runs its stages as it meets their ends."""
+
+    def __init__(
+        self,
+        program: Program,
+        leaves: Sequence[Any],
+        structure: Any,
+        *,
+        run: bool,
+        entry: _Entry | None = None,
+        path: Sequence[Passed] = (),
+        environment: Environment | None = None,
+    ) -> None:
+        self._program = program
+        self._leaves = leaves
+        self._structure = structure
+        self._run = run
+        self._entry = entry or _Entry()
+        self._path = list(path)  # what has run already, and is traced again only to get to what follows
+        self._environment: Environment = environment or {("leaf", i, 0): leaf for i, leaf in enumerate(leaves)}
+        donated = _function.donated_leaves(program.donate, structure, program.label)
+        self._trace = Trace(
+            program.name,
+            program.source,
+            leaves,
+            program.argument_names(leaves, structure),
+            donated,
+            self._call_host if run else None,
+        )
+        self.result: Any = None
+
+    def go(self) -> _Entry:
+        before = current_trace()
+        _active.trace = self._trace
+        try:
+            values = [self._trace.argument(number) for number in range(len(self._leaves))]
+            args, kwargs = _arguments.unflatten(values, self._structure)
+            del values
+            returned = self._program.body(args, kwargs)
+        finally:
+            _active.trace = before
+        del args, kwargs
+        leaves, structure, results = self._trace.finish(returned)
+        del returned
+        made = [value for value in results if value.key[0] != "leaf"]
+        stage = self._close([value for value in made if self._trace.graph.made(value)])
+        stage.result = (leaves, structure)
+        self._check_nothing_kept(results)
+        if any(self._trace.whole.made(value) for value in results):
+            self._entry.whole = self._trace.whole.build([value for value in results if self._trace.whole.made(value)])
+        else:
+            self._entry.whole = self._trace.whole.build([])
+        self._entry.devices = {name: slice.devices for name, slice in self._trace.whole.slices.items()}
+        self._entry.modules = self._trace.whole.modules
+        self._attach(stage)
+        if self._run:
+            submit(stage, self._environment, self._program.label)
+            self.result = _rebuild(stage.result, self._environment)
+        return self._entry
+
+    def _check_nothing_kept(self, results: Sequence[Value]) -> None:
+        try:
+            self._trace.check_nothing_kept(results)
+        except core.ImpureFunction:
+            gc.collect()  # a cycle is no fault
+            self._trace.check_nothing_kept(results)
+
+    def _call_host(self, trace: Trace, call: HostCall, leaves: Sequence[Any]) -> tuple[list[Layout | Static], Any]:
+        number = trace.stage_number
+        if number < len(self._path):
+            passed = self._path[number]
+            self._check_same(passed.stage)
+        else:
+            stage = self._close(trace.alive())
+            stage.call = call
+            self._attach(stage)
+            submit(stage, self._environment, self._program.label)
+            passed = run_host_call(stage, self._environment, number)
+            self._path.append(passed)
+        trace.next_stage()
+        return passed.parts, passed.structure
+
+    def _close(self, results: Sequence[Value]) -> Stage:
+        """The current graph as a stage, registered with the session."""
+        graph = self._trace.graph
+        stage = Stage(slices=tuple(graph.slices.values()))
+        if not results:
+            return stage
+        stage.program = graph.build(results)
+        session = _slice.current_session()
+        for used in stage.slices:
+            used.check(session)
+        stage.bound = programs.BoundProgram(
+            _functions(session),
+            session,
+            stage.program,
+            {name: used.devices for name, used in graph.slices.items()},
+            graph.modules,
+        )
+        spec_of = {key: self._spec(key) for key in graph.feeds}
+        for key in graph.feeds:
+            layout = graph.layout(Value(self._trace, key, *spec_of[key]))
+            feed = Feed(key, layout)
+            if key[0] == "constant":
+                feed.constant = upload(self._trace.constants[key].tensor, layout)
+            stage.feeds.append(feed)
+        for value in results:
+            assert value.layout is not None
+            stage.outputs.append((value.key, value.layout))
+        return stage
+
+    def _spec(self, key: Key) -> tuple[Any, Layout | None]:
+        """Type and place of an argument of a stage."""
+        if key[0] == "constant":
+            return self._trace.constants[key].spec, None
+        if key[0] == "seed":
+            return _function.SEED_SPEC, None
+        found = self._environment[key]
+        return (found.spec, None) if isinstance(found, HostValue) else (found.layout.spec, found.layout)
+
+    def _attach(self, stage: Stage) -> None:
+        number = self._trace.stage_number
+        if number == 0:
+            self._entry.first = stage
+        else:
+            before = self._path[number - 1]
+            assert before.stage.call is not None
+            before.stage.call.following[before.signature] = stage
+
+    def _check_same(self, stage: Stage) -> None:
+        """Raises ImpureFunction when tracing again gave another graph than before."""
+        graph = self._trace.graph
+        values = {value.key: value for value in self._trace.alive()}
+        wanted = [key for key, _ in stage.outputs]
+        same = all(key in values for key in wanted)
+        if same and stage.program is not None:
+            same = graph.build([values[key] for key in wanted]) == stage.program
+        if not same:
+            raise core.ImpureFunction(
+                f"program {self._program.label} called other functions when it was traced again for the same arguments; "
+                "what it calls may depend only on its arguments' structure, types and static values, and on what "
+                "irregular functions gave"
+            )
+
+
+def program(
+    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = ""
+) -> Any:
+    """Makes one program of the compiled functions that ``fn`` calls; use as ``@pw.program``.
+
+    Args:
+        donate: positions of arguments whose futures the caller gives up with the call.
+        name: what errors and status call it; default: its own name.
+    """
+
+    def decorate(given: Callable[..., Any]) -> Program:
+        if not callable(given):
+            raise TypeError(f"@pw.program needs a callable, got {given!r}")
+        return Program(given, donate=donate, name=_function.ir_name(name) if name else "")
+
+    return decorate if fn is None else decorate(fn)
+
+
+def submit(stage: Stage, environment: Environment, label: str) -> None:
+    """Submits a stage's run; its results are put into ``environment`` as futures."""
+    if stage.bound is None:
+        return
+    session = _slice.current_session()
+    for used in stage.slices:
+        used.check(session)
+    buffers = []
+    given_up: list[Future] = []
+    donated = stage.bound.donated
+    for number, feed in enumerate(stage.feeds):
+        source = environment.get(feed.key)
+        if feed.constant is not None:
+            buffers.append(feed.constant)
+        elif feed.key[0] == "seed":
+            buffers.append(upload(_fresh_seed(), feed.layout))
+        elif isinstance(source, Future):
+            buffers.append(source.buffer())
+            if number in donated:
+                given_up.append(source)
+        else:
+            buffers.append(upload(source.tensor, feed.layout))
+    for future in given_up:
+        if sum(environment.get(feed.key) is future for feed in stage.feeds) > 1:
+            raise core.UsedAfterDonation(f"{label} was given {future!r} twice, and once to give up; pass another value")
+    with native.translated():
+        made = stage.bound.run(buffers)
+    for future in given_up:
+        future.give_up(f"a call of {label}")
+    for buffer, (key, layout) in zip(made, stage.outputs, strict=True):
+        environment[key] = Future(buffer, layout)
+
+
+def run_host_call(stage: Stage, environment: Environment, number: int) -> Passed:
+    """Fetches an irregular function's arguments, runs it here, and puts its results on its slice."""
+    call = stage.call
+    assert call is not None
+    values: list[Any] = []
+    for leaf in call.leaves:
+        if isinstance(leaf, Static):
+            values.append(leaf.value)
+            continue
+        found = environment[leaf]
+        values.append(found.result(DEFAULT_TIMEOUT_S) if isinstance(found, Future) else found.tensor)
+    returned = call.function.call_on_host(values, call.structure)
+    raw, structure = _arguments.flatten(returned, lists=False)
+    items = [
+        _arguments.leaf(item, lambda: f"a result of irregular function {call.function.label}")
+        if _arguments.is_array(item)
+        else Static(type(item), item)
+        for item in raw
+    ]
+    types = [item.spec if isinstance(item, HostValue) else item for item in items]
+    parts = call.function.results_on_slice(types, structure)
+    for place, (item, part) in enumerate(zip(items, parts, strict=True)):
+        if isinstance(part, Layout):
+            environment["host", number, place] = Future(upload(item.tensor, part), part)
+    return Passed(stage, (structure, tuple(types)), parts, structure)
+
+
+def _rebuild(result: tuple[list[Key | Static], Any], environment: Environment) -> Any:
+    leaves, structure = result
+    found: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Static):
+            found.append(leaf.value)
+        else:
+            value = environment[leaf]
+            found.append(value.tensor if isinstance(value, HostValue) else value)
+    return _arguments.unflatten(found, structure)
+
+
+def _key(leaves: Sequence[Any], structure: Any) -> Any:
+    parts = (
+        leaf.layout if isinstance(leaf, Future) else leaf.spec if isinstance(leaf, HostValue) else leaf
+        for leaf in leaves
+    )
+    return structure, tuple(parts)
+
+
+def _fresh_seed() -> Any:
+    """The next seed, out of torch's own generator, so that ``torch.manual_seed`` decides it."""
+    import torch
+
+    return torch.empty((), dtype=torch.int64).random_()
+
+
+_functions_of: dict[int, programs.Functions] = {}
+
+
+def _functions(session: Session) -> programs.Functions:
+    """The compiled functions of this process's session. There is one session in a process's life."""
+    found = _functions_of.get(id(session))
+    if found is None:
+        _functions_of.clear()
+        found = _functions_of[id(session)] = programs.Functions(session)
+    return found
