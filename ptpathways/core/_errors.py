@@ -117,6 +117,7 @@ class InvalidProgram(PathwaysError, ValueError):
 
     Raised when a program is built or read from text, and after every lowering pass. The message names the nodes with
     the user's lines.
+    """
 
 
 class SliceUnavailable(PathwaysError):
@@ -137,8 +138,8 @@ class CapturedTensor(PathwaysError, ValueError):
 class ImpureFunction(PathwaysError, ValueError):
     """A traced function or program does something besides returning a value: it ran once, and would not do it again.
 
-    Raised when it is traced, by its first call: an argument changed in place, a traced value kept outside, a different
-    graph for the same arguments. Return what the caller needs.
+    Raised when it is traced, by its first call: an argument changed in place, a traced value kept outside. Return what
+    the caller needs.
     """
 
 

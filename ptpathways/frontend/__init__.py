@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from ptpathways.frontend._fallback import ClientFallbackWarning
 from ptpathways.frontend._feeding import upload
+from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
+from ptpathways.frontend._future import Future, get
 from ptpathways.frontend._init import (
     Cluster,
     Host,
@@ -19,20 +21,32 @@ from ptpathways.frontend._init import (
 )
 from ptpathways.frontend._locator import user_source_line
 from ptpathways.frontend._mesh import use_all_devices
+from ptpathways.frontend._program import Program, program
+from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
 from ptpathways.frontend._transfer import transfer
+from ptpathways.frontend._upload import put
 from ptpathways.frontend._waiting import WaitStats, wait_stats
 
 __all__ = [
     "ClientFallbackWarning",
     "Cluster",
+    "CompiledFunction",
+    "Future",
     "Host",
+    "IrregularFunctionWarning",
+    "Program",
+    "VirtualSlice",
     "WaitStats",
     "cluster",
     "cut_count",
     "device",
     "devices",
+    "function",
+    "get",
     "init",
+    "program",
+    "put",
     "shutdown",
     "step",
     "transfer",

@@ -72,8 +72,8 @@ def leaf(value: Any, where: Callable[[], str]) -> Any:
         hash(value)
     except TypeError:
         raise TypeError(
-            f"{where()} is a {type(value).__name__}, which is neither a tensor nor hashable: tensors, arrays, floats and "
-            "lists of numbers are passed as values, everything else becomes part of the compiled function and is "
+            f"{where()} is a {type(value).__name__}, which is neither a tensor nor hashable: tensors, arrays, floats "
+            "and lists of numbers are passed as values, everything else becomes part of the compiled function and is "
             "compared by its hash"
         ) from None
     return Static(type(value), value)

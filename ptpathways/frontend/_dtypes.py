@@ -1,4 +1,4 @@
-"""Element types: PyTorch's, XLA's names for them, and NumPy's, which has no bfloat16 and no fp8 (their bits instead)."""
+"""Element types: PyTorch's, XLA's names for them, and NumPy's, which has no bfloat16 (its bits)."""
 
 from __future__ import annotations
 

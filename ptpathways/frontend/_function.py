@@ -135,7 +135,9 @@ class CompiledFunction(Generic[P, R]):
         with torch.no_grad():
             return self._function(*args, **kwargs)
 
-    def specialise(self, leaves: Sequence[TensorSpec | Static], structure: Any, source: str = "") -> Specialisation | None:
+    def specialise(
+        self, leaves: Sequence[TensorSpec | Static], structure: Any, source: str = ""
+    ) -> Specialisation | None:
         """The function compiled for these leaves of ``(args, kwargs)``; None when it turns out to be irregular."""
         if self.irregular:
             return None
@@ -269,8 +271,8 @@ class CompiledFunction(Generic[P, R]):
             )
         self._regular = False
         message = (
-            f"function {self.label} is irregular: {reason.operation}{where} depends on values, so it runs on the client "
-            "each time, and what follows waits for it (regular=False says that this is meant)"
+            f"function {self.label} is irregular: {reason.operation}{where} depends on values, so it runs on the "
+            "client each time, and what follows waits for it (regular=False says that this is meant)"
         )
         frame = _locator.user_frame()
         if frame is None:
@@ -304,9 +306,9 @@ def function(
 ) -> Any:
     """Compiles a PyTorch function for a slice; use as ``@pw.function(slice=s)``.
 
-    It is traced by its first call with new argument types. It must be pure: everything it uses is an argument (floats,
-    lists of floats, arrays and tensors are values; anything else, such as an int or a text, becomes part of the compiled
-    function), everything it makes is returned. Factory functions such as ``torch.zeros`` make tensors on the device.
+    It is traced by its first call with new argument types. It must be pure: everything it uses is an argument, all it
+    makes is returned. Floats, lists of numbers, arrays and tensors are values; anything else, such as an int or a text,
+    becomes part of the compiled function. Factory functions such as ``torch.zeros`` make tensors on the device.
 
     Args:
         in_placements: how arguments lie on the slice. Per mesh axis ``torch.distributed.tensor``'s ``Shard(dim)`` or

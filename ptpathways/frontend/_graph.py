@@ -229,7 +229,8 @@ class Trace:
                 values[item.key] = item
             elif isinstance(item, Future):
                 raise core.CapturedTensor(
-                    f"program {self._label} returns a future ({item!r}) that is not one of its arguments; pass it as one"
+                    f"program {self._label} returns a future ({item!r}) that is not one of its arguments; "
+                    "pass it as one"
                 )
             else:
                 leaves.append(Static(type(item), item))
@@ -335,6 +336,6 @@ class Trace:
     def _check_mine(self, value: Value, where: str) -> None:
         if value.trace is not self:
             raise core.ImpureFunction(
-                f"{where} is a value of an earlier trace ({value!r}), which somebody kept; values live only while their "
-                "program is traced"
+                f"{where} is a value of an earlier trace ({value!r}), which somebody kept; values live only while "
+                "their program is traced"
             )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptpathways import core
-from ptpathways.frontend import _backend, _fallback, _locator, _rng, _session, _state
+from ptpathways.frontend import _backend, _fallback, _locator, _rng, _session, _slice, _state
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,46 @@ class Cluster:
     backend: str
     device_count: int
     hosts: tuple[Host, ...]
+
+    def slice(
+        self,
+        shape: Sequence[int],
+        axis_names: Sequence[str] | None = None,
+        *,
+        island: str = "",
+        platform: str = "",
+        min_memory: str | int = 0,
+        hosts: int = 0,
+        name: str = "",
+        timeout_s: float = 10.0,
+    ) -> _slice.VirtualSlice:
+        """Devices of one island for functions to be compiled for; the least loaded that fit. Slices may share devices.
+
+        Args:
+            shape: devices along each of one to three axes.
+            axis_names: names of the axes, for partition specs; default x, y, z.
+            island: where; default: anywhere.
+            platform: of the devices, such as ``"cpu"``; default: any.
+            min_memory: of each device, in bytes or as ``"1GiB"``.
+            hosts: spread evenly over so many hosts; 0: over as few as it takes.
+            name: what programs and errors call it; default: slice0, slice1...
+            timeout_s: how long to wait for the resource manager's answer.
+
+        Raises:
+            SliceUnavailable: no island has such devices; says what there is.
+            InvalidSharding: not a mesh.
+            NotInitialized: after ``shutdown``.
+        """
+        return _slice.request(
+            shape,
+            axis_names,
+            island=island,
+            platform=platform,
+            min_memory=min_memory,
+            hosts=hosts,
+            name=name,
+            timeout_s=timeout_s,
+        )
 
 
 def init(

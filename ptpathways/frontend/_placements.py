@@ -1,8 +1,8 @@
 """What a user says about how arguments and results lie on a slice, applied to the tensors that there are.
 
-A *layout* is a list of placements, one per mesh axis (``[Shard(0), Replicate()]``), or a partition spec, a tuple with an
-entry per dimension of the tensor (``("data", None)``). Where several tensors are described, a layout stands for all of
-them; a list has one entry per argument or result; a dict has one per name or key; None is a copy on every device.
+A *layout* is a list of placements, one per mesh axis (``[Shard(0), Replicate()]``), or a partition spec, a tuple with
+an entry per dimension of the tensor (``("data", None)``). Where several tensors are described, a layout stands for all
+of them; a list has one entry per argument or result; a dict has one per name or key; None is a copy on every device.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, ir, native, programs
-from ptpathways.frontend import _arguments, _function, _slice, _state
+from ptpathways.frontend import _arguments, _function, _slice
 from ptpathways.frontend._arguments import HostValue, Static
 from ptpathways.frontend._future import DEFAULT_TIMEOUT_S, Future, Layout
 from ptpathways.frontend._graph import Feed, HostCall, Stage, Trace
@@ -185,7 +185,11 @@ class Program:
         stage = entry.first
         if kwargs or self.donate or stage is None or stage.call is not None or stage.bound is None:
             return
-        if not args or any(arg is not leaf for arg, leaf in zip(args, leaves, strict=False)) or len(args) != len(leaves):
+        if (
+            not args
+            or any(arg is not leaf for arg, leaf in zip(args, leaves, strict=False))
+            or len(args) != len(leaves)
+        ):
             return
         if not all(isinstance(leaf, Future) for leaf in leaves) or any(feed.key[0] != "leaf" for feed in stage.feeds):
             return
@@ -385,15 +389,13 @@ class _Tracing:
             same = graph.build([values[key] for key in wanted]) == stage.program
         if not same:
             raise core.ImpureFunction(
-                f"program {self._program.label} called other functions when it was traced again for the same arguments; "
-                "what it calls may depend only on its arguments' structure, types and static values, and on what "
+                f"program {self._program.label} called other functions when it was traced again for the same "
+                "arguments; what it calls may depend only on its arguments' structure, types and static values, and on what "
                 "irregular functions gave"
             )
 
 
-def program(
-    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = ""
-) -> Any:
+def program(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = "") -> Any:
     """Makes one program of the compiled functions that ``fn`` calls; use as ``@pw.program``.
 
     Args:

@@ -154,9 +154,7 @@ def _placeholder(spec: TensorSpec) -> torch.Tensor:
     return made
 
 
-def _build(
-    results: Sequence[torch.Tensor], position_of: dict[int, int], name: str, donated: Sequence[int]
-) -> Lowered:
+def _build(results: Sequence[torch.Tensor], position_of: dict[int, int], name: str, donated: Sequence[int]) -> Lowered:
     binding = _xla.binding()
     context = binding.lowering.LoweringContext(name)
     context.build(list(results))
@@ -201,8 +199,8 @@ def _check_nothing_kept(watch: Any, name: str) -> None:
         operation, source = kept[0]
         raise core.ImpureFunction(
             f"function {name} keeps a tensor of its trace after it ended: the result of {operation} at "
-            f"{source or 'an unknown line'} is still referenced (a global, an attribute, a list outside). Such a tensor "
-            "has no value; return it instead"
+            f"{source or 'an unknown line'} is still referenced (a global, an attribute, a list outside). Such a "
+            "tensor has no value; return it instead"
         )
 
 

@@ -18,7 +18,7 @@ def upload(tensor: torch.Tensor, layout: Layout) -> native.Buffer:
     """A CPU tensor on a slice, each device getting its part; returns at once."""
     shards = split(_dtypes.to_numpy(tensor), layout)
     with native.translated():
-        return current_session().put_sharded(shards, layout.slice.devices)
+        return current_session().put_sharded(shards, layout.slice.devices, dtype=layout.spec.dtype)
 
 
 def put(tree: Any, slice: VirtualSlice, placements: Any = None) -> Any:

@@ -61,10 +61,9 @@ def _refusal(name: str) -> Any:
     return refuse
 
 
-_ARITHMETIC = "add radd sub rsub mul rmul truediv rtruediv floordiv mod pow rpow matmul rmatmul neg abs".split()
-_COMPARISONS = "lt le gt ge".split()
-_CONVERSIONS = "bool float int index len iter getitem array".split()
-for _name in [*_ARITHMETIC, *_COMPARISONS, *_CONVERSIONS]:
+_ARITHMETIC = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "rpow")
+_MORE = ("matmul", "rmatmul", "neg", "abs", "lt", "le", "gt", "ge", "bool", "float", "int", "index", "len", "iter")
+for _name in (*_ARITHMETIC, *_MORE, "getitem", "array"):
     setattr(Value, f"__{_name}__", _refusal(f"__{_name}__"))
 for _name in ("item", "tolist", "numpy", "cpu", "to", "result", "wait"):
     setattr(Value, _name, _refusal(f"{_name}()"))

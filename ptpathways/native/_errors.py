@@ -28,14 +28,22 @@ _COMPILING: dict[str, type[core.PathwaysError]] = {
     "INTERNAL": core.CompileFailed,
 }
 
-_CODES_WHILE = {"": {}, "connecting": _CONNECTING, "compiling": _COMPILING}
+_SLICING: dict[str, type[core.PathwaysError]] = {
+    "INVALID_ARGUMENT": core.SliceUnavailable,
+    "NOT_FOUND": core.SliceUnavailable,
+    "FAILED_PRECONDITION": core.SliceUnavailable,
+    "RESOURCE_EXHAUSTED": core.SliceUnavailable,
+}
+
+_CODES_WHILE = {"": {}, "connecting": _CONNECTING, "compiling": _COMPILING, "slicing": _SLICING}
 
 
 def translate(error: RuntimeError, while_: str = "") -> core.PathwaysError:
     """The class of ``ptpathways.core`` for a ``NativeError``.
 
     The code alone does not always say what a caller can do: UNAVAILABLE is a lost host while waiting for a value, and
-    a controller out of reach while connecting. ``while_`` is ``"connecting"``, ``"compiling"`` or empty.
+    a controller out of reach while connecting. ``while_`` is ``"connecting"``, ``"compiling"``,
+    ``"slicing"`` or empty.
     """
     code = getattr(error, "code", "")
     kind = _CODES_WHILE[while_].get(code) or _BY_CODE.get(code) or core.PathwaysError

@@ -46,7 +46,12 @@ class Functions:
             )
         with native.translated("compiling"):
             return self._session.register(
-                module, "hlo", devices=list(devices), name=function.name, source=function.source
+                module,
+                "hlo",
+                devices=list(devices),
+                name=function.name,
+                source=function.source,
+                outputs=[(kind.dtype, kind.shard_shape) for kind in function.outputs],
             )
 
 
@@ -85,9 +90,9 @@ class BoundProgram:
             InvalidProgram: it breaks a rule, or has host calls.
             CompileFailed, HostLost: it cannot be registered.
         """
-        self.inferred = infer_transfers(program)
-        self.placed = place(self.inferred, devices, hosts_of(session))
-        self.lowered = lower(self.placed)
+        self.inferred = ir.infer_transfers(program)
+        self.placed = ir.place(self.inferred, devices, hosts_of(session))
+        self.lowered = ir.lower(self.placed)
         self._held = [
             functions.get(placed.function, placed.devices, _module(modules, placed.function))
             for placed in self.lowered.functions
@@ -117,9 +122,7 @@ class BoundProgram:
 def hosts_of(session: Session) -> dict[int, int]:
     """The host of each device of the cluster."""
     return {
-        host["first_device"] + index: host["host"]
-        for host in session.hosts()
-        for index in range(len(host["devices"]))
+        host["first_device"] + index: host["host"] for host in session.hosts() for index in range(len(host["devices"]))
     }
 
 
