@@ -1,5 +1,10 @@
 // Buffer: values of a session, as Python sees them.
+#include <fcntl.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/values.h"
@@ -206,6 +211,22 @@ void BindValues(py::module_& module) {
                               std::to_string(self.shards()[0].device())));
           },
           py::arg("timeout_s"))
+      .def(
+          "notify",
+          [](const PyBuffer& self, int descriptor) {
+            // A descriptor of our own: the caller may have closed its one by then, and the number may be another's.
+            const int own = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+            if (own < 0) {
+              Raise(InvalidArgument("expected the descriptor of an eventfd, got " + std::to_string(descriptor) + ": " +
+                                    std::strerror(errno)));
+            }
+            ReadyEvent(self)->OnReady([own](const Status&) {
+              const uint64_t one = 1;
+              [[maybe_unused]] const ssize_t written = ::write(own, &one, sizeof one);
+              ::close(own);
+            });
+          },
+          py::arg("descriptor"))
       .def(
           "copy_to",
           [](const PyBuffer& self, uint32_t device) {

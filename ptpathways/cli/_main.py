@@ -58,6 +58,22 @@ def build_parser() -> argparse.ArgumentParser:
     )
     controller.add_argument("--log-level", default="info", choices=core.LOG_LEVELS)
 
+    replay = commands.add_parser(
+        "replay",
+        help="run and time a program that was saved with Program.save",
+        description="Starts a local cluster on the platform, runs the program and prints what it gave and how long it "
+        "took. Needs no torch.",
+    )
+    replay.add_argument("path", help="the file that Program.save wrote")
+    _add_platform(replay)
+    replay.add_argument("--repeat", type=int, default=10, metavar="N", help="timed runs of each kind (default: 10)")
+    replay.add_argument("--hosts", type=int, default=0, metavar="N", help="worker processes (default: 1)")
+    replay.add_argument(
+        "--devices-per-host", type=int, default=0, metavar="M", help="devices of each (default: as the slices need)"
+    )
+    replay.add_argument("--memory-per-device", default="", metavar="SIZE", help="limit of each device, e.g. 512MiB")
+    replay.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
     doctor = commands.add_parser(
         "doctor",
         help="say what is installed, which plugins load, and what is wrong",
@@ -94,6 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from ptpathways.cli import _serve
 
                 return _serve.controller(arguments)
+            case "replay":
+                from ptpathways.cli import _replay
+
+                return _replay.main(arguments)
             case "doctor":
                 from ptpathways.cli import _doctor
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ptpathways import core
@@ -76,8 +75,3 @@ def from_numpy(array: npt.NDArray[Any], name: str) -> torch.Tensor:
 
     made = torch.from_numpy(array if array.flags.writeable else array.copy())
     return made.view(torch.bfloat16) if name == "bf16" else made
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy type that carries the bits of XLA's type ``name``."""
-    return np.dtype(_TABLE[name][1])

@@ -255,7 +255,7 @@ class CompiledFunction(Generic[P, R]):
 
     def donated_leaves(self, structure: Any) -> set[int]:
         """Leaves of ``(args, kwargs)`` that the caller gives up."""
-        return donated_leaves(self.donate, structure, self.label)
+        return leaves_at(self.donate, structure, f"donate of {self.label}")
 
     def _donated_leaves(self, structure: Any, tensors: Sequence[int]) -> set[int]:
         """As ``donated_leaves``, counted among the tensors."""
@@ -343,15 +343,19 @@ def value_type(layout: Layout) -> ir.ValueType:
     return ir.ValueType(layout.spec.dtype, layout.spec.shape, layout.sharding)
 
 
-def donated_leaves(donate: Sequence[int], structure: Any, label: str) -> set[int]:
-    """Leaves of ``(args, kwargs)`` under the donated positions. Raises ValueError when there is no such argument."""
-    if not donate:
+def leaves_at(positions: Sequence[int], structure: Any, what: str) -> set[int]:
+    """Leaves of ``(args, kwargs)`` under the arguments at ``positions``.
+
+    Raises:
+        ValueError: there is no such argument. ``what`` says who named it: ``"donate of f"``.
+    """
+    if not positions:
         return set()
     args, _ = _arguments.unflatten(range(structure.num_leaves), structure)
     found: set[int] = set()
-    for position in donate:
+    for position in positions:
         if not 0 <= position < len(args):
-            raise ValueError(f"donate of {label} names argument {position}, and it was called with {len(args)}")
+            raise ValueError(f"{what} names argument {position}, and there are {len(args)}; they count from 0")
         found.update(_arguments.flatten(args[position], lists=False)[0])
     return found
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import core, native
+from ptpathways import core, native, programs
 from ptpathways.frontend import _dtypes
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._trace import TensorSpec
 from ptpathways.sharding import Sharding
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     import torch
 
@@ -105,7 +104,8 @@ class Future:
         buffer = self.buffer()
         with native.translated():
             shards = _fetch(buffer, self._layout, timeout)
-        return assemble(shards, self._layout)
+        spec = self._layout.spec
+        return _dtypes.from_numpy(programs.assemble(shards, spec.shape, self._layout.sharding, spec.dtype), spec.dtype)
 
     def buffer(self) -> native.Buffer:
         """The native handle. Raises UsedAfterDonation."""
@@ -154,41 +154,14 @@ def get(tree: Any, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
 
 def _fetch(buffer: native.Buffer, layout: Layout, timeout: float) -> list[npt.NDArray[Any] | None]:
     """By position; of equal shards only the first is fetched."""
-    tiles = layout.sharding.tiles(len(layout.spec.shape))
-    first = {tile: position for position, tile in reversed(list(enumerate(tiles)))}
-    if len(first) == len(tiles):
+    wanted = programs.distinct(layout.sharding, len(layout.spec.shape))
+    if all(wanted):
         return list(buffer.fetch(timeout))
-    wanted = set(first.values())
     deadline = time.monotonic() + timeout
     return [
-        buffer.shard(position).result(max(0.0, deadline - time.monotonic())) if position in wanted else None
-        for position in range(len(tiles))
+        buffer.shard(position).result(max(0.0, deadline - time.monotonic())) if needed else None
+        for position, needed in enumerate(wanted)
     ]
-
-
-def assemble(shards: Sequence[npt.NDArray[Any] | None], layout: Layout) -> torch.Tensor:
-    """The whole tensor out of shards by position; None where another position holds the same."""
-    spec = layout.spec
-    if shards[0] is not None and shards[0].shape == spec.shape:
-        return _dtypes.from_numpy(shards[0], spec.dtype)
-    import numpy as np
-
-    whole = np.empty(spec.shape, _dtypes.numpy_dtype(spec.dtype))
-    for position, shard in enumerate(shards):
-        if shard is not None:
-            whole[layout.sharding.box(spec.shape, position).slices()] = shard
-    return _dtypes.from_numpy(whole, spec.dtype)
-
-
-def split(array: np.ndarray[Any, Any], layout: Layout) -> list[np.ndarray[Any, Any]]:
-    """The shards of a whole tensor, by position; contiguous."""
-    import numpy as np
-
-    shape, sharding = layout.spec.shape, layout.sharding
-    if sharding.is_replicated:
-        return [array] * sharding.mesh.size
-    boxes = (sharding.box(shape, position) for position in range(sharding.mesh.size))
-    return [np.ascontiguousarray(array[box.slices()]) for box in boxes]
 
 
 async def _completion(buffer: native.Buffer) -> None:
@@ -200,7 +173,7 @@ async def _completion(buffer: native.Buffer) -> None:
     arrived = loop.create_future()
     try:
         buffer.notify(descriptor)
-        loop.add_reader(descriptor, lambda: arrived.done() or arrived.set_result(None))
+        loop.add_reader(descriptor, lambda: None if arrived.done() else arrived.set_result(None))
         await arrived
     finally:
         loop.remove_reader(descriptor)

@@ -44,8 +44,11 @@ class HostCall:
     leaves: list[Key | Static]
     structure: Any
     source: str
-    following: dict[Any, tuple[Stage, list[Layout | Static]]] = field(default_factory=dict)
-    """By structure and types of what it returned: what comes next, and how that lies on the function's slice."""
+    following: dict[Any, Stage] = field(default_factory=dict)
+    """By structure and types of what it returned: what comes next."""
+
+
+CallHost = Callable[["Trace", HostCall], tuple[list[Layout | Static], Any]]
 
 
 @dataclass(slots=True)
@@ -134,8 +137,8 @@ class Graph:
 class Trace:
     """One run of a program's Python with values in place of tensors.
 
-    ``close_stage(trace, results)`` is called where a stage ends, and ``call_host`` where an irregular function is met;
-    see ``_program``.
+    ``call_host`` is called where an irregular function is met: it closes the stage, and gives the leaves and structure
+    of what the function returned. Without it an irregular function is an error.
     """
 
     def __init__(
@@ -145,7 +148,7 @@ class Trace:
         leaves: Sequence[Any],
         argument_names: Sequence[str],
         donated: Iterable[int],
-        call_host: Callable[[Trace, HostCall, CompiledFunction[Any, Any]], list[Layout | Static | Value]] | None,
+        call_host: CallHost | None,
     ) -> None:
         self.name = name
         self.source = source
@@ -260,16 +263,13 @@ class Trace:
             self._check_mine(item, f"argument leaf {number} of function {function.label}")
             return item
         where = f"argument leaf {number} of function {function.label} in program {self._label}"
-        if isinstance(item, float | list):  # a number in the program's text
-            leaf = _arguments.leaf(item, lambda: where)
-        elif isinstance(item, Future) or _arguments.is_array(item):
+        if isinstance(item, Future) or _arguments.is_array(item):
             raise core.CapturedTensor(
                 f"{where} is a {type(item).__name__} that is not one of the program's arguments, so that its value "
                 "would be fixed when the program is traced; pass it to the program as an argument"
             )
-        else:
-            leaf = _arguments.leaf(item, lambda: where)
-        if isinstance(leaf, HostValue):
+        leaf: HostValue | Static = _arguments.leaf(item, lambda: where)
+        if isinstance(leaf, HostValue):  # a number in the program's text
             key = ("constant", len(self.constants), 0)
             self.constants[key] = leaf
             return self.value(key, leaf.spec, None)
@@ -304,7 +304,7 @@ class Trace:
         keys = [leaf.key if isinstance(leaf, Value) else leaf for leaf in leaves]
         call = HostCall(function, keys, structure, source)
         stage = self.stage_number
-        parts, shape = self._call_host(self, call, leaves)
+        parts, shape = self._call_host(self, call)
         outputs: list[Any] = []
         for number, part in enumerate(parts):
             if isinstance(part, Layout):

@@ -9,23 +9,19 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptpathways import core, ir, native, programs
-from ptpathways.frontend import _arguments, _function, _slice
+from ptpathways.frontend import _arguments, _function, _save, _slice
 from ptpathways.frontend._arguments import HostValue, Static
-from ptpathways.frontend._future import DEFAULT_TIMEOUT_S, Future, Layout
+from ptpathways.frontend._future import Future, Layout
 from ptpathways.frontend._graph import Feed, HostCall, Stage, Trace
+from ptpathways.frontend._run import Environment, Passed, functions_of, key_of, rebuild, run_host_call, submit
 from ptpathways.frontend._upload import upload
 from ptpathways.frontend._value import Key, Value
 
-if TYPE_CHECKING:
-    from ptpathways.native import Session
 
 _active = threading.local()
-
-Environment = dict[Key, Any]
-"""What the values of one run are: futures, host values, or buffers."""
 
 
 def current_trace() -> Trace | None:
@@ -108,6 +104,32 @@ class Program:
         target.write_text(ir.to_svg(self.trace(*args, **kwargs)), encoding="utf-8")
         return target
 
+    def save(self, path: str | Path, *args: Any, weights: Sequence[int] | None = None, **kwargs: Any) -> Path:
+        """Writes the program into one file, which ``ptpathways replay`` runs without torch; the path.
+
+        Args:
+            args: example arguments. Without any, the program must have been traced for one kind of arguments, and no
+                values are saved.
+            weights: positions of the arguments whose values go into the file; default: all that were given.
+
+        Raises:
+            InvalidProgram: it has irregular functions, computes nothing, or was traced for several kinds of arguments.
+        """
+        if args or kwargs:
+            leaves, structure = self._prepare(args, kwargs)
+            entry = self._entry(leaves, structure)
+            kept = _save.kept_leaves(weights, structure, self.label)
+        else:
+            if len(self._entries) != 1:
+                raise core.InvalidProgram(
+                    f"program {self.label} was traced for {len(self._entries)} kinds of arguments; give save() example "
+                    "arguments, to say which is meant"
+                )
+            (entry,) = self._entries.values()
+            leaves, kept = [], set()
+        assert entry.first is not None and entry.modules is not None
+        return _save.bundle(entry.first, entry.modules, leaves, kept, self.label).save(path)
+
     @property
     def label(self) -> str:
         """``f (file.py:12)``"""
@@ -118,7 +140,7 @@ class Program:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, structure = self._prepare(args, kwargs)
-        key = _key(leaves, structure)
+        key = key_of(leaves, structure)
         entry = self._entries.get(key)
         if entry is None or entry.first is None:
             return self._trace_and_run(leaves, structure, key)
@@ -128,7 +150,7 @@ class Program:
 
     def _entry(self, leaves: Sequence[Any], structure: Any) -> _Entry:
         """The entry for such arguments, traced without running if it is new."""
-        key = _key(leaves, structure)
+        key = key_of(leaves, structure)
         entry = self._entries.get(key)
         if entry is None:
             with self._lock:
@@ -154,7 +176,7 @@ class Program:
             submit(stage, environment, self.label)
             if stage.call is None:
                 assert stage.result is not None
-                return _rebuild(stage.result, environment)
+                return rebuild(stage.result, environment)
             passed = run_host_call(stage, environment, len(path))
             path.append(passed)
             stage = stage.call.following.get(passed.signature)
@@ -176,7 +198,7 @@ class Program:
         fresh = [Future(buffer, layout) for buffer, (_, layout) in zip(made, stage.outputs, strict=True)]
         if len(fresh) == 1 and stage.result[1].is_leaf():
             return fresh[0]
-        return _rebuild(stage.result, {key: one for one, (key, _) in zip(fresh, stage.outputs, strict=True)})
+        return rebuild(stage.result, {key: one for one, (key, _) in zip(fresh, stage.outputs, strict=True)})
 
     def _remember_quick(
         self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
@@ -239,16 +261,6 @@ class Program:
         return self._body(*args, **kwargs)
 
 
-@dataclass(slots=True)
-class Passed:
-    """An irregular function that has run."""
-
-    stage: Stage
-    signature: Any
-    parts: list[Layout | Static]
-    structure: Any
-
-
 class _Tracing:
     """One trace of a program, which runs its stages as it meets their ends."""
 
@@ -270,7 +282,7 @@ class _Tracing:
         self._entry = entry or _Entry()
         self._path = list(path)  # what has run already, and is traced again only to get to what follows
         self._environment: Environment = environment or {("leaf", i, 0): leaf for i, leaf in enumerate(leaves)}
-        donated = _function.donated_leaves(program.donate, structure, program.label)
+        donated = _function.leaves_at(program.donate, structure, f"donate of {program.label}")
         self._trace = Trace(
             program.name,
             program.source,
@@ -307,7 +319,7 @@ class _Tracing:
         self._attach(stage)
         if self._run:
             submit(stage, self._environment, self._program.label)
-            self.result = _rebuild(stage.result, self._environment)
+            self.result = rebuild(stage.result, self._environment)
         return self._entry
 
     def _check_nothing_kept(self, results: Sequence[Value]) -> None:
@@ -317,7 +329,7 @@ class _Tracing:
             gc.collect()  # a cycle is no fault
             self._trace.check_nothing_kept(results)
 
-    def _call_host(self, trace: Trace, call: HostCall, leaves: Sequence[Any]) -> tuple[list[Layout | Static], Any]:
+    def _call_host(self, trace: Trace, call: HostCall) -> tuple[list[Layout | Static], Any]:
         number = trace.stage_number
         if number < len(self._path):
             passed = self._path[number]
@@ -343,7 +355,7 @@ class _Tracing:
         for used in stage.slices:
             used.check(session)
         stage.bound = programs.BoundProgram(
-            _functions(session),
+            functions_of(session),
             session,
             stage.program,
             {name: used.devices for name, used in graph.slices.items()},
@@ -390,7 +402,7 @@ class _Tracing:
         if not same:
             raise core.ImpureFunction(
                 f"program {self._program.label} called other functions when it was traced again for the same "
-                "arguments; what it calls may depend only on its arguments' structure, types and static values, and on what "
+                "arguments; what it calls may depend only on their structure, types and static values, and on what "
                 "irregular functions gave"
             )
 
@@ -409,102 +421,3 @@ def program(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (),
         return Program(given, donate=donate, name=_function.ir_name(name) if name else "")
 
     return decorate if fn is None else decorate(fn)
-
-
-def submit(stage: Stage, environment: Environment, label: str) -> None:
-    """Submits a stage's run; its results are put into ``environment`` as futures."""
-    if stage.bound is None:
-        return
-    session = _slice.current_session()
-    for used in stage.slices:
-        used.check(session)
-    buffers = []
-    given_up: list[Future] = []
-    donated = stage.bound.donated
-    for number, feed in enumerate(stage.feeds):
-        source = environment.get(feed.key)
-        if feed.constant is not None:
-            buffers.append(feed.constant)
-        elif feed.key[0] == "seed":
-            buffers.append(upload(_fresh_seed(), feed.layout))
-        elif isinstance(source, Future):
-            buffers.append(source.buffer())
-            if number in donated:
-                given_up.append(source)
-        else:
-            buffers.append(upload(source.tensor, feed.layout))
-    for future in given_up:
-        if sum(environment.get(feed.key) is future for feed in stage.feeds) > 1:
-            raise core.UsedAfterDonation(f"{label} was given {future!r} twice, and once to give up; pass another value")
-    with native.translated():
-        made = stage.bound.run(buffers)
-    for future in given_up:
-        future.give_up(f"a call of {label}")
-    for buffer, (key, layout) in zip(made, stage.outputs, strict=True):
-        environment[key] = Future(buffer, layout)
-
-
-def run_host_call(stage: Stage, environment: Environment, number: int) -> Passed:
-    """Fetches an irregular function's arguments, runs it here, and puts its results on its slice."""
-    call = stage.call
-    assert call is not None
-    values: list[Any] = []
-    for leaf in call.leaves:
-        if isinstance(leaf, Static):
-            values.append(leaf.value)
-            continue
-        found = environment[leaf]
-        values.append(found.result(DEFAULT_TIMEOUT_S) if isinstance(found, Future) else found.tensor)
-    returned = call.function.call_on_host(values, call.structure)
-    raw, structure = _arguments.flatten(returned, lists=False)
-    items = [
-        _arguments.leaf(item, lambda: f"a result of irregular function {call.function.label}")
-        if _arguments.is_array(item)
-        else Static(type(item), item)
-        for item in raw
-    ]
-    types = [item.spec if isinstance(item, HostValue) else item for item in items]
-    parts = call.function.results_on_slice(types, structure)
-    for place, (item, part) in enumerate(zip(items, parts, strict=True)):
-        if isinstance(part, Layout):
-            environment["host", number, place] = Future(upload(item.tensor, part), part)
-    return Passed(stage, (structure, tuple(types)), parts, structure)
-
-
-def _rebuild(result: tuple[list[Key | Static], Any], environment: Environment) -> Any:
-    leaves, structure = result
-    found: list[Any] = []
-    for leaf in leaves:
-        if isinstance(leaf, Static):
-            found.append(leaf.value)
-        else:
-            value = environment[leaf]
-            found.append(value.tensor if isinstance(value, HostValue) else value)
-    return _arguments.unflatten(found, structure)
-
-
-def _key(leaves: Sequence[Any], structure: Any) -> Any:
-    parts = (
-        leaf.layout if isinstance(leaf, Future) else leaf.spec if isinstance(leaf, HostValue) else leaf
-        for leaf in leaves
-    )
-    return structure, tuple(parts)
-
-
-def _fresh_seed() -> Any:
-    """The next seed, out of torch's own generator, so that ``torch.manual_seed`` decides it."""
-    import torch
-
-    return torch.empty((), dtype=torch.int64).random_()
-
-
-_functions_of: dict[int, programs.Functions] = {}
-
-
-def _functions(session: Session) -> programs.Functions:
-    """The compiled functions of this process's session. There is one session in a process's life."""
-    found = _functions_of.get(id(session))
-    if found is None:
-        _functions_of.clear()
-        found = _functions_of[id(session)] = programs.Functions(session)
-    return found

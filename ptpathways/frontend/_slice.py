@@ -107,7 +107,7 @@ def request(
     from ptpathways import native
 
     with native.translated("slicing"):
-        granted: dict[str, Any] = session.request_slice(
+        granted = session.request_slice(
             math.prod(shape),
             island=island,
             platform=platform,

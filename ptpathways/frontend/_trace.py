@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ def lower(
     arguments: Sequence[TensorSpec],
     *,
     name: str,
-    donated: Sequence[int] = (),
+    donated: Collection[int] = (),
 ) -> Lowered:
     """Runs ``call`` on placeholders of ``arguments`` and lowers the tensors it gives.
 
@@ -150,11 +150,14 @@ def _tracing() -> Iterator[None]:
 def _placeholder(spec: TensorSpec) -> torch.Tensor:
     from torch_xla.core import xla_builder
 
-    made: torch.Tensor = xla_builder.create_placeholder_tensor(spec.shape, _dtypes.torch_dtype(spec.dtype))
+    create: Any = xla_builder.create_placeholder_tensor
+    made: torch.Tensor = create(spec.shape, _dtypes.torch_dtype(spec.dtype))
     return made
 
 
-def _build(results: Sequence[torch.Tensor], position_of: dict[int, int], name: str, donated: Sequence[int]) -> Lowered:
+def _build(
+    results: Sequence[torch.Tensor], position_of: dict[int, int], name: str, donated: Collection[int]
+) -> Lowered:
     binding = _xla.binding()
     context = binding.lowering.LoweringContext(name)
     context.build(list(results))
@@ -224,7 +227,7 @@ def _define_watch() -> Any:
         """Sees each operation of the trace, and where its tensors come from."""
 
         def __init__(self, name: str) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.last_operation = "an operation"
             self.last_source = ""
             self._name = name

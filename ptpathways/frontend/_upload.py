@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import native
+from ptpathways import native, programs
 from ptpathways.frontend import _arguments, _dtypes, _placements
 from ptpathways.frontend._arguments import HostValue
-from ptpathways.frontend._future import Future, Layout, layout_of, split
+from ptpathways.frontend._future import Future, Layout, layout_of
 from ptpathways.frontend._slice import VirtualSlice, current_session
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def upload(tensor: torch.Tensor, layout: Layout) -> native.Buffer:
     """A CPU tensor on a slice, each device getting its part; returns at once."""
-    shards = split(_dtypes.to_numpy(tensor), layout)
+    shards = programs.split(_dtypes.to_numpy(tensor), layout.sharding)
     with native.translated():
         return current_session().put_sharded(shards, layout.slice.devices, dtype=layout.spec.dtype)
 

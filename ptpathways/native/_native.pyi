@@ -210,6 +210,11 @@ class Buffer:
         """Why the value will never exist; None while that is not known, and when it exists."""
     def wait(self, timeout_s: float) -> None:
         """Waits until the value exists on its devices. Raises as ``result`` does."""
+    def notify(self, descriptor: int) -> None:
+        """Adds 1 to an eventfd once the value exists or never will; for event loops. No thread of Python is needed.
+
+        The descriptor is duplicated, so the caller may close it at any time. Raises NativeError INVALID_ARGUMENT.
+        """
     def copy_to(self, device: int) -> Buffer:
         """A copy of the only shard on another device; worker to worker, returns at once."""
 

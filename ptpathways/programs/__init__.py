@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from ptpathways.programs._bind import BoundProgram, Functions, hosts_of
+from ptpathways.programs._bundle import Bundle
+from ptpathways.programs._replay import Replay, ReplayedResult, replay
+from ptpathways.programs._shards import assemble, distinct, numpy_dtype, split
 
 __all__ = [
     "BoundProgram",
+    "Bundle",
     "Functions",
+    "Replay",
+    "ReplayedResult",
+    "assemble",
+    "distinct",
     "hosts_of",
+    "numpy_dtype",
+    "replay",
+    "split",
 ]

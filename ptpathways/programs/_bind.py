@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ptpathways import core, ir, native
 
@@ -100,7 +100,7 @@ class BoundProgram:
         with native.translated():
             self._program = session.register_program(
                 self.lowered.name,
-                self.lowered.plans,
+                cast(list[native.PlanDict], self.lowered.plans),
                 self.lowered.inputs,
                 self.lowered.outputs,
                 functions=[held.function for held in self._held],
@@ -109,6 +109,11 @@ class BoundProgram:
         self._run = session.run_program
         self.donated = frozenset(self.lowered.donated)
         self._donated = self.lowered.donated
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Waits until every host has compiled what it runs. Raises CompileFailed, HostLost, DeadlineExceeded."""
+        with native.translated("compiling"):
+            self._program.wait_ready(timeout_s)
 
     def run(self, arguments: Sequence[Buffer]) -> list[Buffer]:
         """Submits one run and returns the results' handles at once.

@@ -18,6 +18,7 @@ PYTHON_ROOMS = [
     "ir",
     "platforms",
     "launch",
+    "programs",
     "frontend",
     "train",
     "testing",
@@ -25,7 +26,7 @@ PYTHON_ROOMS = [
     "cli",
 ]
 """From the lowest up."""
-NO_TORCH = {"core", "sharding", "native", "ir", "platforms", "launch"}
+NO_TORCH = {"core", "sharding", "native", "ir", "platforms", "launch", "programs"}
 """What a worker's process, or the process that starts it, may load."""
 
 CPP_ROOMS = {
