@@ -11,6 +11,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import Replicate, Shard
 
 import ptpathways as pw
+from ptpathways.frontend import _state
 
 Scenario = Callable[[pw.Cluster], None]
 WAIT_S = 60.0
@@ -473,22 +475,46 @@ def mistakes_of_programs(cluster: pw.Cluster) -> None:
     equal(program(lambda v: b(a(v)))(x), torch.tensor([3.0, 5.0]))
 
 
-def a_failure_names_its_root(cluster: pw.Cluster) -> None:
-    """What cannot fit fails with the function's name and sizes, and so does what depends on it; others go on."""
+def what_can_never_fit_says_so(cluster: pw.Cluster) -> None:
+    """It fails with the program's name and line and the sizes, and so does what depends on it; others go on."""
     s = cluster.slice((1,))
     huge = pw.function(lambda v: torch.ones(1 << 34) * v.sum(), slice=s, name="huge")
     after = pw.function(lambda v: v.sum(), slice=s, name="after")
 
     @pw.program
-    def f(v: Any) -> Any:
+    def too_large(v: Any) -> Any:
         return after(huge(v))
 
-    try:
-        failed = f([1.0])
-        refused(pw.PathwaysError, "huge", lambda: failed.result(WAIT_S))
-    except pw.PathwaysError as error:
-        assert "huge" in str(error), error
+    failed = too_large([1.0])
+    dependent = after(failed)
+    for future in (failed, dependent):
+        refused(pw.OutOfDeviceMemory, ["'too_large'", "GiB", "256.00 MiB"], lambda future=future: future.result(WAIT_S))
     equal(after([1.0, 2.0]), torch.tensor(3.0))
+
+
+def a_lost_host_is_named(cluster: pw.Cluster) -> None:
+    """What was computed on a host that is killed fails with its name; the other hosts' futures go on."""
+    slices = [cluster.slice((2,), island=host.island) for host in pw.cluster().hosts]
+    double = [pw.function(lambda v: v * 2, slice=s, name="double") for s in slices]
+
+    @pw.program
+    def around(v: Any) -> Any:
+        return double[0](double[2](double[1](v)))
+
+    equal(around([1.0]), torch.tensor([8.0]))
+    held = [one([1.0]) for one in double]
+    pw.get(held, WAIT_S)
+    connection = _state.runtime().connection
+    assert connection is not None
+    os.kill(connection.host_pids()[2], signal.SIGKILL)
+    refused(pw.HostLost, "host2", lambda: held[2].result(WAIT_S))
+    try:
+        failed = around([1.0])
+    except pw.HostLost as error:
+        assert "host2" in str(error), error
+    else:
+        refused(pw.HostLost, "host2", lambda: failed.result(WAIT_S))
+    equal(double[0](held[0]), torch.tensor([4.0]))
 
 
 def saved_programs(cluster: pw.Cluster) -> None:
@@ -548,8 +574,9 @@ PROGRAMS: tuple[Scenario, ...] = (
     regular_and_irregular_nodes_mix,
     donation_in_programs,
     mistakes_of_programs,
-    a_failure_names_its_root,
+    what_can_never_fit_says_so,
     saved_programs,
+    a_lost_host_is_named,
     after_shutdown,
 )
 SCENARIOS = {"functions": FUNCTIONS, "programs": PROGRAMS}

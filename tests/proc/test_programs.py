@@ -1,0 +1,77 @@
+"""The programs of program_scenarios.py, in a process of their own, on real workers; and saved ones, without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptpathways import cli, core, programs
+from tests.proc import program_scenarios as scenarios
+from tests.proc.scenario_process import ROOT, outcome_of, program_file
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [scenario.__name__ for scenario in scenarios.PROGRAMS])
+def test_programs(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert (failure := outcome_of("programs", tmp_path_factory)[name]) is None, failure
+
+
+@pytest.fixture
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that the scenario ``saved_programs`` wrote."""
+    assert outcome_of("programs", tmp_path_factory)["saved_programs"] is None
+    return program_file(tmp_path_factory)
+
+
+def replayed(*arguments: str) -> dict[str, Any]:
+    """Runs ``ptpathways replay --json`` where torch cannot be imported."""
+    program = "import sys; sys.modules['torch'] = None; from ptpathways import cli; sys.exit(cli.main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "replay", "--json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("hosts", "devices"), [("1", "2"), ("1", "4"), ("2", "2")])
+def test_a_saved_program_gives_the_same_numbers_without_torch(saved: Path, hosts: str, devices: str) -> None:
+    found = replayed(str(saved), "--hosts", hosts, "--devices-per-host", devices, "--repeat", "3")
+    assert [result["first"] for result in found["results"]] == [[3.0, 5.0], [8.0, 10.0]]
+    assert found["platform"] == "cpu" and found["hosts"] == int(hosts) and found["repeat"] == 3
+    assert 0 < found["median_ms"] <= found["p90_ms"] and found["pipelined_ms"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_arguments_without_values_are_made_up_and_stay_the_same(saved: Path) -> None:
+    first, second = (replayed(f"{saved}.types", "--repeat", "1") for _ in range(2))
+    assert [one["checksum"] for one in first["results"]] == [one["checksum"] for one in second["results"]]
+    assert first["results"][1]["first"] == [8.0, 10.0]  # only the second argument's value was saved
+
+
+def test_the_bundle_is_checked(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bundle = programs.Bundle.load(saved)
+    again = programs.Bundle.load(bundle.save(tmp_path / "again.zip"))
+    assert again.program == bundle.program and again.modules == bundle.modules
+    np.testing.assert_array_equal(again.values[0], bundle.values[0])
+    assert (tmp_path / "again.zip").read_bytes() == saved.read_bytes()
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(saved.read_bytes()[:-40])
+    with pytest.raises(core.InvalidProgram, match="no saved program"):
+        programs.Bundle.load(broken)
+    assert cli.main(["replay", str(broken)]) == 1
+    assert "no saved program" in capsys.readouterr().err
+    assert cli.main(["replay", str(saved), "--devices-per-host", "1"]) == 1
+    assert "device" in capsys.readouterr().err
