@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, overload
 
 from ptpathways import core, ir
 from ptpathways.frontend import _arguments, _locator, _placements, _state, _trace
@@ -21,9 +21,6 @@ from ptpathways.frontend._trace import SEED, DataDependent, TensorSpec
 
 if TYPE_CHECKING:
     import torch
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 SEED_SPEC = TensorSpec((), "s64")
 
@@ -54,7 +51,7 @@ class Specialisation:
         return [result for result in self.results if isinstance(result, Layout)]
 
 
-class CompiledFunction(Generic[P, R]):
+class CompiledFunction:
     """A function for a slice. Called alone it is a program of one node; inside ``@pw.program`` it becomes a node.
 
     A call returns futures in the structure that the function returns. Made by ``function``.
@@ -62,7 +59,7 @@ class CompiledFunction(Generic[P, R]):
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[..., Any],
         slice: VirtualSlice,
         *,
         in_placements: Any = None,
@@ -88,7 +85,7 @@ class CompiledFunction(Generic[P, R]):
         self._alone = _program.Program(self, donate=self.donate, name=self.name, source=self.source)
         self._current_trace = _program.current_trace
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Submits a run and returns futures at once.
 
         The first call with new types of arguments traces the function. An irregular function waits for its arguments.
@@ -294,6 +291,32 @@ class CompiledFunction(Generic[P, R]):
         return f"<function {self.label} on {self.slice!r}>"
 
 
+@overload
+def function(
+    fn: None = None,
+    *,
+    slice: VirtualSlice,
+    in_placements: Any = None,
+    out_placements: Any = None,
+    donate: Sequence[int] = (),
+    regular: bool | None = None,
+    name: str = "",
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+
+
+@overload
+def function(
+    fn: Callable[..., Any],
+    *,
+    slice: VirtualSlice,
+    in_placements: Any = None,
+    out_placements: Any = None,
+    donate: Sequence[int] = (),
+    regular: bool | None = None,
+    name: str = "",
+) -> CompiledFunction: ...
+
+
 def function(
     fn: Callable[..., Any] | None = None,
     *,
@@ -303,7 +326,7 @@ def function(
     donate: Sequence[int] = (),
     regular: bool | None = None,
     name: str = "",
-) -> Any:
+) -> CompiledFunction | Callable[[Callable[..., Any]], CompiledFunction]:
     """Compiles a PyTorch function for a slice; use as ``@pw.function(slice=s)``.
 
     It is traced by its first call with new argument types. It must be pure: everything it uses is an argument, all it
@@ -322,7 +345,7 @@ def function(
     if not isinstance(slice, VirtualSlice):
         raise TypeError(f"slice must be a slice from cluster.slice(), got {slice!r}")
 
-    def decorate(given: Callable[..., Any]) -> CompiledFunction[Any, Any]:
+    def decorate(given: Callable[..., Any]) -> CompiledFunction:
         if not callable(given):
             raise TypeError(f"@pw.function needs a callable, got {given!r}")
         return CompiledFunction(

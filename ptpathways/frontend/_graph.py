@@ -40,7 +40,7 @@ class Feed:
 class HostCall:
     """An irregular function between two stages."""
 
-    function: CompiledFunction[Any, Any]
+    function: CompiledFunction
     leaves: list[Key | Static]
     structure: Any
     source: str
@@ -181,7 +181,7 @@ class Trace:
         self._alive[key] = weakref.ref(made)
         return made
 
-    def call(self, function: CompiledFunction[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, function: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of a compiled function inside the program.
 
         Raises:
@@ -258,7 +258,7 @@ class Trace:
     def _new_graph(self) -> Graph:
         return Graph(self.name, self.source, self._argument_names, self._donated)
 
-    def _leaf(self, item: Any, number: int, function: CompiledFunction[Any, Any]) -> Value | Static:
+    def _leaf(self, item: Any, number: int, function: CompiledFunction) -> Value | Static:
         if isinstance(item, Value):
             self._check_mine(item, f"argument leaf {number} of function {function.label}")
             return item
@@ -294,7 +294,7 @@ class Trace:
             graph.add(function, inputs, outputs, source)
 
     def _host_call(
-        self, function: CompiledFunction[Any, Any], leaves: Sequence[Value | Static], structure: Any, source: str
+        self, function: CompiledFunction, leaves: Sequence[Value | Static], structure: Any, source: str
     ) -> Any:
         if self._call_host is None:
             raise core.InvalidProgram(
@@ -315,7 +315,7 @@ class Trace:
         return _arguments.unflatten(outputs, shape)
 
     def _show_host_call(
-        self, function: CompiledFunction[Any, Any], leaves: Sequence[Any], outputs: Sequence[Value], source: str
+        self, function: CompiledFunction, leaves: Sequence[Any], outputs: Sequence[Value], source: str
     ) -> None:
         inputs = [leaf for leaf in leaves if isinstance(leaf, Value)]
         mesh = function.slice.mesh

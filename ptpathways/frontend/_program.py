@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from ptpathways import core, ir, native, programs
 from ptpathways.frontend import _arguments, _function, _save, _slice
@@ -19,7 +19,6 @@ from ptpathways.frontend._graph import Feed, HostCall, Stage, Trace
 from ptpathways.frontend._run import Environment, Passed, functions_of, key_of, rebuild, run_host_call, submit
 from ptpathways.frontend._upload import upload
 from ptpathways.frontend._value import Key, Value
-
 
 _active = threading.local()
 
@@ -407,7 +406,19 @@ class _Tracing:
             )
 
 
-def program(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = "") -> Any:
+@overload
+def program(
+    fn: None = None, *, donate: Sequence[int] = (), name: str = ""
+) -> Callable[[Callable[..., Any]], Program]: ...
+
+
+@overload
+def program(fn: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "") -> Program: ...
+
+
+def program(
+    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = ""
+) -> Program | Callable[[Callable[..., Any]], Program]:
     """Makes one program of the compiled functions that ``fn`` calls; use as ``@pw.program``.
 
     Args:

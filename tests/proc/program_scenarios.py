@@ -132,7 +132,7 @@ def a_module_as_an_argument(cluster: pw.Cluster) -> None:
     x, y = torch.randn(10, 8), torch.randn(10, 1)
     weights = pw.put({name: value.detach() for name, value in model.named_parameters()}, s)
 
-    def loss_of(weights: Any, x: Tensor, y: Tensor) -> Tensor:
+    def loss_of(weights: Any, x: Tensor, y: Tensor) -> Any:
         return ((torch.func.functional_call(model, weights, (x,)) - y) ** 2).mean()
 
     @pw.function(slice=s, donate=(0,), in_placements=[None, ("x",), ("x",)])
@@ -258,7 +258,8 @@ def mistakes_of_functions(cluster: pw.Cluster) -> None:
     refused(pw.InvalidSharding, "no axis 'y'", lambda: on(lambda v: v, in_placements=("y",))(x))
     refused(pw.InvalidSharding, "entries", lambda: on(lambda v: v, in_placements=[None, None])(x))
     refused(TypeError, "neither a tensor nor hashable", lambda: on(lambda v, o: v)(x, {1, 2}))
-    refused(TypeError, "slice must be a slice", lambda: pw.function(lambda v: v, slice=2))
+    number: Any = 2
+    refused(TypeError, "slice must be a slice", lambda: pw.function(lambda v: v, slice=number))
     refused(ZeroDivisionError, "division", lambda: on(lambda v: v * (1 // 0))(x))
     refused(pw.InvalidProgram, "nonzero", lambda: on(lambda v: v.nonzero(), regular=True)(x))
     refused(TypeError, "got a future", lambda: torch.add(on(lambda v: v * 1)(x), 1))
@@ -487,8 +488,8 @@ def what_can_never_fit_says_so(cluster: pw.Cluster) -> None:
 
     failed = too_large([1.0])
     dependent = after(failed)
-    for future in (failed, dependent):
-        refused(pw.OutOfDeviceMemory, ["'too_large'", "GiB", "256.00 MiB"], lambda future=future: future.result(WAIT_S))
+    refused(pw.OutOfDeviceMemory, ["'too_large'", "GiB", "256.00 MiB"], lambda: failed.result(WAIT_S))
+    refused(pw.OutOfDeviceMemory, ["'too_large'", "GiB", "256.00 MiB"], lambda: dependent.result(WAIT_S))
     equal(after([1.0, 2.0]), torch.tensor(3.0))
 
 
