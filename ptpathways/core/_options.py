@@ -29,6 +29,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_ADDRESS", "address", str, "endpoint of a standalone controller, e.g. tcp://host:7450"),
     Variable("PTPATHWAYS_HOSTS", "hosts", int, "worker processes that an embedded cluster starts"),
     Variable("PTPATHWAYS_DEVICES_PER_HOST", "devices_per_host", int, "devices of each of them (CPU only)"),
+    Variable("PTPATHWAYS_ISLANDS", "islands", int, "islands the hosts are divided into; empty: one for each host"),
     Variable("PTPATHWAYS_PLATFORM", "platform", str, "what the workers' devices are: cpu, cuda, tpu"),
     Variable("PTPATHWAYS_PLUGIN", "plugin", str, "path of the workers' PJRT plugin, instead of the installed one"),
     Variable("PTPATHWAYS_MEMORY_PER_DEVICE", "memory_per_device", str, "bytes, or 512MiB, 16GiB; empty: what it has"),
@@ -53,6 +54,9 @@ class Options:
     """Worker processes to start with an embedded controller; with ``address``, ignored."""
     devices_per_host: int = 1
     """Devices of each started worker (the CPU platform's device count)."""
+    islands: int | None = None
+    """Islands that the started workers are divided into, neighbours together: a slice lies in one island. None: each
+    host is an island of its own."""
     platform: str = "cpu"
     """What the workers' devices are: cpu, cuda, tpu."""
     plugin: str = ""
@@ -71,6 +75,14 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
                 raise InvalidOption(f"option {name} must be an integer from 1 to 65536, got {value!r}")
+        if self.islands is not None:
+            most = 65536 if self.address else self.hosts
+            number = isinstance(self.islands, int) and not isinstance(self.islands, bool)
+            if not number or not 1 <= self.islands <= most:
+                raise InvalidOption(
+                    f"option islands must be an integer from 1 to the number of hosts ({most}), "
+                    f"got {self.islands!r}"
+                )
         for name in ("address", "platform", "plugin", "memory_per_device", "log_level", "backend"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidOption(f"option {name} must be text, got {getattr(self, name)!r}")
@@ -91,6 +103,10 @@ class Options:
     def memory_per_device_bytes(self) -> int:
         """``memory_per_device`` in bytes; 0 when it is empty."""
         return parse_bytes(self.memory_per_device) if self.memory_per_device else 0
+
+    def island_of(self, host: int) -> str:
+        """Name of the island that the ``host``-th started worker is in; empty: one of its own."""
+        return "" if self.islands is None else f"island{host * self.islands // self.hosts}"
 
     @property
     def embedded(self) -> bool:
@@ -149,7 +165,7 @@ def environment_table() -> str:
     """The variables as lines of text: name, option, default, meaning."""
     defaults = {field.name: field.default for field in dataclasses.fields(Options)}
     rows = [("variable", "option", "default", "meaning")]
-    rows += [(v.name, v.option, str(defaults[v.option]) or "(none)", v.what) for v in ENVIRONMENT]
+    rows += [(v.name, v.option, str(defaults[v.option] or "(none)"), v.what) for v in ENVIRONMENT]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = []
     for *cells, meaning in rows:

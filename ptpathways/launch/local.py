@@ -131,7 +131,10 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                 parent_pid=os.getpid(),
                 connect_timeout_s=options.startup_timeout_s,
             )
-            workers = [replace(template, name=name, index=index) for index, name in enumerate(names)]
+            workers = [
+                replace(template, name=name, index=index, island=options.island_of(index))
+                for index, name in enumerate(names)
+            ]
             processes = Processes([_command(worker, folder) for worker in workers], controller.host_exited)
             processes.start(options.startup_timeout_s)
             _wait_for_hosts(controller, options, folder)

@@ -26,8 +26,12 @@ def start_cluster() -> Iterator[StartCluster]:
     """Starts local clusters; afterwards no process, folder or segment of theirs may be left."""
     started: list[local.LocalCluster] = []
 
-    def start(hosts: int = 1, devices_per_host: int = 1, memory_per_device: str = "") -> local.LocalCluster:
-        options = core.Options(hosts=hosts, devices_per_host=devices_per_host, memory_per_device=memory_per_device)
+    def start(
+        hosts: int = 1, devices_per_host: int = 1, memory_per_device: str = "", islands: int | None = None
+    ) -> local.LocalCluster:
+        options = core.Options(
+            hosts=hosts, devices_per_host=devices_per_host, memory_per_device=memory_per_device, islands=islands
+        )
         started.append(local.start(options))
         return started[-1]
 

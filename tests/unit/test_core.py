@@ -32,6 +32,9 @@ def test_errors_can_be_caught_as_the_builtin_they_are() -> None:
         ("hosts", True),
         ("hosts", 1.0),
         ("devices_per_host", 0),
+        ("islands", 0),
+        ("islands", 2),
+        ("islands", True),
         ("address", "localhost:80"),
         ("address", 3),
         ("platform", ""),
@@ -47,6 +50,12 @@ def test_a_bad_option_is_named_with_its_value(option: str, value: object) -> Non
     with pytest.raises(core.InvalidOption, match=f"option {option} must") as caught:
         core.Options(**{option: value})  # type: ignore[arg-type]
     assert repr(value) in str(caught.value)
+
+
+def test_hosts_are_divided_into_islands_neighbours_together() -> None:
+    options = core.Options.from_environment({"PTPATHWAYS_ISLANDS": "2"}, hosts=5)
+    assert [options.island_of(host) for host in range(5)] == ["island0"] * 3 + ["island1"] * 2
+    assert core.Options(hosts=2).island_of(1) == ""
 
 
 def test_the_program_wins_over_the_environment_and_that_over_the_default() -> None:
