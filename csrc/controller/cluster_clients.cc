@@ -192,15 +192,21 @@ Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std
   if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
   FunctionState& function = clients_.at(client).functions[request.function];
   function.name = request.name;
+  Status placed;  // a function of one device is its own computation on every host
+  PW_ASSIGN_OR_RETURN(const Host* first, HostOfDevice(request.devices[0]));
+  for (uint32_t device : request.devices) {
+    PW_ASSIGN_OR_RETURN(const Host* host, HostOfDevice(device));
+    if (placed.ok() && !request.one_device) placed = InOneIsland(*first, *host);
+  }
   for (uint32_t device : request.devices) {
     PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
     const uint32_t index = host->description.host;
-    if (!host->description.alive) {
+    if (!host->description.alive || !placed.ok()) {
       function.hosts[index] = Compile::kFailed;
       wire::Registered answer;
       answer.function = request.function;
       answer.host = index;
-      answer.status = Unavailable(host->lost_reason);
+      answer.status = placed.ok() ? Unavailable(host->lost_reason) : placed;
       Send(clients_.at(client).connection, answer, out);
       continue;
     }

@@ -73,12 +73,7 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   for (const uint32_t device : run.devices) {
     PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
     if (first == nullptr) first = host;
-    if (host->island != first->island) {
-      return Unimplemented("one computation over the devices of hosts " + Quoted(first->description.name) + " and " +
-                           Quoted(host->description.name) + " needs them in one island, but they are in islands " +
-                           Quoted(first->description.island) + " and " + Quoted(host->description.island) +
-                           "; make it a program with a function per island");
-    }
+    PW_RETURN_IF_ERROR(InOneIsland(*first, *host));
     if (!function.hosts.contains(host->description.host)) {
       return NotFound("function " + Quoted(function.name) + " is not registered on host " +
                       Quoted(host->description.name));
@@ -92,6 +87,14 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   function.devices = run.devices;
   function.shape = std::move(shape);
   return function.shape;
+}
+
+Status ClusterState::InOneIsland(const Host& first, const Host& other) {
+  if (first.island == other.island) return OkStatus();
+  return Unimplemented("one computation over the devices of hosts " + Quoted(first.description.name) + " and " +
+                       Quoted(other.description.name) + " needs them in one island, but they are in islands " +
+                       Quoted(first.description.island) + " and " + Quoted(other.description.island) +
+                       "; make it a program with a function per island");
 }
 
 Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, const wire::Head& head, std::string& frame,

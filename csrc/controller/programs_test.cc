@@ -143,6 +143,21 @@ TEST(AHostLostInTheMiddleOfAGangFailsIt) {
   EXPECT(outcome->status.message().find("'h1'") != std::string_view::npos);
 }
 
+TEST(AFunctionOverIslandsIsRefusedBeforeItIsCompiled) {
+  Cluster c;
+  c.AddHost("h0", 1, "i");
+  c.AddHost("h1", 1, "j");
+  const uint32_t a = c.AddClient("a");
+  const Outputs out = c.Register("a", a, 7, std::vector<uint32_t>{0, 1});
+  ASSERT_EQ(out.size(), 2u);  // an answer for each host, and nothing to the workers
+  for (const Outgoing& outgoing : out) {
+    EXPECT_EQ(outgoing.to, "a");
+    const Status status = Read<wire::Registered>(outgoing).status;
+    EXPECT(status.code() == Code::kUnimplemented);
+    EXPECT_HAS(status.ToString(), "islands 'i' and 'j'");
+  }
+}
+
 TEST(AFunctionOverHostsOfOneIslandRunsOnEach) {
   TwoHosts c;
   c.Register("a", c.a, 9, std::vector<uint32_t>{0, 1});

@@ -139,6 +139,20 @@ Result<CompileOptionsInfo> ReadCompileOptions(std::string_view options) {
 
 Result<std::string> ForOneDevice(std::string_view options) { return Rewrite(options, 1, 1, true, {}); }
 
+Result<std::string> ForOneShard(std::string_view options) {
+  PW_ASSIGN_OR_RETURN(const std::string old_build, BuildOptionsOf(options));
+  ProtoWriter out, new_build;
+  PW_RETURN_IF_ERROR(CopyWithout(old_build,
+                                 {build::result_layout, build::use_spmd_partitioning, build::use_auto_spmd_partitioning,
+                                  build::use_shardy_partitioner, build::allow_spmd_sharding_propagation_to_parameters,
+                                  build::allow_spmd_sharding_propagation_to_output,
+                                  build::auto_spmd_partitioning_mesh_shape, build::auto_spmd_partitioning_mesh_ids},
+                                 &new_build));
+  PW_RETURN_IF_ERROR(CopyWithout(options, {top::argument_layouts, top::executable_build_options}, &out));
+  out.Bytes(top::executable_build_options, new_build.bytes());
+  return ForOneDevice(out.bytes());
+}
+
 Result<std::string> ForDevices(std::string_view options, int64_t replicas, int64_t partitions,
                                std::span<const int64_t> device_ids) {
   if (replicas < 1 || partitions < 1 || replicas > kMaxDevices || partitions > kMaxDevices ||

@@ -44,6 +44,10 @@ Result<CompileOptionsInfo> ReadCompileOptions(std::string_view options);
 // The same options for one device, run anywhere: one replica, one partition, no device assignment, portable.
 Result<std::string> ForOneDevice(std::string_view options);
 
+// ForOneDevice for the program of one shard (see Partitioner): layouts of whole arguments and results, and whatever
+// steers partitioning, are gone.
+Result<std::string> ForOneShard(std::string_view options);
+
 // The same options for `replicas` x `partitions` devices named by plugin-wide id, replica-major; not portable.
 // SPMD partitioning is switched on when there is more than one partition.
 Result<std::string> ForDevices(std::string_view options, int64_t replicas, int64_t partitions,

@@ -4,9 +4,28 @@
 
 #include <chrono>
 
-namespace pathways::worker {
+#include "csrc/pjrt/compile_options.h"
+#include "csrc/pjrt/hlo_edit.h"
 
-Compiler::Compiler(std::shared_ptr<pjrt::Client> client) : client_(std::move(client)), thread_([this] { Loop(); }) {}
+namespace pathways::worker {
+namespace {
+
+// Partitioning costs a compile without optimisations. It pays for computations so small that a launch weighs, and those
+// have small modules.
+constexpr size_t kSmallModuleBytes = 16 << 10;
+// Shards that differ by their number are compiled one by one.
+constexpr size_t kMaxDifferentShards = 8;
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+Compiler::Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch)
+    : client_(client), cache_(std::move(client), std::move(scratch)), thread_([this] { Loop(); }) {}
 
 Compiler::~Compiler() {
   {
@@ -37,26 +56,74 @@ void Compiler::Loop() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    item.done(Compile(item.job));
+    const auto start = std::chrono::steady_clock::now();
+    Outcome outcome;
+    Result<Computation> computation = Compile(item.job);
+    outcome.status = computation.status();
+    if (computation.ok()) outcome.computation = std::make_shared<const Computation>(*std::move(computation));
+    outcome.compile_us = static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
+    item.done(std::move(outcome));
   }
 }
 
-Compiler::Outcome Compiler::Compile(const Job& job) const {
-  const auto start = std::chrono::steady_clock::now();
-  Outcome outcome;
-  auto executable = client_->Compile(job.module, job.format, job.options);
-  if (!executable.ok()) {
-    outcome.status = executable.status();
-    return outcome;
+Result<Computation> Compiler::Compile(const Job& job) {
+  if (job.one_device) {
+    PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(job.options));
+    PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(job.module, job.format, options));
+    return Computation::Portable(std::move(executable));
   }
-  outcome.executable = *std::move(executable);
-  if (auto memory = outcome.executable->MemoryStats()) {
-    outcome.temp_bytes = static_cast<uint64_t>(memory->temporary);
-    outcome.code_bytes = static_cast<uint64_t>(memory->generated_code);
+  const int64_t shards = job.replicas * job.partitions;
+  if (static_cast<int64_t>(job.shards.size()) < shards) return CompileSpanning(job);
+  if (shards > 1 && job.replicas == 1 && job.module.size() <= kSmallModuleBytes && client_->platform_name() == "cpu") {
+    const auto program = cache_.Partition(job.module, job.format, job.options, job.partitions);
+    const bool separate = program.ok() && (*program)->collectives.empty() &&
+                          (!(*program)->differs || job.shards.size() <= kMaxDifferentShards);
+    if (separate) return CompileShards(job, **program);
   }
-  outcome.compile_us = static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
-  return outcome;
+  return CompileGang(job);
+}
+
+Result<Computation> Compiler::CompileGang(const Job& job) {
+  std::vector<int64_t> ids(job.shards.size());
+  std::vector<int> devices;
+  for (const Shard& shard : job.shards) {
+    ids[shard.number] = client_->devices()[static_cast<size_t>(shard.device)].id;
+    devices.push_back(shard.device);
+  }
+  PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForDevices(job.options, job.replicas, job.partitions, ids));
+  PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(job.module, job.format, options));
+  return Computation::Gang(std::move(executable), devices);
+}
+
+Result<Computation> Compiler::CompileShards(const Job& job, const pjrt::ShardProgram& program) {
+  PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneShard(job.options));
+  std::vector<Computation::Executable> executables;
+  std::vector<int> devices;
+  for (const Shard& shard : job.shards) {
+    devices.push_back(shard.device);
+    if (!executables.empty() && !program.differs) continue;
+    PW_ASSIGN_OR_RETURN(const std::string module, pjrt::FixPartition(program.module, shard.number));
+    PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(module, "hlo", options));
+    executables.push_back(std::move(executable));
+  }
+  return Computation::Shards(std::move(executables), std::move(devices));
+}
+
+Result<Computation> Compiler::CompileSpanning(const Job& job) {
+  const std::string& platform = client_->platform_name();
+  if (platform != "cpu" || job.replicas != 1) {
+    return Unimplemented("a computation over several hosts must be partitioned, on cpu devices; got " +
+                         std::to_string(job.replicas) + " replicas x " + std::to_string(job.partitions) +
+                         " partitions on " + platform + "; use a slice within one host");
+  }
+  PW_ASSIGN_OR_RETURN(const auto program, cache_.Partition(job.module, job.format, job.options, job.partitions));
+  if (!program->collectives.empty()) {
+    return Unimplemented("it needs " + Joined(program->collectives) +
+                         " between devices of several hosts: collectives between hosts are not available on cpu yet; "
+                         "use a slice within one host");
+  }
+  return CompileShards(job, *program);
 }
 
 }  // namespace pathways::worker

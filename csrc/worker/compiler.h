@@ -13,29 +13,40 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/pjrt/client.h"
+#include "csrc/worker/compile_cache.h"
+#include "csrc/worker/computation.h"
 
 namespace pathways::worker {
 
 class Compiler {
  public:
+  struct Shard {
+    uint32_t number = 0;  // among all of the slice, replica-major
+    int device = 0;       // index, as in pjrt::Client::devices()
+  };
   struct Job {
     std::string module;
     std::string format;
-    std::string options;
+    std::string options;  // CompileOptionsProto, as the client gave it
+    // For one device, whichever a launch names; what follows is then left out.
+    bool one_device = false;
+    int64_t replicas = 1;
+    int64_t partitions = 1;
+    std::vector<Shard> shards;  // those on this host
   };
   struct Outcome {
     Status status;
-    std::unique_ptr<pjrt::Executable> executable;  // when OK
+    std::shared_ptr<const Computation> computation;  // when OK
     uint64_t compile_us = 0;
-    uint64_t temp_bytes = 0;
-    uint64_t code_bytes = 0;
   };
   using Done = std::function<void(Outcome)>;
 
-  explicit Compiler(std::shared_ptr<pjrt::Client> client);
+  // `scratch`: folder for short-lived files; empty: the system's.
+  Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch);
   ~Compiler();  // drops what has not begun
   void Submit(Job job, Done done);
 
@@ -45,9 +56,13 @@ class Compiler {
     Done done;
   };
   void Loop();
-  Outcome Compile(const Job& job) const;
+  Result<Computation> Compile(const Job& job);
+  Result<Computation> CompileGang(const Job& job);
+  Result<Computation> CompileShards(const Job& job, const pjrt::ShardProgram& program);
+  Result<Computation> CompileSpanning(const Job& job);
 
   const std::shared_ptr<pjrt::Client> client_;
+  CompileCache cache_;  // the thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;  // guarded by mutex_

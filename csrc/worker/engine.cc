@@ -103,7 +103,7 @@ Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
   PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
   PW_RETURN_IF_ERROR(StartDevices());
-  compiler_ = std::make_unique<Compiler>(client_);
+  compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir);
   incoming_ = std::make_unique<Incoming>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   PW_RETURN_IF_ERROR(reactor_->Add(control_, this));

@@ -41,6 +41,7 @@ struct EngineOptions {
   std::string plugin;         // path of the PJRT plugin
   std::string build;          // package version
   std::string data_endpoint;  // where to bind for bulk data
+  std::string scratch_dir;    // for files of the moment; empty: the system's temporary folder
   pjrt::NamedValues create_options;
   int64_t memory_limit_bytes = 0;  // per device; 0: the plugin's own limit, if it has one
   int64_t parent_pid = 0;          // exit when that process is gone
@@ -63,15 +64,13 @@ class Engine : private transport::SocketHandler {
  private:
   struct Function {
     wire::Register request;
-    std::unique_ptr<pjrt::Executable> executable;
+    std::shared_ptr<const Computation> computation;  // when compiled and OK; perhaps shared with functions alike
     Status status;
     bool compiled = false;
     int64_t temp_bytes = 0;
     std::vector<TensorType> outputs;  // per device
     // Its shards on this host: positions in request.devices; {0} for a function of one device.
     std::vector<uint32_t> local;
-    // Executable's row -> index into `local`; empty when they are the same.
-    std::vector<size_t> row_to_local;
     std::vector<uint64_t> programs;    // whose plans wait for this compile
     std::vector<wire::Query> waiting;  // asked before it was compiled
   };
@@ -231,8 +230,6 @@ class Engine : private transport::SocketHandler {
   std::vector<int64_t> non_donatable_;
   std::vector<char> given_up_;  // by position
   pjrt::ExecuteOutputs outputs_;
-  pjrt::ExecuteOutputs reordered_;
-  std::vector<std::span<pjrt::Buffer* const>> ordered_rows_;
   std::shared_ptr<PlanHost> plan_host_;
 
   std::mutex mutex_;

@@ -1,5 +1,4 @@
 // Engine: functions. Registration, compiling, and questions about what was compiled.
-#include "csrc/pjrt/compile_options.h"
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
@@ -60,32 +59,26 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
   Compiler::Job job;
   job.module = std::string(frames[1].bytes());
   job.format = request.format;
-  const std::string_view options = frames[2].bytes();
+  job.options = std::string(frames[2].bytes());
   auto function = std::make_shared<Function>();
   if (request.one_device) {
+    job.one_device = true;
     function->local = {0};
-    Result<std::string> rewritten = pjrt::ForOneDevice(options);
-    if (!rewritten.ok()) return fail(rewritten.status());
-    job.options = *std::move(rewritten);
   } else {
     if (request.devices.size() != static_cast<size_t>(request.replicas) * request.partitions) {
       return fail(InvalidArgument("expected replicas x partitions = " + std::to_string(request.replicas) + " x " +
                                   std::to_string(request.partitions) + " devices, got " +
                                   std::to_string(request.devices.size())));
     }
-    std::vector<int64_t> ids;
-    for (uint32_t device : request.devices) {
-      Result<size_t> local = LocalDevice(device);
-      if (!local.ok()) {
-        return fail(Unimplemented("a computation over several hosts needs an island that spans them: " +
-                                  std::string(local.status().message())));
-      }
-      function->local.push_back(static_cast<uint32_t>(ids.size()));
-      ids.push_back(client_->devices()[*local].id);
+    job.replicas = request.replicas;
+    job.partitions = request.partitions;
+    for (uint32_t shard = 0; shard < request.devices.size(); ++shard) {
+      const Result<size_t> local = LocalDevice(request.devices[shard]);
+      if (!local.ok()) continue;  // another host's
+      function->local.push_back(shard);
+      job.shards.push_back({shard, static_cast<int>(*local)});
     }
-    Result<std::string> rewritten = pjrt::ForDevices(options, request.replicas, request.partitions, ids);
-    if (!rewritten.ok()) return fail(rewritten.status());
-    job.options = *std::move(rewritten);
+    if (function->local.empty()) return fail(InvalidArgument("expected devices of this host among others, got none"));
   }
   function->request = std::move(request);
   functions_[id] = std::move(function);
@@ -104,27 +97,17 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
   answer.function = id;
   answer.host = host_;
   answer.compile_us = outcome.compile_us;
-  answer.temp_bytes = outcome.temp_bytes;
-  answer.code_bytes = outcome.code_bytes;
   function.compiled = true;
-  function.temp_bytes = static_cast<int64_t>(outcome.temp_bytes);
   if (!outcome.status.ok()) {
     function.status = Here(outcome.status.WithPrefix("compiling " + Describe(function)));
     answer.status = function.status;
   } else {
-    function.executable = std::move(outcome.executable);
-    for (const auto& type : function.executable->output_types()) function.outputs.push_back(*type);
+    function.computation = std::move(outcome.computation);
+    function.temp_bytes = function.computation->temp_bytes();
+    function.outputs = function.computation->OutputTypes();
     answer.outputs = function.outputs;
-    bool same_order = true;
-    for (int device : function.executable->devices()) {
-      const uint32_t global = first_device_ + static_cast<uint32_t>(device);
-      for (size_t local = 0; local < function.local.size(); ++local) {
-        if (function.request.devices[function.local[local]] != global) continue;
-        same_order = same_order && local == function.row_to_local.size();
-        function.row_to_local.push_back(local);
-      }
-    }
-    if (same_order) function.row_to_local.clear();
+    answer.temp_bytes = static_cast<uint64_t>(function.temp_bytes);
+    answer.code_bytes = static_cast<uint64_t>(function.computation->code_bytes());
   }
   Send(answer);
   for (uint64_t program : std::exchange(function.programs, {})) OnPlanCompiled(program, function.status);
@@ -178,9 +161,10 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
     reply.status = function.status;
     return reply;
   }
+  const pjrt::Executable& executable = function.computation->representative();
   switch (query.kind) {
     case wire::QueryKind::kOptimizedProgram: {
-      auto program = function.executable->GetOptimizedProgram();
+      auto program = executable.GetOptimizedProgram();
       reply.status = program.status();
       if (program.ok()) {
         reply.format = program->format;
@@ -189,7 +173,7 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
       return reply;
     }
     case wire::QueryKind::kCostAnalysis: {
-      auto costs = function.executable->CostAnalysis();
+      auto costs = executable.CostAnalysis();
       reply.status = costs.status();
       if (costs.ok()) {
         for (const auto& [name, value] : *costs) reply.properties.push_back(ToProperty(name, value));
@@ -197,7 +181,7 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
       return reply;
     }
     case wire::QueryKind::kCompiledMemory: {
-      auto memory = function.executable->MemoryStats();
+      auto memory = executable.MemoryStats();
       if (!memory) {
         reply.status = Unimplemented("the plugin does not report the memory of compiled programs");
         return reply;
@@ -211,13 +195,13 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
       return reply;
     }
     case wire::QueryKind::kSerialized: {
-      auto bytes = function.executable->Serialize();
+      auto bytes = executable.Serialize();
       reply.status = bytes.status();
       if (bytes.ok()) *payload = *std::move(bytes);
       return reply;
     }
     case wire::QueryKind::kFingerprint: {
-      auto text = function.executable->Fingerprint();
+      auto text = executable.Fingerprint();
       reply.status = text.status();
       if (text.ok()) *payload = *std::move(text);
       return reply;

@@ -20,7 +20,7 @@ void Engine::OnRun(const wire::Run& run) {
     status = Here(NotFound("function " + std::to_string(run.function) + " is not registered"));
   } else if (!it->second->status.ok()) {
     status = it->second->status;
-  } else if (!it->second->executable) {
+  } else if (!it->second->computation) {
     status = Here(Internal("a run overtook the compile of its function"));
   } else {
     status = Execute(run, *it->second);
@@ -51,23 +51,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
 
 Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
                       std::span<const int64_t> non_donatable, uint64_t launch_id) {
-  pjrt::ExecuteArgs args;
-  args.arguments = rows;
-  args.non_donatable = non_donatable;
-  args.launch_id = static_cast<int32_t>(launch_id & 0x7fffffff);
-  if (function.request.one_device) args.execute_device = static_cast<int>(device);
-  if (function.row_to_local.empty()) return function.executable->Execute(args, &outputs_);
-  ordered_rows_.clear();
-  for (size_t local : function.row_to_local) ordered_rows_.push_back(rows[local]);
-  args.arguments = ordered_rows_;
-  PW_RETURN_IF_ERROR(function.executable->Execute(args, &reordered_));
-  outputs_.buffers.resize(rows.size());
-  outputs_.done.resize(rows.size());
-  for (size_t row = 0; row < rows.size(); ++row) {
-    outputs_.buffers[function.row_to_local[row]] = std::move(reordered_.buffers[row]);
-    outputs_.done[function.row_to_local[row]] = std::move(reordered_.done[row]);
-  }
-  return OkStatus();
+  return function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch_id, &outputs_);
 }
 
 Status Engine::GatherArguments(const wire::Run& run, const Function& function) {

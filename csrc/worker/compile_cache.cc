@@ -1,0 +1,54 @@
+#include "csrc/worker/compile_cache.h"
+
+#include <algorithm>
+
+namespace pathways::worker {
+namespace {
+
+constexpr size_t kKeptPartitioned = 8;
+
+std::string ContentKey(std::string_view module, std::string_view format, const std::string& options,
+                       int64_t partitions) {
+  std::string key = std::to_string(partitions) + ' ' + std::string(format) + ' ' + std::to_string(options.size()) + ' ';
+  key.reserve(key.size() + options.size() + module.size());
+  return key.append(options).append(module);
+}
+
+}  // namespace
+
+CompileCache::CompileCache(std::shared_ptr<pjrt::Client> client, std::string scratch)
+    : client_(std::move(client)), partitioner_(client_->api(), std::move(scratch)) {}
+
+Result<std::shared_ptr<const pjrt::Executable>> CompileCache::Compile(std::string_view module, std::string_view format,
+                                                                      const std::string& options) {
+  std::string key = ContentKey(module, format, options, 0);
+  if (const auto found = executables_.find(key); found != executables_.end()) {
+    if (auto executable = found->second.lock()) return executable;
+  }
+  PW_ASSIGN_OR_RETURN(std::unique_ptr<pjrt::Executable> compiled, client_->Compile(module, format, options));
+  ++compiles_;
+  std::shared_ptr<const pjrt::Executable> executable = std::move(compiled);
+  std::erase_if(executables_, [](const auto& entry) { return entry.second.expired(); });
+  executables_.insert_or_assign(std::move(key), executable);
+  return executable;
+}
+
+Result<std::shared_ptr<const pjrt::ShardProgram>> CompileCache::Partition(std::string_view module,
+                                                                          std::string_view format,
+                                                                          const std::string& options,
+                                                                          int64_t partitions) {
+  std::string key = ContentKey(module, format, options, partitions);
+  const auto found = std::find_if(partitioned_.begin(), partitioned_.end(),
+                                  [&key](const Partitioned& entry) { return entry.first == key; });
+  if (found != partitioned_.end()) {
+    partitioned_.splice(partitioned_.begin(), partitioned_, found);
+    return found->second;
+  }
+  PW_ASSIGN_OR_RETURN(pjrt::ShardProgram program, partitioner_.Partition(module, format, options, partitions));
+  auto shared = std::make_shared<const pjrt::ShardProgram>(std::move(program));
+  partitioned_.emplace_front(std::move(key), shared);
+  if (partitioned_.size() > kKeptPartitioned) partitioned_.pop_back();
+  return shared;
+}
+
+}  // namespace pathways::worker
