@@ -49,6 +49,7 @@ void ClusterState::RequestRun(uint32_t client, const wire::Run& run, const Funct
   request_.Clear();
   request_.id = run.run;
   request_.client = client;
+  request_.is_run = true;
   for (const scheduler::GangPart& part : shape.parts) {
     request_.hosts.push_back(part.host);
     request_.devices.insert(request_.devices.end(), part.devices.begin(), part.devices.end());
@@ -94,6 +95,7 @@ void ClusterState::RequestProgram(uint32_t client, const wire::RunProgram& run, 
   request_ = memory;
   request_.id = run.run;
   request_.client = client;
+  request_.is_run = true;
   for (MemoryRequest::Made& made : request_.made) made.buffer += run.first_output;
   for (const uint64_t argument : run.arguments) {
     if (!(argument & wire::kAssembledBit)) request_.arguments.push_back(argument);

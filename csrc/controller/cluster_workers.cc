@@ -39,6 +39,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
     }
     case Type::kBufferFailed: {
       PW_ASSIGN_OR_RETURN(wire::BufferFailed failed, DecodeBody<wire::BufferFailed>(head));
+      memory_.Free(host, std::span(&failed.buffer, 1));  // it holds nothing there
       ToClient(failed.buffer, std::move(frame), {}, out);
       return OkStatus();
     }
@@ -102,7 +103,7 @@ Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& 
   tell.reserve(done.outcomes.size());
   bool pass_on = true;
   for (const wire::RunOutcome& outcome : done.outcomes) {
-    memory_.PartDone(outcome.run, host);
+    memory_.PartDone(outcome.run, host, outcome.status.ok());
     const scheduler::PartResult result = scheduler_.PartDone(outcome.run, host, outcome.device_us, outcome.status.ok());
     tell.push_back(result == scheduler::PartResult::kEnded || result == scheduler::PartResult::kFailed);
     pass_on = pass_on && tell.back() && wire::ClientOf(outcome.run) == wire::ClientOf(done.outcomes.front().run);

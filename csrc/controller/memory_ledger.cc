@@ -9,6 +9,7 @@ namespace pathways::controller {
 void MemoryRequest::Clear() {
   id = 0;
   client = 0;
+  is_run = false;
   hosts.clear();
   arguments.clear();
   donated.clear();
@@ -139,6 +140,10 @@ MemoryLedger::Answer MemoryLedger::Ask(const MemoryRequest& request, uint64_t no
   const bool let_through = waiter != waiters_.end() && waiter->second.let_through;
   if (in_place && (let_through || FitsTouched(request.client))) {
     if (waiter != waiters_.end()) RemoveWaiter(request.client);
+    if (let_through && request.is_run) {
+      std::vector<uint64_t>& made = let_through_[request.id];
+      for (const MemoryRequest::Made& item : request.made) made.push_back(item.buffer);
+    }
     Enter(request);
     return Answer::kFits;
   }
@@ -316,7 +321,11 @@ void MemoryLedger::EndRun(uint64_t run) {
   Freed();
 }
 
-void MemoryLedger::PartDone(uint64_t run, uint32_t host) {
+void MemoryLedger::PartDone(uint64_t run, uint32_t host, bool ok) {
+  if (!let_through_.empty()) {
+    // Refused, as was to be expected: it has made nothing.
+    if (auto made = let_through_.extract(run); !made.empty() && !ok) Free(host, made.mapped());
+  }
   if (running_.empty()) return;
   auto it = running_.find(run);
   if (it == running_.end()) return;

@@ -27,6 +27,7 @@ namespace pathways::controller {
 struct MemoryRequest {
   uint64_t id = 0;  // the run, or the buffer that is put or copied
   uint32_t client = 0;
+  bool is_run = false;              // PartDone will follow
   std::vector<uint32_t> hosts;      // that take part
   std::vector<uint64_t> arguments;  // buffers that must be on their devices; may repeat
   std::vector<uint64_t> donated;    // of these, given up
@@ -87,7 +88,7 @@ class MemoryLedger {
 
   // --- what frees memory
   void Free(uint32_t host, std::span<const uint64_t> buffers);
-  void PartDone(uint64_t run, uint32_t host);
+  void PartDone(uint64_t run, uint32_t host, bool ok = true);
   // A worker has moved these to host memory (or no longer has them).
   void Spilled(uint32_t host, std::span<const uint64_t> buffers);
   void DropClient(uint32_t client);
@@ -203,11 +204,12 @@ class MemoryLedger {
   bool OnlyOwnBuffers(uint32_t client, uint32_t device) const;
 
   const MemoryOptions options_;
-  std::vector<Host> hosts_;                        // by host
-  std::vector<Device> devices_;                    // by device
-  std::map<uint32_t, Waiter> waiters_;             // by client
-  std::map<uint32_t, Held> held_;                  // by client
-  std::unordered_map<uint64_t, Running> running_;  // runs that use scratch
+  std::vector<Host> hosts_;                                          // by host
+  std::vector<Device> devices_;                                      // by device
+  std::map<uint32_t, Waiter> waiters_;                               // by client
+  std::map<uint32_t, Held> held_;                                    // by client
+  std::unordered_map<uint64_t, std::vector<uint64_t>> let_through_;  // runs, with what they make if they can
+  std::unordered_map<uint64_t, Running> running_;                    // runs that use scratch
   std::vector<uint32_t> touched_;
   std::vector<Order> orders_;
   uint64_t clock_ = 0;

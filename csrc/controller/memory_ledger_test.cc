@@ -35,6 +35,7 @@ MemoryRequest Run(uint32_t client, uint64_t n, std::vector<uint64_t> arguments, 
   MemoryRequest request;
   request.id = Id(client, n);
   request.client = client;
+  request.is_run = true;
   request.hosts = {0};
   for (const uint64_t argument : arguments) request.arguments.push_back(Id(client, argument));
   for (const uint64_t argument : donated) request.donated.push_back(Id(client, argument));
@@ -163,6 +164,18 @@ TEST(WithoutRoomForSpillsOnlyOwnBuffersAreAReasonToRefuse) {
   ledger.Tick(6000);
   EXPECT(ledger.TakeReady() == std::optional<uint32_t>(1));
   EXPECT(ledger.Ask(Put(1, 2, 60), 6000) == Answer::kFits);  // so that its worker refuses it
+  EXPECT_EQ(ledger.books(0).used, 120);
+  FreeOne(ledger, Id(1, 2));  // which it has
+  const MemoryRequest run = Run(1, 10, {1}, 30, 11);
+  EXPECT(ledger.Ask(run, 6000) == Answer::kNever);
+  EXPECT(Goes(ledger, Put(1, 3, 20)));
+  const MemoryRequest later = Run(1, 20, {1}, 30, 10);
+  EXPECT(ledger.Ask(later, 6000) == Answer::kWait);
+  ledger.Tick(7000);
+  EXPECT(Goes(ledger, later, 7000));
+  EXPECT_EQ(ledger.books(0).used, 110);
+  ledger.PartDone(later.id, 0, false);
+  EXPECT_EQ(ledger.books(0).used, 80);
 }
 
 TEST(AClientOrHostThatIsGoneMakesRoom) {

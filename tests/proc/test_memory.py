@@ -111,6 +111,66 @@ def test_a_run_that_can_never_fit_is_refused_at_once_with_the_sizes(start_cluste
     assert value.result(WAIT_S) == 2
 
 
+def test_buffers_of_many_shards_move_and_come_back_whole(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(devices_per_host=2, memory_per_device="64MiB")
+    session = cluster.session
+    add = session.register(add_module(20 << 18), "mlir")
+    wide = [session.put_sharded([vector(40, start), vector(40, start + 1)], [0, 1]) for start in (0, 100)]
+    for start, buffer in zip((0, 100), wide, strict=True):
+        for got, expected in zip(buffer.fetch(WAIT_S), (vector(40, start), vector(40, start + 1)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    assert status(cluster)["hosts"][0]["staged_bytes"] == 80 * MIB  # one of them, with both its shards
+    other = session.put(vector(20), 1)  # beside them, a run on one of the two devices
+    (result,) = session.run(add, [other], 1)
+    np.testing.assert_array_equal(result.result(WAIT_S), vector(20) + 1)
+
+
+def program_of_one(session: native.Session, mib: int, name: str) -> native.Program:
+    """One step that adds one to its argument; the argument may be given up."""
+    dims = [mib << 18]
+    one = {"dtype": "f32", "dims": dims, "shards": [0], "devices": [0]}
+    step = {"kind": "execute", "node": 0, "function": 0, "arguments": [0], "results": [1], "donated": [0]}
+    port = {"dtype": "f32", "dims": dims, "devices": [0]}
+    plan: Any = {
+        "host": 0,
+        "channels": 0,
+        "nodes": ["add"],
+        "slots": [one, one],
+        "inputs": [0],
+        "outputs": [1],
+        "steps": [step],
+    }
+    add = session.register(add_module(dims[0]), "mlir", name="add", outputs=[("f32", dims)])
+    program: Any = session.register_program(name, [plan], [port], [port], functions=[add])  # type: ignore[list-item]
+    return program
+
+
+def test_programs_wait_and_get_their_arguments_back(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(memory_per_device="64MiB")
+    session = cluster.session
+    program = program_of_one(session, 20, "step")
+    held = [session.put(vector(20, start), 0) for start in range(5)]
+    results = [session.run_program(program, [buffer])[0] for buffer in held]
+    for start, (buffer, result) in enumerate(zip(held, results, strict=True)):
+        np.testing.assert_array_equal(result.result(WAIT_S), vector(20, start) + 1)
+        np.testing.assert_array_equal(buffer.result(WAIT_S), vector(20, start))
+
+
+def test_a_program_that_gives_its_argument_up_works_in_its_place(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(memory_per_device="64MiB")
+    session = cluster.session
+    program = program_of_one(session, 40, "in_place")  # 80 MiB if nothing were given up
+    value = session.put(vector(40), 0)
+    for _ in range(5):
+        (value,) = session.run_program(program, [value], donated=[0])
+    np.testing.assert_array_equal(value.result(WAIT_S), vector(40) + 5)
+    (refused,) = session.run_program(program, [value])
+    with pytest.raises(native.NativeError) as caught:
+        refused.result(WAIT_S)
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+    assert "in_place" in str(caught.value) and "64.00 MiB" in str(caught.value)
+
+
 def resident_kib(pid: int | str) -> int:
     with open(f"/proc/{pid}/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
