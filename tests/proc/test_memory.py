@@ -130,7 +130,7 @@ def program_of_one(session: native.Session, mib: int, name: str) -> native.Progr
     dims = [mib << 18]
     one = {"dtype": "f32", "dims": dims, "shards": [0], "devices": [0]}
     step = {"kind": "execute", "node": 0, "function": 0, "arguments": [0], "results": [1], "donated": [0]}
-    port = {"dtype": "f32", "dims": dims, "devices": [0]}
+    port: Any = {"dtype": "f32", "dims": dims, "devices": [0]}
     plan: Any = {
         "host": 0,
         "channels": 0,
@@ -141,8 +141,7 @@ def program_of_one(session: native.Session, mib: int, name: str) -> native.Progr
         "steps": [step],
     }
     add = session.register(add_module(dims[0]), "mlir", name="add", outputs=[("f32", dims)])
-    program: Any = session.register_program(name, [plan], [port], [port], functions=[add])  # type: ignore[list-item]
-    return program
+    return session.register_program(name, [plan], [port], [port], functions=[add])
 
 
 def test_programs_wait_and_get_their_arguments_back(start_cluster: StartCluster) -> None:
