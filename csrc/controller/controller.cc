@@ -52,8 +52,11 @@ void Controller::Apply(Step step) {
     step(state_, out);
     for (Outgoing& outgoing : out) {
       if (outgoing.to.starts_with("local/")) {
-        auto sink = local_.find(outgoing.to);
-        if (sink != local_.end()) to_local.emplace_back(sink->second, &outgoing);
+        if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
+          (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
+        } else if (auto sink = local_.find(outgoing.to); sink != local_.end()) {
+          to_local.emplace_back(sink->second, &outgoing);
+        }
       } else {
         SendRemote(outgoing);
       }
@@ -110,20 +113,33 @@ Connection Controller::AttachLocal(Sink sink) {
   return connection;
 }
 
+Connection Controller::AttachLocalHost(Sink sink) {
+  std::lock_guard lock(mutex_);
+  Connection connection = "local/" + std::to_string(next_local_++);
+  local_hosts_[connection] = std::make_shared<Sink>(std::move(sink));
+  return connection;
+}
+
 void Controller::DetachLocal(const Connection& connection) {
-  Apply([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "the client closed", out); });
+  Apply([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "it has left", out); });
   std::shared_ptr<Sink> sink;
   {
     std::lock_guard lock(mutex_);
-    auto node = local_.extract(connection);
-    if (!node.empty()) sink = std::move(node.mapped());
+    for (auto* table : {&local_, &local_hosts_}) {
+      auto node = table->extract(connection);
+      if (!node.empty()) sink = std::move(node.mapped());
+    }
   }
 }
 
 void Controller::FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads) {
+  uint32_t before = 0, after = 0;
   Apply([&](ClusterState& state, Outputs& out) {
+    before = state.live_host_count();
     state.OnMessage(connection, std::move(head), std::move(payloads), NowMs(), out);
+    after = state.live_host_count();
   });
+  if (after != before) changed_.notify_all();
 }
 
 Status Controller::WaitForHosts(uint32_t count, std::chrono::milliseconds timeout) {

@@ -5,17 +5,17 @@
 // Threads:   "pw-control" receives from workers and remote clients; a local client's messages are handled on the
 //            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on either.
 // Locks:     mutex_ guards the state; workers' messages are sent under it, which is what makes the order of gangs the
-//            same everywhere. Sinks are called without it.
+//            same everywhere. Sinks of local clients are called without it, those of local hosts with it.
 #ifndef PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 #define PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -45,6 +45,9 @@ class Controller : private transport::SocketHandler {
 
   // A client of this process. Detach may be called from any thread; the sink is not called after it returns.
   Connection AttachLocal(Sink sink);
+  // A host of this process (a simulated one). Its sink is called under the controller's lock, so that every host gets
+  // the gangs in one order; it may only put the message aside, and never call the controller.
+  Connection AttachLocalHost(Sink sink);
   void DetachLocal(const Connection& connection);
   void FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads);
 
@@ -75,7 +78,8 @@ class Controller : private transport::SocketHandler {
   std::condition_variable changed_;
   // Guarded by mutex_:
   ClusterState state_;
-  std::map<Connection, std::shared_ptr<Sink>> local_;
+  std::unordered_map<Connection, std::shared_ptr<Sink>> local_;        // clients
+  std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_;
   std::vector<std::string> exited_;  // processes that ended before they joined
   uint32_t next_local_ = 1;
   bool closed_ = false;
