@@ -181,15 +181,19 @@ def _link(objects: Sequence[Path], output: Path, variant: Variant, flags: Sequen
     note.write_text(text)
 
 
-def build_extension(output: Path) -> None:
-    """Builds the shared library that is both the Python extension and the PJRT plugin."""
+def _includes() -> list[str]:
+    """For tests, too, although they need none: so that the extension and the tests share their objects."""
     import pybind11
 
+    return [f"-I{sysconfig.get_paths()['include']}", f"-I{pybind11.get_include()}"]
+
+
+def build_extension(output: Path) -> None:
+    """Builds the shared library that is both the Python extension and the PJRT plugin."""
     variant = Variant.release()
-    includes = [f"-I{sysconfig.get_paths()['include']}", f"-I{pybind11.get_include()}"]
     generate_headers()
     with _lock(variant.directory):
-        objects = _compile_all(extension_sources(), variant, includes)
+        objects = _compile_all(extension_sources(), variant, _includes())
         _link(objects, output, variant, ["-shared"])
 
 
@@ -228,7 +232,7 @@ def build_tests(room: str, variant: Variant) -> Path:
     output = variant.directory / f"{room}_test"
     generate_headers()
     with _lock(variant.directory):
-        objects = _compile_all(_sources_for_tests(room), variant, [])
+        objects = _compile_all(_sources_for_tests(room), variant, _includes())
         _link(objects, output, variant, [])
     return output
 

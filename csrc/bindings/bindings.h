@@ -52,6 +52,7 @@ void BindWorker(pybind11::module_& module);
 void BindController(pybind11::module_& module);
 void BindSession(pybind11::module_& module);
 void BindPlugin(pybind11::module_& module);
+void BindSim(pybind11::module_& module);
 void BindHlo(pybind11::module_& module);
 
 }  // namespace pathways::bindings

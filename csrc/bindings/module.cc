@@ -30,5 +30,6 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindController(module);
   pathways::bindings::BindSession(module);
   pathways::bindings::BindPlugin(module);
+  pathways::bindings::BindSim(module);
   pathways::bindings::BindHlo(module);
 }

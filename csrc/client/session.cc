@@ -157,6 +157,10 @@ Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMem
   const uint64_t size = bytes->size();
   {
     std::unique_lock lock(mutex);
+    if (hosts[host].data_endpoint.empty()) {  // simulated: it keeps types and times, no values
+      uploaded += size;
+      return OkStatus();
+    }
     changed.wait(lock, [&] {
       return upload_bytes_pending == 0 || upload_bytes_pending + size <= kMaxUploadBytesPending || closed ||
              !controller_lost.ok() || !hosts[host].alive;

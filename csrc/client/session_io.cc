@@ -160,7 +160,11 @@ void Session::Impl::OnFetched(const wire::Fetched& answer) {
     if (node.empty()) return;
     PendingFetch& fetch = node.mapped();
     event = std::move(fetch.done);
-    if (status.ok() && fetch.destination != nullptr) {
+    const bool no_values = hosts[fetch.host].data_endpoint.empty();
+    if (status.ok() && fetch.destination != nullptr && no_values && answer.size == fetch.size) {
+      std::memset(fetch.destination, 0, fetch.size);
+      fetched += fetch.size;
+    } else if (status.ok() && fetch.destination != nullptr) {
       if (answer.inline_data.size() != fetch.size) {
         status = DataLoss("expected " + std::to_string(fetch.size) + " bytes of a tensor, got " +
                           std::to_string(answer.inline_data.size()));
@@ -247,7 +251,7 @@ void Session::Impl::OnReply(const wire::Reply& reply, std::vector<Payload>& payl
 void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
   if (data) {
     for (const wire::HostDescription& host : now) {
-      if (!host.alive) continue;
+      if (!host.alive || host.data_endpoint.empty()) continue;  // a host without values has nothing to move
       if (Status status = data->ConnectTo(host.name, host.data_endpoint, host.machine); !status.ok()) {
         std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
       }

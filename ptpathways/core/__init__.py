@@ -26,7 +26,9 @@ from ptpathways.core._errors import (
     WrongCluster,
 )
 from ptpathways.core._ids import Counter, random_name
-from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, Options, Variable, environment_table, parse_bytes
+from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, Options, Variable, environment_table
+from ptpathways.core._simulated import Simulated
+from ptpathways.core._units import parse_bytes
 from ptpathways.core._version import __version__
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "PathwaysError",
     "PluginNotFound",
     "RuntimeAlreadyStarted",
+    "Simulated",
     "SliceUnavailable",
     "SystemClock",
     "UsedAfterDonation",

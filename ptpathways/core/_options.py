@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ptpathways.core._errors import InvalidOption
+from ptpathways.core._simulated import Simulated
+from ptpathways.core._units import parse_bytes
 
 BACKENDS = ("pathways", "xla-cpu")
 LOG_LEVELS = ("error", "warning", "info", "debug")
@@ -69,6 +70,8 @@ class Options:
     """Of controller, workers and the client's native part."""
     backend: str = "pathways"
     """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, as the thing to compare with."""
+    simulated: Simulated | None = None
+    """Simulated devices in this process, in place of worker processes; ``hosts`` and the like are in there."""
 
     def __post_init__(self) -> None:
         for name in ("hosts", "devices_per_host"):
@@ -95,6 +98,13 @@ class Options:
         _ = self.memory_per_device_bytes
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("backend", self.backend, BACKENDS)
+        if self.simulated is not None:
+            if not isinstance(self.simulated, Simulated):
+                raise InvalidOption(f"option simulated must be a Simulated, got {self.simulated!r}")
+            if self.address:
+                raise InvalidOption("a simulated cluster lives in this process; give address or simulated, not both")
+            if self.backend != "pathways":
+                raise InvalidOption(f"a simulated cluster needs backend 'pathways', got {self.backend!r}")
         number = isinstance(self.startup_timeout_s, int | float) and not isinstance(self.startup_timeout_s, bool)
         if not number or not 0 < self.startup_timeout_s < float("inf"):
             raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
@@ -116,7 +126,7 @@ class Options:
     @property
     def device_count(self) -> int:
         """Devices that an embedded cluster will have."""
-        return self.hosts * self.devices_per_host
+        return self.hosts * self.devices_per_host if self.simulated is None else self.simulated.device_count
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, /, **given: Any) -> Options:
@@ -139,26 +149,14 @@ class Options:
             text = environment.get(variable.name)
             if text is None or text == "" or variable.option in values:
                 continue
+            if variable.option == "address" and "simulated" in values:
+                continue  # the program asks for a cluster of its own
             try:
                 values[variable.option] = variable.parse(text)
             except ValueError:
                 kind = "an integer" if variable.parse is int else "a number"
                 raise InvalidOption(f"environment variable {variable.name} must be {kind}, got {text!r}") from None
         return cls(**values)
-
-
-def parse_bytes(text: str) -> int:
-    """``"1048576"``, ``"512MiB"`` or ``"1.5 GiB"`` in bytes.
-
-    Raises:
-        InvalidOption: it is none of these, or not positive.
-    """
-    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    size = int(float(match[1]) * units.get(match[2].lower(), 0)) if match else 0
-    if size <= 0:
-        raise InvalidOption(f"an amount of memory must be bytes or a number with KiB, MiB, GiB or TiB, got {text!r}")
-    return size
 
 
 def environment_table() -> str:

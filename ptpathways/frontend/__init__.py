@@ -18,6 +18,7 @@ from ptpathways.frontend._init import (
     devices,
     init,
     shutdown,
+    trace,
 )
 from ptpathways.frontend._locator import user_source_line
 from ptpathways.frontend._mesh import use_all_devices
@@ -49,6 +50,7 @@ __all__ = [
     "put",
     "shutdown",
     "step",
+    "trace",
     "transfer",
     "upload",
     "use_all_devices",

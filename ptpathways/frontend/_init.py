@@ -13,6 +13,8 @@ from ptpathways.frontend import _backend, _fallback, _locator, _rng, _session, _
 if TYPE_CHECKING:
     import torch
 
+    from ptpathways.launch.simulated import Trace
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -88,12 +90,16 @@ def init(
     startup_timeout_s: float | None = None,
     log_level: str | None = None,
     backend: str | None = None,
+    simulated: core.Simulated | None = None,
 ) -> Cluster:
     """Connects this process to a cluster and makes its devices PyTorch's XLA devices.
 
     Without ``address`` a controller is embedded in this process and ``hosts`` worker processes are started on this
     machine. What is not given is taken from the environment (see ``core.ENVIRONMENT``), then from the defaults of
     ``core.Options``, where each option is explained.
+
+    With ``simulated`` the devices are simulated inside this process: everything is scheduled and dispatched as ever,
+    computations only take time, and every value is zero. ``trace`` then tells what ran when.
 
     Call it before the first tensor goes to an XLA device; importing torch or torch_xla before is fine.
 
@@ -114,6 +120,7 @@ def init(
         startup_timeout_s=startup_timeout_s,
         log_level=log_level,
         backend=backend,
+        simulated=simulated,
     )
     with _state.lock:
         _state.check_unused()
@@ -171,6 +178,19 @@ def device(index: int = 0) -> torch.device:
 def devices() -> list[torch.device]:
     """Every device of the cluster. Raises as ``device`` does."""
     return [device(index) for index in range(_state.runtime().device_count)]
+
+
+def trace(*, clear: bool = False) -> Trace:
+    """What every simulated device did so far, or since the last call with ``clear``. ``save`` it as .json or .svg.
+
+    Raises:
+        NotInitialized: before ``init``.
+        InvalidOption: the devices of this cluster are real; their profilers tell more.
+    """
+    connection = _state.runtime().connection
+    if connection is None or connection.simulated is None:
+        raise core.InvalidOption("trace needs simulated devices; call pw.init(simulated=pw.Simulated(...))")
+    return connection.simulated.trace(clear=clear)
 
 
 def shutdown() -> None:

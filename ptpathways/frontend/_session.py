@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ptpathways import core, native
 
 if TYPE_CHECKING:
+    from ptpathways.launch.simulated import SimulatedCluster
     from ptpathways.native import Session
 
 
 class Connection:
     """This process's session, and how to end what was started with it."""
 
-    def __init__(self, session: Session, end: Callable[[str], None]) -> None:
+    def __init__(self, session: Session, end: Callable[[str], None], simulated: SimulatedCluster | None = None) -> None:
         self.session = session
         self._end = end
+        self.simulated = simulated
+        """The cluster, when its devices are simulated."""
 
     @property
     def cluster(self) -> str:
@@ -66,6 +69,12 @@ def open_connection(options: core.Options) -> Connection:
     Raises:
         ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded.
     """
+    if options.simulated is not None:
+        from ptpathways.launch import simulated
+
+        cluster = simulated.start(options)
+        cluster.session.make_current()
+        return Connection(cluster.session, cluster.close, cluster)
     if options.embedded:
         from ptpathways.launch import local
 

@@ -142,6 +142,58 @@ class Controller:
     def close(self, reason: str) -> None:
         """Tells every worker and client goodbye, stops the threads. Idempotent."""
 
+# --- simulated devices
+
+@final
+class SimulatedTrace:
+    """What every simulated device did when. A copy."""
+
+    def __len__(self) -> int: ...
+    @property
+    def dropped(self) -> int:
+        """Intervals that were not kept."""
+    def intervals(self) -> list[tuple[int, int, str, str, int, int, int, int]]:
+        """(device, client, program, node, run, arrived, start, end); times in ns of the steady clock."""
+    def to_chrome_json(self) -> str: ...
+    def to_svg(
+        self, *, from_ms: float = ..., to_ms: float = ..., max_devices: int = ..., width: float = ...
+    ) -> str: ...
+
+class SimulatedStats(TypedDict):
+    """``last_enqueue_ns`` is of ``time.monotonic_ns``: when the last computation entered a device's queue."""
+
+    enqueued: int
+    last_enqueue_ns: int
+    messages: int
+    waiting_gangs: int
+    buffers: int
+    bytes: int
+    intervals_dropped: int
+    deadlocks: list[str]
+    last_refusal: str
+
+@final
+class SimulatedCluster:
+    """Hosts with simulated devices, joined to this process's embedded controller, on one thread of their own."""
+
+    def __init__(self, options: dict[str, object], timeout_s: float = ...) -> None:
+        """Joins them.
+
+        Keys: ``hosts``, ``devices_per_host``, ``islands``, ``memory_bytes`` (int), ``compile_us``, ``cost_us``,
+        ``collective_us``, ``latency_us``, ``bandwidth_gbs``, ``local_bandwidth_gbs`` (float), ``costs_us`` (list of
+        (pattern, us)), ``rendezvous`` (text).
+
+        Raises NativeError: INVALID_ARGUMENT, FAILED_PRECONDITION (no embedded controller), DEADLINE_EXCEEDED.
+        """
+    def set_cost(self, pattern: str, cost_us: float) -> None:
+        """What functions with such a name take that are registered from now on; counts before earlier patterns."""
+    def lose_host(self, host: int, reason: str = ...) -> None:
+        """The host stops in the middle of everything. Raises NativeError NOT_FOUND."""
+    def trace(self, clear: bool = ...) -> SimulatedTrace: ...
+    def stats(self) -> SimulatedStats: ...
+    def close(self) -> None:
+        """Ends hosts and thread; close the controller first. Idempotent."""
+
 # --- session
 
 class DeviceDict(TypedDict):

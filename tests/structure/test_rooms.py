@@ -41,6 +41,7 @@ CPP_ROOMS = {
     "worker": 7,
     "controller": 7,
     "client": 7,  # these three never include each other
+    "sim": 7.5,  # hosts of a controller, in its own process
     "plugin": 8,
     "bindings": 9,
     "testing": 10,

@@ -1,0 +1,21 @@
+"""Amounts as text."""
+
+from __future__ import annotations
+
+import re
+
+from ptpathways.core._errors import InvalidOption
+
+
+def parse_bytes(text: str) -> int:
+    """``"1048576"``, ``"512MiB"`` or ``"1.5 GiB"`` in bytes.
+
+    Raises:
+        InvalidOption: it is none of these, or not positive.
+    """
+    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    size = int(float(match[1]) * units.get(match[2].lower(), 0)) if match else 0
+    if size <= 0:
+        raise InvalidOption(f"an amount of memory must be bytes or a number with KiB, MiB, GiB or TiB, got {text!r}")
+    return size
