@@ -34,8 +34,7 @@ PyCluster Start(const py::dict& options, double timeout_s) {
   spec.memory_bytes = Option<int64_t>(options, "memory_bytes", spec.memory_bytes);
   spec.compile_ns = static_cast<int64_t>(Option<double>(options, "compile_us", 0) * 1e3);
   spec.compiler.default_cost_us = Option<double>(options, "cost_us", spec.compiler.default_cost_us);
-  for (const auto& [pattern, cost_us] :
-       Option<std::vector<std::pair<std::string, double>>>(options, "costs_us", {})) {
+  for (const auto& [pattern, cost_us] : Option<std::vector<std::pair<std::string, double>>>(options, "costs_us", {})) {
     spec.compiler.costs.push_back({pattern, cost_us});
   }
   spec.compiler.collective_us = Option<double>(options, "collective_us", 0);
@@ -135,8 +134,7 @@ void BindSim(py::module_& module) {
           },
           py::arg("clear") = false)
       .def("stats", &Stats)
-      .def(
-          "close", [](PyCluster& self) { self.cluster->Close(); }, py::call_guard<py::gil_scoped_release>());
+      .def("close", [](PyCluster& self) { self.cluster->Close(); }, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace pathways::bindings

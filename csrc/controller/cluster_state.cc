@@ -132,10 +132,13 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   hosts_.push_back(std::move(host));
   welcome.hosts = HostDescriptions();
   Send(from, welcome, out);
-  wire::Topology topology{HostDescriptions()};
-  for (const auto& [index, client] : clients_) Send(client.connection, topology, out);
-  for (const Host& other : hosts_) {
-    if (other.description.alive && other.connection != from) Send(other.connection, topology, out);
+  // Hosts that are expected come in a row: the others need to know them only when all are there.
+  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) {
+    const std::string topology = wire::Encode(wire::Topology{HostDescriptions()});
+    for (const auto& [index, client] : clients_) out.push_back({client.connection, topology, {}});
+    for (const Host& other : hosts_) {
+      if (other.description.alive && other.connection != from) out.push_back({other.connection, topology, {}});
+    }
   }
   AdmitWaiting(now_ms, out);
 }

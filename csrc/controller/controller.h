@@ -78,7 +78,7 @@ class Controller : private transport::SocketHandler {
   std::condition_variable changed_;
   // Guarded by mutex_:
   ClusterState state_;
-  std::unordered_map<Connection, std::shared_ptr<Sink>> local_;        // clients
+  std::unordered_map<Connection, std::shared_ptr<Sink>> local_;  // clients
   std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_;
   std::vector<std::string> exited_;  // processes that ended before they joined
   uint32_t next_local_ = 1;

@@ -28,7 +28,8 @@ Status ClusterSpec::Check() const {
   PW_RETURN_IF_ERROR(within("hosts", hosts, 16384));
   PW_RETURN_IF_ERROR(within("devices_per_host", devices_per_host, 1024));
   PW_RETURN_IF_ERROR(within("islands", islands, hosts));
-  if (memory_bytes < 0) return InvalidArgument("expected memory of at least 0 bytes, got " + std::to_string(memory_bytes));
+  if (memory_bytes < 0)
+    return InvalidArgument("expected memory of at least 0 bytes, got " + std::to_string(memory_bytes));
   for (const CostRule& rule : compiler.costs) {
     if (!(rule.cost_us >= 0)) return InvalidArgument("expected a cost of at least 0 us for '" + rule.pattern + "'");
   }

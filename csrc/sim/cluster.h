@@ -27,7 +27,7 @@ namespace pathways::sim {
 struct ClusterSpec {
   uint32_t hosts = 1;
   uint32_t devices_per_host = 1;
-  uint32_t islands = 1;  // hosts are divided into so many, neighbours together
+  uint32_t islands = 1;                      // hosts are divided into so many, neighbours together
   int64_t memory_bytes = int64_t{16} << 30;  // per device
   int64_t compile_ns = 0;
   CompilerOptions compiler;
@@ -41,11 +41,11 @@ struct ClusterSpec {
 };
 
 struct ClusterStats {
-  uint64_t enqueued = 0;         // computations put into device queues, so far
-  int64_t last_enqueue_ns = 0;   // when the last one was, on the steady clock (Python's time.monotonic_ns)
-  uint64_t messages = 0;         // taken from the controller
+  uint64_t enqueued = 0;        // computations put into device queues, so far
+  int64_t last_enqueue_ns = 0;  // when the last one was, on the steady clock (Python's time.monotonic_ns)
+  uint64_t messages = 0;        // taken from the controller
   size_t waiting_gangs = 0;
-  size_t buffers = 0;            // on all hosts
+  size_t buffers = 0;  // on all hosts
   int64_t bytes = 0;
   uint64_t intervals_dropped = 0;
   std::vector<std::string> deadlocks;  // found and broken

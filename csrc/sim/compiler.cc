@@ -2,6 +2,7 @@
 
 #include "csrc/base/proto.h"
 #include "csrc/pjrt/hlo.h"
+#include "csrc/sim/mlir_text.h"
 
 namespace pathways::sim {
 namespace {
@@ -123,18 +124,21 @@ bool Fits(std::string_view pattern, std::string_view name) {
 Result<std::shared_ptr<const Compiled>> Compiler::Compile(const wire::Register& request, size_t devices,
                                                           const Bytes& module) {
   const size_t partitions = request.one_device ? 1 : devices;
-  if (request.format != "hlo") {
-    return Unimplemented("expected a module in the format 'hlo' for simulated devices, got '" + request.format + "'");
+  if (request.format != "hlo" && request.format != "mlir") {
+    return Unimplemented("expected a module in the format 'hlo' or 'mlir', got '" + request.format + "'");
   }
   for (const Entry& entry : recent_) {
     if (entry.module == module && entry.partitions == partitions) return entry.compiled;
   }
-  PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo info, pjrt::ReadHloModule(*module));
   auto compiled = std::make_shared<Compiled>();
-  compiled->collective = info.has_cross_device_instructions;
-  compiled->parameters = info.parameters;
-  compiled->outputs = info.results;
-  if (partitions > 1) {
+  if (request.format == "mlir") {
+    PW_ASSIGN_OR_RETURN(MlirSignature main, ReadMlirText(*module));
+    *compiled = {std::move(main.parameters), std::move(main.results), main.collective};
+  } else {
+    PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo info, pjrt::ReadHloModule(*module));
+    *compiled = {info.parameters, info.results, info.has_cross_device_instructions};
+  }
+  if (partitions > 1 && request.format == "hlo") {
     const Shardings shardings = ReadShardings(*module);
     for (size_t i = 0; i < compiled->parameters.size() && i < shardings.parameters.size(); ++i) {
       PW_ASSIGN_OR_RETURN(compiled->parameters[i], ShardType(compiled->parameters[i], shardings.parameters[i]));

@@ -54,9 +54,9 @@ class Compiler {
 
   explicit Compiler(CompilerOptions options) : options_(std::move(options)) {}
 
-  // For a function over so many devices. INVALID_ARGUMENT when the module cannot be read; UNIMPLEMENTED for formats other than "hlo".
-  Result<std::shared_ptr<const Compiled>> Compile(const wire::Register& request, size_t devices,
-                                                  const Bytes& module);
+  // For a function over so many devices. INVALID_ARGUMENT when the module cannot be read. How it is sharded is read
+  // from "hlo" only; of "mlir" (as text) the types are taken to be those of one device.
+  Result<std::shared_ptr<const Compiled>> Compile(const wire::Register& request, size_t devices, const Bytes& module);
   int64_t CostNs(const std::string& name, bool meets) const;
   bool Meets(const wire::Register& request, size_t devices, const Compiled& compiled) const;
   // Puts a rule before all others; for functions registered from now on.

@@ -1,6 +1,7 @@
 // What the simulated compiler reads in a module, and what it charges.
 #include "csrc/sim/compiler.h"
 
+#include "csrc/sim/mlir_text.h"
 #include "csrc/sim/test_support.h"
 #include "csrc/testing/test.h"
 
@@ -75,11 +76,35 @@ TEST(PatternsWithStars) {
   EXPECT(!Fits("", "a"));
 }
 
+TEST(StableHloAsText) {
+  ASSERT_OK_AND_ASSIGN(const MlirSignature one, ReadMlirText(R"(module @m {
+      func.func public @main(%a: tensor<4x8xf32> {mhlo.sharding = "{devices=[2,1]<=[2] (:>"}, %b: tensor<i1>) -> tensor<4xbf16> {
+        %r = "stablehlo.all_reduce"(%a) : (tensor<4xf32>) -> tensor<4xf32>)"));
+  ASSERT_EQ(one.parameters.size(), 2u);
+  EXPECT_EQ(one.parameters[0].ToString(), "f32[4,8]");
+  EXPECT_EQ(one.parameters[1].ToString(), "pred[]");
+  ASSERT_EQ(one.results.size(), 1u);
+  EXPECT_EQ(one.results[0].ToString(), "bf16[4]");
+  EXPECT(one.collective);
+  ASSERT_OK_AND_ASSIGN(const MlirSignature two,
+                       ReadMlirText("func.func @main() -> (tensor<complex<f32>>, tensor<3xui8> "
+                                    "{a = 1}) {\n %x: tensor<9xf32>"));
+  EXPECT(two.parameters.empty());
+  ASSERT_EQ(two.results.size(), 2u);
+  EXPECT_EQ(two.results[0].ToString(), "c64[]");
+  EXPECT_EQ(two.results[1].ToString(), "u8[3]");
+  EXPECT(!two.collective);
+  for (const char* bad : {"", "module {}", "@main(", "@main(%a: tensor<?xf32>)", "@main(%a: tensor<4xf32", "@main() ->",
+                          "@main(%a: tensor<99999999999999999999xf32>)", "ML\xefR\x00"}) {
+    EXPECT(!ReadMlirText(bad).ok());
+  }
+}
+
 TEST(WhatCannotBeReadIsRefused) {
   Compiler compiler({});
   wire::Register request = Request("f");
-  request.format = "mlir";
-  EXPECT_HAS(compiler.Compile(request, 1, ScalarModule()).status().ToString(), "format 'hlo'");
+  request.format = "elf";
+  EXPECT_HAS(compiler.Compile(request, 1, ScalarModule()).status().ToString(), "format 'hlo' or 'mlir', got 'elf'");
   EXPECT(!compiler.Compile(Request("f"), 1, std::make_shared<const std::string>("no module")).ok());
 }
 

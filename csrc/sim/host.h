@@ -45,7 +45,7 @@ struct World {
   Network network;
   Compiler compiler;
   int64_t compile_ns = 0;
-  std::vector<Host*> news;  // hosts with something to report; whoever drives the world has them flush it
+  std::vector<Host*> news;               // hosts with something to report; whoever drives the world has them flush it
   std::vector<uint32_t> device_to_host;  // of hosts that have joined
   // Devices of functions, shared between the hosts of one slice.
   std::unordered_map<uint64_t, std::weak_ptr<const std::vector<uint32_t>>> device_lists;

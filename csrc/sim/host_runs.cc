@@ -221,8 +221,7 @@ PlanBackend::Value PlanBackend::Failed(const Status& status) {
   return host_->FailedBuffer(status);
 }
 
-Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const wire::RunProgram& run,
-                                                 size_t position) {
+Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position) {
   const wire::PlanPort& port = plan.description().inputs[position];
   const wire::PlanSlot& slot = plan.slots()[port.slot];
   if (position >= run.arguments.size()) {
@@ -233,10 +232,9 @@ Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const w
   const auto check = [&](const Host::Shard& shard, size_t i) {
     if (shard.device == slot.devices[i] && shard.bytes == slot.type.ByteSize()) return OkStatus();
     return host_->Here(InvalidArgument("argument " + std::to_string(position) + " of program '" +
-                                       plan.description().name + "' must have " + slot.type.ToString() +
-                                       " on device " + std::to_string(slot.devices[i]) + ", got " +
-                                       std::to_string(shard.bytes) + " bytes on device " +
-                                       std::to_string(shard.device)));
+                                       plan.description().name + "' must have " + slot.type.ToString() + " on device " +
+                                       std::to_string(slot.devices[i]) + ", got " + std::to_string(shard.bytes) +
+                                       " bytes on device " + std::to_string(shard.device)));
   };
   if (!(argument & wire::kAssembledBit)) {
     PW_ASSIGN_OR_RETURN(Value buffer, host_->FindBuffer(argument));
@@ -268,7 +266,8 @@ Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const w
 
 PlanBackend::Value PlanBackend::Empty(const wire::PlanSlot& slot) {
   Value buffer = host_->MakeBuffer(run_->run);
-  for (size_t i = 0; i < slot.shards.size(); ++i) buffer->shards.push_back({slot.shards[i], slot.devices[i], 0, nullptr});
+  for (size_t i = 0; i < slot.shards.size(); ++i)
+    buffer->shards.push_back({slot.shards[i], slot.devices[i], 0, nullptr});
   return buffer;
 }
 
@@ -325,7 +324,8 @@ void PlanBackend::Send(const wire::PlanStep& step, const wire::PlanSlot& slot, c
   if (Status error = ErrorOf(value); !error.ok()) {
     source = sim::Value::Settled(host_->world_->timeline.now(), std::move(error));
   } else if (value == nullptr || step.shard >= value->shards.size() || value->shards[step.shard].value == nullptr) {
-    source = sim::Value::Settled(host_->world_->timeline.now(), host_->Here(Internal("a plan sends what is not there")));
+    source =
+        sim::Value::Settled(host_->world_->timeline.now(), host_->Here(Internal("a plan sends what is not there")));
   } else {
     source = value->shards[step.shard].value;
   }
@@ -365,7 +365,8 @@ Status PlanBackend::Copy(const wire::PlanStep& step, const Value& from, Value& t
 }
 
 void PlanBackend::Keep(uint64_t buffer, const Value& value) {
-  if (value == nullptr) return host_->KeepFailed(buffer, host_->Here(Internal("a plan keeps what it never made")), false);
+  if (value == nullptr)
+    return host_->KeepFailed(buffer, host_->Here(Internal("a plan keeps what it never made")), false);
   for (const Host::Shard& shard : value->shards) {
     if (shard.value != nullptr && !shard.value->settled()) part_->ExpectValue(*shard.value);
   }

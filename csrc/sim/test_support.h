@@ -29,8 +29,8 @@ inline std::string TiledSharding(const std::vector<int64_t>& tiles) {
 struct ModuleSpec {
   std::vector<TensorType> parameters;
   TensorType result;
-  std::string opcode = "add";              // of the root
-  std::string result_sharding;             // OpSharding bytes
+  std::string opcode = "add";               // of the root
+  std::string result_sharding;              // OpSharding bytes
   std::vector<std::string> param_sharding;  // by parameter
 };
 

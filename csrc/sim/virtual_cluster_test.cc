@@ -83,6 +83,7 @@ TEST(ByArrivalTwoClientsDeadlockAndTheReportNamesThem) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     VirtualSpec spec = Spec(4, 1);
     spec.in_order = false;
+    spec.controller.scheduling.arbitrate = false;
     spec.jitter_ns = 200'000;
     spec.seed = seed;
     TwoClients two(4, std::move(spec));
@@ -202,8 +203,9 @@ TEST(WeightedClientsGetTheirShares) {
   for (size_t i = 0; i < weights.size(); ++i) {
     const double share = busy[loops[i]->client->index()] / all, expected = weights[i] / 15;
     if (std::abs(share / expected - 1) > 0.05) {
-      testing::Fail(__FILE__, __LINE__, "client " + std::to_string(i) + " got " + std::to_string(share) + " of " +
-                                            std::to_string(expected));
+      testing::Fail(
+          __FILE__, __LINE__,
+          "client " + std::to_string(i) + " got " + std::to_string(share) + " of " + std::to_string(expected));
     }
   }
   EXPECT(all > 0.95 * 4 * 4 * static_cast<double>(kSecond));  // four devices, busy nearly all the time
