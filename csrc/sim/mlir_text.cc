@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace pathways::sim {
@@ -40,8 +41,9 @@ Result<TensorType> ReadTensor(std::string_view text) {
   while (!text.empty() && text[0] >= '0' && text[0] <= '9') {
     const size_t end = text.find('x');
     int64_t dim = 0;
-    if (end == std::string_view::npos ||
-        std::from_chars(text.data(), text.data() + end, dim).ptr != text.data() + end) {
+    const char* const stop = text.data() + (end == std::string_view::npos ? 0 : end);
+    const auto [ptr, problem] = std::from_chars(text.data(), stop, dim);
+    if (ptr != stop || problem != std::errc()) {
       return InvalidArgument("expected a tensor type with static dimensions, got tensor<" + whole + ">");
     }
     type.dims.push_back(dim);

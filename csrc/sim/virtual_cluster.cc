@@ -106,6 +106,7 @@ void VirtualCluster::Tick() {
 }
 
 bool VirtualCluster::Run(int64_t until) {
+  for (Host* host : std::exchange(world_.news, {})) host->FlushDone();  // of what the caller did
   while (!world_.timeline.empty()) {
     if (world_.timeline.next() > until) {
       world_.timeline.SetNow(until);

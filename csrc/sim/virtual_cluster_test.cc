@@ -63,13 +63,21 @@ TEST(ARunOverAllHostsStartsEverywhereAtOnce) {
 // Each client chains gangs of collectives over all devices, two in flight.
 struct TwoClients {
   TwoClients(uint32_t gangs, VirtualSpec spec) : cluster(std::move(spec)) {
-    for (int i = 0; i < 2; ++i) {
-      Client* client = cluster.AddClient("c" + std::to_string(i));
-      const std::vector<uint32_t> devices = Devices(cluster.device_count());
-      const uint64_t function = client->Register(i == 0 ? "ping" : "pong", devices, false, ScalarModule());
-      const uint64_t input = client->Put(kScalar, devices);
-      for (uint32_t k = 0; k < gangs; ++k) {
-        client->Run(function, devices, {input}, 1, [this](uint64_t, const Status& status) { ended += status.ok(); });
+    const std::vector<uint32_t> devices = Devices(cluster.device_count());
+    struct Ready {
+      Client* client;
+      uint64_t function, input;
+    };
+    std::vector<Ready> ready;
+    for (const char* name : {"ping", "pong"}) {
+      Client* client = cluster.AddClient(name);
+      ready.push_back({client, client->Register(name, devices, false, ScalarModule()), client->Put(kScalar, devices)});
+    }
+    cluster.Run();
+    for (uint32_t k = 0; k < gangs; ++k) {
+      for (const Ready& one : ready) {
+        one.client->Run(one.function, devices, {one.input}, 1,
+                        [this](uint64_t, const Status& status) { ended += status.ok(); });
       }
     }
     cluster.Run();

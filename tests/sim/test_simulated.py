@@ -19,7 +19,7 @@ TIMEOUT_S = 30.0
 
 
 def scalars(session: native.Session, devices: list[int]) -> native.Buffer:
-    return session.put_sharded([np.float32(1.0)] * len(devices), devices)
+    return session.put_sharded([np.ones((), np.float32)] * len(devices), devices)
 
 
 def test_a_run_takes_its_cost_and_gives_zeros(start_simulated: StartSimulated) -> None:
