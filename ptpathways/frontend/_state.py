@@ -22,7 +22,7 @@ class Mode(enum.Enum):
     """How this process uses its devices."""
 
     UNDECIDED = "not yet"
-    ONE_BY_ONE = "one by one (pw.device)"
+    ONE_BY_ONE = "one by one (pw.device, or a first @pw.function before pw.prepare)"
     TOGETHER = "all together (pw.prepare)"
 
 

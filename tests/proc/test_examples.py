@@ -54,3 +54,33 @@ def test_the_digits_are_learnt_and_the_picture_is_there(tmp_path: Path) -> None:
     assert accuracy is not None and float(accuracy[1]) > 97, printed
     assert re.search(r"the client waited [0-9.]+ s of [0-9.]+ s", printed), printed
     assert (tmp_path / "digits_loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+FIGURE_2 = """\
+%v = argument : f32[2]{x} on s0 donated
+%a = compute a(%v) : f32[2]{x} on s0 at "LINE"
+%b = compute b(%a) : f32[2] on s1 at "LINE"
+%c = compute c(%a) : f32[2]{x} on s2 at "LINE"
+%a.1 = compute a(%c) : f32[2]{x} on s0 at "LINE"
+result %b, %a.1
+"""
+
+
+@needs_native
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("hosts", ["3", "1"])
+def test_the_papers_figure_2(tmp_path: Path, hosts: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "03_three_slices.py"), "--hosts", hosts, "--picture", "f.svg"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "f([1, 2]) = ([3.0, 5.0], [2.0, 4.0])" in done.stdout
+    assert "awaited: [21.0, 41.0] [20.0, 40.0]" in done.stdout
+    assert FIGURE_2 in re.sub(r'at ".*"', 'at "LINE"', done.stdout), done.stdout
+    assert "us each to submit" in done.stdout
+    assert (tmp_path / "f.svg").read_text().lstrip().startswith("<")
