@@ -192,8 +192,10 @@ class Program:
         for used in stage.slices:
             used.check(session)
         buffers = [futures[number].buffer() for number in entry.fast]
-        with native.translated():
+        try:
             made = stage.bound.run(buffers)
+        except native.NativeError as error:
+            raise native.translate(error) from None
         fresh = [Future(buffer, layout) for buffer, (_, layout) in zip(made, stage.outputs, strict=True)]
         if len(fresh) == 1 and stage.result[1].is_leaf():
             return fresh[0]
