@@ -62,12 +62,20 @@ class Child:
             PathwaysError: the process ended; the message has the end of what it wrote to stderr.
             DeadlineExceeded: no answer within ``timeout_s``.
         """
+        self.send(request)
+        return self.receive(timeout_s)
+
+    def send(self, request: Any) -> None:
+        """Half of ``ask``, for asking several at the same time. Raises as it does."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._ended() from None
+
+    def receive(self, timeout_s: float = 300.0) -> Any:
+        """The answer to the first request that has none yet. Raises as ``ask`` does."""
         return json.loads(self._line(timeout_s))
 
     def _line(self, timeout_s: float) -> bytes:

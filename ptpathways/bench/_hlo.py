@@ -42,11 +42,27 @@ def all_reduce(devices: int, length: int) -> bytes:
 
 
 def waiting(seconds: float) -> bytes:
-    """Occupies its device for ``seconds`` without using a core, and gives its argument."""
+    """Occupies its device for ``seconds`` without using a core, and gives its argument.
+
+    The branch with a product of matrices is never taken. It makes the computation look dear, because XLA's CPU client
+    runs cheap ones on the thread that enqueues them, which no accelerator does.
+    """
     return f"""module @waiting {{
   func.func public @main(%x: tensor<f32>) -> tensor<f32> {{
     %y = stablehlo.custom_call @pathways.wait(%x) {{api_version = 4 : i32,
       backend_config = {{microseconds = {round(seconds * 1e6)} : i64}}}} : (tensor<f32>) -> tensor<f32>
-    return %y : tensor<f32>
+    %most = stablehlo.constant dense<3.0e38> : tensor<f32>
+    %never = stablehlo.compare GT, %y, %most : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %z = "stablehlo.if"(%never) ({{
+      %a = stablehlo.broadcast_in_dim %y, dims = [] : (tensor<f32>) -> tensor<128x128xf32>
+      %b = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] :
+        (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32>
+      %c = stablehlo.slice %b [0:1, 0:1] : (tensor<128x128xf32>) -> tensor<1x1xf32>
+      %d = stablehlo.reshape %c : (tensor<1x1xf32>) -> tensor<f32>
+      stablehlo.return %d : tensor<f32>
+    }}, {{
+      stablehlo.return %y : tensor<f32>
+    }}) : (tensor<i1>) -> tensor<f32>
+    return %z : tensor<f32>
   }}
 }}""".encode()

@@ -10,17 +10,22 @@ from rich.console import Console
 
 from ptpathways import core, native
 from ptpathways.bench._dispatch import DISPATCH
+from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, write_json_lines
 from ptpathways.bench._show import show_records, show_workloads
+from ptpathways.bench._stages import STAGES
 from ptpathways.bench._startup import STARTUP
 from ptpathways.bench._step import STEP
 from ptpathways.bench._systems import parse_peers
+from ptpathways.bench._tenancy import TENANCY
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in (DISPATCH, PIPELINE, TRANSFER, STEP, STARTUP)}
+_ALL = (DISPATCH, PARITY, STAGES, TENANCY, PIPELINE, TRANSFER, STEP, STARTUP)
+
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 """Every workload by its name."""
 
 
@@ -75,5 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json is not None:
         write_json_lines(arguments.json, records)
     if arguments.plot is not None:
-        plot(records, WORKLOADS[arguments.name], arguments.plot)
+        workload = WORKLOADS[arguments.name]
+        plot(records, workload, arguments.plot)
+        if workload.trace is not None:
+            workload.trace(arguments.plot.with_stem(f"{arguments.plot.stem}-trace"))
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,27 @@ def plot(records: Sequence[Record], workload: Workload, path: Path) -> None:
     figure = _lines(figure_type, lines, workload) if lines else _bars(figure_type, records)
     if records:
         figure.suptitle(f"{title(records)}, {records[0].date[:10]}")
+    figure.savefig(path)
+
+
+def draw_trace(
+    rows: Mapping[str, Sequence[float]], starts: Sequence[float], each_s: float, shown_s: float, path: Path
+) -> None:
+    """A row of boxes for each client: computations of ``each_s`` seconds, by their ends, ``shown_s`` from its start.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    figure = _figure_type()(figsize=(10, 0.6 + _ROW_INCHES * len(rows)), layout="constrained")
+    panel = figure.subplots()
+    for row, ((_, ends), start) in enumerate(zip(rows.items(), starts, strict=True)):
+        shown = [end for end in ends if start <= end - each_s and end <= start + shown_s]
+        boxes = [((end - each_s - start) * 1e3, each_s * 1e3) for end in shown]
+        panel.broken_barh(boxes, (row - 0.4, 0.8), facecolors=f"C{row % 10}", edgecolor="white", linewidth=0.3)
+    panel.set_yticks(range(len(rows)), list(rows))
+    panel.invert_yaxis()
+    panel.set_xlim(0, shown_s * 1e3)
+    panel.set_xlabel("ms")
     figure.savefig(path)
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ptpathways.native import Function, PlanDict, PortDict, Program, Session
 
-SCALAR: dict[str, Any] = {"dtype": "f32", "dims": []}
 
-
-def host_of(session: Session, device: int) -> int:
-    """The number of the host that has ``device``."""
-    for host in session.hosts():
-        if host["first_device"] <= device < host["first_device"] + len(host["devices"]):
-            return host["host"]
-    raise ValueError(f"device must be one of the cluster's {session.device_count}, got {device}")
+def hosts_by_device(session: Session) -> dict[int, int]:
+    """The number of the host of each device of the cluster."""
+    return {
+        device: host["host"]
+        for host in session.hosts()
+        for device in range(host["first_device"], host["first_device"] + len(host["devices"]))
+    }
 
 
 def chain(session: Session, name: str, function: Function, devices: Sequence[int], length: int) -> Program:
@@ -32,8 +31,9 @@ def chain(session: Session, name: str, function: Function, devices: Sequence[int
 def _by_host(session: Session, devices: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
     """(shard, device) by host."""
     found: dict[int, list[tuple[int, int]]] = {}
+    hosts = hosts_by_device(session)
     for shard, device in enumerate(devices):
-        found.setdefault(host_of(session, device), []).append((shard, device))
+        found.setdefault(hosts[device], []).append((shard, device))
     return found
 
 
@@ -57,20 +57,23 @@ def _chain_plan(host: int, parts: Sequence[tuple[int, int]], length: int) -> Pla
     }
 
 
-def pipeline(session: Session, name: str, function: Function, stages: Sequence[int]) -> Program:
+def pipeline(
+    session: Session, name: str, function: Function, stages: Sequence[int], deliver: int | None = None
+) -> Program:
     """Stage k runs ``function`` on device ``stages[k]``, on the scalar that the stage before sends.
 
-    One argument, a scalar on the first stage's device, and one result on the last one's.
+    One argument, a scalar on the first stage's device, and one result on the last one's, or sent on to ``deliver``.
     """
-    hosts = [host_of(session, device) for device in stages]
-    plans = [_pipeline_plan(host, hosts, stages) for host in dict.fromkeys(hosts)]
-    first: PortDict = {"dtype": "f32", "dims": [], "devices": [stages[0]]}
-    last: PortDict = {"dtype": "f32", "dims": [], "devices": [stages[-1]]}
+    hosts = hosts_by_device(session)
+    places = list(stages) if deliver is None or deliver == stages[-1] else [*stages, deliver]
+    plans = [_pipeline_plan(host, hosts, places, len(stages)) for host in dict.fromkeys(hosts[p] for p in places)]
+    first: PortDict = {"dtype": "f32", "dims": [], "devices": [places[0]]}
+    last: PortDict = {"dtype": "f32", "dims": [], "devices": [places[-1]]}
     return session.register_program(name, plans, [first], [last], functions=[function])
 
 
-def _pipeline_plan(host: int, hosts: Sequence[int], stages: Sequence[int]) -> PlanDict:
-    """A value between stages travels under the number of the stage that made it."""
+def _pipeline_plan(host: int, hosts: Mapping[int, int], places: Sequence[int], stages: int) -> PlanDict:
+    """Place k runs stage k if there is such a stage. What it sends travels under its own number."""
     slots: list[Any] = []
     steps: list[dict[str, Any]] = []
 
@@ -78,46 +81,33 @@ def _pipeline_plan(host: int, hosts: Sequence[int], stages: Sequence[int]) -> Pl
         slots.append({"dtype": "f32", "dims": [], "shards": [0], "devices": [device]})
         return len(slots) - 1
 
-    held = -1
-    given = taken = -1
-    for stage, device in enumerate(stages):
-        if hosts[stage] != host:
+    held = given = -1
+    for number, device in enumerate(places):
+        if hosts[device] != host:
             continue
-        if stage == 0:
+        if number == 0:
             held = given = slot(device)
-        elif device != stages[stage - 1]:
+        elif device != places[number - 1]:
             held = slot(device)
-            piece = {"channel": stage - 1, "host": hosts[stage - 1], "start": [], "size": []}
-            steps.append({"kind": "receive", "node": stage, "slot": held, "shard": 0, "pieces": [piece]})
-        result = slot(device)
-        steps.append(
-            {"kind": "execute", "node": stage, "function": 0, "arguments": [held], "results": [result], "donated": []}
-        )
-        if held != given:
+            piece = {"channel": number - 1, "host": hosts[places[number - 1]], "start": [], "size": []}
+            steps.append({"kind": "receive", "node": number, "slot": held, "shard": 0, "pieces": [piece]})
+        if number < stages:
+            result = slot(device)
+            execute = {"kind": "execute", "function": 0, "arguments": [held], "results": [result], "donated": []}
+            steps.append({"node": number, **execute})
+            if held != given:
+                steps.append({"kind": "free", "slots": [held]})
+            held = result
+        if number + 1 < len(places) and device != places[number + 1]:
+            to = {"channel": number, "host": hosts[places[number + 1]], "start": [], "size": []}
+            steps.append({"kind": "send", "node": number, "slot": held, "shard": 0, **to})
             steps.append({"kind": "free", "slots": [held]})
-        held = result
-        if stage + 1 == len(stages):
-            taken = result
-        elif device != stages[stage + 1]:
-            steps.append(
-                {
-                    "kind": "send",
-                    "node": stage,
-                    "slot": result,
-                    "shard": 0,
-                    "channel": stage,
-                    "host": hosts[stage + 1],
-                    "start": [],
-                    "size": [],
-                }
-            )
-            steps.append({"kind": "free", "slots": [result]})
     return {
         "host": host,
-        "channels": len(stages),
-        "nodes": [f"stage {stage}" for stage in range(len(stages))],
+        "channels": len(places),
+        "nodes": [f"stage {number}" for number in range(len(places))],
         "slots": slots,
         "inputs": [given],
-        "outputs": [taken],
+        "outputs": [held if hosts[places[-1]] == host else -1],
         "steps": steps,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ptpathways import core
 from ptpathways.bench._record import Record
@@ -77,8 +78,8 @@ class Workload:
     """By variant, or by variant and place on the axis."""
     axis: str = ""
     """Key of ``Record.at`` that is drawn from left to right; empty: bars."""
-    figure: str = ""
-    """Which figure of the paper it is like."""
+    trace: Callable[[Path], None] | None = None
+    """Draws who had the devices when in the last run."""
     compares: bool = False
     """It can measure rivals beside ours."""
 

@@ -92,7 +92,7 @@ class Dask:
                 value = self._client.submit(wait, value, workers=[self._workers[host]], pure=False)
             items.append(value)
         distributed.wait(items)
-        return ideal_seconds(len(self._workers))
+        return float(ideal_seconds(len(self._workers)))
 
 
 open_system = Dask

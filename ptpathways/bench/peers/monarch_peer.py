@@ -101,7 +101,7 @@ class Monarch:
             first.wait.broadcast(item, port)
         for _ in range(ITEMS):
             receiver.recv().get(_TIMEOUT_S)
-        return ideal_seconds(self._hosts)
+        return float(ideal_seconds(self._hosts))
 
 
 open_system = Monarch
