@@ -61,6 +61,13 @@ PyController MakeController(const py::dict& options) {
   controller_options.cluster.heartbeat_timeout_ms =
       static_cast<uint32_t>(Option<double>(options, "heartbeat_timeout_s", 4.0) * 1000);
   controller_options.cluster.expected_hosts = Option<std::vector<std::string>>(options, "expected_hosts", {});
+  scheduler::SchedulerOptions& scheduling = controller_options.cluster.scheduling;
+  scheduling.policy = Unwrap(scheduler::ParsePolicy(Option<std::string>(options, "policy", "fifo")));
+  const double queue_ms = Option<double>(options, "queue_ms", 20);
+  if (!(queue_ms > 0 && queue_ms <= 60'000)) {
+    Raise(InvalidArgument("expected queue_ms above 0 and at most 60000, got " + std::to_string(queue_ms)));
+  }
+  scheduling.queue_us = static_cast<uint64_t>(queue_ms * 1000);
   const std::string level = Option<std::string>(options, "log_level", "warning");
   controller_options.verbose = level == "info" || level == "debug";
   const bool embedded = Option<bool>(options, "embedded", true);

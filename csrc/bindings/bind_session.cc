@@ -18,12 +18,15 @@ namespace {
 using client::Session;
 using client::Shard;
 
-std::shared_ptr<Session> Connect(const std::string& controller, const std::string& name, double timeout_s) {
+std::shared_ptr<Session> Connect(const std::string& controller, const std::string& name, double timeout_s,
+                                 double weight, int32_t priority) {
   client::SessionOptions options;
   options.name = name;
   options.build = PTPATHWAYS_VERSION;
   options.controller = controller.empty() ? "(embedded)" : controller;
   options.connect_timeout = Milliseconds(timeout_s);
+  options.weight = weight;
+  options.priority = priority;
   if (controller.empty()) {
     options.link = [](client::Link::Sink sink, std::function<void(Status)>) {
       return OpenEmbeddedLink(std::move(sink));
@@ -187,7 +190,7 @@ void BindSession(py::module_& module) {
   BindPrograms(session, module);
   session
       .def_static("connect", &Connect, py::arg("controller") = "", py::arg("name") = "client",
-                  py::arg("timeout_s") = 10.0)
+                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0)
       .def("make_current", [](const std::shared_ptr<Session>& self) { Session::SetCurrent(self); })
       .def("hosts", [](const std::shared_ptr<Session>& self) { return Hosts(*self); })
       .def_property_readonly("device_count", [](const std::shared_ptr<Session>& self) { return self->device_count(); })
@@ -216,6 +219,16 @@ void BindSession(py::module_& module) {
               }
               if (PyErr_CheckSignals() != 0) throw py::error_already_set();
             }
+          },
+          py::arg("timeout_s"))
+      .def(
+          "status_json",
+          [](const std::shared_ptr<Session>& self, double timeout_s) {
+            Result<std::string> status = [&] {
+              py::gil_scoped_release release;
+              return self->ClusterStatus(Milliseconds(timeout_s));
+            }();
+            return Unwrap(std::move(status));
           },
           py::arg("timeout_s"))
       .def("wait_stats",

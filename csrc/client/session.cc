@@ -451,30 +451,44 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
 
 // --- asking and waiting
 
+Result<Session::QueryAnswer> Session::Impl::Ask(wire::Query query, uint32_t host, const std::string& whom,
+                                                std::chrono::milliseconds timeout) {
+  query.request = MintIds();
+  auto answer = std::make_shared<QueryAnswer>();
+  auto event = Event::Make();
+  {
+    std::lock_guard lock(mutex);
+    if (closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (!controller_lost.ok()) return controller_lost;
+    queries[query.request] = {event, answer, host};
+  }
+  PW_RETURN_IF_ERROR(Send(query));
+  std::optional<Status> status = event->WaitFor(timeout);
+  if (!status) {
+    std::lock_guard lock(mutex);
+    queries.erase(query.request);
+    return DeadlineExceeded("expected " + whom + " to answer within " + std::to_string(timeout.count()) +
+                            " ms, got nothing");
+  }
+  PW_RETURN_IF_ERROR(*status);
+  return std::move(*answer);
+}
+
 Result<Session::QueryAnswer> Session::Ask(wire::QueryKind kind, uint64_t function, uint32_t device,
                                           std::chrono::milliseconds timeout) {
   PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(device));
   wire::Query query;
-  query.request = impl_->MintIds();
   query.kind = kind;
   query.function = function;
   query.device = device;
-  auto answer = std::make_shared<QueryAnswer>();
-  auto event = Event::Make();
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->queries[query.request] = {event, answer, host};
-  }
-  PW_RETURN_IF_ERROR(impl_->Send(query));
-  std::optional<Status> status = event->WaitFor(timeout);
-  if (!status) {
-    std::lock_guard lock(impl_->mutex);
-    impl_->queries.erase(query.request);
-    return DeadlineExceeded("expected host '" + impl_->hosts[host].name + "' to answer within " +
-                            std::to_string(timeout.count()) + " ms, got nothing");
-  }
-  PW_RETURN_IF_ERROR(*status);
-  return std::move(*answer);
+  return impl_->Ask(query, host, "host '" + impl_->HostName(host) + "'", timeout);
+}
+
+Result<std::string> Session::ClusterStatus(std::chrono::milliseconds timeout) {
+  wire::Query query;
+  query.kind = wire::QueryKind::kStatus;
+  PW_ASSIGN_OR_RETURN(QueryAnswer answer, impl_->Ask(query, UINT32_MAX, "the controller", timeout));
+  return std::move(answer.payload);
 }
 
 Result<Session::QueryAnswer> Session::Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function,

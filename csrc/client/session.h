@@ -208,6 +208,8 @@ struct SessionOptions {
   std::string controller;  // for messages: where the link leads
   LinkFactory link;
   std::chrono::milliseconds connect_timeout{10'000};
+  double weight = 1;     // share of an island's time under the fair policy
+  int32_t priority = 0;  // class under the priority policy; higher goes first
   // Runs in flight before Run blocks, so that a tight loop cannot exhaust memory.
   uint32_t window_runs = 256;
 };
@@ -266,6 +268,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::string payload;
   };
   Result<QueryAnswer> Ask(wire::QueryKind kind, uint64_t function, uint32_t device, std::chrono::milliseconds timeout);
+  // The controller's view of the cluster, as JSON.
+  Result<std::string> ClusterStatus(std::chrono::milliseconds timeout);
   // The same about a function, which is registered on the device's host first if it is not yet there.
   Result<QueryAnswer> Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function, uint32_t device,
                           std::chrono::milliseconds timeout);

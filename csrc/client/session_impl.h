@@ -93,6 +93,8 @@ struct Session::Impl : public dataplane::DataSink {
   void LeaveRun(uint64_t run);
   Status Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes);
   void FlushFrees();
+  // Sends a question of which `host` is to answer (UINT32_MAX: the controller) and waits.
+  Result<QueryAnswer> Ask(wire::Query query, uint32_t host, const std::string& whom, std::chrono::milliseconds timeout);
   Status RegisterOn(Function& function, uint64_t id, const FunctionSpec& spec, std::vector<uint32_t> devices,
                     std::vector<uint32_t>& hosts);
 

@@ -21,6 +21,8 @@ Status Session::Impl::Open() {
   hello.name = options.name;
   hello.pid = static_cast<uint64_t>(getpid());
   hello.machine = transport::MachineToken();
+  hello.weight = options.weight;
+  hello.priority = options.priority;
   PW_RETURN_IF_ERROR(Send(hello));
   std::optional<Status> answer = welcomed->WaitFor(options.connect_timeout);
   if (!answer) {

@@ -292,7 +292,10 @@ ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gan
       wire::PatchSequence(frame, scheduler_.last_sequence(patched_for));
     }
     const Connection& to = hosts_[parts[i].host].connection;
-    if (i + 1 < parts.size()) {
+    if (!options_.scheduling.arbitrate) {
+      arrival_order_.Deliver(gang.client, parts[i].host, Outgoing{to, frame, payloads},
+                             [&out](Outgoing message) { out.push_back(std::move(message)); });
+    } else if (i + 1 < parts.size()) {
       out.push_back({to, frame, payloads});
     } else {
       out.push_back({to, std::move(frame), std::move(payloads)});

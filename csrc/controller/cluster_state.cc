@@ -192,6 +192,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
                      std::to_string(host.description.pid) + ") is lost: " + reason;
   Note(host.lost_reason);
   peers_.erase(host.connection);
+  arrival_order_.DropHost(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
@@ -248,6 +249,7 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
   for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);
   clients_.erase(client);
   scheduler_.DropClient(index);
+  arrival_order_.Release(index, [](Outgoing) {});
   resources_.DropClient(index);
   memory_.DropClient(index);
   for (const Host& host : hosts_) {
@@ -266,6 +268,7 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   // A controller that was itself suspended must not blame its peers for the silence.
   const bool was_suspended = last_tick_ms_ != 0 && now_ms > last_tick_ms_ + options_.heartbeat_timeout_ms / 2;
   last_tick_ms_ = now_ms;
+  arrival_order_.Release(std::nullopt, [&out](Outgoing message) { out.push_back(std::move(message)); });
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {
     if (connection.starts_with("local/")) continue;

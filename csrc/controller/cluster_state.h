@@ -14,7 +14,8 @@
 // all behind it waits, too, and other clients go on. The gates a run passes, in this order, are in cluster_runs.cc.
 //
 // Files: cluster_state.cc peers that join, speak and go; cluster_clients.cc a client's messages; cluster_runs.cc
-// programs and runs; cluster_workers.cc a worker's messages; status_json.cc the state as text.
+// programs and runs; cluster_slices.cc slices; cluster_workers.cc a worker's messages; status_json.cc the state as
+// text.
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/controller/arrival_order.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/scheduler/gang_scheduler.h"
@@ -246,9 +248,10 @@ class ClusterState {
   scheduler::GangScheduler scheduler_;
   ResourceManager resources_;
   MemoryLedger memory_;
-  MemoryRequest request_;                                                    // reused from message to message
-  std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;   // of gangs on one device, by device
-  size_t expected_joined_ = 0;                                               // of options_.expected_hosts
+  MemoryRequest request_;                                                   // reused from message to message
+  std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
+  ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
+  size_t expected_joined_ = 0;            // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t next_client_ = 1;
   uint32_t live_hosts_ = 0;

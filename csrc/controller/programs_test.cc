@@ -1,6 +1,8 @@
 // Programs, gangs over several hosts, and whose turn it is.
 #include <chrono>
 #include <cstdio>
+#include <limits>
+#include <map>
 
 #include "csrc/controller/test_support.h"
 
@@ -236,6 +238,129 @@ TEST(APlanThatCannotBeIsAnsweredWithTheReason) {
   plan = c.Plan(c.a, 23, 1, {1}, 2);
   plan.channels = 3;
   EXPECT_EQ(answer(plan).code(), Code::kInvalidArgument);  // the plans do not belong together
+}
+
+// --- turns
+
+// One host, whose function 1 of client "a" is known to take a second.
+struct Slow : Cluster {
+  explicit Slow(scheduler::Policy policy = scheduler::Policy::kFifo)
+      : Cluster{ClusterState{ClusterOptions{.cluster = "c", .build = "0.1.0", .scheduling = {.policy = policy}}}, {}} {
+    AddHost("h0");
+  }
+  uint32_t Join(const Connection& connection, double weight = 1, int32_t priority = 0) {
+    const uint32_t client = AddClient(connection, weight, priority);
+    Register(connection, client, 1, 0);
+    Registered("h0", client, 1);
+    Run(connection, client, 1'000'000, 1);
+    Done("h0", {Id(client, 1'000'000)}, 1'000'000);
+    return client;
+  }
+};
+
+TEST(ARunWaitsForItsTurnAndHoldsBackWhatFollows) {
+  Slow c;
+  const uint32_t a = c.Join("a"), b = c.Join("b");
+  EXPECT_EQ(c.Run("a", a, 10, 1).size(), 1u);
+  EXPECT_EQ(c.Run("a", a, 20, 1).size(), 1u);
+  EXPECT_EQ(c.Run("a", a, 30, 1).size(), 0u);
+  EXPECT_EQ(c.Run("a", a, 40, 1).size(), 0u);
+  EXPECT_EQ(c.Tell("a", wire::Free{0, {Cluster::Id(a, 11)}}).size(), 0u);
+  EXPECT_EQ(c.Tell("b", wire::Free{0, {Cluster::Id(b, 11)}}).size(), 1u);
+  EXPECT_EQ(c.Run("b", b, 10, 1).size(), 0u);
+  EXPECT_HAS(c.state.StatusJson(c.now), "\"waiting_for\": \"its turn\"");
+  Outputs out = c.Done("h0", {Cluster::Id(a, 10)}, 1'000'000);
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT(TypeOf(out[0]) == Type::kDone && TypeOf(out[1]) == Type::kRun);
+  EXPECT_EQ(Read<wire::Run>(out[1]).run, Cluster::Id(a, 30));
+  // First come, first served: a's fourth run was here before b's first, and takes what follows it along.
+  out = c.Done("h0", {Cluster::Id(a, 20), Cluster::Id(a, 30)}, 1'000'000);
+  ASSERT_EQ(out.size(), 4u);
+  EXPECT_EQ(Read<wire::Run>(out[1]).run, Cluster::Id(a, 40));
+  EXPECT(TypeOf(out[2]) == Type::kFree);
+  EXPECT_EQ(Read<wire::Run>(out[3]).run, Cluster::Id(b, 10));
+  EXPECT_EQ(SequenceOf(out[3]), SequenceOf(out[1]) + 1);
+}
+
+TEST(PrioritiesReachTheScheduler) {
+  Slow c(scheduler::Policy::kPriority);
+  const uint32_t a = c.Join("a"), b = c.Join("b", 1, 3);
+  for (uint64_t run = 10; run <= 40; run += 10) c.Run("a", a, run, 1);
+  EXPECT_EQ(c.Run("b", b, 10, 1).size(), 0u);
+  Outputs out = c.Done("h0", {Cluster::Id(a, 10)}, 1'000'000);
+  EXPECT_EQ(Read<wire::Run>(out.at(1)).run, Cluster::Id(b, 10));
+}
+
+TEST(WeightsThatCannotBeAreRefused) {
+  Cluster c;
+  wire::Hello hello;
+  hello.role = wire::Role::kClient;
+  hello.build = "0.1.0";
+  for (const double weight : {0.0, -1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
+    hello.weight = weight;
+    Outputs out = c.Tell("x", hello);
+    EXPECT(TypeOf(out.at(0)) == Type::kReject);
+    EXPECT_HAS(Read<wire::Reject>(out.at(0)).status.message(), "weight");
+  }
+}
+
+TEST(AClientThatIsGoneLeavesItsTurnToOthers) {
+  Slow c;
+  const uint32_t a = c.Join("a"), b = c.Join("b");
+  for (uint64_t run = 10; run <= 40; run += 10) c.Run("a", a, run, 1);
+  EXPECT_EQ(c.Run("b", b, 10, 1).size(), 0u);
+  c.out.clear();
+  c.state.OnDisconnected("a", "killed", c.out);
+  bool granted = false;
+  for (const Outgoing& outgoing : c.out) {
+    granted = granted || (TypeOf(outgoing) == Type::kRun && Read<wire::Run>(outgoing).run == Cluster::Id(b, 10));
+  }
+  EXPECT(granted);
+}
+
+TEST(TheControllerItselfAnswersForTheClustersState) {
+  TwoHosts c;
+  wire::Query query;
+  query.request = Cluster::Id(c.a, 77);
+  query.kind = wire::QueryKind::kStatus;
+  Outputs out = c.Tell("a", query);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT(out[0].to == "a" && TypeOf(out[0]) == Type::kReply && Read<wire::Reply>(out[0]).request == query.request);
+  EXPECT_HAS(*out[0].payloads.at(0), "\"policy\": \"fifo\"");
+  EXPECT_HAS(*out[0].payloads.at(0), "\"name\": \"h1\"");
+}
+
+TEST(WithoutArbitrationHostsSeeGangsInDifferentOrders) {
+  for (const bool arbitrate : {true, false}) {
+    Cluster c{ClusterState{ClusterOptions{.cluster = "c", .build = "0.1.0", .scheduling = {.arbitrate = arbitrate}}},
+              {}};
+    c.AddHost("h0", 1, "i");
+    c.AddHost("h1", 1, "i");
+    const uint32_t clients[] = {c.AddClient("a"), c.AddClient("b")};
+    const Connection names[] = {"a", "b"};
+    for (int i = 0; i < 2; ++i) {
+      c.Register(names[i], clients[i], 1, std::vector<uint32_t>{0, 1});
+      c.Registered("h0", clients[i], 1);
+      c.Registered("h1", clients[i], 1);
+    }
+    std::map<Connection, std::vector<uint64_t>> seen;
+    const auto note = [&](const Outputs& out) {
+      for (const Outgoing& outgoing : out) {
+        if (TypeOf(outgoing) == Type::kRun) seen[outgoing.to].push_back(Read<wire::Run>(outgoing).run);
+      }
+    };
+    note(c.Run("a", clients[0], 10, 1, {0, 1}));
+    note(c.Run("b", clients[1], 10, 1, {0, 1}));
+    EXPECT_EQ(seen["w-h0"].size(), 2u);
+    EXPECT_EQ(seen["w-h1"].size(), 2u);
+    EXPECT_EQ(seen["w-h0"] == seen["w-h1"], arbitrate);
+    // What a client sends later does not overtake its gangs.
+    note(c.Run("a", clients[0], 20, 1, {0, 1}));
+    Outputs out = c.Tell("a", wire::Free{1, {Cluster::Id(clients[0], 11)}});
+    EXPECT(TypeOf(out.back()) == Type::kFree);
+    note(out);
+    EXPECT_EQ(seen["w-h1"].size(), 3u);
+  }
 }
 
 TEST(OneMessageReaches512HostsInTime) {
