@@ -56,6 +56,12 @@ def build_parser() -> argparse.ArgumentParser:
     controller.add_argument(
         "--bind", action="append", metavar="ENDPOINT", help="tcp://127.0.0.1:PORT or ipc://PATH; repeatable"
     )
+    controller.add_argument(
+        "--policy", default="fifo", choices=core.POLICIES, help="whose computations go next (default: fifo)"
+    )
+    controller.add_argument(
+        "--queue-ms", type=float, default=20.0, metavar="MS", help="work to keep queued on a device (default: 20)"
+    )
     controller.add_argument("--log-level", default="info", choices=core.LOG_LEVELS)
 
     replay = commands.add_parser(
@@ -73,6 +79,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     replay.add_argument("--memory-per-device", default="", metavar="SIZE", help="limit of each device, e.g. 512MiB")
     replay.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+    status = commands.add_parser(
+        "status",
+        help="show a cluster's hosts, islands, clients and queues",
+        description="Asks a standing controller and prints tables.",
+    )
+    status.add_argument(
+        "--address", default="", help="the controller: HOST:PORT, tcp://... or ipc://... (default: PTPATHWAYS_ADDRESS)"
+    )
+    status.add_argument("--json", action="store_true", help="print the controller's answer, one JSON object")
+    status.add_argument("--watch", type=float, metavar="SECONDS", help="ask again every so often, until Ctrl-C")
 
     doctor = commands.add_parser(
         "doctor",
@@ -114,6 +131,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from ptpathways.cli import _replay
 
                 return _replay.main(arguments)
+            case "status":
+                from ptpathways.cli import _status
+
+                return _status.main(arguments)
             case "doctor":
                 from ptpathways.cli import _doctor
 

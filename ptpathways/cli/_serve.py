@@ -8,6 +8,7 @@ import signal
 import socket
 
 from ptpathways import core, native, platforms
+from ptpathways.cli._address import endpoint
 from ptpathways.launch import WorkerOptions, worker_command, worker_environment
 
 DEFAULT_BIND = "tcp://127.0.0.1:7450"
@@ -20,7 +21,7 @@ def worker(arguments: argparse.Namespace) -> int:
         PluginNotFound, InvalidOption: as ``platforms.find_plugin``.
     """
     options = WorkerOptions(
-        controller=_endpoint(arguments.join),
+        controller=endpoint(arguments.join),
         name=arguments.name or f"{socket.gethostname()}-{os.getpid()}",
         plugin=platforms.find_plugin(arguments.platform, arguments.plugin),
         devices=arguments.devices,
@@ -39,27 +40,25 @@ def controller(arguments: argparse.Namespace) -> int:
     Raises:
         ConnectionFailed, InvalidOption: an endpoint cannot be bound.
     """
+    if not 0 < arguments.queue_ms <= 60_000:
+        raise core.InvalidOption(f"--queue-ms must be above 0 and at most 60000 ms, got {arguments.queue_ms}")
     numbers = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before the controller's threads start
     with native.translated():
         serving = native.Controller(
-            {"bind": arguments.bind or [DEFAULT_BIND], "embedded": False, "log_level": arguments.log_level}
+            {
+                "bind": arguments.bind or [DEFAULT_BIND],
+                "embedded": False,
+                "policy": arguments.policy,
+                "queue_ms": arguments.queue_ms,
+                "log_level": arguments.log_level,
+            }
         )
-    for endpoint in serving.endpoints:
-        print(f"controller of cluster {serving.cluster} at {endpoint}", flush=True)
+    for bound in serving.endpoints:
+        print(f"controller of cluster {serving.cluster} at {bound}", flush=True)
     print(f"  workers:  ptpathways worker --join {serving.endpoints[0]}", flush=True)
     print(f"  programs: PTPATHWAYS_ADDRESS={serving.endpoints[0]} python train.py", flush=True)
     number = signal.sigwait(numbers)
     serving.close(f"the controller was told to stop ({signal.Signals(number).name})")
     native.clean_up_shared_memory(serving.cluster)
     return 0
-
-
-def _endpoint(address: str) -> str:
-    """``HOST:PORT`` as an endpoint; endpoints as they are."""
-    if address.startswith(("tcp://", "ipc://")):
-        return address
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise core.InvalidOption(f"the controller's address must be HOST:PORT, tcp://... or ipc://..., got {address!r}")
-    return f"tcp://{address}"

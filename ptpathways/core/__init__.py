@@ -26,14 +26,15 @@ from ptpathways.core._errors import (
     WrongCluster,
 )
 from ptpathways.core._ids import Counter, random_name
-from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, Options, Variable, environment_table
+from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, POLICIES, Options, Variable, environment_table
 from ptpathways.core._simulated import Simulated
-from ptpathways.core._units import parse_bytes
+from ptpathways.core._units import format_bytes, parse_bytes
 from ptpathways.core._version import __version__
 
 __all__ = [
     "ENVIRONMENT",
     "LOG_LEVELS",
+    "POLICIES",
     "AlreadyInitialized",
     "CapturedTensor",
     "Clock",
@@ -63,6 +64,7 @@ __all__ = [
     "WrongCluster",
     "__version__",
     "environment_table",
+    "format_bytes",
     "parse_bytes",
     "random_name",
 ]

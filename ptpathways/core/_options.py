@@ -13,6 +13,8 @@ from ptpathways.core._simulated import Simulated
 from ptpathways.core._units import parse_bytes
 
 BACKENDS = ("pathways", "xla-cpu")
+POLICIES = ("fifo", "fair", "priority")
+"""Whose computations go next when several clients share devices (docs/scheduling.md)."""
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -36,6 +38,9 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_MEMORY_PER_DEVICE", "memory_per_device", str, "bytes, or 512MiB, 16GiB; empty: what it has"),
     Variable("PTPATHWAYS_STARTUP_TIMEOUT_S", "startup_timeout_s", float, "how long init waits for the cluster"),
     Variable("PTPATHWAYS_LOG_LEVEL", "log_level", str, "error, warning, info or debug"),
+    Variable("PTPATHWAYS_POLICY", "policy", str, "how an embedded controller shares devices: fifo, fair, priority"),
+    Variable("PTPATHWAYS_WEIGHT", "weight", float, "this client's share under the fair policy"),
+    Variable("PTPATHWAYS_PRIORITY", "priority", int, "this client's class under the priority policy: higher first"),
     Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
 )
 """Every environment variable that ``Options.from_environment`` reads, in the order of the documentation."""
@@ -68,6 +73,12 @@ class Options:
     """How long ``init`` waits until every host has joined."""
     log_level: str = "warning"
     """Of controller, workers and the client's native part."""
+    policy: str = "fifo"
+    """How an embedded controller shares devices among clients: ``fifo``, ``fair`` or ``priority``."""
+    weight: float = 1.0
+    """This client's share of an island's time under the fair policy, relative to other clients' weights."""
+    priority: int = 0
+    """This client's class under the priority policy: higher goes first."""
     backend: str = "pathways"
     """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, as the thing to compare with."""
     simulated: Simulated | None = None
@@ -83,8 +94,7 @@ class Options:
             number = isinstance(self.islands, int) and not isinstance(self.islands, bool)
             if not number or not 1 <= self.islands <= most:
                 raise InvalidOption(
-                    f"option islands must be an integer from 1 to the number of hosts ({most}), "
-                    f"got {self.islands!r}"
+                    f"option islands must be an integer from 1 to the number of hosts ({most}), got {self.islands!r}"
                 )
         for name in ("address", "platform", "plugin", "memory_per_device", "log_level", "backend"):
             if not isinstance(getattr(self, name), str):
@@ -98,6 +108,7 @@ class Options:
         _ = self.memory_per_device_bytes
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("backend", self.backend, BACKENDS)
+        _check_choice("policy", self.policy, POLICIES)
         if self.simulated is not None:
             if not isinstance(self.simulated, Simulated):
                 raise InvalidOption(f"option simulated must be a Simulated, got {self.simulated!r}")
@@ -105,9 +116,12 @@ class Options:
                 raise InvalidOption("a simulated cluster lives in this process; give address or simulated, not both")
             if self.backend != "pathways":
                 raise InvalidOption(f"a simulated cluster needs backend 'pathways', got {self.backend!r}")
-        number = isinstance(self.startup_timeout_s, int | float) and not isinstance(self.startup_timeout_s, bool)
-        if not number or not 0 < self.startup_timeout_s < float("inf"):
+        if not _is_number(self.startup_timeout_s) or not 0 < self.startup_timeout_s < float("inf"):
             raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
+        if not _is_number(self.weight) or not 1e-3 <= self.weight <= 1e6:
+            raise InvalidOption(f"option weight must be a number from 0.001 to 1000000, got {self.weight!r}")
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > 1_000_000:
+            raise InvalidOption(f"option priority must be an integer from -1000000 to 1000000, got {self.priority!r}")
 
     @property
     def memory_per_device_bytes(self) -> int:
@@ -157,6 +171,10 @@ class Options:
                 kind = "an integer" if variable.parse is int else "a number"
                 raise InvalidOption(f"environment variable {variable.name} must be {kind}, got {text!r}") from None
         return cls(**values)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def environment_table() -> str:

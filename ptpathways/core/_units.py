@@ -19,3 +19,13 @@ def parse_bytes(text: str) -> int:
     if size <= 0:
         raise InvalidOption(f"an amount of memory must be bytes or a number with KiB, MiB, GiB or TiB, got {text!r}")
     return size
+
+
+def format_bytes(count: int) -> str:
+    """``parse_bytes`` the other way, for people: ``"512 B"``, ``"1.5 GiB"``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -89,6 +89,9 @@ def init(
     memory_per_device: str | None = None,
     startup_timeout_s: float | None = None,
     log_level: str | None = None,
+    policy: str | None = None,
+    weight: float | None = None,
+    priority: int | None = None,
     backend: str | None = None,
     simulated: core.Simulated | None = None,
 ) -> Cluster:
@@ -119,6 +122,9 @@ def init(
         memory_per_device=memory_per_device,
         startup_timeout_s=startup_timeout_s,
         log_level=log_level,
+        policy=policy,
+        weight=weight,
+        priority=priority,
         backend=backend,
         simulated=simulated,
     )

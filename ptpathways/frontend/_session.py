@@ -86,6 +86,8 @@ def open_connection(options: core.Options) -> Connection:
                 controller=options.address,
                 name=core.random_name("client"),
                 timeout_s=options.startup_timeout_s,
+                weight=options.weight,
+                priority=options.priority,
             )
         end = session.close
     session.make_current()

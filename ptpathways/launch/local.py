@@ -90,7 +90,9 @@ def start(options: core.Options) -> LocalCluster:
     controller, processes, folder = _launch(options, embedded=True)
     try:
         with native.translated():
-            session = native.Session.connect("", core.random_name("client"), options.startup_timeout_s)
+            session = native.Session.connect(
+                "", core.random_name("client"), options.startup_timeout_s, options.weight, options.priority
+            )
     except BaseException:
         StandingCluster(controller, processes, folder).close("the client could not join")
         raise
@@ -117,6 +119,7 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                     "bind": [f"ipc://{folder}/controller"],
                     "embedded": embedded,
                     "expected_hosts": names,
+                    "policy": options.policy,
                     "log_level": options.log_level,
                 }
             )

@@ -120,7 +120,9 @@ class Controller:
         takes a free one), ``cluster`` (name of at most 32 letters, digits and dashes; empty: a random one),
         ``embedded`` (bool, default True: ``Session.connect('')`` of this process reaches it),
         ``heartbeat_interval_s`` and ``heartbeat_timeout_s`` (float, defaults 0.5 and 4), ``expected_hosts`` (list of
-        names: these hosts are numbered in this order, whoever calls first), ``log_level`` (text).
+        names: these hosts are numbered in this order, whoever calls first), ``policy`` ("fifo", "fair" or "priority"),
+        ``queue_ms`` (float, default 20: estimated work on a device at which it takes no further gang), ``log_level``
+        (text).
 
         Raises NativeError: ALREADY_EXISTS (an embedded controller is running; address in use), INVALID_ARGUMENT.
         """
@@ -136,7 +138,8 @@ class Controller:
         ``host_exited`` was called for a host that had not joined.
         """
     def status_json(self) -> str:
-        """The cluster as JSON: ``{"cluster", "version", "hosts": [...], "clients": [...], ...}``."""
+        """The cluster as JSON: ``{"cluster", "build", "policy", "hosts": [...], "islands": [...], "clients": [...],
+        "slices": [...], ...}``."""
     def host_exited(self, name: str, reason: str) -> None:
         """The launcher saw the worker process called ``name`` end. Its buffers and runs fail with ``reason`` now."""
     def close(self, reason: str) -> None:
@@ -331,8 +334,12 @@ class Session:
     """A client's connection to a cluster."""
 
     @staticmethod
-    def connect(controller: str = ..., name: str = ..., timeout_s: float = ...) -> Session:
+    def connect(
+        controller: str = ..., name: str = ..., timeout_s: float = ..., weight: float = ..., priority: int = ...
+    ) -> Session:
         """Connects to the controller at the endpoint, or with ``''`` to this process's embedded one.
+
+        ``weight`` is the client's share under the fair policy, ``priority`` its class under the priority policy.
 
         Raises NativeError: UNAVAILABLE, DEADLINE_EXCEEDED, FAILED_PRECONDITION (versions differ; no embedded one).
         """
@@ -419,6 +426,11 @@ class Session:
         """Submits and waits ``count`` times; the seconds of each. A loop in C++."""
     def drain(self, timeout_s: float) -> None:
         """Waits until everything submitted so far has completed. Raises NativeError DEADLINE_EXCEEDED."""
+    def status_json(self, timeout_s: float) -> str:
+        """The cluster's state as the controller sees it; the same JSON as ``Controller.status_json``.
+
+        Raises NativeError DEADLINE_EXCEEDED, UNAVAILABLE.
+        """
     def wait_stats(self) -> WaitStats: ...
     def transfer_stats(self) -> TransferStats: ...
     def close(self, reason: str = ...) -> None:

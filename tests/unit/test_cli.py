@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ptpathways import core
 from ptpathways.cli import build_parser, main
+from ptpathways.cli._status import print_status
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -46,6 +49,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "--platform", "abacus", __file__], "cpu, cuda, tpu"),
         (["run", "--memory-per-device", "lots", __file__], "KiB, MiB, GiB"),
         (["worker", "--join", "nowhere"], "HOST:PORT"),
+        (["controller", "--queue-ms", "0"], "--queue-ms must be above 0"),
+        (["status", "--address", "nowhere"], "HOST:PORT"),
+        (["status", "--address", "127.0.0.1:1", "--watch", "0"], "--watch must be a positive number"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,3 +62,38 @@ def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.Capture
 def test_a_plugin_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["worker", "--join", "127.0.0.1:1", "--plugin", "/no/such/plugin.so"]) == 1
     assert "/no/such/plugin.so" in capsys.readouterr().err
+
+
+def test_status_needs_an_address(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("PTPATHWAYS_ADDRESS", raising=False)
+    assert main(["status"]) == 2
+    assert "--address or PTPATHWAYS_ADDRESS" in capsys.readouterr().err
+
+
+def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
+    console = Console(width=160, file=io.StringIO())
+    host = {
+        "name": "h0", "platform": "cpu", "island": "a", "first_device": 0, "devices": 2, "device_slices": [1, 0],
+        "live_buffers": 3, "live_bytes": 3 << 20, "memory_limit_bytes": 1 << 30, "alive": True, "lost": "",
+    }  # fmt: skip
+    client = {
+        "name": "train.py", "pid": 7, "weight": 2.0, "priority": 0, "gangs_submitted": 9, "gangs_finished": 4,
+        "gangs_in_flight": 2, "waiting_for": "compiling step", "waiting_messages": 3, "waited_seconds": 0.25,
+        "device_seconds": 1.5, "connected_ms": 12_000,
+    }  # fmt: skip
+    status = {
+        "cluster": "c", "build": "0.1.0", "policy": "fair", "queue_ms": 20.0, "functions": 1, "programs": 0,
+        "hosts": [host, {**host, "name": "h1", "alive": False, "lost": "host 'h1' is lost: killed"}],
+        "islands": [
+            {"name": "a", "hosts": 1, "devices": 2, "gangs_in_flight": 2, "gangs_waiting": 1, "gangs_ordered": 6,
+             "queued_ms": 12.34},
+        ],
+        "clients": [client],
+    }  # fmt: skip
+    print_status(status, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for text in (
+        "policy fair", "3.0 MiB of 1.0 GiB", "host 'h1' is lost: killed", "compiling step (and 2 messages behind)",
+        "12.3", "train.py (pid 7)",
+    ):  # fmt: skip
+        assert text in shown, shown

@@ -40,6 +40,12 @@ def test_errors_can_be_caught_as_the_builtin_they_are() -> None:
         ("platform", ""),
         ("log_level", "loud"),
         ("backend", "tpu"),
+        ("policy", "lottery"),
+        ("weight", 0),
+        ("weight", float("nan")),
+        ("weight", "much"),
+        ("priority", 1.5),
+        ("priority", True),
         ("startup_timeout_s", 0),
         ("startup_timeout_s", float("inf")),
         ("startup_timeout_s", float("nan")),
@@ -120,3 +126,12 @@ def test_the_public_names_are_all_declared_and_unknown_ones_are_refused() -> Non
     assert set(ptpathways.__all__) <= set(dir(ptpathways))
     with pytest.raises(AttributeError, match="no attribute 'prepared'"):
         ptpathways.prepared  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (64 << 20, "64.0 MiB"), (3 << 40, "3.0 TiB")]
+)
+def test_bytes_are_written_for_people(count: int, text: str) -> None:
+    assert core.format_bytes(count) == text
+    if count > 1023:
+        assert core.parse_bytes(text) == count

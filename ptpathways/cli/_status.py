@@ -1,0 +1,144 @@
+"""``ptpathways status``: what a standing cluster is doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, native
+from ptpathways.cli._address import endpoint
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_TIMEOUT_S = 5.0
+_PIPE_COLUMNS = 180
+_NAME = "ptpathways status"
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Asks the controller and prints, once or until Ctrl-C.
+
+    Raises:
+        InvalidOption: no address is given, or it is none.
+        ConnectionFailed, DeadlineExceeded: no controller answers there.
+    """
+    address = arguments.address or os.environ.get("PTPATHWAYS_ADDRESS", "")
+    if not address:
+        raise core.InvalidOption("give the controller's address with --address or PTPATHWAYS_ADDRESS, got none")
+    if arguments.watch is not None and arguments.watch <= 0:
+        raise core.InvalidOption(f"--watch must be a positive number of seconds, got {arguments.watch}")
+    with native.translated(), native.Session.connect(endpoint(address), _NAME, _TIMEOUT_S) as session:
+        try:
+            while True:
+                status = json.loads(session.status_json(_TIMEOUT_S))
+                status["clients"] = [client for client in status["clients"] if not _is_this(client)]
+                _show(status, as_json=arguments.json, clear=arguments.watch is not None)
+                if arguments.watch is None:
+                    return 0
+                time.sleep(arguments.watch)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _is_this(client: dict[str, Any]) -> bool:
+    return bool(client["name"] == _NAME and client["pid"] == os.getpid())
+
+
+def _show(status: dict[str, Any], *, as_json: bool, clear: bool) -> None:
+    if as_json:
+        print(json.dumps(status), flush=True)
+        return
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:  # a pipe has no width to fold to
+        console = Console(width=_PIPE_COLUMNS)
+    if clear and console.is_terminal:
+        console.clear()
+    print_status(status, console)
+
+
+def print_status(status: dict[str, Any], console: Console) -> None:
+    """Tables of islands, hosts and clients, from the controller's JSON."""
+    console.print(
+        f"cluster {status['cluster']}, ptpathways {status['build']}: policy {status['policy']}, "
+        f"device queues of {status['queue_ms']:g} ms; {status['functions']} functions, {status['programs']} programs"
+    )
+    for table in (_islands(status["islands"]), _hosts(status["hosts"]), _clients(status["clients"])):
+        if table.row_count:
+            console.print(table)
+    if not status["clients"]:
+        console.print("no clients")
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        left = column in ("island", "host", "client", "platform", "state", "waits for")
+        table.add_column(column, justify="left" if left else "right", overflow="fold")
+    return table
+
+
+def _islands(islands: list[dict[str, Any]]) -> Table:
+    table = _table("islands", "island", "hosts", "devices", "in flight", "waiting", "queued ms", "gangs so far")
+    for island in islands:
+        table.add_row(
+            island["name"],
+            str(island["hosts"]),
+            str(island["devices"]),
+            str(island["gangs_in_flight"]),
+            str(island["gangs_waiting"]),
+            f"{island['queued_ms']:.1f}",
+            str(island["gangs_ordered"]),
+        )
+    return table
+
+
+def _hosts(hosts: list[dict[str, Any]]) -> Table:
+    table = _table("hosts", "host", "platform", "island", "devices", "slices", "buffers", "memory", "state")
+    for host in hosts:
+        limit = host["memory_limit_bytes"]
+        memory = core.format_bytes(host["live_bytes"]) + (f" of {core.format_bytes(limit)}" if limit else "")
+        table.add_row(
+            host["name"],
+            host["platform"],
+            host["island"],
+            f"{host['first_device']}..{host['first_device'] + host['devices'] - 1}",
+            str(sum(host["device_slices"])),
+            str(host["live_buffers"]),
+            memory,
+            "alive" if host["alive"] else host["lost"],
+        )
+    return table
+
+
+def _clients(clients: list[dict[str, Any]]) -> Table:
+    table = _table(
+        "clients", "client", "weight", "priority", "submitted", "finished", "in flight", "waits for", "waited s",
+        "device s", "connected s",
+    )  # fmt: skip
+    for client in clients:
+        waits = client["waiting_for"]
+        if waits and client["waiting_messages"] > 1:
+            waits += f" (and {client['waiting_messages'] - 1} messages behind)"
+        table.add_row(
+            f"{client['name']} (pid {client['pid']})",
+            f"{client['weight']:g}",
+            str(client["priority"]),
+            str(client["gangs_submitted"]),
+            str(client["gangs_finished"]),
+            str(client["gangs_in_flight"]),
+            waits,
+            f"{client['waited_seconds']:.3f}",
+            f"{client['device_seconds']:.3f}",
+            f"{client['connected_ms'] / 1000:.0f}",
+        )
+    return table
