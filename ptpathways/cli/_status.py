@@ -103,7 +103,9 @@ def _islands(islands: list[dict[str, Any]]) -> Table:
 
 
 def _hosts(hosts: list[dict[str, Any]]) -> Table:
-    table = _table("hosts", "host", "platform", "island", "devices", "slices", "buffers", "memory", "state")
+    table = _table(
+        "hosts", "host", "platform", "island", "devices", "slices", "buffers", "memory", "moved out", "state"
+    )
     for host in hosts:
         limit = host["memory_limit_bytes"]
         memory = core.format_bytes(host["live_bytes"]) + (f" of {core.format_bytes(limit)}" if limit else "")
@@ -115,6 +117,7 @@ def _hosts(hosts: list[dict[str, Any]]) -> Table:
             str(sum(host["device_slices"])),
             str(host["live_buffers"]),
             memory,
+            core.format_bytes(host["staged_bytes"]),
             "alive" if host["alive"] else host["lost"],
         )
     return table
@@ -123,7 +126,7 @@ def _hosts(hosts: list[dict[str, Any]]) -> Table:
 def _clients(clients: list[dict[str, Any]]) -> Table:
     table = _table(
         "clients", "client", "weight", "priority", "submitted", "finished", "in flight", "waits for", "waited s",
-        "device s", "connected s",
+        "device s", "memory", "connected s",
     )  # fmt: skip
     for client in clients:
         waits = client["waiting_for"]
@@ -139,6 +142,7 @@ def _clients(clients: list[dict[str, Any]]) -> Table:
             waits,
             f"{client['waited_seconds']:.3f}",
             f"{client['device_seconds']:.3f}",
+            core.format_bytes(client["buffer_bytes"]),
             f"{client['connected_ms'] / 1000:.0f}",
         )
     return table

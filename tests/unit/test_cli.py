@@ -74,12 +74,13 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     console = Console(width=160, file=io.StringIO())
     host = {
         "name": "h0", "platform": "cpu", "island": "a", "first_device": 0, "devices": 2, "device_slices": [1, 0],
-        "live_buffers": 3, "live_bytes": 3 << 20, "memory_limit_bytes": 1 << 30, "alive": True, "lost": "",
+        "live_buffers": 3, "live_bytes": 3 << 20, "memory_limit_bytes": 1 << 30, "staged_bytes": 5 << 10,
+        "alive": True, "lost": "",
     }  # fmt: skip
     client = {
         "name": "train.py", "pid": 7, "weight": 2.0, "priority": 0, "gangs_submitted": 9, "gangs_finished": 4,
         "gangs_in_flight": 2, "waiting_for": "compiling step", "waiting_messages": 3, "waited_seconds": 0.25,
-        "device_seconds": 1.5, "connected_ms": 12_000,
+        "device_seconds": 1.5, "buffer_bytes": 7 << 20, "connected_ms": 12_000,
     }  # fmt: skip
     status = {
         "cluster": "c", "build": "0.1.0", "policy": "fair", "queue_ms": 20.0, "functions": 1, "programs": 0,
@@ -94,6 +95,6 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for text in (
         "policy fair", "3.0 MiB of 1.0 GiB", "host 'h1' is lost: killed", "compiling step (and 2 messages behind)",
-        "12.3", "train.py (pid 7)",
+        "12.3", "5.0 KiB", "7.0 MiB", "train.py (pid 7)",
     ):  # fmt: skip
         assert text in shown, shown
