@@ -100,6 +100,7 @@ class Fleet {
     bool registered = false;    // in gangs_
   };
   struct Item : Value {
+    bool computed() const override { return true; }
     std::shared_ptr<Gang> gang;
     Inputs inputs;
     std::shared_ptr<RunPart> part;

@@ -170,10 +170,12 @@ class Host {
   Result<BufferPtr> FindBuffer(uint64_t id) const;
   Result<const Shard*> FindShard(const Buffer& buffer, uint32_t number) const;
   Launch MakeLaunch(uint64_t run, uint64_t function_id, uint32_t occurrence, const Function& function) const;
-  Status CheckMemory(const std::vector<uint32_t>& devices, const std::vector<TensorType>& outputs,
-                     const std::string& what) const;
+  // Whether `bytes` fit on each of these devices.
+  Status CheckMemory(const std::vector<uint32_t>& devices, int64_t bytes, const std::string& what) const;
   bool IsLocal(uint32_t device) const { return device >= first_device_ && device - first_device_ < spec_.devices; }
-  Status Here(const Status& status) const { return status.WithPrefix("host '" + spec_.name + "'"); }
+  Status Here(const Status& status) const {
+    return status.ok() ? status : status.WithPrefix("host '" + spec_.name + "'");
+  }
   template <typename Body>
   void Send(const Body& body, std::vector<Payload> payloads = {}) {
     if (alive_) reply_(wire::Encode(body), std::move(payloads));

@@ -71,10 +71,7 @@ Launch Host::MakeLaunch(uint64_t run, uint64_t function_id, uint32_t occurrence,
   return launch;
 }
 
-Status Host::CheckMemory(const std::vector<uint32_t>& devices, const std::vector<TensorType>& outputs,
-                         const std::string& what) const {
-  int64_t bytes = 0;
-  for (const TensorType& type : outputs) bytes += type.ByteSize();
+Status Host::CheckMemory(const std::vector<uint32_t>& devices, int64_t bytes, const std::string& what) const {
   for (const uint32_t device : devices) {
     PW_RETURN_IF_ERROR(Here(account_->Check(device - first_device_, bytes, 0, what)));
   }
@@ -148,7 +145,9 @@ Status Host::Execute(const wire::Run& run, const Function& function) {
     }
     for (size_t i = 0; i < row; i += 2) buffers_.erase(run.assembled[(argument & ~wire::kAssembledBit) * row + i]);
   }
-  PW_RETURN_IF_ERROR(CheckMemory(devices, function.compiled->outputs, *function.what));
+  int64_t output_bytes = 0;
+  for (const TensorType& type : function.compiled->outputs) output_bytes += type.ByteSize();
+  PW_RETURN_IF_ERROR(CheckMemory(devices, output_bytes, *function.what));
   auto part = std::make_shared<Part>(this, run.run);
   part->Expect(devices.size());
   std::vector<std::shared_ptr<Value>> values;
@@ -301,9 +300,9 @@ Status PlanBackend::Execute(const plan::Plan& plan, size_t index, std::span<cons
       AddInput(inputs[i], shards[i].value);
     }
   }
-  std::vector<TensorType> types;
-  for (const uint32_t slot : step.results) types.push_back(plan.slots()[slot].type);
-  PW_RETURN_IF_ERROR(host_->CheckMemory(devices, types, plan.Describe(step)));
+  int64_t bytes = 0;
+  for (const uint32_t slot : step.results) bytes += plan.slots()[slot].type.ByteSize();
+  PW_RETURN_IF_ERROR(host_->CheckMemory(devices, bytes, *function.what));
   part_->Expect(devices.size());
   std::vector<std::shared_ptr<sim::Value>> values;
   host_->world_->fleet.Enqueue(LaunchOf(index, function), devices, std::move(inputs), part_, &values);
@@ -312,7 +311,7 @@ Status PlanBackend::Execute(const plan::Plan& plan, size_t index, std::span<cons
     const wire::PlanSlot& slot = plan.slots()[step.results[k]];
     results[k] = host_->MakeBuffer(run_->run);
     for (size_t i = 0; i < devices.size(); ++i) {
-      results[k]->Add({slot.shards[i], devices[i], types[k].ByteSize(), values[i]});
+      results[k]->Add({slot.shards[i], devices[i], slot.type.ByteSize(), values[i]});
     }
   }
   return OkStatus();
@@ -368,7 +367,8 @@ void PlanBackend::Keep(uint64_t buffer, const Value& value) {
   if (value == nullptr)
     return host_->KeepFailed(buffer, host_->Here(Internal("a plan keeps what it never made")), false);
   for (const Host::Shard& shard : value->shards) {
-    if (shard.value != nullptr && !shard.value->settled()) part_->ExpectValue(*shard.value);
+    // What is computed for this run is counted already, what comes from elsewhere is not.
+    if (shard.value != nullptr && !shard.value->settled() && !shard.value->computed()) part_->ExpectValue(*shard.value);
   }
   host_->buffers_[buffer] = value;
 }

@@ -23,6 +23,8 @@ class Value {
   bool settled() const { return settled_; }
   int64_t at() const { return at_; }  // when it came to exist, or was found never to
   const Status& error() const { return error_; }
+  // Whether a device makes it; otherwise it is moved here.
+  virtual bool computed() const { return false; }
 
   // Once; later calls change nothing.
   void Settle(int64_t at, Status error = OkStatus()) {
