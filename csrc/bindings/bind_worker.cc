@@ -44,6 +44,7 @@ int RunWorker(const py::dict& options) {
   engine_options.parent_pid = Option<int64_t>(options, "parent_pid", 0);
   engine_options.connect_timeout = Milliseconds(Option<double>(options, "connect_timeout_s", 30.0));
   const std::string runtime_dir = Option<std::string>(options, "runtime_dir", "");
+  engine_options.cache_dir = Option<std::string>(options, "cache_dir", "");
   engine_options.scratch_dir = runtime_dir;  // removed with the cluster, also after a crash
   engine_options.data_endpoint = Option<std::string>(options, "data_endpoint", "");
   if (engine_options.data_endpoint.empty()) {

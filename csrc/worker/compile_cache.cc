@@ -1,11 +1,15 @@
 #include "csrc/worker/compile_cache.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 
 namespace pathways::worker {
 namespace {
 
 constexpr size_t kKeptPartitioned = 8;
+// What compiles faster is hardly read faster.
+constexpr auto kWorthKeeping = std::chrono::milliseconds(200);
 
 std::string ContentKey(std::string_view module, std::string_view format, const std::string& options,
                        int64_t partitions) {
@@ -16,8 +20,8 @@ std::string ContentKey(std::string_view module, std::string_view format, const s
 
 }  // namespace
 
-CompileCache::CompileCache(std::shared_ptr<pjrt::Client> client, std::string scratch)
-    : client_(std::move(client)), partitioner_(client_->api(), std::move(scratch)) {}
+CompileCache::CompileCache(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk)
+    : client_(std::move(client)), partitioner_(client_->api(), std::move(scratch)), disk_(std::move(disk)) {}
 
 Result<std::shared_ptr<const pjrt::Executable>> CompileCache::Compile(std::string_view module, std::string_view format,
                                                                       const std::string& options) {
@@ -25,11 +29,30 @@ Result<std::shared_ptr<const pjrt::Executable>> CompileCache::Compile(std::strin
   if (const auto found = executables_.find(key); found != executables_.end()) {
     if (auto executable = found->second.lock()) return executable;
   }
-  PW_ASSIGN_OR_RETURN(std::unique_ptr<pjrt::Executable> compiled, client_->Compile(module, format, options));
-  ++compiles_;
+  PW_ASSIGN_OR_RETURN(std::unique_ptr<pjrt::Executable> compiled, LoadOrCompile(key, module, format, options));
   std::shared_ptr<const pjrt::Executable> executable = std::move(compiled);
   std::erase_if(executables_, [](const auto& entry) { return entry.second.expired(); });
   executables_.insert_or_assign(std::move(key), executable);
+  return executable;
+}
+
+Result<std::unique_ptr<pjrt::Executable>> CompileCache::LoadOrCompile(const std::string& key, std::string_view module,
+                                                                      std::string_view format,
+                                                                      const std::string& options) {
+  if (disk_) {
+    if (const auto stored = disk_->Load(key); stored.ok()) {
+      // What cannot be loaded after all is compiled, and stored anew.
+      if (auto executable = client_->Deserialize(*stored); executable.ok()) return executable;
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  PW_ASSIGN_OR_RETURN(auto executable, client_->Compile(module, format, options));
+  ++compiles_;
+  if (disk_ && std::chrono::steady_clock::now() - start >= kWorthKeeping) {
+    const auto bytes = executable->Serialize();
+    const Status stored = bytes.ok() ? disk_->Store(key, *bytes) : bytes.status();
+    if (!stored.ok()) std::fprintf(stderr, "ptpathways worker: not cached: %s\n", stored.ToString().c_str());
+  }
   return executable;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,13 +18,14 @@
 #include "csrc/base/status.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/pjrt/partition.h"
+#include "csrc/worker/disk_cache.h"
 
 namespace pathways::worker {
 
 class CompileCache {
  public:
-  // `scratch`: folder for short-lived files; empty: the system's.
-  CompileCache(std::shared_ptr<pjrt::Client> client, std::string scratch);
+  // `scratch`: folder for short-lived files; empty: the system's. `disk`: where executables outlive the process.
+  CompileCache(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk = {});
 
   // As pjrt::Client::Compile.
   Result<std::shared_ptr<const pjrt::Executable>> Compile(std::string_view module, std::string_view format,
@@ -36,10 +38,13 @@ class CompileCache {
   uint64_t compiles() const { return compiles_; }
 
  private:
+  Result<std::unique_ptr<pjrt::Executable>> LoadOrCompile(const std::string& key, std::string_view module,
+                                                          std::string_view format, const std::string& options);
   using Partitioned = std::pair<std::string, std::shared_ptr<const pjrt::ShardProgram>>;
 
   const std::shared_ptr<pjrt::Client> client_;
   const pjrt::Partitioner partitioner_;
+  const std::optional<DiskCache> disk_;
   // By the whole content: modules of different clients may meet here, and a hash could be forged.
   std::unordered_map<std::string, std::weak_ptr<const pjrt::Executable>> executables_;
   std::list<Partitioned> partitioned_;  // latest first

@@ -24,8 +24,8 @@ std::string Joined(const std::vector<std::string>& words) {
 
 }  // namespace
 
-Compiler::Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch)
-    : client_(client), cache_(std::move(client), std::move(scratch)), thread_([this] { Loop(); }) {}
+Compiler::Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk)
+    : client_(client), cache_(std::move(client), std::move(scratch), std::move(disk)), thread_([this] { Loop(); }) {}
 
 Compiler::~Compiler() {
   {

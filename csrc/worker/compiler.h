@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,8 +46,8 @@ class Compiler {
   };
   using Done = std::function<void(Outcome)>;
 
-  // `scratch`: folder for short-lived files; empty: the system's.
-  Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch);
+  // As CompileCache.
+  Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk = {});
   ~Compiler();  // drops what has not begun
   void Submit(Job job, Done done);
 

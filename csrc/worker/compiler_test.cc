@@ -1,6 +1,9 @@
 // Functions compiled by the CPU plugin for slices of one host and of a part of one, and what they compute.
 #include "csrc/worker/compiler.h"
 
+#include <stdlib.h>
+
+#include <filesystem>
 #include <future>
 
 #include "csrc/pjrt/compile_options.h"
@@ -144,6 +147,38 @@ TEST(EqualContentIsCompiledOnce) {
   ASSERT_OK_AND_ASSIGN(const auto again, cache.Partition(split, "hlo", "", 4));
   EXPECT(once == again);
   EXPECT(!cache.Compile("not a module", "hlo", options).ok());
+}
+
+TEST(AStoredExecutableIsNotCompiledAgain) {
+  NEED_PLUGIN(client);
+  char folder[] = "/tmp/pw-test-XXXXXX";
+  ASSERT(mkdtemp(folder) != nullptr);
+  ASSERT_OK_AND_ASSIGN(const DiskCache disk, DiskCache::Open(folder, "maker"));
+  const std::string split = Added(4, SplitSharding(4), kReplicated);
+  const std::vector<int64_t> ids = {0, 1, 2, 3};
+  ASSERT_OK_AND_ASSIGN(const std::string one, pjrt::ForOneDevice(""));
+  ASSERT_OK_AND_ASSIGN(const std::string four, pjrt::ForDevices("", 1, 4, ids));
+  const std::string whole = Added(1, kReplicated, kReplicated);
+  for (const auto& [module, options] : {std::pair(whole, one), std::pair(split, four)}) {
+    // As the cache writes its keys: 0 partitions, format, size of the options, options, module.
+    const std::string key = "0 hlo " + std::to_string(options.size()) + ' ' + options + module;
+    ASSERT_OK_AND_ASSIGN(const auto compiled, client->Compile(module, "hlo", options));
+    ASSERT_OK_AND_ASSIGN(const std::string bytes, compiled->Serialize());
+    ASSERT_OK(disk.Store(key, bytes));
+    CompileCache cache(client->shared_from_this(), "", disk);
+    ASSERT_OK_AND_ASSIGN(const auto executable, cache.Compile(module, "hlo", options));
+    EXPECT_EQ(cache.compiles(), 0);
+    EXPECT(executable->devices() == compiled->devices());
+    EXPECT_EQ(executable->num_outputs(), compiled->num_outputs());
+    const auto memory = executable->MemoryStats(), fresh = compiled->MemoryStats();
+    ASSERT(memory.has_value() && fresh.has_value());
+    EXPECT(memory->temporary == fresh->temporary && memory->outputs == fresh->outputs);
+    ASSERT_OK(disk.Store(key, "no executable"));
+    CompileCache anew(client->shared_from_this(), "", disk);
+    EXPECT_OK(anew.Compile(module, "hlo", options));
+    EXPECT_EQ(anew.compiles(), 1);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(OneDeviceRunsAnywhere) {

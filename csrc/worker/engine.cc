@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "csrc/pjrt/custom_calls.h"
 
@@ -103,7 +104,8 @@ Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
   PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
   PW_RETURN_IF_ERROR(StartDevices());
-  compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir);
+  PW_ASSIGN_OR_RETURN(std::optional<DiskCache> disk, OpenDiskCache());
+  compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, std::move(disk));
   incoming_ = std::make_unique<Incoming>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   PW_RETURN_IF_ERROR(reactor_->Add(control_, this));
@@ -133,6 +135,16 @@ Status Engine::StartDevices() {
   store_ = std::make_unique<store::ObjectStore>(limits);
   device_free_at_.resize(limits.size());
   return OkStatus();
+}
+
+Result<std::optional<DiskCache>> Engine::OpenDiskCache() const {
+  if (options_.cache_dir.empty()) return std::optional<DiskCache>();
+  std::error_code ignored;  // a plugin found by name alone has no size here; its version remains
+  const auto bytes = std::filesystem::file_size(options_.plugin, ignored);
+  std::string maker = options_.platform + '\n' + client_->platform_version() + '\n' + options_.plugin + '\n' +
+                      std::to_string(bytes) + '\n' + client_->devices()[0].kind + '\n' + ProcessorText();
+  PW_ASSIGN_OR_RETURN(DiskCache disk, DiskCache::Open(options_.cache_dir, std::move(maker)));
+  return std::optional<DiskCache>(std::move(disk));
 }
 
 Status Engine::Join() {

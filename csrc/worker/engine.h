@@ -42,6 +42,7 @@ struct EngineOptions {
   std::string build;          // package version
   std::string data_endpoint;  // where to bind for bulk data
   std::string scratch_dir;    // for files of the moment; empty: the system's temporary folder
+  std::string cache_dir;      // where compiled programs outlive this process; empty: nowhere
   pjrt::NamedValues create_options;
   int64_t memory_limit_bytes = 0;  // per device; 0: the plugin's own limit, if it has one
   int64_t parent_pid = 0;          // exit when that process is gone
@@ -108,6 +109,7 @@ class Engine : private transport::SocketHandler {
 
   Status Start();
   Status StartDevices();
+  Result<std::optional<DiskCache>> OpenDiskCache() const;
   Status Join();
   void Stop(int exit_code, const std::string& reason);
   bool Orphaned() const;

@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     worker.add_argument("--name", default="", help="unique in the cluster (default: host name and process id)")
     worker.add_argument("--island", default="", help="hosts that share collectives (default: an island of its own)")
     worker.add_argument("--memory-limit", default="", metavar="SIZE", help="of each device, e.g. 16GiB")
+    worker.add_argument("--cache-dir", default="", metavar="PATH", help="folder where compiled programs are kept")
     worker.add_argument(
         "--data-endpoint", default="", metavar="ENDPOINT", help="where peers connect for bulk bytes (default: loopback)"
     )

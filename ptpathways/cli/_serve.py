@@ -27,6 +27,7 @@ def worker(arguments: argparse.Namespace) -> int:
         devices=arguments.devices,
         island=arguments.island,
         memory_limit_bytes=core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0,
+        cache_dir=os.path.abspath(arguments.cache_dir) if arguments.cache_dir else "",
         data_endpoint=arguments.data_endpoint,
         log_level=arguments.log_level,
     )

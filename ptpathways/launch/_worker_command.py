@@ -29,6 +29,8 @@ class WorkerOptions:
     """Hosts of one island can take part in one collective computation; empty: an island of its own."""
     memory_limit_bytes: int = 0
     """Per device; 0: what the plugin reports."""
+    cache_dir: str = ""
+    """Where compiled programs outlive the worker; empty: nowhere."""
     runtime_dir: str = ""
     """Where its sockets go; empty: it listens for peers on loopback TCP."""
     data_endpoint: str = ""
@@ -49,6 +51,7 @@ class WorkerOptions:
             "platform": self.plugin.platform,
             "plugin": self.plugin.path,
             "memory_limit_bytes": self.memory_limit_bytes,
+            "cache_dir": self.cache_dir,
             "runtime_dir": self.runtime_dir,
             "data_endpoint": self.data_endpoint,
             "log_level": self.log_level,

@@ -130,6 +130,7 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                 devices=options.devices_per_host,
                 runtime_dir=str(folder),
                 memory_limit_bytes=options.memory_per_device_bytes,
+                cache_dir=os.path.abspath(os.path.expanduser(options.cache_dir)) if options.cache_dir else "",
                 log_level=options.log_level,
                 parent_pid=os.getpid(),
                 connect_timeout_s=options.startup_timeout_s,

@@ -94,7 +94,8 @@ class WorkerOptions(TypedDict, total=False):
     platform: str  # "cpu", "cuda", "tpu". Required
     create_options: dict[str, str | bool | int | float | list[int]]  # PJRT_Client_Create's named values
     memory_limit_bytes: int  # per device; 0: what the plugin reports
-    runtime_dir: str  # where ipc sockets go; empty: no ipc sockets
+    cache_dir: str  # folder for compiled programs, only this user's to write; empty: none
+    runtime_dir: str  # where ipc sockets and files of the moment go; empty: no ipc sockets
     data_endpoint: str  # where peers connect for bulk data; empty: "ipc://<runtime_dir>/<name>.data"
     log_level: str  # "error", "warning", "info", "debug"
     parent_pid: int  # exit when this process is gone; 0: no such process

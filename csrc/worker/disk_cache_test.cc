@@ -1,0 +1,100 @@
+#include "csrc/worker/disk_cache.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "csrc/testing/test.h"
+
+namespace pathways::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() { EXPECT(mkdtemp(path_) != nullptr); }
+  ~Folder() { fs::remove_all(path_); }
+  std::string path() const { return path_; }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> out;
+    for (const auto& entry : fs::directory_iterator(path_)) out.push_back(entry.path());
+    return out;
+  }
+
+ private:
+  char path_[32] = "/tmp/pw-test-XXXXXX";
+};
+
+TEST(WhatIsStoredComesBackToItsMakerOnly) {
+  const Folder folder;
+  ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path() + "/deep/er", "plugin 1"));
+  EXPECT(cache.Load("module").status().code() == Code::kNotFound);
+  ASSERT_OK(cache.Store("module", "executable"));
+  ASSERT_OK(cache.Store("other", ""));
+  ASSERT_OK_AND_ASSIGN(const DiskCache later, DiskCache::Open(folder.path() + "/deep/er", "plugin 1"));
+  ASSERT_OK_AND_ASSIGN(const std::string first, later.Load("module"));
+  EXPECT_EQ(first, "executable");
+  ASSERT_OK_AND_ASSIGN(const std::string empty, later.Load("other"));
+  EXPECT_EQ(empty, "");
+  ASSERT_OK_AND_ASSIGN(const DiskCache newer, DiskCache::Open(folder.path() + "/deep/er", "plugin 2"));
+  EXPECT(!newer.Load("module").ok());
+}
+
+TEST(AFileThatIsNotWholeIsNotThere) {
+  const Folder folder;
+  ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "p"));
+  ASSERT_OK(cache.Store("module", "executable"));
+  ASSERT_EQ(folder.files().size(), size_t{1});  // no drafts left
+  const fs::path path = folder.files()[0];
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes.substr(0, size);
+    EXPECT(cache.Load("module").status().code() == Code::kNotFound);
+  }
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string bent = bytes;
+    bent[at] = static_cast<char>(bent[at] ^ 0x10);
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bent;
+    EXPECT(!cache.Load("module").ok());
+  }
+  ASSERT_OK(cache.Store("module", "executable"));
+  EXPECT_OK(cache.Load("module"));
+}
+
+TEST(WhatWasUsedLongestAgoGoesFirst) {
+  const Folder folder;
+  ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "p", 3000));
+  const std::string kilobyte(1000, 'x');
+  ASSERT_OK(cache.Store("a", kilobyte));
+  const fs::path a = folder.files()[0];
+  ASSERT_OK(cache.Store("b", kilobyte));
+  const auto now = fs::file_time_type::clock::now();
+  for (const fs::path& path : folder.files()) {
+    fs::last_write_time(path, now - std::chrono::hours(path == a ? 2 : 1));
+  }
+  ASSERT_OK(cache.Load("a"));  // used again
+  ASSERT_OK(cache.Store("c", kilobyte));
+  EXPECT_OK(cache.Load("a"));
+  EXPECT(!cache.Load("b").ok());
+  EXPECT_OK(cache.Load("c"));
+}
+
+TEST(AFolderOthersCanWriteIsRefused) {
+  const Folder folder;
+  ASSERT_EQ(chmod(folder.path().c_str(), 0777), 0);
+  const Status status = DiskCache::Open(folder.path(), "p").status();
+  EXPECT(status.code() == Code::kPermissionDenied);
+  EXPECT_HAS(status.ToString(), "chmod 700");
+  EXPECT(DiskCache::Open("/etc/passwd", "p").status().code() == Code::kInvalidArgument);
+}
+
+TEST(TheProcessorIsDescribed) { EXPECT(!ProcessorText().empty()); }
+
+}  // namespace
+}  // namespace pathways::worker

@@ -1,0 +1,63 @@
+"""Compiled programs that outlive their cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ptpathways import core
+from ptpathways.launch import local
+
+TIMEOUT_S = 120.0
+FloatArray = npt.NDArray[np.float32]
+
+
+def slow_module(steps: int) -> bytes:
+    """A StableHLO module that is much to compile and little to compute: repeated softmax of f32[64,64]."""
+    lines = ["%zero = stablehlo.constant dense<0.0> : tensor<f32>"]
+    for i in range(steps):
+        lines.append(f"%e{i} = stablehlo.exponential %x{i} : tensor<64x64xf32>")
+        lines.append(
+            f"%s{i} = stablehlo.reduce(%e{i} init: %zero) applies stablehlo.add across dimensions = [{i % 2}]"
+            " : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>"
+        )
+        lines.append(
+            f"%b{i} = stablehlo.broadcast_in_dim %s{i}, dims = [{1 - i % 2}] : (tensor<64xf32>) -> tensor<64x64xf32>"
+        )
+        lines.append(f"%x{i + 1} = stablehlo.divide %e{i}, %b{i} : tensor<64x64xf32>")
+    body = "\n".join(lines)
+    return f"""module @slow {{ func.func public @main(%x0: tensor<64x64xf32>) -> tensor<64x64xf32> {{
+      {body}
+      return %x{steps} : tensor<64x64xf32>
+    }} }}""".encode()
+
+
+def run_once(folder: Path, value: FloatArray) -> npt.NDArray[Any]:
+    """Registers and runs the module on a cluster of its own."""
+    with local.start(core.Options(cache_dir=str(folder))) as cluster:
+        session = cluster.session
+        function = session.register(slow_module(60), "mlir", name="slow")
+        (result,) = session.run(function, [session.put(value, 0)], 0)
+        return result.result(TIMEOUT_S)
+
+
+def test_what_one_cluster_compiled_the_next_one_reads(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    value = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    first = run_once(folder, value)
+    stored = list(folder.iterdir())
+    assert len(stored) == 1, "a compile that takes long is kept"
+    inode = stored[0].stat().st_ino
+    np.testing.assert_array_equal(run_once(folder, value), first)
+    # What is compiled again is stored as a new file.
+    assert [path.stat().st_ino for path in folder.iterdir()] == [inode]
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(core.PathwaysError, match="chmod 700"), local.start(core.Options(cache_dir=str(tmp_path))):
+        pass
