@@ -14,6 +14,7 @@ from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, write_json_lines
+from ptpathways.bench._shares import SHARES
 from ptpathways.bench._show import show_records, show_workloads
 from ptpathways.bench._stages import STAGES
 from ptpathways.bench._startup import STARTUP
@@ -23,7 +24,7 @@ from ptpathways.bench._tenancy import TENANCY
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
-_ALL = (DISPATCH, PARITY, STAGES, TENANCY, PIPELINE, TRANSFER, STEP, STARTUP)
+_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, STEP, STARTUP)
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 """Every workload by its name."""

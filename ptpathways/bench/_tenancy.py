@@ -31,9 +31,9 @@ def together(tenants: Sequence[Child], seconds: float) -> list[dict[str, Any]]:
     return [tenant.receive(seconds + _TIMEOUT_S) for tenant in tenants]
 
 
-def tenant(address: str, device: int, compute_s: float) -> Child:
+def tenant(address: str, device: int, compute_s: float, weight: float = 1.0) -> Child:
     """Starts a client's process."""
-    return Child("ptpathways.bench._tenant", address, str(device), repr(compute_s))
+    return Child("ptpathways.bench._tenant", address, str(device), repr(compute_s), repr(weight))
 
 
 def _run(options: BenchOptions) -> list[Record]:

@@ -1,6 +1,6 @@
-"""A client of ``tenancy``: computations of a given duration, as fast as the cluster takes them.
+"""A client of ``tenancy`` and ``shares``: computations of a given duration, as fast as the cluster takes them.
 
-``python -m ptpathways.bench._tenant ADDRESS DEVICE SECONDS_OF_A_COMPUTATION``. Each request says when to start
+``python -m ptpathways.bench._tenant ADDRESS DEVICE SECONDS_OF_A_COMPUTATION WEIGHT``. Each request says when to start
 and to stop on CLOCK_MONOTONIC, which all processes of a machine share; the answer, how many computations were finished
 in between, and when the last ones were.
 """
@@ -27,9 +27,9 @@ _TIMEOUT_S = 60.0
 class Tenant:
     """A client with one function and one argument."""
 
-    def __init__(self, address: str, device: int, seconds: float) -> None:
+    def __init__(self, address: str, device: int, seconds: float, weight: float) -> None:
         name = core.random_name("tenant")
-        self._session = native.Session.connect(address, name, _TIMEOUT_S)
+        self._session = native.Session.connect(address, name, _TIMEOUT_S, weight)
         self._device = device
         self._function = self._session.register(waiting(seconds), "mlir", name="tenants_work")
         self._argument = self._session.put(np.zeros((), np.float32), device)
@@ -59,8 +59,8 @@ class Tenant:
 
 
 def main() -> None:
-    address, device, seconds = sys.argv[1:4]
-    tenant = Tenant(address, int(device), float(seconds))
+    address, device, seconds, weight = sys.argv[1:5]
+    tenant = Tenant(address, int(device), float(seconds), float(weight))
     serve(tenant.answer)
 
 

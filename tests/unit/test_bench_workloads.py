@@ -1,4 +1,4 @@
-"""bench: plans and modules of the workloads, parity's search, a trace's picture, the stages of rivals."""
+"""bench: plans and modules of the workloads, parity's search, shares and their picture, the stages of rivals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ptpathways.bench import _hlo, _parity
+from ptpathways.bench import _hlo, _parity, _shares
 from ptpathways.bench._plot import draw_trace
 from ptpathways.bench._programs import _chain_plan, _pipeline_plan
 from ptpathways.bench.peers.runner import ITEMS, STAGE_S, STAGES, ideal_seconds, stage_places
@@ -84,6 +84,16 @@ def test_parity_is_the_smallest_computation_that_every_larger_one_confirms(
     busy: dict[float, float], found: float
 ) -> None:
     assert _parity.smallest(busy) == found
+
+
+def test_shares_are_told_with_how_far_they_are_off() -> None:
+    answers = [[{"finished": 100 * weight} for weight in (1, 2, 4, 8)], [{"finished": n} for n in (110, 190, 400, 800)]]
+    records = {record.variant: record for record in _shares._records((1, 2, 4, 8), answers, 2.0)}
+    assert records["1:2:4:8, client 4 (asked 53.3%)"].median == pytest.approx(100 * 8 / 15)
+    assert records["1:2:4:8, client 1: off its share by"].median == pytest.approx(5.0)
+    assert records["1:2:4:8: device in use"].median == pytest.approx(75.0)
+    goals = _shares.SHARES.goals
+    assert "1:2:4:8, client 1: off its share by" in goals and len(goals) == 8
 
 
 def test_a_trace_has_a_row_for_each_client(tmp_path: Path) -> None:
