@@ -69,8 +69,7 @@ def _by_place(records: Sequence[Record], workload: Workload) -> Table:
     places = sorted({record.at[workload.axis] for record in records})
     table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("variant")
-    table.add_column("system")
-    table.add_column("unit", no_wrap=True)
+    table.add_column("system", no_wrap=True)
     for place in places:
         table.add_column(f"{workload.axis} {place:g}", justify="right", no_wrap=True)
     rows: dict[tuple[str, str, str], dict[float, Record]] = {}
@@ -78,7 +77,7 @@ def _by_place(records: Sequence[Record], workload: Workload) -> Table:
         rows.setdefault((record.variant, record.system, record.unit), {})[record.at[workload.axis]] = record
     order = list(dict.fromkeys(variant for variant, _, _ in rows))
     for (variant, system, unit), cells in sorted(rows.items(), key=lambda row: order.index(row[0][0])):
-        table.add_row(variant, system, unit, *(_cell(cells.get(place), workload) for place in places))
+        table.add_row(f"{variant}, {unit}", system, *(_cell(cells.get(place), workload) for place in places))
     return table
 
 
@@ -88,7 +87,7 @@ def _cell(record: Record | None, workload: Workload) -> str:
     goal = workload.goal_of(record)
     if goal is None:
         return number(record.median)
-    return f"{number(record.median)} ({goal} {'met' if goal.met_by(record.median) else 'missed'})"
+    return f"{number(record.median)} ✓" if goal.met_by(record.median) else f"{number(record.median)} ✗ {goal}"
 
 
 def title(records: Sequence[Record]) -> str:

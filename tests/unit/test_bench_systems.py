@@ -125,12 +125,13 @@ def test_ours_is_compared_with_the_best_rival_across_processes() -> None:
 
 def test_places_on_the_axis_are_columns_and_only_ours_have_goals() -> None:
     console = Console(width=160, record=True, file=io.StringIO())
-    records = [_record(OURS, 1, 5.0), _record(OURS, 2, 12.0), _record("ray", 2, 3.0)]
+    missed = dataclasses.replace(_record(OURS, 2, 7.0), unit="x/h")
+    records = [_record(OURS, 1, 5.0), _record(OURS, 2, 12.0), _record("ray", 2, 3.0), missed]
     show_records(records, WORKLOAD, console)
     text = console.export_text()
     assert "w: 1, 2 hosts, 1, 2 devices" in text
     assert "hosts 1" in text and "hosts 2" in text
-    assert text.count("≥ 10 met") == 1 and "5.00 (" not in text and "3.00 (" not in text
+    assert text.count("✓") == text.count("✗") == 1 and "12.0 ✓" in text and "7.00 ✗ ≥ 10" in text
 
 
 def test_places_on_the_axis_are_drawn_as_lines(tmp_path: Path) -> None:
