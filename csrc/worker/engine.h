@@ -138,7 +138,7 @@ class Engine : private transport::SocketHandler {
   // the local device of a function of one device.
   Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
                 std::span<const int64_t> non_donatable, uint64_t launch_id);
-  void Watch(const wire::Run& run, const Function& function);
+  void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
   void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
   void Poison(const wire::Run& run, const Status& status);
   void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);

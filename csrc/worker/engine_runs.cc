@@ -41,11 +41,12 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
   if (function.request.one_device) {
     PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
   }
+  const auto started = Clock::now();  // small computations run inside the launch
   const Status status = Launch(function, row_spans_, device, non_donatable_, run.run);
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
   if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
-  Watch(run, function);
+  Watch(run, function, started);
   return OkStatus();
 }
 
@@ -131,7 +132,7 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
   return OkStatus();
 }
 
-void Engine::Watch(const wire::Run& run, const Function& function) {
+void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_point started) {
   const size_t shards = function.local.size();
   const size_t output_count = function.outputs.size();
   for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
@@ -155,7 +156,7 @@ void Engine::Watch(const wire::Run& run, const Function& function) {
   pending->output_count = run.output_count;
   pending->device = run.devices[function.local[0]] - first_device_;
   pending->left = shards;
-  pending->enqueued = now;
+  pending->enqueued = started;
   if (all_ready) {
     Status status;
     for (size_t row = 0; row < shards && status.ok(); ++row) status = outputs_.done[row].Await();

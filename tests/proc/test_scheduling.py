@@ -147,6 +147,7 @@ def test_status_of_a_standing_cluster(serve: Any) -> None:
         (client,) = asked["clients"]
         assert (client["name"], client["weight"], client["priority"]) == ("one", 2.5, 7)
         assert client["functions"] == 1 and client["gangs_finished"] == 1 and client["gangs_waiting"] == 0
+        assert client["device_seconds"] > 0, "also computations that end before their launch returns take time"
         command = [*COMMAND, "status", "--address", cluster.address]
         printed = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=WAIT_S, check=True)
         assert [host["pid"] for host in json.loads(printed.stdout)["hosts"]] == [host["pid"] for host in asked["hosts"]]
