@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from ptpathways.bench._tenancy import TENANCY
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
+_FILE_COLUMNS = 180
 _ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, STEP, STARTUP)
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
@@ -56,7 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--allreduce", action="store_true", help="dispatch: with a collective, on devices of one host")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, for rough figures")
     arguments = parser.parse_args(argv)
-    console, errors = Console(), Console(stderr=True)
+    if threading.current_thread() is threading.main_thread():  # told to end, it still ends and cleans up its children
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Rich takes a file for a terminal of 80 columns, too few for a column for each of 8 places.
+    console = Console() if sys.stdout.isatty() else Console(width=_FILE_COLUMNS)
+    errors = Console(stderr=True)
     if arguments.name is None:
         show_workloads(WORKLOADS, console)
         return 0
