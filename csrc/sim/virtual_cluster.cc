@@ -107,7 +107,7 @@ void VirtualCluster::Tick() {
 
 bool VirtualCluster::Run(int64_t until) {
   for (Host* host : std::exchange(world_.news, {})) host->FlushDone();  // of what the caller did
-  while (!world_.timeline.empty()) {
+  while (!world_.timeline.empty() || WaitForController(until)) {
     if (world_.timeline.next() > until) {
       world_.timeline.SetNow(until);
       return false;
@@ -115,6 +115,18 @@ bool VirtualCluster::Run(int64_t until) {
     Step();
   }
   return true;
+}
+
+bool VirtualCluster::WaitForController(int64_t until) {
+  constexpr int64_t kPatienceNs = 3'000'000'000;
+  const bool waits = std::any_of(clients_.begin(), clients_.end(), [](const auto& c) { return c->unfinished() > 0; });
+  if (!waits || world_.fleet.waiting_gangs() > 0) return false;
+  const int64_t end = std::min(until, now() + kPatienceNs);
+  while (world_.timeline.empty() && now() < end) {
+    world_.timeline.SetNow(std::max(now() + 1, next_tick_));
+    Tick();
+  }
+  return !world_.timeline.empty();
 }
 
 bool VirtualCluster::Step() {

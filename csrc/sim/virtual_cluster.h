@@ -105,6 +105,8 @@ class VirtualCluster {
   // The next thing that happens, with what follows from it at once. False when nothing is left.
   bool Step();
   void Tick();
+  // Nothing happens, and clients wait: time passes for the controller alone. Whether it then did something.
+  bool WaitForController(int64_t until);
 
   const VirtualSpec spec_;
   World world_;

@@ -170,6 +170,42 @@ TEST(AClientThatVanishesLeavesNothing) {
   EXPECT_EQ(cluster.world().fleet.queued(0), 0u);
 }
 
+TEST(ClientsThatTogetherNeedThreeTimesTheMemoryAllFinish) {
+  constexpr int kClients = 10, kSteps = 5;
+  VirtualSpec spec = Spec(2, 2);
+  spec.cluster.memory_bytes = 20 << 20;
+  VirtualCluster cluster(std::move(spec));
+  const TensorType large{DType::kF32, {1 << 20}};  // 4 MiB; a step of a client holds two, all of them 80
+  const auto module = MakeModule({{large}, large, "negate", "", {}});
+  int finished = 0;
+  std::vector<Client*> clients;
+  for (int i = 0; i < kClients; ++i) {
+    Client* client = cluster.AddClient("c" + std::to_string(i));
+    clients.push_back(client);
+    const uint64_t function = client->Register("f", Devices(4), false, module);
+    uint64_t state = client->Put(large, Devices(4));
+    for (int step = 0; step < kSteps; ++step) {
+      const uint64_t next = client->Run(function, Devices(4), {state}, 1, [&finished](uint64_t, const Status& status) {
+        EXPECT_OK(status);
+        finished += status.ok();
+      });
+      client->Free(state, Devices(4));
+      state = next;
+    }
+    client->Fetch(state, 0, 0, [](const wire::Fetched& answer) { EXPECT_OK(answer.status); });
+    client->Free(state, Devices(4));
+  }
+  EXPECT(cluster.Run());
+  EXPECT_OK(cluster.CheckIdle());
+  EXPECT_EQ(finished, kClients * kSteps);
+  for (Client* client : clients) {
+    EXPECT_OK(client->refusal());
+    EXPECT(client->failures().empty());
+  }
+  EXPECT_EQ(cluster.host(0).bytes_used(), 0);
+  EXPECT_EQ(cluster.host(1).buffer_count(), 0u);
+}
+
 TEST(WeightedClientsGetTheirShares) {
   const std::vector<double> weights = {1, 2, 4, 8};
   VirtualSpec spec = Spec(2, 2);
