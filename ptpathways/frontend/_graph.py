@@ -23,7 +23,7 @@ from ptpathways.sharding import Sharding
 
 if TYPE_CHECKING:
     from ptpathways.frontend._function import CompiledFunction
-    from ptpathways.programs import BoundProgram
+    from ptpathways.programs import BoundProgram, SequentialProgram
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Stage:
     """A regular part of a program, and what ends it: an irregular function, or the program's result."""
 
     program: ir.Program | None = None
-    bound: BoundProgram | None = None
+    bound: BoundProgram | SequentialProgram | None = None
     feeds: list[Feed] = field(default_factory=list)
     outputs: list[tuple[Key, Layout]] = field(default_factory=list)
     call: HostCall | None = None

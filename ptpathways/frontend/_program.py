@@ -49,12 +49,19 @@ class Program:
     """
 
     def __init__(
-        self, body: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "", source: str = ""
+        self,
+        body: Callable[..., Any],
+        *,
+        donate: Sequence[int] = (),
+        name: str = "",
+        source: str = "",
+        sequential: bool = False,
     ) -> None:
         functools.update_wrapper(self, body, updated=())
         self.name = name or _function.ir_name(getattr(body, "__name__", "program"))
         self.source = source or _function.source_of(body)
         self.donate = tuple(donate)
+        self.sequential = sequential
         self._body = body
         self._entries: dict[Any, _Entry] = {}
         self._quick: dict[tuple[Layout, ...], _Entry] = {}
@@ -355,7 +362,8 @@ class _Tracing:
         session = _slice.current_session()
         for used in stage.slices:
             used.check(session)
-        stage.bound = programs.BoundProgram(
+        bind = programs.SequentialProgram if self._program.sequential else programs.BoundProgram
+        stage.bound = bind(
             functions_of(session),
             session,
             stage.program,
@@ -410,27 +418,38 @@ class _Tracing:
 
 @overload
 def program(
-    fn: None = None, *, donate: Sequence[int] = (), name: str = ""
+    fn: None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel"
 ) -> Callable[[Callable[..., Any]], Program]: ...
 
 
 @overload
-def program(fn: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "") -> Program: ...
+def program(
+    fn: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel"
+) -> Program: ...
 
 
 def program(
-    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = ""
+    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel"
 ) -> Program | Callable[[Callable[..., Any]], Program]:
     """Makes one program of the compiled functions that ``fn`` calls; use as ``@pw.program``.
 
     Args:
         donate: positions of arguments whose futures the caller gives up with the call.
         name: what errors and status call it; default: its own name.
+        dispatch: ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by node, each when what it
+            needs exists, so that a call waits; to compare with, and to find the node that fails.
     """
+    if dispatch not in ("parallel", "sequential"):
+        raise ValueError(f"dispatch must be 'parallel' or 'sequential', got {dispatch!r}")
 
     def decorate(given: Callable[..., Any]) -> Program:
         if not callable(given):
             raise TypeError(f"@pw.program needs a callable, got {given!r}")
-        return Program(given, donate=donate, name=_function.ir_name(name) if name else "")
+        return Program(
+            given,
+            donate=donate,
+            name=_function.ir_name(name) if name else "",
+            sequential=dispatch == "sequential",
+        )
 
     return decorate if fn is None else decorate(fn)

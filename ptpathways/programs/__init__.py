@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptpathways.programs._bind import BoundProgram, Functions, hosts_of
+from ptpathways.programs._bind import BoundProgram, Functions, SequentialProgram, hosts_of
 from ptpathways.programs._bundle import Bundle
 from ptpathways.programs._replay import Replay, ReplayedResult, replay
 from ptpathways.programs._shards import assemble, distinct, numpy_dtype, split
@@ -13,6 +13,7 @@ __all__ = [
     "Functions",
     "Replay",
     "ReplayedResult",
+    "SequentialProgram",
     "assemble",
     "distinct",
     "hosts_of",

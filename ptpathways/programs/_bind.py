@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ptpathways.native import Buffer, Function, Session
 
 
+_NODE_TIMEOUT_S = 600.0
+
+
 class Functions:
     """Compiled functions of a session, each registered once per content, types and devices while somebody holds it.
 
@@ -122,6 +125,45 @@ class BoundProgram:
             NativeError: an argument does not fit, or the session is over.
         """
         return self._run(self._program, arguments, self._donated)
+
+
+class SequentialProgram:
+    """A program dispatched node by node, each when what it needs exists (paper 4.5, the other way of figure 7).
+
+    To compare with, and to see at which node a program fails: ``run`` waits, and raises that node's error.
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        session: Session,
+        program: ir.Program,
+        devices: Mapping[str, Sequence[int]],
+        modules: Mapping[str, bytes],
+    ) -> None:
+        """As ``BoundProgram``."""
+        self._arguments = [node.outputs[0].name for node in program.arguments]
+        self._results = program.results
+        self.donated = frozenset(number for number, node in enumerate(program.arguments) if node.donated)
+        self._parts: list[tuple[BoundProgram, ir.Segment]] = []
+        for segment in ir.segments(program):
+            if segment.program is None:
+                raise core.InvalidProgram(f"program {program.label} has irregular functions; split it at them")
+            self._parts.append((BoundProgram(functions, session, segment.program, devices, modules), segment))
+
+    def run(self, arguments: Sequence[Buffer]) -> list[Buffer]:
+        """Runs node after node; the results when all exist.
+
+        Raises:
+            NativeError: of the first node that failed; DEADLINE_EXCEEDED when one takes over ten minutes.
+        """
+        values = dict(zip(self._arguments, arguments, strict=True))
+        for bound, segment in self._parts:
+            made = bound.run([values[name] for name in segment.inputs])
+            for name, buffer in zip(segment.outputs, made, strict=True):
+                buffer.wait(_NODE_TIMEOUT_S)
+                values[name] = buffer
+        return [values[name] for name in self._results]
 
 
 def hosts_of(session: Session) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Functions and programs on real workers, each compared with plain PyTorch. One process, one cluster of 3 x 2 devices.
+"""Functions and programs on real workers, each compared with plain PyTorch. One process, one cluster.
 
     python program_scenarios.py GROUP
 
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -266,6 +267,11 @@ def mistakes_of_functions(cluster: pw.Cluster) -> None:
     equal(on(lambda v: v + 1)(x), x + 1)  # and everything goes on
 
 
+def the_mesh_of_all_devices_comes_first(cluster: pw.Cluster) -> None:
+    """PyTorch/XLA cannot make one once a function has been traced; it would end the process."""
+    refused(pw.RuntimeAlreadyStarted, ["one by one", "pw.function"], lambda: pw.prepare(nn.Linear(1, 1)))
+
+
 def slices_that_cannot_be(cluster: pw.Cluster) -> None:
     refused(pw.SliceUnavailable, "3", lambda: cluster.slice((3,), hosts=1))
     refused(pw.SliceUnavailable, "nowhere", lambda: cluster.slice((1,), island="nowhere"))
@@ -330,6 +336,49 @@ def figure_2(cluster: pw.Cluster) -> None:
     with tempfile.TemporaryDirectory() as folder:
         picture = f.svg(os.path.join(folder, "f.svg"), [1.0, 2.0])
         assert picture.read_text().lstrip().startswith("<")
+
+
+def sequential_dispatch_gives_the_same(cluster: pw.Cluster) -> None:
+    """Node by node: the numbers are the same, and a call returns when they exist."""
+    a, b, c = _three(cluster)
+
+    @pw.program(dispatch="sequential")
+    def f(v: Any) -> Any:
+        x = a(v)
+        return b(x), a(c(x))
+
+    for _ in range(2):
+        y, z = f([1.0, 2.0])
+        assert y.done() and z.done()
+        equal((y, z), (torch.tensor([3.0, 5.0]), torch.tensor([2.0, 4.0])))
+    refused(ValueError, "'parallel' or 'sequential', got 'fast'", lambda: pw.program(dispatch="fast"))
+
+
+def threads_share_programs(cluster: pw.Cluster) -> None:
+    """Four threads call and trace the same program at once; each sees its own numbers."""
+    a, b, _ = _three(cluster)
+
+    @pw.program
+    def f(v: Any, times: int) -> Any:
+        for _ in range(times):
+            v = a(v)
+        return b(v)
+
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        try:
+            for times in (1, 2, 3) * 5:
+                equal(f([float(number), 1.0], times), torch.tensor([float(number), 1.0]) * 2**times + 1)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert not wrong, wrong
 
 
 def a_program_is_traced_once_per_kind_of_arguments(cluster: pw.Cluster) -> None:
@@ -554,6 +603,49 @@ def after_shutdown(cluster: pw.Cluster) -> None:
     refused(pw.PathwaysError, "", lambda: value.result(5.0))
 
 
+# --- slices over several hosts of one island
+
+
+def functions_span_hosts(cluster: pw.Cluster) -> None:
+    """Two hosts of two devices as a grid; each host computes its shards, and the result is put together from all."""
+    s = cluster.slice((2, 2), ("data", "model"), hosts=2)
+    assert len({host.name for host in cluster.hosts for device in host.devices if device in s.devices}) == 2
+    x, w = torch.randn(4, 6), torch.randn(6, 8)
+
+    @pw.function(slice=s, in_placements=[("data", None), (None, "model")], out_placements=("data", "model"))
+    def multiply(x: Tensor, w: Tensor) -> Tensor:
+        return x @ w + torch.arange(8)
+
+    got = multiply(x, w)
+    assert str(got.sharding) == "{data=2,model=2: data,model}"
+    equal(got, x @ w + torch.arange(8))
+
+
+def programs_reshard_between_hosts(cluster: pw.Cluster) -> None:
+    wide, pair = cluster.slice((4,)), cluster.slice((2,), hosts=2)
+    scale = pw.function(lambda v: v * 2, slice=wide, in_placements=("x",), out_placements=("x",), name="scale")
+    columns = pw.function(lambda v: v + 1, slice=pair, in_placements=(None, "x"), out_placements=(None, "x"))
+
+    @pw.program
+    def f(v: Any) -> Any:
+        rows = scale(v)
+        return scale(columns(rows)), rows
+
+    x = torch.arange(32.0).reshape(8, 4)
+    for _ in range(3):
+        equal(f(x), ((x * 2 + 1) * 2, x * 2))
+
+
+def collectives_between_hosts_are_refused(cluster: pw.Cluster) -> None:
+    s = cluster.slice((4,), hosts=2)
+    total = pw.function(lambda v: v.sum(), slice=s, in_placements=("x",), name="total")
+
+    def attempt() -> Tensor:
+        return total(torch.ones(4)).result(WAIT_S)  # type: ignore[no-any-return]
+
+    refused(pw.PathwaysError, ["total", "all-reduce"], attempt)
+
+
 FUNCTIONS: tuple[Scenario, ...] = (
     a_function_gives_futures,
     placements_say_how_tensors_lie,
@@ -567,9 +659,12 @@ FUNCTIONS: tuple[Scenario, ...] = (
     awaiting,
     mistakes_of_functions,
     slices_that_cannot_be,
+    the_mesh_of_all_devices_comes_first,
 )
 PROGRAMS: tuple[Scenario, ...] = (
     figure_2,
+    sequential_dispatch_gives_the_same,
+    threads_share_programs,
     a_program_is_traced_once_per_kind_of_arguments,
     structures_constants_and_passing_through,
     regular_and_irregular_nodes_mix,
@@ -580,11 +675,18 @@ PROGRAMS: tuple[Scenario, ...] = (
     a_lost_host_is_named,
     after_shutdown,
 )
-SCENARIOS = {"functions": FUNCTIONS, "programs": PROGRAMS}
+SPANNING: tuple[Scenario, ...] = (
+    functions_span_hosts,
+    programs_reshard_between_hosts,
+    collectives_between_hosts_are_refused,
+)
+SCENARIOS = {"functions": FUNCTIONS, "programs": PROGRAMS, "spanning": SPANNING}
 
 
 def main() -> None:
-    cluster = pw.init(hosts=3, devices_per_host=2, memory_per_device="256MiB")
+    spanning = sys.argv[1] == "spanning"
+    hosts, islands = (2, 1) if spanning else (3, 3)
+    cluster = pw.init(hosts=hosts, devices_per_host=2, islands=islands, memory_per_device="256MiB")
     outcome: dict[str, str | None] = {}
     only = sys.argv[2:]
     for scenario in SCENARIOS[sys.argv[1]]:
