@@ -336,6 +336,7 @@ void Session::FreeBuffer(const LogicalBuffer& buffer) noexcept {
     if (impl_->closed) return;
     impl_->failed_buffers.erase(buffer.id());
     impl_->declared.erase(buffer.id());
+    impl_->free_bytes += static_cast<uint64_t>(buffer.shard_type().ByteSize()) * buffer.devices().size();
     uint32_t previous = UINT32_MAX;
     for (uint32_t device : buffer.devices()) {
       const uint32_t host = impl_->device_to_host[device];
@@ -350,6 +351,14 @@ void Session::FreeBuffer(const LogicalBuffer& buffer) noexcept {
   if (flush) impl_->FlushFrees();
 }
 
+void Session::Impl::FlushLargeFrees() {
+  {
+    std::lock_guard lock(mutex);
+    if (free_bytes < kFreeBytesKept) return;
+  }
+  FlushFrees();
+}
+
 void Session::Impl::FlushFrees() {
   std::map<uint32_t, std::vector<uint64_t>> batch;
   wire::Unregister gone;
@@ -357,6 +366,7 @@ void Session::Impl::FlushFrees() {
     std::lock_guard lock(mutex);
     if (closed) return;
     batch.swap(frees);
+    free_bytes = 0;
     gone.functions.swap(unregistered);
     gone.programs.swap(programs_gone);
   }
@@ -438,7 +448,7 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
                                                              arguments.devices, spec.outputs[k], result.done));
   }
   impl_->run_count += 1;
-  impl_->FlushFrees();
+  impl_->FlushLargeFrees();
   Status status = impl_->Send(run);
   if (status.ok()) status = impl_->HostOf(arguments.devices[0]).status();
   if (!status.ok()) {

@@ -93,6 +93,8 @@ struct Session::Impl : public dataplane::DataSink {
   void LeaveRun(uint64_t run);
   Status Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes);
   void FlushFrees();
+  // Before a run: sends what is kept back when it is enough to matter to the run's memory.
+  void FlushLargeFrees();
   // Sends a question of which `host` is to answer (UINT32_MAX: the controller) and waits.
   Result<QueryAnswer> Ask(wire::Query query, uint32_t host, const std::string& whom, std::chrono::milliseconds timeout);
   Status RegisterOn(Function& function, uint64_t id, const FunctionSpec& spec, std::vector<uint32_t> devices,
@@ -125,6 +127,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::unordered_map<uint64_t, Status> failed_buffers;  // until their handles are dropped
   std::unordered_map<uint64_t, Declared> declared;
   std::map<uint32_t, std::vector<uint64_t>> frees;  // by host
+  uint64_t free_bytes = 0;                          // of the buffers in it, all shards
   std::unordered_map<uint64_t, PendingProgram> programs;
   std::unordered_map<uint64_t, PendingSlice> slices;
   std::vector<uint64_t> unregistered;
@@ -135,8 +138,9 @@ struct Session::Impl : public dataplane::DataSink {
 
 // Uploads not yet handed over, before Put waits.
 inline constexpr uint64_t kMaxUploadBytesPending = uint64_t{1} << 30;
-// Frees that are kept back at most until the next message.
+// Frees of small buffers that are kept back, at most until the next tick.
 inline constexpr size_t kFreeBatch = 64;
+inline constexpr uint64_t kFreeBytesKept = uint64_t{1} << 20;
 
 }  // namespace pathways::client
 

@@ -175,7 +175,7 @@ Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
         shared_from_this(), run.first_output + k, spec.outputs[k].devices, spec.outputs[k].shard_type, result.done));
   }
   impl_->run_count += 1;
-  impl_->FlushFrees();
+  impl_->FlushLargeFrees();
   Status status = impl_->Send(run);
   if (!status.ok()) {
     impl_->LeaveRun(run.run);
