@@ -54,6 +54,7 @@ void BindSession(pybind11::module_& module);
 void BindPlugin(pybind11::module_& module);
 void BindSim(pybind11::module_& module);
 void BindHlo(pybind11::module_& module);
+void BindCapture(pybind11::module_& module);
 
 }  // namespace pathways::bindings
 

@@ -32,4 +32,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindPlugin(module);
   pathways::bindings::BindSim(module);
   pathways::bindings::BindHlo(module);
+  pathways::bindings::BindCapture(module);
 }

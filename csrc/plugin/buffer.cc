@@ -7,41 +7,28 @@
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/host_layout.h"
+#include "csrc/plugin/recorder.h"
 
 PJRT_Buffer::PJRT_Buffer(std::shared_ptr<pathways::plugin::Value> of)
     : client(of->client()),
       device(of->device()),
       array_type(of->array_type()),
       type(array_type->type),
-      value(std::move(of)) {
-  value->AddHolder();
-}
+      cell(std::make_shared<pathways::plugin::BufferCell>(std::move(of))) {}
 
 PJRT_Buffer::~PJRT_Buffer() { Drop(); }
 
 pathways::Result<std::shared_ptr<pathways::plugin::Value>> PJRT_Buffer::Get() const {
-  std::lock_guard lock(mutex);
-  if (value != nullptr) return value;
+  if (std::shared_ptr<pathways::plugin::Value> value = cell->value()) return value;
   return pathways::InvalidArgument("the buffer " + type.ToString() + " on " + device->description.to_string +
                                    " was deleted or donated");
-}
-
-bool PJRT_Buffer::Drop() {
-  std::shared_ptr<pathways::plugin::Value> dropped;
-  {
-    std::lock_guard lock(mutex);
-    dropped = std::move(value);
-    value = nullptr;
-  }
-  if (dropped == nullptr) return false;
-  dropped->DropHolder();
-  return true;
 }
 
 namespace pathways::plugin {
 namespace {
 
 thread_local std::shared_ptr<Value> next_upload;
+thread_local std::weak_ptr<BufferCell> last_asked;
 
 Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorType& type, PJRT_Device* device) {
   if (value->type() == type && value->device() == device) return value;
@@ -69,10 +56,44 @@ Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Arg
     }
   }
   PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(device->cluster_device, type, data));
-  return std::make_shared<Value>(client, device, std::move(shard));
+  auto value = std::make_shared<Value>(client, device, std::move(shard));
+  if (type.dims.empty()) value->KeepScalar(data, static_cast<size_t>(type.ByteSize()));
+  if (Recorder::active()) Recorder::Note(RecordedUpload{value, Digest(data, static_cast<size_t>(type.ByteSize()))});
+  return value;
 }
 
 }  // namespace
+
+BufferCell::BufferCell(std::shared_ptr<Value> value) : value_(std::move(value)) { value_->AddHolder(); }
+
+std::shared_ptr<Value> BufferCell::value() const {
+  std::lock_guard lock(mutex_);
+  return value_;
+}
+
+bool BufferCell::Replace(std::shared_ptr<Value> value) {
+  {
+    std::lock_guard lock(mutex_);
+    if (value_ == nullptr) return false;
+    value->AddHolder();
+    value_.swap(value);
+  }
+  value->DropHolder();
+  return true;
+}
+
+bool BufferCell::Drop() {
+  std::shared_ptr<Value> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    dropped.swap(value_);
+  }
+  if (dropped == nullptr) return false;
+  dropped->DropHolder();
+  return true;
+}
+
+std::shared_ptr<BufferCell> LastAskedCell() { return last_asked.lock(); }
 
 void SetNextUpload(std::shared_ptr<Value> value) {
   next_upload.swap(value);
@@ -179,8 +200,7 @@ Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
 }
 
 Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
-  std::lock_guard lock(args->buffer->mutex);
-  args->is_deleted = args->buffer->value == nullptr;
+  args->is_deleted = args->buffer->cell->value() == nullptr;
   return OkStatus();
 }
 
@@ -192,6 +212,7 @@ Status Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
 Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args) {
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
   args->buffer_pointer = PublishToken(value);
+  last_asked = args->buffer->cell;
   return OkStatus();
 }
 

@@ -1,8 +1,10 @@
 // PJRT_Buffer: the caller's handle of one value (value.h).
 //
 // Ownership: the caller's, until PJRT_Buffer_Destroy. It shares its value with held work and, after an adoption, with
-//            other handles; Delete and donation drop its share, and then only type and device can be asked for.
-// Threads:   every slot may be called from any thread, on one buffer too. Locks: mutex guards value.
+//            other handles; Delete and donation drop its share, and then only type and device can be asked for. What
+//            it holds lies in a cell, which captured steps share (replay.h): they put new values where the caller's
+//            handle finds them.
+// Threads:   every slot may be called from any thread, on one buffer too. Locks: BufferCell::mutex_ guards its value.
 #ifndef PTPATHWAYS_PLUGIN_BUFFER_H_
 #define PTPATHWAYS_PLUGIN_BUFFER_H_
 
@@ -17,6 +19,33 @@
 #include "csrc/plugin/value.h"
 #include "csrc_generated/pjrt_abi.h"
 
+namespace pathways::plugin {
+
+// The place of a handle's value. It counts as one holder of the value.
+class BufferCell {
+ public:
+  explicit BufferCell(std::shared_ptr<Value> value);
+  ~BufferCell() { Drop(); }
+  BufferCell(const BufferCell&) = delete;
+  BufferCell& operator=(const BufferCell&) = delete;
+
+  // Null once the handle was destroyed or deleted, or its value donated.
+  std::shared_ptr<Value> value() const;
+  // Puts `value` in the place of what is there. False, and nothing happens, when there is nothing.
+  bool Replace(std::shared_ptr<Value> value);
+  // Gives the value up. False when that has happened before.
+  bool Drop();
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Value> value_;  // guarded by mutex_
+};
+
+// The cell of the buffer whose PJRT_Buffer_UnsafePointer was last asked for on this thread; null when it is gone.
+std::shared_ptr<BufferCell> LastAskedCell();
+
+}  // namespace pathways::plugin
+
 struct PJRT_Buffer {
   explicit PJRT_Buffer(std::shared_ptr<pathways::plugin::Value> of);
   ~PJRT_Buffer();
@@ -24,14 +53,13 @@ struct PJRT_Buffer {
   // The value, or the error that it was deleted or donated.
   pathways::Result<std::shared_ptr<pathways::plugin::Value>> Get() const;
   // Gives the value up. False when that has happened before.
-  bool Drop();
+  bool Drop() { return cell->Drop(); }
 
   const std::shared_ptr<pathways::plugin::ClientState> client;
   PJRT_Device* const device;
   const pathways::plugin::ArrayTypePtr array_type;
   const pathways::TensorType& type;  // of array_type
-  mutable std::mutex mutex;
-  std::shared_ptr<pathways::plugin::Value> value;  // guarded by mutex; null: deleted or donated
+  const std::shared_ptr<pathways::plugin::BufferCell> cell;
   std::atomic<int64_t> external_references{0};
 };
 

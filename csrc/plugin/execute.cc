@@ -9,6 +9,7 @@
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/executable.h"
+#include "csrc/plugin/recorder.h"
 
 namespace pathways::plugin {
 namespace {
@@ -235,6 +236,18 @@ void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated)
   program->client->sequencer().Join(std::move(call));
 }
 
+void Note(const ProgramPtr& program, const std::vector<Row>& rows, const std::vector<uint32_t>& donated) {
+  RecordedRun run;
+  run.program = program;
+  run.donated = donated;
+  for (const Row& row : rows) {
+    run.devices.push_back(row.device);
+    run.arguments.push_back(row.arguments);
+    run.results.push_back(row.results);
+  }
+  Recorder::Note(std::move(run));
+}
+
 }  // namespace
 
 Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
@@ -271,6 +284,7 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       args->device_complete_events[i] = program->client->NewEvent(rows[i].done, true);
     }
   }
+  if (Recorder::active()) Note(program, rows, donated);
   if (!program->gang) {
     for (Row& row : rows) SubmitRow(program, std::move(row), donated);
   } else if (execute_device == nullptr || program->devices.size() == 1) {

@@ -5,6 +5,7 @@
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/host_layout.h"
+#include "csrc/plugin/recorder.h"
 
 namespace pathways::plugin {
 namespace {
@@ -28,6 +29,7 @@ void Follow(const std::shared_ptr<Value>& value, std::shared_ptr<Event> done,
 
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
                                   uint64_t size) {
+  if (Recorder::active()) Recorder::Note(RecordedFetch{value});
   auto done = Event::Make();
   value->client()->FetchBegins();
   done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
@@ -51,6 +53,7 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
 Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJRT_Device* device) {
   const std::shared_ptr<ClientState>& client = value->client();
   auto copy = std::make_shared<Value>(client, device, value->array_type());
+  if (Recorder::active()) Recorder::Note(RecordedCopy{value, copy});
   const uint32_t devices[] = {static_cast<uint32_t>(value->device()->description.id),
                               static_cast<uint32_t>(device->description.id)};
   client->sequencer().Submit(devices, [value, copy] {

@@ -1,5 +1,6 @@
 #include "csrc/plugin/value.h"
 
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -63,6 +64,13 @@ const Result<client::Shard>& Value::shard() const {
     return *pending;
   }
   return *shard_;
+}
+
+void Value::KeepScalar(const void* bytes, size_t size) {
+  if (size > sizeof(uint64_t)) return;
+  uint64_t bits = 0;
+  std::memcpy(&bits, bytes, size);
+  scalar_ = bits;
 }
 
 uint64_t Value::token() {

@@ -56,6 +56,10 @@ class Value {
   // A number that names this value as long as it lives; never 0.
   uint64_t token();
 
+  // The bits of an uploaded scalar, for captured steps, which must know what a number was. Called before it is shared.
+  void KeepScalar(const void* bytes, size_t size);
+  const std::optional<uint64_t>& scalar() const { return scalar_; }
+
   // How many PJRT buffers and claims of Python stand for this value; a run takes only what a single one stands for.
   void AddHolder() { holders_.fetch_add(1, std::memory_order_relaxed); }
   void DropHolder() { holders_.fetch_sub(1, std::memory_order_relaxed); }
@@ -69,6 +73,7 @@ class Value {
   std::atomic<bool> resolved_{false};
   std::atomic<uint64_t> token_{0};
   std::atomic<int> holders_{0};
+  std::optional<uint64_t> scalar_;  // constant once shared
 };
 
 // Token -> value. FindToken sees every value whose token() was asked for; ClaimToken and ReleaseClaim keep a value

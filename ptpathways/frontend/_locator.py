@@ -26,7 +26,7 @@ def user_source_line() -> str:
 def user_frame() -> FrameType | None:
     """The innermost frame of this thread that is the user's own code."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_library(frame.f_code.co_filename):
+    while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -46,14 +46,14 @@ def unregister() -> None:
 
 def _innermost_user_line(frame: FrameType | None) -> str:
     while frame is not None:
-        if not _is_library(frame.f_code.co_filename):
+        if not is_library(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
     """Whether a file belongs to torch, torch_xla, this package or Python itself, and not to the user."""
     return filename.startswith("<") or os.path.abspath(filename).startswith(_library_folders())
 

@@ -19,6 +19,11 @@ def step() -> None:
     _cut(wait_for_submit=False)
 
 
+def submit() -> None:
+    """As ``step``, but returns only when PyTorch/XLA has handed everything over. Waits for no device."""
+    _cut(wait_for_submit=True)
+
+
 def wait(timeout_s: float = 600.0) -> None:
     """Submits everything traced so far and waits until every device has done it.
 
@@ -52,3 +57,9 @@ def _cut(wait_for_submit: bool) -> None:
     for index in range(this.torch_device_count):
         if index != current:
             _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
+
+
+def count_cut() -> None:
+    """Notes that a step was submitted without tracing, as a cut would have done."""
+    global _cuts
+    _cuts += 1

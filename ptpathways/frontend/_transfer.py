@@ -86,7 +86,7 @@ def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     token = native.transfer(_xla.binding()._unsafe_buffer_pointer(tensor), device.index or 0)
     native.adopt_next_upload(token)
     try:
-        with _keep_untouched()():
+        with keep_untouched()():
             shape = torch.empty(tensor.shape, dtype=tensor.dtype)
             (moved,) = _xla.binding()._xla_tensors_from_aten([shape], [_xla.device_name(device.index or 0)])
     finally:
@@ -98,7 +98,7 @@ def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 _mode_class: Any = None
 
 
-def _keep_untouched() -> Any:
+def keep_untouched() -> Any:
     """A dispatch mode that lets an upload keep the tensor it was given.
 
     torch_xla copies what it uploads. Here the tensor is only a shape whose memory is never read, so that copying it

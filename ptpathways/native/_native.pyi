@@ -64,6 +64,76 @@ def adopt_next_upload(token: int) -> None:
 def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
 
+# --- captured steps
+
+@final
+class DeviceValue:
+    """A value of the PJRT plugin; keeps it on its device."""
+
+@final
+class BufferCell:
+    """Where a PJRT buffer keeps its value; captured steps put new values there."""
+
+    @property
+    def alive(self) -> bool:
+        """False once the buffer was destroyed, deleted or donated."""
+    @property
+    def token(self) -> int:
+        """Names the value in it; 0 when it is not alive."""
+    @property
+    def value(self) -> DeviceValue | None: ...
+
+def last_asked_cell() -> BufferCell | None:
+    """The cell of the buffer that PJRT_Buffer_UnsafePointer was last asked of on this thread; None when it is gone."""
+
+def start_recording() -> None:
+    """From now on the plugin notes every execution, upload, copy and fetch of this process.
+
+    Raises NativeError FAILED_PRECONDITION: it does already.
+    """
+
+def stop_recording() -> dict[str, Any]:
+    """What was noted, in order, as ``{"events": [...], "values": {token: ...}, "functions": [Function]}``.
+
+    An event is a dictionary by ``kind``: run (function, identity, what, devices, whole, donated, and the tokens
+    ``arguments[row][position]`` and ``results[row][position]``), upload (value, digest), copy (source, result), fetch
+    (value). A value has dtype, dims, device (the cluster's number), scalar (its bits, if a scalar was uploaded, else
+    None) and value (DeviceValue).
+    """
+
+def digest(array: npt.NDArray[Any]) -> int:
+    """A number that differs, as good as always, for different contents; of uploads, too. The array must be dense."""
+
+@final
+class Replay:
+    """A captured step: a program whose arguments and results are the values of PJRT buffers."""
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[tuple[Any, ...]],
+        outputs: Sequence[tuple[Sequence[int], bool]],
+        *,
+        states: int,
+        feeds: int,
+        sample: DeviceValue,
+    ) -> None:
+        """``inputs``: for each argument ``("state", number, may_donate)``, ``("feed", number, may_donate)`` or
+        ``("constant", [DeviceValue per shard])``. ``outputs``: for each result the states that it replaces, and
+        whether ``run`` returns it. ``sample``: any value of the plugin's client.
+
+        Raises NativeError INVALID_ARGUMENT.
+        """
+    def bind(self, state: int, cells: Sequence[BufferCell]) -> None:
+        """The state lies in these buffers, by shard, from now on."""
+    def run(self, feeds: Sequence[npt.NDArray[Any] | Sequence[DeviceValue]]) -> list[int]:
+        """Submits a run and puts new values into the states, at once. A feed is bytes to upload, or values.
+
+        Returns the tokens of what is returned, by result and shard; each is the caller's until ``adopt_next_upload``.
+        Raises NativeError: FAILED_PRECONDITION, with nothing changed, when a state's buffer is gone or has another
+        type; INVALID_ARGUMENT.
+        """
+
 # --- HLO modules
 
 def annotate_hlo(

@@ -1,0 +1,63 @@
+// Recorder: what callers of the plugin do while a step is being captured, in order.
+//
+// One recording at a time per process. What is recorded happens all the same: a recorded step is a real one.
+//
+// Ownership: a recording holds the values that it names, so that they can still be told apart and used as constants.
+// Threads:   Note from any thread; Start and Stop by whoever captures. Locks: the recorder's own, for the list.
+#ifndef PTPATHWAYS_PLUGIN_RECORDER_H_
+#define PTPATHWAYS_PLUGIN_RECORDER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/plugin/executable.h"
+#include "csrc/plugin/value.h"
+
+namespace pathways::plugin {
+
+// A computation: arguments[row][position] on devices[row], and what it gave.
+struct RecordedRun {
+  std::shared_ptr<const Program> program;
+  std::vector<PJRT_Device*> devices;
+  std::vector<std::vector<std::shared_ptr<Value>>> arguments;
+  std::vector<std::vector<std::shared_ptr<Value>>> results;
+  std::vector<uint32_t> donated;  // positions given up
+};
+struct RecordedUpload {
+  std::shared_ptr<Value> value;
+  uint64_t digest = 0;  // of its bytes
+};
+struct RecordedCopy {
+  std::shared_ptr<Value> source;
+  std::shared_ptr<Value> result;
+};
+// Bytes that the client asked for.
+struct RecordedFetch {
+  std::shared_ptr<Value> value;
+};
+using RecordedEvent = std::variant<RecordedRun, RecordedUpload, RecordedCopy, RecordedFetch>;
+using Recording = std::vector<RecordedEvent>;
+
+class Recorder {
+ public:
+  static bool active() { return active_.load(std::memory_order_relaxed); }
+  // FAILED_PRECONDITION: another recording is under way.
+  static Status Start();
+  // What was recorded since Start; empty without one.
+  static Recording Stop();
+  static void Note(RecordedEvent event);
+
+ private:
+  static std::atomic<bool> active_;
+};
+
+// A number that differs, as good as always, for different contents.
+uint64_t Digest(const void* bytes, size_t size);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_RECORDER_H_

@@ -1,0 +1,86 @@
+// Replay: a captured step, ready to be run again without the caller's tracing.
+//
+// The recorded computations are a program of the cluster (one message per host and run). Its arguments are read from
+// the cells of the caller's buffers at the time of the run, and what replaces state is put into the cells again: the
+// caller's tensors keep their handles and never notice. Like Execute, a run waits for nothing; its values are pending
+// while a gang on its devices is incomplete.
+//
+// Ownership: keeps the program registered and its constants alive; cells only weakly (their handles are the caller's).
+// Threads:   calls on one replay must not overlap. Locks: those of the cells.
+#ifndef PTPATHWAYS_PLUGIN_REPLAY_H_
+#define PTPATHWAYS_PLUGIN_REPLAY_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/value.h"
+
+namespace pathways::plugin {
+
+// Where an argument of the program comes from.
+struct ReplayInput {
+  enum class Kind { kState, kConstant, kFeed } kind = Kind::kState;
+  size_t index = 0;                              // of a state or a feed
+  std::vector<std::shared_ptr<Value>> constant;  // by shard
+  bool may_donate = false;                       // if nobody else holds its value
+};
+
+// Where a result of the program goes: into states, to the caller, or both.
+struct ReplayOutput {
+  std::vector<size_t> states;
+  bool returned = false;
+};
+
+// What a run is given: values that exist, by shard, or bytes to upload to every shard.
+struct ReplayFeed {
+  std::vector<std::shared_ptr<Value>> values;
+  const void* bytes = nullptr;
+  size_t size = 0;
+};
+
+class Replay {
+ public:
+  // `client`: whose values these are. Inputs and outputs are parallel to the program's.
+  static Result<std::shared_ptr<Replay>> Create(std::shared_ptr<ClientState> client,
+                                                std::shared_ptr<client::Program> program,
+                                                std::vector<ReplayInput> inputs, std::vector<ReplayOutput> outputs,
+                                                size_t states, size_t feeds);
+
+  // State `index` lies in `cells`, by shard, from now on.
+  Status Bind(size_t index, std::span<const std::shared_ptr<BufferCell>> cells);
+
+  // Submits a run and puts the new values into the states. Gives the values that are returned, by output and shard.
+  // FAILED_PRECONDITION, with nothing changed: a state's buffer is gone; bind it anew.
+  Result<std::vector<std::shared_ptr<Value>>> Run(std::span<const ReplayFeed> feeds);
+
+ private:
+  struct Port {
+    std::vector<PJRT_Device*> devices;
+    ArrayTypePtr type;
+  };
+  using Row = std::vector<std::shared_ptr<Value>>;  // by shard
+
+  Replay() = default;
+  Result<Row> Gather(size_t position, std::span<const ReplayFeed> feeds) const;
+  Status Check(size_t position, const Row& row) const;
+  std::vector<uint32_t> Donated(const std::vector<Row>& rows) const;
+
+  std::shared_ptr<ClientState> client_;
+  std::shared_ptr<client::Program> program_;
+  std::vector<ReplayInput> inputs_;
+  std::vector<ReplayOutput> outputs_;
+  std::vector<Port> input_ports_;
+  std::vector<Port> output_ports_;
+  std::vector<uint32_t> device_ids_;                           // of all that take part
+  std::vector<std::vector<std::weak_ptr<BufferCell>>> cells_;  // by state and shard
+  size_t feeds_ = 0;
+};
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_REPLAY_H_

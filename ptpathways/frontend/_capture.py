@@ -1,0 +1,410 @@
+"""Captured training steps: traced a few times, then replayed without any tracing (paper 4.2).
+
+A step is a function that runs forward and backward passes and an optimizer on ``pw.device()``. Its first calls are
+traced as usual, and the plugin notes what PyTorch/XLA submits. When two calls have done the same, the third is one
+message per host: parameters and optimizer state are read from the tensors' buffers, and the new values are put into
+the same buffers, so the tensors stay the objects they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ptpathways import native
+from ptpathways.frontend import _capture_buffers as buffers
+from ptpathways.frontend import _capture_state, _capture_wiring, _state, _step, _xla
+from ptpathways.frontend._capture_state import Surroundings
+from ptpathways.frontend._capture_variant import Outcome, Stale, Variant
+from ptpathways.frontend._capture_wiring import Feed, Observed, Source, State, Uncapturable
+
+VARIANTS_MAX = 8
+RECORDINGS_MAX = 6
+GROWTHS_MAX = 2
+
+Key = tuple[tuple[str, Any], ...]
+"""What a replay takes for granted, each with what to call it."""
+
+
+class CaptureWarning(UserWarning):
+    """A captured step is traced again, or cannot be captured; the message says why. Given once per reason."""
+
+
+class CapturedStep:
+    """A training step that is replayed. Made by ``program``; see ``docs/capture.md``.
+
+    A call returns what the function returns, with tensors whose values come later and that have no gradient history.
+    What the Python of the function does besides (counting, printing, appending to lists) happens only in calls that
+    are traced.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, name: str = "") -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.name = name or getattr(function, "__name__", "step")
+        self._function = function
+        self._variants: dict[Key, Variant] = {}
+        self._last: tuple[Key, Variant, Any] | None = None
+        self._own: set[str] = set()  # settings that the step itself changes
+        self._lazy = False
+        self._clean = -1
+        self._growths = 0
+        self._said: set[str] = set()
+        self._lock = threading.RLock()
+        self.replays = 0
+        """Calls that were replayed."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One step, submitted; returns at once. Raises what the function raises."""
+        if _Recording.active or _state.runtime().connection is None:
+            return self._function(*args, **kwargs)
+        with self._lock:
+            if self._lazy:
+                return self._run_lazily(args, kwargs)
+            return self._step(args, kwargs)
+
+    def __repr__(self) -> str:
+        ready = sum(variant.ready for variant in self._variants.values())
+        return f"<captured step {self.name}, {ready} variants, {self.replays} replays>"
+
+    def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        from torch.utils import _pytree as pytree
+
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        call = (structure, tuple(map(_leaf_key, leaves)), _modes())
+        self._submit_pending()
+        if self._last is not None:
+            key, variant, known = self._last
+            if known == call and variant.ready and variant.holds():
+                done, result = self._replay(variant, variant.rates(), leaves)
+                if done:
+                    return result
+        while True:
+            surroundings = _capture_state.walk(self._function, args, kwargs)
+            changed = [_capture_state.make_capturable(optimizer) for optimizer in surroundings.optimizers]
+            if not any(changed):
+                break
+            self._submit_pending(always=True)
+        key = self._key(call, surroundings)
+        found = self._variants.get(key)
+        if found is not None and found.ready:
+            try:
+                found.bind(surroundings)
+            except Stale:
+                found.ready = False
+            else:
+                self._last = (key, found, call)
+                done, result = self._replay(found, found.rates(), leaves)
+                if done:
+                    return result
+        if found is None:
+            if len(self._variants) >= VARIANTS_MAX:
+                self._give_up(
+                    f"it was traced for {VARIANTS_MAX} kinds of calls already; the last one differed in "
+                    + self._difference(key)
+                )
+                return self._run_lazily(args, kwargs)
+            if any(variant.ready for variant in self._variants.values()):
+                self._say(f"is traced again: {self._difference(key)}")
+            found = self._variants[key] = Variant()
+        return self._record(found, key, call, surroundings, leaves, args, kwargs)
+
+    def _replay(self, variant: Variant, rates: Mapping[str, float], leaves: Sequence[Any]) -> tuple[bool, Any]:
+        if variant.has_baked(rates):
+            return False, None
+        changed = variant.changed_rates(rates)
+        if changed:
+            assert variant.wiring is not None
+            first = changed[0]
+            self._say(f"is traced again: {first} changed ({variant.wiring.rates.get(first)} -> {rates[first]})")
+            return False, None
+        try:
+            result = variant.run(leaves, rates)
+        except Stale:
+            return False, None
+        self._clean = buffers.created_count()
+        self.replays += 1
+        return True, result
+
+    def _record(
+        self,
+        variant: Variant,
+        key: Key,
+        call: Any,
+        surroundings: Surroundings,
+        leaves: Sequence[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        recording = _Recording(self._function, surroundings, leaves)
+        result = recording.run(args, kwargs)
+        self._clean = buffers.created_count()
+        changed = surroundings.changed_settings() - self._own
+        try:
+            outcome, wiring = recording.outcome(result)
+            self._check_settled(surroundings, outcome.surroundings)
+            if changed:
+                self._own |= changed  # its own counters; what it makes of them would show as differing numbers
+                del self._variants[key]
+                key = self._key(call, surroundings)
+                variant = self._variants.setdefault(key, variant)
+            if variant.add(wiring):
+                variant.build(self.name, outcome)
+                self._last = (key, variant, call)
+        except Uncapturable as reason:
+            self._give_up(str(reason))
+        else:
+            if not variant.ready and variant.recordings >= RECORDINGS_MAX:
+                self._give_up(variant.reason)
+        return result
+
+    def _check_settled(self, before: Surroundings, after: Surroundings) -> None:
+        """Raises Uncapturable when calls go on to make tensors that stay: an optimizer's first step does, once."""
+        fresh = [name for name in after.tensors if name not in before.tensors and not name.endswith(".grad")]
+        self._growths += bool(fresh)
+        if self._growths > GROWTHS_MAX:
+            raise Uncapturable(
+                f"it keeps a new tensor at every call ({fresh[0]}), which a replay would not; return it instead"
+            )
+
+    def _run_lazily(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        cuts = _step.cut_count()
+        result = self._function(*args, **kwargs)
+        if _step.cut_count() == cuts:
+            _step.step()
+        return result
+
+    def _submit_pending(self, always: bool = False) -> None:
+        """Lets what was traced outside the step read the state before the step replaces it."""
+        if always or buffers.created_count() != self._clean:
+            buffers.submit_pending()
+            self._clean = buffers.created_count()
+
+    def _key(self, call: Any, surroundings: Surroundings) -> Key:
+        structure, leaves, modes = call
+        parts: list[tuple[str, Any]] = [("the structure of the arguments", structure)]
+        parts += [(f"argument {number}", leaf) for number, leaf in enumerate(leaves)]
+        parts += modes
+        for name, (_, _, value) in surroundings.settings.items():
+            if name not in self._own:
+                parts.append((name, (type(value).__name__, value)))
+        for name, tensor in surroundings.tensors.items():
+            if not name.endswith(".grad"):
+                parts.append((name, _leaf_key(tensor)))
+        parts.append(("which parameters have gradients", surroundings.with_gradient()))
+        return tuple(parts)
+
+    def _difference(self, key: Key) -> str:
+        """In what ``key`` differs from the known one that is most like it."""
+        new = dict(key)
+        best: list[str] | None = None
+        for known in self._variants:
+            old = dict(known)
+            names = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
+            texts = [f"{name} ({_text(old.get(name, _ABSENT))} -> {_text(new.get(name, _ABSENT))})" for name in names]
+            if best is None or len(texts) < len(best):
+                best = texts
+        assert best is not None
+        return ", ".join(best[:3]) + (f" and {len(best) - 3} more" if len(best) > 3 else "")
+
+    def _give_up(self, reason: str) -> None:
+        self._lazy = True
+        self._last = None
+        self._variants.clear()
+        self._say(f"is not captured, and traced at every call: {reason}")
+
+    def _say(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
+        code = getattr(self._function, "__code__", None)
+        where = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
+        warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
+
+
+class _Recording:
+    """One traced call of a step, and everything that has to be noted before and after it."""
+
+    active = False
+
+    def __init__(self, function: Callable[..., Any], surroundings: Surroundings, leaves: Sequence[Any]) -> None:
+        self._function = function
+        self._surroundings = surroundings
+        self._leaves = leaves
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the function and submits all of it."""
+        import torch
+
+        self._args, self._kwargs = args, kwargs
+        buffers.submit_pending()
+        self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors()}
+        self._before: dict[tuple[int, ...], Source] = {}
+        self._places: dict[int, tuple[int, ...]] = {}
+        self._digests = {}
+        for number, leaf in enumerate(self._leaves):
+            if isinstance(leaf, torch.Tensor):
+                if leaf.device.type == "xla":
+                    self._note(leaf, Feed(number))
+                elif leaf.device.type == "cpu" and leaf.layout is torch.strided:
+                    self._digests[number] = native.digest(buffers.dense_bytes(leaf))
+        for name, tensor in self._surroundings.tensors.items():
+            self._note(tensor, State(name))
+        known = {id(tensor) for tensor in self._surroundings.tensors.values()} | {id(leaf) for leaf in self._leaves}
+        self._extras = {
+            f"the tensor {_text(_leaf_key(tensor))} at {identity:#x}": tensor
+            for identity, tensor in self._before_ids.items()
+            if identity not in known
+        }
+        for name, tensor in self._extras.items():
+            self._note(tensor, State(name))
+        self._found = self._surroundings.with_gradient()
+        count = _state.runtime().torch_device_count
+        seeds = [int(_xla.binding()._xla_get_rng_seed(_xla.device_name(index))) for index in range(count)]
+        devices = buffers.cluster_devices()
+        self._seeds = {device: seeds[index if len(devices) == count else 0] for index, device in enumerate(devices)}
+        self._rates = self._surroundings.rates()
+        cuts = _step.cut_count()
+        native.start_recording()
+        _Recording.active = True
+        try:
+            result = self._function(*args, **kwargs)
+            if _step.cut_count() == cuts:
+                _step.submit()
+            else:
+                buffers.submit_pending()
+        finally:
+            _Recording.active = False
+            self._recording = native.stop_recording()
+        self._cuts = _step.cut_count() - cuts
+        return result
+
+    def _note(self, tensor: Any, source: Source) -> None:
+        try:
+            tokens = self._tokens(tensor)
+        except RuntimeError:  # it has no value: a view of nothing, or a tensor of another kind
+            return
+        self._before.setdefault(tokens, source)
+        self._places[id(tensor)] = tokens
+
+    def _tokens(self, tensor: Any) -> tuple[int, ...]:
+        import torch
+
+        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+        return (buffers.cell_of(tensor).token,)
+
+    def outcome(self, result: Any) -> tuple[Outcome, _capture_wiring.Wiring]:
+        """What has to be known of the call.
+
+        Raises:
+            Uncapturable: it cannot be replayed.
+        """
+        import torch
+        from torch.utils import _pytree as pytree
+
+        returned, tree = pytree.tree_flatten(result)
+        after = _capture_state.walk(self._function, self._args, self._kwargs)
+        names = {name: self._tokens(tensor) for name, tensor in after.tensors.items()}
+        extras = {}
+        for name, tensor in self._extras.items():
+            tokens = self._tokens(tensor) if id(tensor) in self._places else None
+            if tokens is not None:
+                extras[name] = tensor
+                names[name] = tokens
+        items: list[Any] = []
+        name_of = {id(tensor): name for name, tensor in after.tensors.items()}
+        for item in returned:
+            if not isinstance(item, torch.Tensor):
+                items.append(item)
+            elif id(item) in name_of:
+                items.append(State(name_of[id(item)]))
+            elif item.device.type == "xla":
+                items.append((self._tokens(item),))
+            else:
+                raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
+        wiring = _capture_wiring.wire(
+            Observed(
+                self._recording,
+                self._before,
+                names,
+                items,
+                self._digests,
+                self._seeds,
+                self._rates,
+                self._cuts,
+            )
+        )
+        self._check_nothing_kept(wiring, after, returned)
+        used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
+        extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
+        shapes = {
+            where: (torch.empty(item.shape, dtype=item.dtype), item.device.index or 0)
+            for where, item in zip(wiring.returned, returned, strict=True)
+            if isinstance(where, _capture_wiring.Result)
+        }
+        return Outcome(self._recording, after, extras, tree, self._found, shapes), wiring
+
+    def _check_nothing_kept(self, wiring: _capture_wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
+        """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""
+        import gc
+
+        known = {id(tensor) for tensor in [*after.tensors.values(), *returned]} | set(self._before_ids)
+        if not any(id(tensor) not in known for tensor in buffers.live_tensors()):
+            return
+        gc.collect()  # a cycle is no fault
+        for tensor in buffers.live_tensors():
+            if id(tensor) not in known and _leaf_key(tensor)[0] == "tensor" and not self._is_upload(tensor):
+                raise Uncapturable(
+                    f"it keeps a tensor {_text(_leaf_key(tensor))} that it does not return, which a replay would not "
+                    "renew; return it"
+                )
+
+    def _is_upload(self, tensor: Any) -> bool:
+        """Whether a tensor was not computed by the call, but for instance by a thread that loads the next batch."""
+        try:
+            (token,) = self._tokens(tensor)
+        except RuntimeError:
+            return True
+        made = {
+            result
+            for event in self._recording["events"]
+            if event["kind"] == "run"
+            for row in event["results"]
+            for result in row
+        }
+        return token not in made
+
+
+_ABSENT = object()
+
+
+def _leaf_key(leaf: Any) -> Any:
+    """What a replay takes for granted about a leaf of the arguments."""
+    import torch
+
+    if isinstance(leaf, torch.Tensor):
+        return "tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad
+    if _capture_state.is_plain(leaf):
+        return type(leaf).__name__, leaf
+    return type(leaf).__name__, id(leaf)
+
+
+def _modes() -> tuple[tuple[str, Any], ...]:
+    import torch
+
+    return (
+        ("gradient mode", torch.is_grad_enabled()),
+        ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
+    )
+
+
+def _text(value: Any) -> str:
+    if value is _ABSENT:
+        return "absent"
+    if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
+        return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}"
+    if isinstance(value, tuple) and len(value) == 2:
+        return repr(value[1])
+    return f"{len(value)} of them" if isinstance(value, frozenset) else repr(value)

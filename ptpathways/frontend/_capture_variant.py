@@ -1,0 +1,258 @@
+"""One way in which a step was captured, for calls of one kind: its recordings, their wiring, and its replay."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import native
+from ptpathways.frontend import _capture_buffers as buffers
+from ptpathways.frontend import _capture_plan, _capture_wiring, _state, _step, _xla
+from ptpathways.frontend._capture_state import Surroundings
+from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Result, Seed, State, Upload, Wiring
+
+if TYPE_CHECKING:
+    import torch
+
+_FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H"}
+_MASK = (1 << 64) - 1
+
+
+class Stale(Exception):
+    """What a replay relies on has moved; the step has to be looked at anew."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the call that was recorded last returned and left behind."""
+
+    recording: Mapping[str, Any]
+    surroundings: Surroundings
+    extras: Mapping[str, Any]
+    """Further tensors by name that the walk does not find, but the step reads or writes."""
+    tree: Any
+    """The structure of what was returned."""
+    found: frozenset[str]
+    """The parameters that had a gradient when the call began."""
+    shapes: Mapping[Result, tuple[Any, int]]
+    """For each returned result an empty CPU tensor like it, and its device's index."""
+
+
+class Variant:
+    """Recordings of one kind of call, and, once two of them agree, what replays them."""
+
+    def __init__(self) -> None:
+        self.wiring: Wiring | None = None
+        self.recordings = 0
+        self.reason = ""
+        self.ready = False
+
+    def add(self, wiring: Wiring) -> bool:
+        """Takes one more recording; whether it agrees with the last one, so that ``build`` may follow."""
+        self.recordings += 1
+        last, self.wiring = self.wiring, wiring
+        self.ready = False
+        if last is None:
+            return False
+        try:
+            self.wiring = _capture_wiring.merge(last, wiring)
+        except _capture_wiring.Different as difference:
+            self.reason = str(difference)
+            return False
+        return True
+
+    @property
+    def _wiring(self) -> Wiring:
+        assert self.wiring is not None
+        return self.wiring
+
+    def build(self, name: str, outcome: Outcome) -> None:
+        """Registers the program and binds the state.
+
+        Raises:
+            Uncapturable: it cannot be replayed.
+        """
+        wiring = self._wiring
+        session = _state.session()
+        host_of = {
+            host["first_device"] + ordinal: host["host"]
+            for host in session.hosts()
+            for ordinal in range(len(host["devices"]))
+        }
+        lowered = _capture_plan.lower(wiring, host_of)
+        with native.translated():
+            program = session.register_program(
+                name,
+                lowered.plans,  # type: ignore[arg-type]
+                lowered.input_ports(),  # type: ignore[arg-type]
+                lowered.output_ports(),  # type: ignore[arg-type]
+                functions=outcome.recording["functions"],
+            )
+        self._states: dict[str, int] = {}
+        self._feeds: dict[Any, int] = {}
+        inputs = [self._input(source, donated, outcome.recording) for source, _, donated in lowered.inputs]
+        names: dict[Result, list[str]] = {}
+        for state, result in wiring.written.items():
+            names.setdefault(result, []).append(state)
+        self._returned: dict[Result, int] = {}
+        outputs: list[tuple[list[int], bool]] = []
+        for result, _ in lowered.outputs:
+            wanted = result in wiring.returned
+            outputs.append(([_place(self._states, state) for state in names.get(result, [])], wanted))
+            if wanted:
+                _place(self._returned, result)
+        sample = next(iter(outcome.recording["values"].values()))["value"]
+        with native.translated():
+            self._replay = native.Replay(
+                program, inputs, outputs, states=len(self._states), feeds=len(self._feeds), sample=sample
+            )
+        self._tree = outcome.tree
+        self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
+        self._shapes = [outcome.shapes[result] for result in self._returned]
+        self._used = {s.expression for op in wiring.ops for s in op.arguments if isinstance(s, Rate)}
+        self._devices = buffers.cluster_devices()
+        self.bind(outcome.surroundings, outcome.extras)
+        self.ready = True
+
+    def bind(self, surroundings: Surroundings, extras: Mapping[str, Any] | None = None) -> None:
+        """Takes the state from where it is now.
+
+        Raises:
+            Stale: a tensor of that name is no longer there.
+        """
+        if extras is not None:
+            self._extras = dict(extras)
+            self._kept = {name: tensor for name, tensor in surroundings.tensors.items() if name.endswith(".grad")}
+        tensors = {**self._kept, **self._extras, **surroundings.tensors}
+        wanted = [*self._states, *(item.name for item in self._wiring.returned if isinstance(item, State))]
+        missing = [name for name in wanted if name not in tensors]
+        if missing:
+            raise Stale(f"{missing[0]} is no longer there")
+        self._surroundings = surroundings
+        self._states_returned = {
+            item.name: tensors[item.name] for item in self._wiring.returned if isinstance(item, State)
+        }
+        self._tensors = [tensors[name] for name in self._states]
+        self._handles: list[int] = []
+        self._bind_moved()
+        self._bind_gradients(tensors)
+
+    def _bind_gradients(self, tensors: Mapping[str, Any]) -> None:
+        """Which gradients the step must find, and which it leaves behind: ``zero_grad`` makes them come and go."""
+        self._gradients: list[tuple[Any, Any]] = []
+        self._to_set: list[tuple[Any, Any]] = []
+        for name, parameter in self._surroundings.parameters.items():
+            gradient = tensors.get(f"{name}.grad")
+            found, left = name in self._found, name in self._left
+            self._gradients.append((parameter, (gradient if gradient is not None else self) if found else None))
+            if found != left:
+                self._to_set.append((parameter, gradient if left else None))
+
+    def _bind_moved(self) -> None:
+        """Binds every state whose tensor has another buffer than before."""
+        handles = buffers.handles(self._tensors)
+        if handles is None:
+            buffers.submit_pending()
+            handles = buffers.handles(self._tensors)
+        if handles is None:
+            raise Stale("a tensor of the step has no value on the devices")
+        known = self._handles or [0] * len(handles)
+        with native.translated():
+            for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
+                if handle != old:
+                    self._replay.bind(place, [buffers.cell_of(self._tensors[place])])
+        self._handles = handles
+
+    def holds(self) -> bool:
+        """Whether everything is where ``bind`` found it."""
+        if not self._surroundings.still_holds():
+            return False
+        return all(parameter.grad is gradient for parameter, gradient in self._gradients)
+
+    def rates(self) -> dict[str, float]:
+        """The expressions of the optimizers' options, now."""
+        return self._surroundings.rates()
+
+    def changed_rates(self, rates: Mapping[str, float]) -> list[str]:
+        """Which expressions differ from the recordings and have never been seen to change, so that nobody knows what
+        depends on them."""
+        wiring = self._wiring
+        return [name for name, value in rates.items() if wiring.rates.get(name) != value and name not in wiring.free]
+
+    def has_baked(self, rates: Mapping[str, float]) -> bool:
+        """Whether an argument is now a number that PyTorch/XLA would make part of the computation."""
+        return any(_capture_wiring.is_baked(rates[name]) for name in self._used)
+
+    def run(self, leaves: Sequence[Any], rates: Mapping[str, float]) -> Any:
+        """One step, submitted; what it returns, whose values come later.
+
+        Raises:
+            Stale: nothing has happened; bind or record again.
+        """
+        wiring = self._wiring
+        if buffers.handles(self._tensors) != self._handles:
+            self._bind_moved()
+        seeds = {}
+        for index, device in enumerate(self._devices):
+            torch_index = index if len(self._devices) == _state.runtime().torch_device_count else 0
+            seeds[device] = _xla.binding()._xla_get_rng_seed(_xla.device_name(torch_index))
+        feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
+        try:
+            tokens = self._replay.run(feeds)
+        except native.NativeError as error:
+            if error.code == "FAILED_PRECONDITION":
+                raise Stale(str(error)) from error
+            raise native.translate(error) from error
+        for index in range(_state.runtime().torch_device_count):
+            seed = seeds[self._devices[index]]
+            after = _capture_wiring.seed_after(seed, wiring.cuts)
+            _xla.binding()._xla_set_rng_seed(after, _xla.device_name(index))
+        _step.count_cut()
+        for parameter, gradient in self._to_set:
+            parameter.grad = gradient
+        made = dict(zip(self._returned, buffers.adopt(tokens, self._shapes), strict=True)) if tokens else {}
+        from torch.utils import _pytree as pytree
+
+        return pytree.tree_unflatten([self._result(item, made, leaves) for item in wiring.returned], self._tree)
+
+    def _result(self, item: Any, made: Mapping[Result, torch.Tensor], leaves: Sequence[Any]) -> Any:
+        if isinstance(item, Result):
+            return made[item]
+        if isinstance(item, State):
+            return self._states_returned[item.name]
+        return leaves[item.leaf] if isinstance(item, Feed) else item
+
+    def _feed(self, feed: Any, leaves: Sequence[Any], rates: Mapping[str, float], seeds: Mapping[int, int]) -> Any:
+        import numpy as np
+
+        if isinstance(feed, Feed):
+            leaf = leaves[feed.leaf]
+            if leaf.device.type == "cpu":
+                return buffers.dense_bytes(leaf)
+            value = buffers.cell_of(leaf).value
+            if value is None:
+                raise Stale(f"argument {feed.leaf} of the step was given up")
+            return [value]
+        if isinstance(feed, Rate):
+            bits = _capture_wiring.number_bits(rates[feed.expression], feed.dtype)
+            assert bits is not None
+            return np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)
+        seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
+        return np.frombuffer(struct.pack("<Q", seed), np.uint8)
+
+    def _input(self, source: Any, donated: bool, recording: Mapping[str, Any]) -> tuple[Any, ...]:
+        if isinstance(source, State):
+            return "state", _place(self._states, source.name), donated
+        if isinstance(source, Upload) and source.leaves:
+            source = Feed(min(source.leaves))
+        if isinstance(source, Feed | Rate | Seed):
+            return "feed", _place(self._feeds, source), donated
+        assert isinstance(source, Number | Upload | Constant)
+        return "constant", [recording["values"][token]["value"] for token in source.tokens]
+
+
+def _place(places: dict[Any, int], key: Any) -> int:
+    """The number of ``key``, a new one if it has none yet."""
+    return places.setdefault(key, len(places))

@@ -1,0 +1,423 @@
+"""What a recorded training step did with its values, and what two recordings of it have in common. Pure.
+
+A recording is a list of runs and copies whose arguments are numbered values. *Wiring* says where each argument came
+from: an earlier result, a tensor that existed before (state, or an argument of the step), an upload, a number. Two
+wirings of the same step are *merged*: what is equal in both stays, and a number that differs must be explained, as the
+seed of the random generator or by an optimizer's learning rate. What remains after that can be replayed.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+Tokens = tuple[int, ...]
+"""A value: the numbers of its shards."""
+
+_MASK = (1 << 64) - 1
+_CUT = (7012063, 1012031)
+"""PyTorch/XLA's seed after a cut is ``a * seed + b`` (mod 2**64)."""
+_DRAW = (214013, 2531011)
+"""And the same after an operation has drawn from it."""
+_CUTS_MAX, _DRAWS_MAX = 4, 128
+
+
+class Uncapturable(Exception):
+    """The step does something that a replay cannot do; the text says what, and what to do about it."""
+
+
+class Different(Exception):
+    """Two recordings are not the same step; the text says in what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result ``index`` of operation ``op``."""
+
+    op: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The tensor of this name, as it is when the step begins."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A tensor among the step's arguments: leaf ``leaf`` of their tree."""
+
+    leaf: int
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A scalar uploaded by PyTorch/XLA: its bits. ``tokens``: a value that holds it."""
+
+    dtype: str
+    bits: int
+    tokens: Tokens = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A scalar that follows an optimizer's option, e.g. ``-optimizer.0.lr``."""
+
+    dtype: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """``multiplier * seed + addend`` (mod 2**64), of the device's seed when the step begins."""
+
+    device: int
+    multiplier: int
+    addend: int
+    bits: int = field(compare=False)
+    tokens: Tokens = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A tensor uploaded in the step; ``leaves``: which of the step's arguments have exactly its bytes."""
+
+    digest: int = field(compare=False)
+    leaves: frozenset[int] = field(compare=False)
+    tokens: Tokens = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that existed before and that no tensor of Python stands for."""
+
+    tokens: Tokens
+
+
+Source = Result | State | Feed | Number | Rate | Seed | Upload | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Of one shard, and the cluster's numbers of the shards' devices."""
+
+    dtype: str
+    dims: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A run of a function, or a copy of its only argument to another device (``function`` -1)."""
+
+    what: str
+    identity: int
+    function: int
+    arguments: tuple[Source, ...]
+    argument_types: tuple[Type, ...]
+    result_types: tuple[Type, ...]
+    donated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A step: its operations in order, which of their results replace state, and which are returned."""
+
+    ops: tuple[Op, ...]
+    written: Mapping[str, Result]
+    returned: tuple[Any, ...]
+    """Per leaf of the returned tree: ``Result``, ``State`` or ``Feed``, or anything else as it is."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Values of the expressions that a ``Rate`` may name, when it was recorded."""
+    free: frozenset[str] = frozenset()
+    """Expressions that have been seen to change, so that what depends on them is known."""
+    cuts: int = 1
+
+
+@dataclass(slots=True)
+class Observed:
+    """Everything that was noted about one call of the step."""
+
+    recording: Mapping[str, Any]
+    """What ``native.stop_recording`` gives."""
+    before: Mapping[Tokens, Source]
+    """Tensors that existed before the call: ``State`` or ``Feed``."""
+    after: Mapping[str, Tokens]
+    """State by name, after the call."""
+    returned: Sequence[Any]
+    """``(tokens,)`` for a tensor on the devices; anything else as it is."""
+    digests: Mapping[int, int] = field(default_factory=dict)
+    """Of the arguments that are CPU tensors, by leaf."""
+    seeds: Mapping[int, int] = field(default_factory=dict)
+    """The devices' seeds before the call."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    cuts: int = 1
+
+
+def wire(observed: Observed) -> Wiring:
+    """The wiring of one call.
+
+    Raises:
+        Uncapturable: it fetches a value, or does something else that cannot be replayed.
+    """
+    return _Wirer(observed).go()
+
+
+class _Wirer:
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self._values = observed.recording["values"]
+        self._results: dict[Tokens, Result] = {}
+        self._shards: dict[int, int] = {}  # single tokens that a run made or read -> operation
+        self._uploads: dict[int, int] = {}
+        self._ops: list[Op] = []
+
+    def go(self) -> Wiring:
+        for event in self._observed.recording["events"]:
+            kind = event["kind"]
+            if kind == "run":
+                self._run(event)
+            elif kind == "copy":
+                self._copy(event)
+            elif kind == "upload":
+                self._uploads[event["value"]] = event["digest"]
+            elif event["value"] in self._shards:
+                value = self._values[event["value"]]
+                raise Uncapturable(
+                    f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: item(), print(), a "
+                    "condition on a tensor, or an operation without an XLA form); return the tensor and read it outside"
+                )
+        if not self._ops:
+            raise Uncapturable("it computes nothing on the devices")
+        return Wiring(
+            tuple(self._ops),
+            self._written(),
+            tuple(self._returned(item) for item in self._observed.returned),
+            dict(self._observed.rates),
+            cuts=self._observed.cuts,
+        )
+
+    def _run(self, event: Mapping[str, Any]) -> None:
+        if not event["whole"]:
+            raise Uncapturable(
+                "it runs replicas of a computation device by device; let the partitioner do that (pw.prepare)"
+            )
+        arguments = [tuple(tokens) for tokens in zip(*event["arguments"], strict=True)]
+        results = [tuple(tokens) for tokens in zip(*event["results"], strict=True)]
+        op = Op(
+            what=event["what"],
+            identity=event["identity"],
+            function=event["function"],
+            arguments=tuple(self._source(tokens) for tokens in arguments),
+            argument_types=tuple(self._type(tokens) for tokens in arguments),
+            result_types=tuple(self._type(tokens) for tokens in results),
+            donated=tuple(event["donated"]),
+        )
+        self._add(op, results)
+
+    def _copy(self, event: Mapping[str, Any]) -> None:
+        source, result = (event["source"],), (event["result"],)
+        where = self._type(result)
+        op = Op(
+            what=f"copy to device {where.devices[0]}",
+            identity=-1,
+            function=-1,
+            arguments=(self._source(source),),
+            argument_types=(self._type(source),),
+            result_types=(where,),
+        )
+        self._add(op, [result])
+
+    def _add(self, op: Op, results: Sequence[Tokens]) -> None:
+        number = len(self._ops)
+        self._ops.append(op)
+        for index, tokens in enumerate(results):
+            self._results[tokens] = Result(number, index)
+            for token in tokens:
+                self._shards[token] = number
+
+    def _type(self, tokens: Tokens) -> Type:
+        first = self._values[tokens[0]]
+        return Type(first["dtype"], tuple(first["dims"]), tuple(int(self._values[token]["device"]) for token in tokens))
+
+    def _source(self, tokens: Tokens) -> Source:
+        known = self._results.get(tokens) or self._observed.before.get(tokens)
+        if known is not None:
+            return known
+        first = self._values[tokens[0]]
+        if first["scalar"] is not None and all(self._values[t]["scalar"] == first["scalar"] for t in tokens):
+            bits, dtype, device = first["scalar"], first["dtype"], first["device"]
+            if dtype in ("s64", "u64") and device in self._observed.seeds:
+                found = seed_chain(self._observed.seeds[device]).get(bits & _MASK)
+                if found is not None:
+                    return Seed(device, *found, bits=bits, tokens=tokens)
+            return Number(dtype, bits, tokens)
+        if tokens[0] in self._uploads:
+            digest = self._uploads[tokens[0]]
+            leaves = frozenset(leaf for leaf, other in self._observed.digests.items() if other == digest)
+            if len(tokens) > 1:
+                leaves = frozenset()
+            return Upload(digest, leaves, tokens)
+        return Constant(tokens)
+
+    def _written(self) -> dict[str, Result]:
+        before = {known.name: tokens for tokens, known in self._observed.before.items() if isinstance(known, State)}
+        written = {}
+        for name, tokens in self._observed.after.items():
+            result = self._results.get(tokens)
+            if result is not None:
+                written[name] = result
+            elif before.get(name, tokens) != tokens:
+                raise Uncapturable(
+                    f"it makes {name} another tensor that existed before; copy the values instead (tensor.copy_)"
+                )
+        return written
+
+    def _returned(self, item: Any) -> Any:
+        if not (isinstance(item, tuple) and len(item) == 1 and isinstance(item[0], tuple)):
+            return item
+        tokens = item[0]
+        known = self._results.get(tokens) or self._observed.before.get(tokens)
+        if known is None:
+            raise Uncapturable("it returns a tensor that neither it nor anything it was given has computed")
+        return known
+
+
+def merge(first: Wiring, second: Wiring) -> Wiring:
+    """What both are, with what may differ explained.
+
+    Raises:
+        Different: they are not the same step.
+    """
+    if [op.identity for op in first.ops] != [op.identity for op in second.ops]:
+        names = [", ".join(op.what for op in wiring.ops) for wiring in (first, second)]
+        raise Different(f"it ran {names[0]} at first and {names[1]} then")
+    if first.written != second.written:
+        names = sorted(set(first.written) ^ set(second.written)) or sorted(first.written)
+        raise Different(f"it replaced other tensors each time ({', '.join(names[:3])})")
+    if first.returned != second.returned:
+        raise Different(f"it returned {first.returned!r} at first and {second.returned!r} then")
+    if first.cuts != second.cuts:
+        raise Different(f"it cut the trace {first.cuts} times at first and {second.cuts} times then")
+    changed = {name for name, value in second.rates.items() if first.rates.get(name) != value}
+    ops = []
+    for one, other in zip(first.ops, second.ops, strict=True):
+        if one.argument_types != other.argument_types:
+            raise Different(f"{one.what} took arguments of other types or on other devices")
+        sources = tuple(
+            _merge_source(a, b, first, second, one.what) for a, b in zip(one.arguments, other.arguments, strict=True)
+        )
+        donated = tuple(position for position in one.donated if position in other.donated)
+        ops.append(replace(other, arguments=sources, donated=donated))
+    return replace(second, ops=tuple(ops), free=first.free | changed)
+
+
+def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, what: str) -> Source:
+    if isinstance(one, Upload) and isinstance(other, Upload):
+        if one.leaves & other.leaves or one.digest == other.digest:
+            return replace(other, leaves=one.leaves & other.leaves)
+        raise Different(f"{what} takes a tensor that the step makes on the CPU anew each time; pass it as an argument")
+    if isinstance(one, Seed | Number) and isinstance(other, Seed | Number):
+        if type(one) is not type(other) or one != other:
+            return _merge_numbers(one, other, first, second, what)
+    elif isinstance(one, Rate) and isinstance(other, Number):
+        if number_bits(second.rates.get(one.expression), one.dtype) == other.bits:
+            return one
+        raise Different(f"{what} no longer follows {one.expression}")
+    if one == other:
+        return other
+    raise Different(f"an argument of {what} was {_describe(one)} at first and {_describe(other)} then")
+
+
+def _merge_numbers(one: Seed | Number, other: Seed | Number, first: Wiring, second: Wiring, what: str) -> Source:
+    dtype = one.dtype if isinstance(one, Number) else "s64"
+    if one.bits == other.bits:
+        return Number(dtype, other.bits, other.tokens)
+    if isinstance(one, Number):
+        for expression, value in first.rates.items():
+            if number_bits(value, dtype) == one.bits and number_bits(second.rates.get(expression), dtype) == other.bits:
+                return Rate(dtype, expression)
+    raise Different(
+        f"a number that {what} takes was {bits_number(one.bits, dtype)} at first and {bits_number(other.bits, dtype)} "
+        "then, which neither a learning rate nor the random generator explains; make it a tensor on the device"
+    )
+
+
+def _describe(source: Source) -> str:
+    if isinstance(source, State):
+        return source.name
+    if isinstance(source, Feed):
+        return f"argument {source.leaf} of the step"
+    if isinstance(source, Number):
+        return f"the number {bits_number(source.bits, source.dtype)}"
+    return {Result: "an earlier result", Rate: "a learning rate", Seed: "the random seed"}.get(
+        type(source), "a value made on the client"
+    )
+
+
+def is_baked(value: float) -> bool:
+    """Whether PyTorch/XLA makes such a number a part of the computation instead of an argument."""
+    return value in (0.0, 1.0, -1.0)
+
+
+def number_bits(value: float | None, dtype: str) -> int | None:
+    """The bits of ``value`` as an element of ``dtype``; None for types that a rate cannot have."""
+    if value is None:
+        return None
+    try:
+        if dtype == "f64":
+            return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+        if dtype == "f16":
+            return int(struct.unpack("<H", struct.pack("<e", value))[0])
+        single = int(struct.unpack("<I", struct.pack("<f", value))[0])
+    except OverflowError:
+        return None
+    if dtype == "f32":
+        return single
+    if dtype == "bf16":
+        return ((single + 0x7FFF + ((single >> 16) & 1)) >> 16) & 0xFFFF
+    return None
+
+
+def bits_number(bits: int, dtype: str) -> float | int:
+    """The number that ``bits`` are, for messages."""
+    if dtype == "f64":
+        return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
+    if dtype == "f32":
+        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+    if dtype == "f16":
+        return float(struct.unpack("<e", struct.pack("<H", bits))[0])
+    if dtype == "bf16":
+        return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
+    return bits - (1 << 64) if dtype == "s64" and bits >> 63 else bits
+
+
+def _after(first: tuple[int, int], then: tuple[int, int]) -> tuple[int, int]:
+    """The affine map ``then(first(x))``."""
+    return (then[0] * first[0]) & _MASK, (then[0] * first[1] + then[1]) & _MASK
+
+
+@functools.lru_cache(maxsize=16)
+def seed_chain(seed: int) -> Mapping[int, tuple[int, int]]:
+    """Every seed that a step beginning with ``seed`` may give to a computation: multiplier and addend."""
+    chain: dict[int, tuple[int, int]] = {}
+    cut = (1, 0)
+    for _ in range(_CUTS_MAX):
+        drawn = cut
+        for _ in range(_DRAWS_MAX):
+            chain.setdefault((drawn[0] * seed + drawn[1]) & _MASK, drawn)
+            drawn = _after(drawn, _DRAW)
+        cut = _after(cut, _CUT)
+    return chain
+
+
+def seed_after(seed: int, cuts: int) -> int:
+    """A device's seed after so many cuts."""
+    for _ in range(cuts):
+        seed = (_CUT[0] * seed + _CUT[1]) & _MASK
+    return seed

@@ -1,0 +1,394 @@
+"""Training steps that must give the same numbers captured as eagerly. A program of its own: one process, one use.
+
+    python capture_scenarios.py one|two      one device, or two devices on two hosts
+
+Prints one JSON object: for each scenario what it gives on the CPU, captured, and what was said; or the error.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ptpathways as pw
+from ptpathways.frontend._capture import CapturedStep
+
+STEPS = 20
+Capture = Callable[[Callable[..., Any]], Any]
+Scenario = Callable[[list[torch.device], Capture], list[float]]
+
+
+def batches(count: int = STEPS, size: int = 4) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(size, 8, generator=generator), torch.randn(size, 1, generator=generator)) for _ in range(count)
+    ]
+
+
+def network(*between: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *between, nn.Linear(16, 1))
+
+
+def numbers(values: list[Tensor]) -> list[float]:
+    return [float(value) for value in values]
+
+
+def momentum(places: list[torch.device], capture: Capture) -> list[float]:
+    """SGD with momentum whose rate changes at every step, gradients clipped, batches of the CPU."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        return loss, norm
+
+    found = []
+    for x, y in batches():
+        loss, norm = step(x, y)
+        schedule.step()
+        found += [loss.detach(), norm]
+    _expect(step, replays=STEPS - 3, said=0)
+    return [*numbers(found), float(model[0].weight.sum())]
+
+
+def adamw(places: list[torch.device], capture: Capture) -> list[float]:
+    """AdamW under a warm-up from nothing and a decay, batches on the device."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(n / 4, 1.0) * (1 - n / 40))
+
+    @capture
+    def step(batch: dict[str, Tensor]) -> dict[str, Any]:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(batch["x"]), batch["y"])
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss.detach(), "kind": "mse"}
+
+    losses = []
+    for x, y in batches():
+        result = step({"x": x.to(places[0]), "y": y.to(places[0])})
+        assert result["kind"] == "mse"
+        schedule.step()
+        losses.append(result["loss"])
+    _expect(step, replays=STEPS - 3)
+    return [*numbers(losses), float(optimizer.state[model[0].weight]["step"])]
+
+
+def adversaries(places: list[torch.device], capture: Capture) -> list[float]:
+    """A generator and a critic: two modules, two optimizers, one step, state in an object of the user's."""
+
+    class Pair:
+        def __init__(self) -> None:
+            self.generator, self.critic = nn.Linear(8, 8).to(places[0]), network().to(places[0])
+            self.first = torch.optim.Adam(self.generator.parameters(), 1e-2)
+            self.second = torch.optim.Adam(self.critic.parameters(), 1e-2)
+
+        def step(self, noise: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+            self.second.zero_grad()
+            fake = self.generator(noise)
+            loss = F.softplus(self.critic(fake.detach())).mean() + F.softplus(-self.critic(real)).mean()
+            loss.backward()
+            self.second.step()
+            self.first.zero_grad()
+            other = F.softplus(-self.critic(fake)).mean()
+            other.backward()
+            self.first.step()
+            return loss.detach(), other.detach()
+
+    step = capture(Pair().step)
+    found: list[Tensor] = []
+    for (noise, _), (real, _) in zip(batches(), reversed(batches()), strict=True):
+        found += step(noise.to(places[0]), real.to(places[0]))
+    _expect(step, replays=STEPS - 3, said=0)
+    return numbers(found)
+
+
+def accumulation(places: list[torch.device], capture: Capture) -> list[float]:
+    """Gradients gathered by a captured function; the optimizer, outside, is lazy and sets them to None."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @capture
+    def gather(x: Tensor, y: Tensor) -> Tensor:
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0])) / 2
+        loss.backward()
+        return loss.detach()
+
+    losses = []
+    for place, (x, y) in enumerate(batches()):
+        losses.append(gather(x, y))
+        if place % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    _expect(gather, replays=STEPS - 4)
+    return numbers(losses)
+
+
+def written_from_outside(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a loop does to the state between steps counts: loads, in-place writes, a moving average beside it."""
+    model = network(nn.BatchNorm1d(16)).to(places[0])
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses, kept, saved = [], [], None
+    for place, (x, y) in enumerate(batches()):
+        losses.append(step(x, y))
+        with torch.no_grad():
+            for mean, value in zip(average.parameters(), model.parameters(), strict=True):
+                mean.mul_(0.9).add_(value, alpha=0.1)
+            kept.append(model[0].weight.sum())  # must not see the next step's weights
+        if place == 7:
+            saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        if place == 9:
+            model[0].weight.data.mul_(0.5)
+        if place == 11:
+            model[0].weight.data = torch.ones(16, 8, device=places[0])
+        if place == 14:
+            assert saved is not None
+            model.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1])
+    _expect(step, replays=STEPS - 3, said=0)
+    return numbers(losses) + numbers(kept) + [float(average[0].weight.sum()), float(model[2].num_batches_tracked)]
+
+
+def guards(places: list[torch.device], capture: Capture) -> list[float]:
+    """Shapes, Python numbers, train and eval, gradient mode: each is traced once, and said once, and then replayed."""
+    model = network(nn.Dropout(0.0)).to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    @capture
+    def step(x: Tensor, y: Tensor, scale: float, train: bool) -> Tensor:
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0])) * scale
+        if train:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for round_ in range(9):
+        kinds = [(4, 1.5, True), (6, 1.5, True), (4, 2.5, True), (4, 2.5, False)]
+        for size, scale, train in kinds if round_ > 3 else kinds[:1]:
+            model.train(train)
+            with torch.set_grad_enabled(train):
+                x, y = batches(1, size)[0]
+                losses.append(step(x * (1 + round_ / 10), y, scale, train))
+    _expect(step, said=3, texts=("[6, 8]", "2.5", "training"))
+    return numbers(losses)
+
+
+def late_rate(places: list[torch.device], capture: Capture) -> list[float]:
+    """A rate that first changes long after the capture is found among the numbers then, for good."""
+    model = network(nn.LeakyReLU(0.05)).to(places[0])  # a slope equal to the rate
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for place, (x, y) in enumerate(batches()):
+        if place % 4 == 0 and place > 4:
+            optimizer.param_groups[0]["lr"] *= 0.5
+        losses.append(step(x, y))
+    _expect(step, replays=STEPS - 4, said=1, texts=("lr",))
+    return numbers(losses)
+
+
+def results_stay(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a step returned keeps its value, also when it is read only at the end; and state can be read any time."""
+    weight = torch.ones(3, device=places[0])
+
+    @capture
+    def step(x: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            weight.add_(x)
+        return [weight * 2, weight]
+
+    doubles, sums = [], []
+    for place in range(8):
+        double, same = step(torch.full((3,), float(place), device=places[0]))
+        assert same is weight
+        doubles.append(double)
+        sums.append(weight.cpu().sum())
+    return [float(value.sum()) for value in doubles] + numbers(sums)
+
+
+def not_captured(places: list[torch.device], capture: Capture) -> list[float]:
+    """Steps that wait, keep tensors or use a Python number of their own stay lazy, say why, and are right."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    history: list[Tensor] = []
+    count = [0]
+
+    def train(x: Tensor, factor: float = 1.0) -> Tensor:
+        optimizer.zero_grad()
+        loss = (model(x.to(places[0])) * factor).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    @capture
+    def waits(x: Tensor) -> Tensor:
+        loss = train(x)
+        return loss * 2 if loss.item() > 0.1 else loss
+
+    @capture
+    def keeps(x: Tensor) -> Tensor:
+        history.append(train(x))
+        return history[-1] + 1
+
+    @capture
+    def counts(x: Tensor) -> Tensor:
+        count[0] += 1
+        return train(x, 1 + 1 / (count[0] + 7))
+
+    found = []
+    for place, (x, _) in enumerate(batches(8)):
+        found += [waits(x), keeps(x), counts(x)]
+        assert len(history) == place + 1
+    _expect(waits, replays=0, said=1, texts=("item()",))
+    _expect(keeps, replays=0, said=1)
+    _expect(counts, replays=0, said=1)
+    return numbers(found)
+
+
+def dropout(places: list[torch.device], capture: Capture) -> list[float]:
+    """Masks differ at each replay, and are those of a lazy run with the same seed; also after seeding once more."""
+    seed = torch.xla.manual_seed_all  # type: ignore[attr-defined]
+    model = network(nn.Dropout(0.5)).to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    seed(7)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x.to(places[0])).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    x, _ = batches(1)[0]
+    for place in range(STEPS):
+        losses.append(step(x))
+        if place == 12:
+            seed(11)
+    _expect(step, replays=STEPS - 3, said=0)
+    return numbers(losses)
+
+
+def lazily(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The step as a loop would run it without capturing it."""
+
+    def call(*args: Any) -> Any:
+        result = function(*args)
+        pw.step()
+        return result
+
+    return call
+
+
+def pipeline(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two halves of a model on two hosts: the replay is one program of two hosts, its transfers inside."""
+    first, second = nn.Linear(8, 32).to(places[0]), nn.Linear(32, 1).to(places[1])
+    optimizer = torch.optim.AdamW([*first.parameters(), *second.parameters()], lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        hidden = torch.tanh(first(x.to(places[0])))
+        if hidden.device.type == "xla":
+            hidden = pw.transfer(hidden, places[1])
+        loss = F.mse_loss(second(hidden), y.to(places[1]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for x, y in batches():
+        losses.append(step(x, y))
+        schedule.step()
+    _expect(step, replays=STEPS - 3, said=0)
+    return numbers(losses)
+
+
+ONE: tuple[Scenario, ...] = (
+    momentum,
+    adamw,
+    adversaries,
+    accumulation,
+    written_from_outside,
+    guards,
+    late_rate,
+    results_stay,
+    not_captured,
+    dropout,
+)
+LAZY = (dropout,)
+"""Compared with a lazy run, because other devices draw other random numbers."""
+SCENARIOS: dict[str, tuple[Scenario, ...]] = {"one": ONE, "two": (pipeline,)}
+SAID: list[str] = []
+
+
+def _expect(step: Any, replays: int | None = None, said: int | None = None, texts: tuple[str, ...] = ()) -> None:
+    """Checks how often a captured step was replayed and what it said; on the CPU there is nothing to check."""
+    if not isinstance(step, CapturedStep):
+        return
+    mine = [text for text in SAID if f"'{step.name}'" in text]
+    assert replays is None or step.replays == replays, (step.replays, replays, mine)
+    assert said is None or len(mine) == said, mine
+    for text in texts:
+        assert any(text in one for one in mine), (text, mine)
+
+
+def main() -> None:
+    (mode,) = sys.argv[1:]
+    pw.init(hosts=2 if mode == "two" else 1)
+    warnings.showwarning = lambda message, *unused, **more: SAID.append(str(message))
+    warnings.simplefilter("always")
+    results: dict[str, Any] = {}
+    cpu = [torch.device("cpu")] * 2
+    for scenario in SCENARIOS[mode]:
+        try:
+            torch.manual_seed(0)
+            eager = scenario(pw.devices(), lazily) if scenario in LAZY else scenario(cpu, lambda function: function)
+            torch.manual_seed(0)
+            SAID.clear()
+            results[scenario.__name__] = {"eager": eager, "captured": scenario(pw.devices(), CapturedStep)}
+        except Exception:
+            results[scenario.__name__] = {"error": traceback.format_exc()}
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
