@@ -42,6 +42,8 @@ from ptpathways.core import (
 
 if TYPE_CHECKING:
     from ptpathways.frontend import (
+        CapturedStep,
+        CaptureWarning,
         Cluster,
         CompiledFunction,
         Future,
@@ -73,6 +75,8 @@ os.environ.setdefault("TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE", "1")
 
 __all__ = [
     "AlreadyInitialized",
+    "CaptureWarning",
+    "CapturedStep",
     "CapturedTensor",
     "Cluster",
     "CompileFailed",
@@ -120,6 +124,8 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "CaptureWarning": "ptpathways.frontend",
+    "CapturedStep": "ptpathways.frontend",
     "Cluster": "ptpathways.frontend",
     "CompiledFunction": "ptpathways.frontend",
     "Future": "ptpathways.frontend",

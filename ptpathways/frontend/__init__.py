@@ -6,6 +6,7 @@ first, because PyTorch/XLA takes its settings when it is loaded.
 
 from __future__ import annotations
 
+from ptpathways.frontend._capture import CapturedStep, CaptureWarning
 from ptpathways.frontend._fallback import ClientFallbackWarning
 from ptpathways.frontend._feeding import upload
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
@@ -30,6 +31,8 @@ from ptpathways.frontend._upload import put
 from ptpathways.frontend._waiting import WaitStats, wait_stats
 
 __all__ = [
+    "CaptureWarning",
+    "CapturedStep",
     "ClientFallbackWarning",
     "Cluster",
     "CompiledFunction",

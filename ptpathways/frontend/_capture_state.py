@@ -93,11 +93,20 @@ def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     return walker.finish()
 
 
+def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
+    """Whether ``function``, or the user's code that it names, refers to an object of one of ``kinds``."""
+    walker = _Walker(kinds)
+    walker.visit("", function, 0)
+    return walker.met
+
+
 class _Walker:
-    def __init__(self) -> None:
+    def __init__(self, kinds: tuple[type, ...] = ()) -> None:
         import torch
 
         self._torch = torch
+        self._kinds = kinds
+        self.met = False
         self.found = Surroundings()
         self._seen: dict[int, Any] = {}  # keeps what it has seen alive, so that ids stay their own
 
@@ -111,6 +120,9 @@ class _Walker:
 
     def visit(self, name: str, value: Any, depth: int) -> None:
         torch = self._torch
+        if isinstance(value, self._kinds):
+            self.met = True
+            return
         if isinstance(value, torch.Tensor):
             self._tensor(name, value)
             return

@@ -85,7 +85,7 @@ class Variant:
         with native.translated():
             program = session.register_program(
                 name,
-                lowered.plans,  # type: ignore[arg-type]
+                lowered.plans,
                 lowered.input_ports(),  # type: ignore[arg-type]
                 lowered.output_ports(),  # type: ignore[arg-type]
                 functions=outcome.recording["functions"],

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from ptpathways import core, ir, native, programs
-from ptpathways.frontend import _arguments, _function, _save, _slice
+from ptpathways.frontend import _arguments, _capture_state, _function, _save, _slice
 from ptpathways.frontend._arguments import HostValue, Static
+from ptpathways.frontend._capture import CapturedStep
 from ptpathways.frontend._future import Future, Layout
 from ptpathways.frontend._graph import Feed, HostCall, Stage, Trace
 from ptpathways.frontend._run import Environment, Passed, functions_of, key_of, rebuild, run_host_call, submit
@@ -416,35 +417,80 @@ class _Tracing:
             )
 
 
-@overload
-def program(
-    fn: None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel"
-) -> Callable[[Callable[..., Any]], Program]: ...
+Kind = Literal["dataflow", "step"]
 
 
 @overload
 def program(
-    fn: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel"
+    fn: None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel", kind: Kind | None = None
+) -> Callable[[Callable[..., Any]], Any]: ...
+
+
+@overload
+def program(
+    fn: Callable[..., Any],
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: Literal["dataflow"],
 ) -> Program: ...
 
 
+@overload
 def program(
-    fn: Callable[..., Any] | None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel"
-) -> Program | Callable[[Callable[..., Any]], Program]:
-    """Makes one program of the compiled functions that ``fn`` calls; use as ``@pw.program``.
+    fn: Callable[..., Any],
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: Literal["step"],
+) -> CapturedStep: ...
+
+
+@overload
+def program(
+    fn: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel", kind: None = None
+) -> Any: ...
+
+
+def program(
+    fn: Callable[..., Any] | None = None,
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: Kind | None = None,
+) -> Any:
+    """Makes one program of what ``fn`` does; use as ``@pw.program``.
+
+    - *dataflow*: ``fn`` calls compiled functions (``pw.function``). A ``Program``: traced once, its calls give futures.
+    - *step*: ``fn`` is a training step on ``pw.device()``. A ``CapturedStep``: traced until two calls agree, then
+      replayed with parameters and optimizer state re-bound in place.
 
     Args:
-        donate: positions of arguments whose futures the caller gives up with the call.
+        donate: of a dataflow program, positions of arguments whose futures the caller gives up with the call.
         name: what errors and status call it; default: its own name.
-        dispatch: ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by node, each when what it
-            needs exists, so that a call waits; to compare with, and to find the node that fails.
+        dispatch: of a dataflow program. ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by
+            node, each when what it needs exists, so that a call waits; to compare with, and to find the node that fails.
+        kind: one of the two. None: dataflow if ``fn``, or the user's code that it names, refers to a compiled function
+            or a dataflow program at this time; else a step.
     """
+
     if dispatch not in ("parallel", "sequential"):
         raise ValueError(f"dispatch must be 'parallel' or 'sequential', got {dispatch!r}")
+    if kind not in (None, "dataflow", "step"):
+        raise ValueError(f"kind must be 'dataflow' or 'step', got {kind!r}")
+    asked = bool(donate) or dispatch == "sequential"  # which only dataflow programs know
+    if kind == "step" and asked:
+        raise ValueError("a step is replayed whole and gives up no argument: leave out donate and dispatch")
 
-    def decorate(given: Callable[..., Any]) -> Program:
+    def decorate(given: Callable[..., Any]) -> Program | CapturedStep:
         if not callable(given):
             raise TypeError(f"@pw.program needs a callable, got {given!r}")
+        kinds = (_function.CompiledFunction, Program)
+        if kind == "step" or (kind is None and not asked and not _capture_state.reaches(given, kinds)):
+            return CapturedStep(given, name=name)
         return Program(
             given,
             donate=donate,

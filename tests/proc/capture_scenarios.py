@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend._capture import CapturedStep
 
 STEPS = 20
 Capture = Callable[[Callable[..., Any]], Any]
@@ -362,7 +361,7 @@ SAID: list[str] = []
 
 def _expect(step: Any, replays: int | None = None, said: int | None = None, texts: tuple[str, ...] = ()) -> None:
     """Checks how often a captured step was replayed and what it said; on the CPU there is nothing to check."""
-    if not isinstance(step, CapturedStep):
+    if not isinstance(step, pw.CapturedStep):
         return
     mine = [text for text in SAID if f"'{step.name}'" in text]
     assert replays is None or step.replays == replays, (step.replays, replays, mine)
@@ -384,7 +383,7 @@ def main() -> None:
             eager = scenario(pw.devices(), lazily) if scenario in LAZY else scenario(cpu, lambda function: function)
             torch.manual_seed(0)
             SAID.clear()
-            results[scenario.__name__] = {"eager": eager, "captured": scenario(pw.devices(), CapturedStep)}
+            results[scenario.__name__] = {"eager": eager, "captured": scenario(pw.devices(), pw.program)}
         except Exception:
             results[scenario.__name__] = {"error": traceback.format_exc()}
     json.dump(results, sys.stdout)
