@@ -16,7 +16,7 @@ from typing import Any
 
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_state, _capture_wiring, _state, _step, _xla
+from ptpathways.frontend import _capture_state, _capture_wiring, _state, _step
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_variant import Outcome, Stale, Variant
 from ptpathways.frontend._capture_wiring import Feed, Observed, Source, State, Uncapturable
@@ -61,6 +61,8 @@ class CapturedStep:
         if _Recording.active or _state.runtime().connection is None:
             return self._function(*args, **kwargs)
         with self._lock:
+            if not self._lazy and _state.runtime().mode is _state.Mode.TOGETHER:
+                self._give_up("pw.prepare() made all devices one mesh, and steps are captured on single devices only")
             if self._lazy:
                 return self._run_lazily(args, kwargs)
             return self._step(args, kwargs)
@@ -74,11 +76,11 @@ class CapturedStep:
 
         leaves, structure = pytree.tree_flatten((args, kwargs))
         call = (structure, tuple(map(_leaf_key, leaves)), _modes())
-        self._submit_pending()
+        traced = self._submit_pending()
         if self._last is not None:
             key, variant, known = self._last
             if known == call and variant.ready and variant.holds():
-                done, result = self._replay(variant, variant.rates(), leaves)
+                done, result = self._replay(variant, variant.rates(), leaves, traced)
                 if done:
                     return result
         while True:
@@ -96,7 +98,7 @@ class CapturedStep:
                 found.ready = False
             else:
                 self._last = (key, found, call)
-                done, result = self._replay(found, found.rates(), leaves)
+                done, result = self._replay(found, found.rates(), leaves, traced)
                 if done:
                     return result
         if found is None:
@@ -111,7 +113,10 @@ class CapturedStep:
             found = self._variants[key] = Variant()
         return self._record(found, key, call, surroundings, leaves, args, kwargs)
 
-    def _replay(self, variant: Variant, rates: Mapping[str, float], leaves: Sequence[Any]) -> tuple[bool, Any]:
+    def _replay(
+        self, variant: Variant, rates: Mapping[str, float], leaves: Sequence[Any], traced: bool
+    ) -> tuple[bool, Any]:
+        """Whether it could be replayed, and what that returned."""
         if variant.has_baked(rates):
             return False, None
         changed = variant.changed_rates(rates)
@@ -121,7 +126,7 @@ class CapturedStep:
             self._say(f"is traced again: {first} changed ({variant.wiring.rates.get(first)} -> {rates[first]})")
             return False, None
         try:
-            result = variant.run(leaves, rates)
+            result = variant.run(leaves, rates, traced)
         except Stale:
             return False, None
         self._clean = buffers.created_count()
@@ -176,11 +181,13 @@ class CapturedStep:
             _step.step()
         return result
 
-    def _submit_pending(self, always: bool = False) -> None:
-        """Lets what was traced outside the step read the state before the step replaces it."""
-        if always or buffers.created_count() != self._clean:
-            buffers.submit_pending()
-            self._clean = buffers.created_count()
+    def _submit_pending(self, always: bool = False) -> bool:
+        """Lets what was traced outside the step read the state before the step replaces it; whether there was any."""
+        if not always and buffers.created_count() == self._clean:
+            return False
+        buffers.submit_pending()
+        self._clean = buffers.created_count()
+        return True
 
     def _key(self, call: Any, surroundings: Surroundings) -> Key:
         structure, leaves, modes = call
@@ -261,10 +268,7 @@ class _Recording:
         for name, tensor in self._extras.items():
             self._note(tensor, State(name))
         self._found = self._surroundings.with_gradient()
-        count = _state.runtime().torch_device_count
-        seeds = [int(_xla.binding()._xla_get_rng_seed(_xla.device_name(index))) for index in range(count)]
-        devices = buffers.cluster_devices()
-        self._seeds = {device: seeds[index if len(devices) == count else 0] for index, device in enumerate(devices)}
+        self._seeds = buffers.seeds()
         self._rates = self._surroundings.rates()
         cuts = _step.cut_count()
         native.start_recording()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +46,6 @@ def adopt(tokens: Sequence[int], shapes: Sequence[tuple[torch.Tensor, int]]) -> 
 
 def live_tensors() -> Iterator[torch.Tensor]:
     """Every XLA tensor that Python knows in this process. Takes a fraction of a second."""
-    import gc
-
     import torch
 
     for thing in gc.get_objects():
@@ -68,11 +68,19 @@ def submit_pending() -> None:
         _xla.binding()._xla_set_rng_seed(seed, name)
 
 
-def cluster_devices() -> list[int]:
-    """The cluster's numbers of the devices that torch sees, in its order."""
-    connection = _state.runtime().connection
-    assert connection is not None
-    return [number for host in connection.hosts() if host["alive"] for number in host["devices"]]
+@functools.cache
+def cluster_devices() -> tuple[int, ...]:
+    """The cluster's numbers of the devices that torch sees, in its order. They stay what they were at first."""
+    this = _state.runtime()
+    assert this.connection is not None
+    alive = [number for host in this.connection.hosts() if host["alive"] for number in host["devices"]]
+    return tuple(alive[: this.device_count])
+
+
+def seeds() -> dict[int, int]:
+    """The state of each device's random generator, by the cluster's number of the device."""
+    ask = _xla.binding()._xla_get_rng_seed
+    return {device: int(ask(_xla.device_name(index))) for index, device in enumerate(cluster_devices())}
 
 
 def dense_bytes(tensor: torch.Tensor) -> Any:

@@ -112,7 +112,6 @@ class Variant:
         self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
         self._shapes = [outcome.shapes[result] for result in self._returned]
         self._used = {s.expression for op in wiring.ops for s in op.arguments if isinstance(s, Rate)}
-        self._devices = buffers.cluster_devices()
         self.bind(outcome.surroundings, outcome.extras)
         self.ready = True
 
@@ -126,6 +125,8 @@ class Variant:
             self._extras = dict(extras)
             self._kept = {name: tensor for name, tensor in surroundings.tensors.items() if name.endswith(".grad")}
         tensors = {**self._kept, **self._extras, **surroundings.tensors}
+        import torch
+
         wanted = [*self._states, *(item.name for item in self._wiring.returned if isinstance(item, State))]
         missing = [name for name in wanted if name not in tensors]
         if missing:
@@ -135,6 +136,10 @@ class Variant:
             item.name: tensors[item.name] for item in self._wiring.returned if isinstance(item, State)
         }
         self._tensors = [tensors[name] for name in self._states]
+        # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
+        self._assignable = [
+            (place, tensor) for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)
+        ]
         self._handles: list[int] = []
         self._bind_moved()
         self._bind_gradients(tensors)
@@ -164,6 +169,7 @@ class Variant:
                 if handle != old:
                     self._replay.bind(place, [buffers.cell_of(self._tensors[place])])
         self._handles = handles
+        self._assignable_handles = [handles[place] for place, _ in self._assignable]
 
     def holds(self) -> bool:
         """Whether everything is where ``bind`` found it."""
@@ -185,19 +191,21 @@ class Variant:
         """Whether an argument is now a number that PyTorch/XLA would make part of the computation."""
         return any(_capture_wiring.is_baked(rates[name]) for name in self._used)
 
-    def run(self, leaves: Sequence[Any], rates: Mapping[str, float]) -> Any:
+    def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
+
+        Args:
+            leaves: of the arguments' tree.
+            rates: what ``rates`` gives.
+            traced: whether operations were traced since the last step, so that any tensor may have been written.
 
         Raises:
             Stale: nothing has happened; bind or record again.
         """
         wiring = self._wiring
-        if buffers.handles(self._tensors) != self._handles:
+        if traced or buffers.handles([tensor for _, tensor in self._assignable]) != self._assignable_handles:
             self._bind_moved()
-        seeds = {}
-        for index, device in enumerate(self._devices):
-            torch_index = index if len(self._devices) == _state.runtime().torch_device_count else 0
-            seeds[device] = _xla.binding()._xla_get_rng_seed(_xla.device_name(torch_index))
+        seeds = buffers.seeds()
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
         try:
             tokens = self._replay.run(feeds)
@@ -205,8 +213,7 @@ class Variant:
             if error.code == "FAILED_PRECONDITION":
                 raise Stale(str(error)) from error
             raise native.translate(error) from error
-        for index in range(_state.runtime().torch_device_count):
-            seed = seeds[self._devices[index]]
+        for index, seed in enumerate(seeds.values()):
             after = _capture_wiring.seed_after(seed, wiring.cuts)
             _xla.binding()._xla_set_rng_seed(after, _xla.device_name(index))
         _step.count_cut()

@@ -249,6 +249,7 @@ class _Wirer:
         known = self._results.get(tokens) or self._observed.before.get(tokens)
         if known is not None:
             return known
+        upload = self._upload(tokens)
         first = self._values[tokens[0]]
         if first["scalar"] is not None and all(self._values[t]["scalar"] == first["scalar"] for t in tokens):
             bits, dtype, device = first["scalar"], first["dtype"], first["device"]
@@ -256,14 +257,16 @@ class _Wirer:
                 found = seed_chain(self._observed.seeds[device]).get(bits & _MASK)
                 if found is not None:
                     return Seed(device, *found, bits=bits, tokens=tokens)
-            return Number(dtype, bits, tokens)
-        if tokens[0] in self._uploads:
-            digest = self._uploads[tokens[0]]
-            leaves = frozenset(leaf for leaf, other in self._observed.digests.items() if other == digest)
-            if len(tokens) > 1:
-                leaves = frozenset()
-            return Upload(digest, leaves, tokens)
-        return Constant(tokens)
+            # Numbers of the program's text are uploaded once and kept by PyTorch/XLA, arguments at each call.
+            return upload if upload is not None and upload.leaves else Number(dtype, bits, tokens)
+        return upload or Constant(tokens)
+
+    def _upload(self, tokens: Tokens) -> Upload | None:
+        digest = self._uploads.get(tokens[0])
+        if digest is None:
+            return None
+        leaves = frozenset(leaf for leaf, other in self._observed.digests.items() if other == digest)
+        return Upload(digest, leaves if len(tokens) == 1 else frozenset(), tokens)
 
     def _written(self) -> dict[str, Result]:
         before = {known.name: tokens for tokens, known in self._observed.before.items() if isinstance(known, State)}

@@ -200,6 +200,21 @@ def guards(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(losses)
 
 
+def numbers_as_tensors(places: list[torch.device], capture: Capture) -> list[float]:
+    """A number that differs at each call is an argument if it comes as a tensor, of the CPU or of the device."""
+    model = network().to(places[0])
+
+    @capture
+    def step(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return (model(x.to(places[0])) * scale.to(places[0]) + shift * 0.5).sum().detach()
+
+    found = []
+    for place, (x, _) in enumerate(batches(8)):
+        found.append(step(x, torch.tensor(0.5 + place // 2), torch.tensor(place / 3).to(places[0])))
+    _expect(step, replays=6, said=0)
+    return numbers(found)
+
+
 def late_rate(places: list[torch.device], capture: Capture) -> list[float]:
     """A rate that first changes long after the capture is found among the numbers then, for good."""
     model = network(nn.LeakyReLU(0.05)).to(places[0])  # a slope equal to the rate
@@ -349,6 +364,7 @@ ONE: tuple[Scenario, ...] = (
     written_from_outside,
     guards,
     late_rate,
+    numbers_as_tensors,
     results_stay,
     not_captured,
     dropout,

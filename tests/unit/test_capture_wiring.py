@@ -1,0 +1,217 @@
+"""What recordings of a step have in common, and the plans that replay it: on recordings written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ptpathways.frontend._capture_plan import lower
+from ptpathways.frontend._capture_wiring import (
+    Different,
+    Feed,
+    Number,
+    Observed,
+    Rate,
+    Result,
+    Seed,
+    State,
+    Uncapturable,
+    Upload,
+    Wiring,
+    is_baked,
+    merge,
+    number_bits,
+    seed_after,
+    seed_chain,
+    wire,
+)
+
+
+class Recording:
+    """Values with numbers of their own, and the events that made them."""
+
+    def __init__(self, first: int = 100) -> None:
+        self.values: dict[int, dict[str, Any]] = {}
+        self.events: list[dict[str, Any]] = []
+        self._next = first
+
+    def value(self, device: int = 0, scalar: int | None = None, dtype: str = "f32") -> int:
+        self._next += 1
+        dims: list[int] = [] if scalar is not None else [4]
+        self.values[self._next] = {"dtype": dtype, "dims": dims, "device": device, "scalar": scalar, "value": object()}
+        return self._next
+
+    def upload(self, digest: int = 0, **more: Any) -> int:
+        token = self.value(**more)
+        self.events.append({"kind": "upload", "value": token, "digest": digest})
+        return token
+
+    def run(self, *arguments: int, results: int = 1, device: int = 0, donated: tuple[int, ...] = ()) -> list[int]:
+        made = [self.value(device) for _ in range(results)]
+        self.events.append(
+            {
+                "kind": "run",
+                "function": 0,
+                "identity": 7,
+                "what": "function 'f'",
+                "devices": [device],
+                "whole": True,
+                "arguments": [list(arguments)],
+                "results": [made],
+                "donated": list(donated),
+            }
+        )
+        return made
+
+    def copy(self, source: int, device: int) -> int:
+        made = self.value(device)
+        self.events.append({"kind": "copy", "source": source, "result": made})
+        return made
+
+    def wiring(self, state: int, after: int, returned: int, **more: Any) -> Wiring:
+        """Of a step with one state tensor and one returned one."""
+        recording = {"events": self.events, "values": self.values, "functions": []}
+        before = {(state,): State("weight"), **more.pop("before", {})}
+        return wire(Observed(recording, before, {"weight": (after,)}, [((returned,),)], **more))
+
+
+def step(scalar: int, first: int = 100, digest: int = 5, seed: int = 12345, rates: Any = None) -> Wiring:
+    """weight, loss = f(weight, batch, number, seed)"""
+    recording = Recording(first)
+    weight = recording.value()
+    batch = recording.upload(digest)
+    number, drawn = recording.upload(scalar=scalar), recording.upload(scalar=seed, dtype="s64")
+    new, loss = recording.run(weight, batch, number, drawn, results=2, donated=(0,))
+    return recording.wiring(weight, new, loss, digests={0: digest}, seeds={0: seed}, rates=rates or {})
+
+
+def test_a_step_that_repeats_is_explained() -> None:
+    one = step(1, seed=12345)
+    other = step(1, first=500, digest=6, seed=seed_after(12345, 1))
+    merged = merge(one, other)
+    (op,) = merged.ops
+    assert op.arguments[0] == State("weight")
+    assert isinstance(op.arguments[1], Upload) and op.arguments[1].leaves == {0}
+    assert isinstance(op.arguments[2], Number) and op.arguments[2].bits == 1
+    assert isinstance(op.arguments[3], Seed) and (op.arguments[3].multiplier, op.arguments[3].addend) == (1, 0)
+    assert merged.written == {"weight": Result(0, 0)} and merged.returned == (Result(0, 1),)
+
+
+def test_a_number_that_follows_an_option_becomes_an_argument_once_the_option_changes() -> None:
+    def at(rate: float, first: int) -> Wiring:
+        bits = number_bits(-rate, "f32")
+        assert bits is not None
+        return step(bits, first, rates={"lr": rate, "-lr": -rate})
+
+    same = merge(at(0.1, 100), at(0.1, 200))
+    assert isinstance(same.ops[0].arguments[2], Number) and not same.free
+    changed = merge(same, at(0.05, 300))
+    assert changed.ops[0].arguments[2] == Rate("f32", "-lr") and changed.free == {"lr", "-lr"}
+    assert merge(changed, at(0.02, 400)).ops[0].arguments[2] == Rate("f32", "-lr")
+
+
+def test_a_number_that_nothing_explains_is_named_with_both_values() -> None:
+    first, second = (number_bits(value, "f32") for value in (0.5, 0.25))
+    assert first is not None and second is not None
+    with pytest.raises(Different, match=r"was 0\.5 at first and 0\.25 then"):
+        merge(step(first), step(second, 300))
+
+
+def test_a_tensor_made_on_the_client_anew_is_no_argument() -> None:
+    one, other = Recording(), Recording(500)
+    wirings = []
+    for recording, digest in ((one, 3), (other, 4)):
+        weight = recording.value()
+        new, loss = recording.run(weight, recording.upload(digest), results=2)
+        wirings.append(recording.wiring(weight, new, loss))
+    with pytest.raises(Different, match="makes on the CPU anew"):
+        merge(*wirings)
+
+
+def test_a_seed_set_to_the_same_value_each_time_is_a_number_still() -> None:
+    one = step(1, seed=99)
+    merged = merge(one, step(1, first=500, seed=99))
+    assert isinstance(merged.ops[0].arguments[3], Seed)
+
+
+def test_waiting_for_a_value_is_refused() -> None:
+    recording = Recording()
+    weight = recording.value()
+    new, loss = recording.run(weight, results=2)
+    recording.events.append({"kind": "fetch", "value": loss})
+    with pytest.raises(Uncapturable, match=r"waits for a value.*item\(\)"):
+        recording.wiring(weight, new, loss)
+
+
+def test_a_fetch_of_something_else_does_not_matter() -> None:
+    recording = Recording()
+    weight = recording.value()
+    recording.events.append({"kind": "fetch", "value": recording.value()})
+    new, loss = recording.run(weight, results=2)
+    assert recording.wiring(weight, new, loss).ops
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0])
+def test_what_pytorch_xla_makes_part_of_the_computation(value: float) -> None:
+    assert is_baked(value) and not is_baked(value + 0.5)
+
+
+def test_numbers_as_bits() -> None:
+    assert number_bits(1.0, "f32") == 0x3F800000
+    assert number_bits(1.0, "bf16") == 0x3F80
+    assert number_bits(1.0, "f16") == 0x3C00
+    assert number_bits(1.0, "f64") == 0x3FF0000000000000
+    assert number_bits(1e300, "f16") is None and number_bits(None, "f32") is None and number_bits(1.0, "s32") is None
+
+
+def test_seeds_of_a_step_with_several_cuts_and_draws() -> None:
+    chain = seed_chain(5)
+    for cuts in range(3):
+        multiplier, addend = chain[seed_after(5, cuts)]
+        assert (multiplier * 5 + addend) % 2**64 == seed_after(5, cuts)
+    assert chain[5 * 214013 + 2531011] == (214013, 2531011)
+
+
+def two_hosts() -> Wiring:
+    recording = Recording()
+    weight, batch = recording.value(device=0), recording.value(device=0)
+    (hidden,) = recording.run(weight, batch)
+    moved = recording.copy(hidden, 3)
+    (loss,) = recording.run(moved, device=3)
+    back = recording.copy(loss, 1)
+    (new,) = recording.run(back, device=1)
+    (again,) = recording.run(weight, recording.copy(new, 0), donated=(0,))
+    return recording.wiring(weight, again, loss, before={(batch,): Feed(0)})
+
+
+def test_a_plan_per_host_with_transfers_between_them() -> None:
+    lowered = lower(two_hosts(), {0: 0, 1: 0, 2: 1, 3: 1})
+    here, there = lowered.plans
+    assert [source for source, _, _ in lowered.inputs] == [State("weight"), Feed(0)]
+    assert [donated for _, _, donated in lowered.inputs] == [True, False]
+    kinds = [step["kind"] for step in here["steps"]]
+    assert kinds.count("send") == 1 and kinds.count("receive") == 1 and kinds.count("copy") == 1
+    assert [step["kind"] for step in there["steps"]][:2] == ["receive", "execute"]
+    assert {step["channel"] for step in here["steps"] if step["kind"] == "send"} == {0}
+    assert here["channels"] == there["channels"] == 2
+    assert there["inputs"] == [-1, -1] and -1 not in here["inputs"]
+    # The loss is kept at the second host, the weight at the first; everything in between is freed.
+    assert [slot >= 0 for slot in here["outputs"]] == [True, False]
+    freed = [slot for step in here["steps"] if step["kind"] == "free" for slot in step["slots"]]
+    kept = {*here["outputs"], *here["inputs"]}
+    assert sorted({*freed, *kept} - {-1}) == list(range(len(here["slots"])))
+
+
+def test_a_computation_over_several_hosts_is_refused() -> None:
+    recording = Recording()
+    weight = recording.value()
+    new, loss = recording.run(weight, results=2)
+    recording.values[new]["device"] = 3
+    wiring = recording.wiring(weight, new, loss)
+    kind = wiring.ops[0].result_types[0]
+    spread = Wiring(
+        (type(wiring.ops[0])("f", 7, 0, (), (), (type(kind)("f32", (4,), (0, 3)),)),), {"weight": Result(0, 0)}, ()
+    )
+    with pytest.raises(Uncapturable, match="spans several hosts"):
+        lower(spread, {0: 0, 3: 1})
