@@ -80,7 +80,7 @@ class CapturedStep:
         if self._last is not None:
             key, variant, known = self._last
             if known == call and variant.ready and variant.holds():
-                done, result = self._replay(variant, variant.rates(), leaves, traced)
+                done, result = self._replay(variant, variant.rates() | _numbers(leaves), leaves, traced)
                 if done:
                     return result
         while True:
@@ -98,7 +98,7 @@ class CapturedStep:
                 found.ready = False
             else:
                 self._last = (key, found, call)
-                done, result = self._replay(found, found.rates(), leaves, traced)
+                done, result = self._replay(found, found.rates() | _numbers(leaves), leaves, traced)
                 if done:
                     return result
         if found is None:
@@ -255,7 +255,7 @@ class _Recording:
             if isinstance(leaf, torch.Tensor):
                 if leaf.device.type == "xla":
                     self._note(leaf, Feed(number))
-                elif leaf.device.type == "cpu" and leaf.layout is torch.strided:
+                elif leaf.device.type == "cpu" and leaf.layout is torch.strided and leaf.numel() > 1:
                     self._digests[number] = native.digest(buffers.dense_bytes(leaf))
         for name, tensor in self._surroundings.tensors.items():
             self._note(tensor, State(name))
@@ -269,7 +269,7 @@ class _Recording:
             self._note(tensor, State(name))
         self._found = self._surroundings.with_gradient()
         self._seeds = buffers.seeds()
-        self._rates = self._surroundings.rates()
+        self._rates = self._surroundings.rates() | _numbers(self._leaves)
         cuts = _step.cut_count()
         native.start_recording()
         _Recording.active = True
@@ -393,6 +393,17 @@ def _leaf_key(leaf: Any) -> Any:
     if _capture_state.is_plain(leaf):
         return type(leaf).__name__, leaf
     return type(leaf).__name__, id(leaf)
+
+
+def _numbers(leaves: Sequence[Any]) -> dict[str, float]:
+    """Arguments that are CPU tensors of one element, by name: PyTorch/XLA treats them like numbers of the program."""
+    import torch
+
+    return {
+        f"argument {number}": leaf.item()
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.numel() == 1 and not leaf.is_complex()
+    }
 
 
 def _modes() -> tuple[tuple[str, Any], ...]:

@@ -16,7 +16,7 @@ from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Re
 if TYPE_CHECKING:
     import torch
 
-_FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H"}
+_FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H", "s64": "<Q", "s32": "<I"}
 _MASK = (1 << 64) - 1
 
 

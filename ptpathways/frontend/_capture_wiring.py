@@ -66,7 +66,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A scalar that follows an optimizer's option, e.g. ``-optimizer.0.lr``."""
+    """A scalar that follows an optimizer's option, e.g. ``-optimizer.0.lr``, or an argument of one element."""
 
     dtype: str
     expression: str
@@ -152,7 +152,7 @@ class Observed:
     returned: Sequence[Any]
     """``(tokens,)`` for a tensor on the devices; anything else as it is."""
     digests: Mapping[int, int] = field(default_factory=dict)
-    """Of the arguments that are CPU tensors, by leaf."""
+    """Of the arguments that are CPU tensors of more than one element, by leaf."""
     seeds: Mapping[int, int] = field(default_factory=dict)
     """The devices' seeds before the call."""
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -249,7 +249,6 @@ class _Wirer:
         known = self._results.get(tokens) or self._observed.before.get(tokens)
         if known is not None:
             return known
-        upload = self._upload(tokens)
         first = self._values[tokens[0]]
         if first["scalar"] is not None and all(self._values[t]["scalar"] == first["scalar"] for t in tokens):
             bits, dtype, device = first["scalar"], first["dtype"], first["device"]
@@ -257,9 +256,8 @@ class _Wirer:
                 found = seed_chain(self._observed.seeds[device]).get(bits & _MASK)
                 if found is not None:
                     return Seed(device, *found, bits=bits, tokens=tokens)
-            # Numbers of the program's text are uploaded once and kept by PyTorch/XLA, arguments at each call.
-            return upload if upload is not None and upload.leaves else Number(dtype, bits, tokens)
-        return upload or Constant(tokens)
+            return Number(dtype, bits, tokens)
+        return self._upload(tokens) or Constant(tokens)
 
     def _upload(self, tokens: Tokens) -> Upload | None:
         digest = self._uploads.get(tokens[0])
@@ -347,7 +345,7 @@ def _merge_numbers(one: Seed | Number, other: Seed | Number, first: Wiring, seco
                 return Rate(dtype, expression)
     raise Different(
         f"a number that {what} takes was {bits_number(one.bits, dtype)} at first and {bits_number(other.bits, dtype)} "
-        "then, which neither a learning rate nor the random generator explains; make it a tensor on the device"
+        "then, which no argument, no optimizer's option and no random seed explains; pass it as a tensor"
     )
 
 
@@ -369,9 +367,11 @@ def is_baked(value: float) -> bool:
 
 
 def number_bits(value: float | None, dtype: str) -> int | None:
-    """The bits of ``value`` as an element of ``dtype``; None for types that a rate cannot have."""
+    """The bits of ``value`` as an element of ``dtype``; None when it is none, or for types that a rate cannot have."""
     if value is None:
         return None
+    if dtype in ("s64", "s32"):
+        return int(value) & ((1 << int(dtype[1:])) - 1) if value == int(value) else None
     try:
         if dtype == "f64":
             return int(struct.unpack("<Q", struct.pack("<d", value))[0])

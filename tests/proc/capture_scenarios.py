@@ -201,17 +201,20 @@ def guards(places: list[torch.device], capture: Capture) -> list[float]:
 
 
 def numbers_as_tensors(places: list[torch.device], capture: Capture) -> list[float]:
-    """A number that differs at each call is an argument if it comes as a tensor, of the CPU or of the device."""
+    """A number that differs between calls is an argument if it comes as a tensor, of the CPU or of the device."""
     model = network().to(places[0])
 
     @capture
-    def step(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        return (model(x.to(places[0])) * scale.to(places[0]) + shift * 0.5).sum().detach()
+    def step(x: Tensor, scale: Tensor, shift: Tensor, power: Tensor) -> Tensor:
+        scaled = model(x.to(places[0])) * scale.to(places[0]) + shift * 0.25
+        return (scaled * power.to(places[0])).sum().detach()
 
     found = []
-    for place, (x, _) in enumerate(batches(8)):
-        found.append(step(x, torch.tensor(0.5 + place // 2), torch.tensor(place / 3).to(places[0])))
-    _expect(step, replays=6, said=0)
+    for place, (x, _) in enumerate(batches(12)):
+        scale, shift = torch.tensor(0.5 + place // 3), torch.tensor(place / 3).to(places[0])
+        found.append(step(x, scale, shift, torch.tensor(2 + place // 6)))
+    # Two traces at first, and one for each of the two that later turns out to change.
+    _expect(step, replays=8, said=2, texts=("argument 1 changed", "argument 3 changed"))
     return numbers(found)
 
 
