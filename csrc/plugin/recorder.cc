@@ -44,13 +44,13 @@ void Recorder::Note(RecordedEvent event) {
   if (active_) list.events.push_back(std::move(event));
 }
 
-// Four lanes of multiply and rotate, so that it keeps up with memory.
+// Four lanes of multiply and shift, so that it keeps up with memory.
 uint64_t Digest(const void* bytes, size_t size) {
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
-  uint64_t lanes[4] = {size, 1, 2, 3};
+  uint64_t lanes[4] = {size + kMultiplier, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5};
   const auto mix = [](uint64_t lane, uint64_t word) {
     lane = (lane ^ word) * kMultiplier;
-    return (lane << 29) | (lane >> 35);
+    return lane ^ (lane >> 29);
   };
   const char* at = static_cast<const char*>(bytes);
   for (; size >= 32; size -= 32, at += 32) {
@@ -67,8 +67,8 @@ uint64_t Digest(const void* bytes, size_t size) {
     size -= part;
   }
   uint64_t sum = 0;
-  for (uint64_t lane : lanes) sum = mix(sum, lane);
-  return sum ^ (sum >> 31);
+  for (uint64_t lane : lanes) sum = mix(sum + kMultiplier, lane);
+  return sum;
 }
 
 }  // namespace pathways::plugin

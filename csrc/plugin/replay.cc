@@ -23,6 +23,11 @@ Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const std
 
 // One whole logical buffer if the shards are exactly that, in order; else the shards one by one.
 Result<client::ProgramArgument> ArgumentOf(const std::vector<std::shared_ptr<Value>>& row) {
+  if (row.size() == 1) {  // as nearly always, and there may be thousands
+    const Result<client::Shard>& shard = row[0]->shard();
+    PW_RETURN_IF_ERROR(shard.status());
+    if (shard->buffer->devices().size() == 1) return client::ProgramArgument{shard->buffer, {}};
+  }
   client::ProgramArgument argument;
   for (const std::shared_ptr<Value>& value : row) {
     const Result<client::Shard>& shard = value->shard();

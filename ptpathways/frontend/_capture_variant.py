@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_plan, _capture_wiring, _state, _step, _xla
+from ptpathways.frontend import _capture_plan, _capture_wiring, _slice, _step, _xla
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Result, Seed, State, Upload, Wiring
 
@@ -75,7 +75,7 @@ class Variant:
             Uncapturable: it cannot be replayed.
         """
         wiring = self._wiring
-        session = _state.session()
+        session = _slice.current_session()
         host_of = {
             host["first_device"] + ordinal: host["host"]
             for host in session.hosts()

@@ -472,7 +472,7 @@ def program(
         donate: of a dataflow program, positions of arguments whose futures the caller gives up with the call.
         name: what errors and status call it; default: its own name.
         dispatch: of a dataflow program. ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by
-            node, each when what it needs exists, so that a call waits; to compare with, and to find the node that fails.
+            node, each when what it needs exists, so that a call waits; to compare with, and to find a node that fails.
         kind: one of the two. None: dataflow if ``fn``, or the user's code that it names, refers to a compiled function
             or a dataflow program at this time; else a step.
     """

@@ -16,7 +16,6 @@ from ptpathways import core
 
 if TYPE_CHECKING:
     from ptpathways.frontend._session import Connection
-    from ptpathways.native import Session
 
 
 class Mode(enum.Enum):
@@ -57,18 +56,6 @@ def runtime() -> Runtime:
         what = "was shut down" if _was_shut_down else "is not initialised"
         raise core.NotInitialized(f"ptpathways {what} in this process; call pw.init() first, once")
     return _runtime
-
-
-def session() -> Session:
-    """The process's session.
-
-    Raises:
-        NotInitialized: before ``init``, or with a backend that has none.
-    """
-    connection = runtime().connection
-    if connection is None:
-        raise core.NotInitialized("this needs a cluster, but pw.init() was called with backend='xla-cpu'")
-    return connection.session
 
 
 def check_unused() -> None:
