@@ -47,11 +47,12 @@ void Recorder::Note(RecordedEvent event) {
 // Four lanes of multiply and shift, so that it keeps up with memory.
 uint64_t Digest(const void* bytes, size_t size) {
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
-  uint64_t lanes[4] = {size + kMultiplier, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5};
+  uint64_t lanes[4] = {kMultiplier, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5};
   const auto mix = [](uint64_t lane, uint64_t word) {
     lane = (lane ^ word) * kMultiplier;
     return lane ^ (lane >> 29);
   };
+  uint64_t sum = mix(kMultiplier, size);
   const char* at = static_cast<const char*>(bytes);
   for (; size >= 32; size -= 32, at += 32) {
     uint64_t words[4];
@@ -66,7 +67,6 @@ uint64_t Digest(const void* bytes, size_t size) {
     at += part;
     size -= part;
   }
-  uint64_t sum = 0;
   for (uint64_t lane : lanes) sum = mix(sum + kMultiplier, lane);
   return sum;
 }

@@ -162,7 +162,8 @@ def test_numbers_as_bits() -> None:
     assert number_bits(1.0, "bf16") == 0x3F80
     assert number_bits(1.0, "f16") == 0x3C00
     assert number_bits(1.0, "f64") == 0x3FF0000000000000
-    assert number_bits(1e300, "f16") is None and number_bits(None, "f32") is None and number_bits(1.0, "s32") is None
+    assert number_bits(-1, "s64") == 2**64 - 1 and number_bits(3, "s32") == 3
+    assert number_bits(1e300, "f16") is None and number_bits(None, "f32") is None and number_bits(1.5, "s32") is None
 
 
 def test_seeds_of_a_step_with_several_cuts_and_draws() -> None:
