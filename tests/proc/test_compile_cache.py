@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 def slow_module(steps: int) -> bytes:
-    """A StableHLO module that is much to compile and little to compute: repeated softmax of f32[64,64]."""
+    """A StableHLO module that takes long to compile and little to compute: repeated softmax of f32[64,64]."""
     lines = ["%zero = stablehlo.constant dense<0.0> : tensor<f32>"]
     for i in range(steps):
         lines.append(f"%e{i} = stablehlo.exponential %x{i} : tensor<64x64xf32>")
@@ -40,7 +40,7 @@ def run_once(folder: Path, value: FloatArray) -> npt.NDArray[Any]:
     """Registers and runs the module on a cluster of its own."""
     with local.start(core.Options(cache_dir=str(folder))) as cluster:
         session = cluster.session
-        function = session.register(slow_module(60), "mlir", name="slow")
+        function = session.register(slow_module(500), "mlir", name="slow")
         (result,) = session.run(function, [session.put(value, 0)], 0)
         return result.result(TIMEOUT_S)
 
