@@ -45,7 +45,8 @@ def build(cluster: pw.Cluster) -> pw.Program:
         z = a(c(x))
         return y, z
 
-    return f
+    program: pw.Program = f
+    return program
 
 
 async def wait_for_both(f: pw.Program) -> None:

@@ -33,7 +33,7 @@ def batches(count: int = STEPS, size: int = 4) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def network(*between: nn.Module) -> nn.Sequential:
+def network(*between: nn.Module) -> Any:
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *between, nn.Linear(16, 1))
 
 
@@ -207,7 +207,8 @@ def numbers_as_tensors(places: list[torch.device], capture: Capture) -> list[flo
     @capture
     def step(x: Tensor, scale: Tensor, shift: Tensor, power: Tensor) -> Tensor:
         scaled = model(x.to(places[0])) * scale.to(places[0]) + shift * 0.25
-        return (scaled * power.to(places[0])).sum().detach()
+        result: Tensor = (scaled * power.to(places[0])).sum().detach()
+        return result
 
     found = []
     for place, (x, _) in enumerate(batches(12)):
@@ -268,7 +269,7 @@ def not_captured(places: list[torch.device], capture: Capture) -> list[float]:
 
     def train(x: Tensor, factor: float = 1.0) -> Tensor:
         optimizer.zero_grad()
-        loss = (model(x.to(places[0])) * factor).square().mean()
+        loss: Tensor = (model(x.to(places[0])) * factor).square().mean()
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -308,7 +309,7 @@ def dropout(places: list[torch.device], capture: Capture) -> list[float]:
     @capture
     def step(x: Tensor) -> Tensor:
         optimizer.zero_grad()
-        loss = model(x.to(places[0])).square().mean()
+        loss: Tensor = model(x.to(places[0])).square().mean()
         loss.backward()
         optimizer.step()
         return loss.detach()
