@@ -22,7 +22,7 @@ Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const std
 }
 
 // One whole logical buffer if the shards are exactly that, in order; else the shards one by one.
-Result<client::ProgramArgument> ArgumentOf(const std::vector<std::shared_ptr<Value>>& row) {
+Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value>> row) {
   if (row.size() == 1) {  // as nearly always, and there may be thousands
     const Result<client::Shard>& shard = row[0]->shard();
     PW_RETURN_IF_ERROR(shard.status());
@@ -50,20 +50,19 @@ bool IsWhole(const client::ProgramArgument& argument) {
                      [](const client::Shard& shard) { return shard.buffer->devices().size() == 1; });
 }
 
-Result<client::RunResult> Launch(const ClientState& client, const std::shared_ptr<client::Program>& program,
-                                 const std::vector<std::vector<std::shared_ptr<Value>>>& rows,
-                                 std::vector<uint32_t> donated) {
+}  // namespace
+
+Result<client::RunResult> Replay::Launch(const ClientState& client, const std::shared_ptr<client::Program>& program,
+                                         const Ports& ports, const Values& values, std::vector<uint32_t> donated) {
   std::vector<client::ProgramArgument> arguments;
-  arguments.reserve(rows.size());
-  for (const auto& row : rows) {
-    PW_ASSIGN_OR_RETURN(client::ProgramArgument argument, ArgumentOf(row));
+  arguments.reserve(ports.size());
+  for (const Port& port : ports) {
+    PW_ASSIGN_OR_RETURN(client::ProgramArgument argument, ArgumentOf(RowOf(values, port)));
     arguments.push_back(std::move(argument));
   }
   std::erase_if(donated, [&](uint32_t position) { return !IsWhole(arguments[position]); });
   return client.session()->RunProgram(program, arguments, donated);
 }
-
-}  // namespace
 
 Result<std::shared_ptr<Replay>> Replay::Create(std::shared_ptr<ClientState> client,
                                                std::shared_ptr<client::Program> program,
@@ -77,19 +76,15 @@ Result<std::shared_ptr<Replay>> Replay::Create(std::shared_ptr<ClientState> clie
   }
   std::shared_ptr<Replay> replay(new Replay);
   std::set<uint32_t> ids;
-  const auto port = [&](const client::Port& of) -> Result<Port> {
+  const auto add = [&](const client::Port& of, Ports& ports) -> Status {
     PW_ASSIGN_OR_RETURN(std::vector<PJRT_Device*> devices, DevicesOf(*client, of.devices));
     for (const PJRT_Device* device : devices) ids.insert(static_cast<uint32_t>(device->description.id));
-    return Port{std::move(devices), std::make_shared<const ArrayType>(of.shard_type)};
+    const size_t first = ports.empty() ? 0 : ports.back().first + ports.back().devices.size();
+    ports.push_back({std::move(devices), std::make_shared<const ArrayType>(of.shard_type), first});
+    return OkStatus();
   };
-  for (const client::Port& input : spec.inputs) {
-    PW_ASSIGN_OR_RETURN(Port made, port(input));
-    replay->input_ports_.push_back(std::move(made));
-  }
-  for (const client::Port& output : spec.outputs) {
-    PW_ASSIGN_OR_RETURN(Port made, port(output));
-    replay->output_ports_.push_back(std::move(made));
-  }
+  for (const client::Port& input : spec.inputs) PW_RETURN_IF_ERROR(add(input, *replay->input_ports_));
+  for (const client::Port& output : spec.outputs) PW_RETURN_IF_ERROR(add(output, *replay->output_ports_));
   for (const ReplayInput& input : inputs) {
     const size_t bound = input.kind == ReplayInput::Kind::kState ? states : feeds;
     if (input.kind != ReplayInput::Kind::kConstant && input.index >= bound) {
@@ -124,12 +119,13 @@ Status Replay::Bind(size_t index, std::span<const std::shared_ptr<BufferCell>> c
   return OkStatus();
 }
 
-Result<Replay::Row> Replay::Gather(size_t position, std::span<const ReplayFeed> feeds) const {
+Status Replay::Gather(size_t position, std::span<const ReplayFeed> feeds, Values& values) const {
   const ReplayInput& input = inputs_[position];
-  const Port& port = input_ports_[position];
-  if (input.kind == ReplayInput::Kind::kConstant) return input.constant;
-  Row row;
-  row.reserve(port.devices.size());
+  const Port& port = (*input_ports_)[position];
+  if (input.kind == ReplayInput::Kind::kConstant) {
+    values.insert(values.end(), input.constant.begin(), input.constant.end());
+    return OkStatus();
+  }
   if (input.kind == ReplayInput::Kind::kState) {
     for (const std::weak_ptr<BufferCell>& place : cells_[input.index]) {
       const std::shared_ptr<BufferCell> cell = place.lock();
@@ -137,12 +133,15 @@ Result<Replay::Row> Replay::Gather(size_t position, std::span<const ReplayFeed> 
       if (value == nullptr) {
         return FailedPrecondition("the buffer of state " + std::to_string(input.index) + " is gone");
       }
-      row.push_back(std::move(value));
+      values.push_back(std::move(value));
     }
-    return row;
+    return OkStatus();
   }
   const ReplayFeed& feed = feeds[input.index];
-  if (feed.bytes == nullptr) return feed.values;
+  if (feed.bytes == nullptr) {
+    values.insert(values.end(), feed.values.begin(), feed.values.end());
+    return OkStatus();
+  }
   if (feed.size != static_cast<size_t>(port.type->type.ByteSize())) {
     return InvalidArgument("expected " + std::to_string(port.type->type.ByteSize()) + " bytes for feed " +
                            std::to_string(input.index) + " (" + port.type->type.ToString() + "), got " +
@@ -151,13 +150,13 @@ Result<Replay::Row> Replay::Gather(size_t position, std::span<const ReplayFeed> 
   for (PJRT_Device* device : port.devices) {
     PW_ASSIGN_OR_RETURN(client::Shard shard,
                         client_->session()->Put(device->cluster_device, port.type->type, feed.bytes));
-    row.push_back(std::make_shared<Value>(client_, device, std::move(shard)));
+    values.push_back(std::make_shared<Value>(client_, device, std::move(shard)));
   }
-  return row;
+  return OkStatus();
 }
 
-Status Replay::Check(size_t position, const Row& row) const {
-  const Port& port = input_ports_[position];
+Status Replay::Check(size_t position, Row row) const {
+  const Port& port = (*input_ports_)[position];
   bool right = row.size() == port.devices.size();
   for (size_t i = 0; right && i < row.size(); ++i) {
     right = row[i]->type() == port.type->type && row[i]->device() == port.devices[i];
@@ -170,17 +169,18 @@ Status Replay::Check(size_t position, const Row& row) const {
                    : ", got " + row[0]->type().ToString() + " on " + row[0]->device()->description.to_string));
 }
 
-std::vector<uint32_t> Replay::Donated(const std::vector<Row>& rows) const {
+std::vector<uint32_t> Replay::Donated(const Values& values) const {
   std::vector<uint32_t> donated;
   std::set<const Value*> fed;  // what the caller passes may be state, too
-  for (size_t position = 0; position < rows.size(); ++position) {
+  for (size_t position = 0; position < inputs_.size(); ++position) {
     if (inputs_[position].kind != ReplayInput::Kind::kFeed) continue;
-    for (const auto& value : rows[position]) fed.insert(value.get());
+    for (const auto& value : RowOf(values, (*input_ports_)[position])) fed.insert(value.get());
   }
-  for (size_t position = 0; position < rows.size(); ++position) {
+  for (size_t position = 0; position < inputs_.size(); ++position) {
     const ReplayInput& input = inputs_[position];
     if (!input.may_donate || input.kind == ReplayInput::Kind::kConstant) continue;
-    const bool sole = std::all_of(rows[position].begin(), rows[position].end(), [&](const auto& value) {
+    const Row row = RowOf(values, (*input_ports_)[position]);
+    const bool sole = std::all_of(row.begin(), row.end(), [&](const auto& value) {
       return value->HasOneHolder() && (input.kind == ReplayInput::Kind::kFeed || !fed.contains(value.get()));
     });
     if (sole) donated.push_back(static_cast<uint32_t>(position));
@@ -192,42 +192,43 @@ Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFe
   if (feeds.size() != feeds_) {
     return InvalidArgument("expected " + std::to_string(feeds_) + " feeds, got " + std::to_string(feeds.size()));
   }
-  auto rows = std::make_shared<std::vector<Row>>();
-  rows->reserve(inputs_.size());
+  Values arguments;
+  arguments.reserve(inputs_.size());
   for (size_t position = 0; position < inputs_.size(); ++position) {
-    PW_ASSIGN_OR_RETURN(Row row, Gather(position, feeds));
-    PW_RETURN_IF_ERROR(Check(position, row));
-    rows->push_back(std::move(row));
+    const size_t first = arguments.size();
+    PW_RETURN_IF_ERROR(Gather(position, feeds, arguments));
+    PW_RETURN_IF_ERROR(Check(position, Row(arguments).subspan(first)));
   }
-  std::vector<uint32_t> donated = Donated(*rows);
+  std::vector<uint32_t> donated = Donated(arguments);
 
-  auto results = std::make_shared<std::vector<Row>>();
-  results->reserve(outputs_.size());
-  std::vector<std::shared_ptr<Value>> returned;
+  Values results;
+  results.reserve(outputs_.size());
+  Values returned;
   for (size_t k = 0; k < outputs_.size(); ++k) {
-    const Port& port = output_ports_[k];
-    Row row;
-    row.reserve(port.devices.size());
-    for (PJRT_Device* device : port.devices) row.push_back(std::make_shared<Value>(client_, device, port.type));
+    const Port& port = (*output_ports_)[k];
+    for (PJRT_Device* device : port.devices) {
+      results.push_back(std::make_shared<Value>(client_, device, port.type));
+    }
+    const Row row = RowOf(results, port);
     for (size_t state : outputs_[k].states) {
       for (size_t i = 0; i < row.size() && i < cells_[state].size(); ++i) {
         if (const std::shared_ptr<BufferCell> cell = cells_[state][i].lock()) cell->Replace(row[i]);
       }
     }
     if (outputs_[k].returned) returned.insert(returned.end(), row.begin(), row.end());
-    results->push_back(std::move(row));
   }
-  client_->sequencer().Submit(
-      device_ids_, [client = client_, program = program_, rows, results, donated = std::move(donated)]() mutable {
-        Result<client::RunResult> run = Launch(*client, program, *rows, std::move(donated));
-        for (size_t k = 0; k < results->size(); ++k) {
-          for (size_t i = 0; i < (*results)[k].size(); ++i) {
-            Value& value = *(*results)[k][i];
-            value.Resolve(run.ok() ? Result<client::Shard>(client::Shard{run->outputs[k], static_cast<uint32_t>(i)})
-                                   : Result<client::Shard>(run.status()));
-          }
-        }
-      });
+  auto launch = [client = client_, program = program_, inputs = input_ports_, outputs = output_ports_,
+                 arguments = std::move(arguments), results = std::move(results), donated = std::move(donated)] {
+    Result<client::RunResult> run = Launch(*client, program, *inputs, arguments, donated);
+    for (size_t k = 0; k < outputs->size(); ++k) {
+      const Row row = RowOf(results, (*outputs)[k]);
+      for (size_t i = 0; i < row.size(); ++i) {
+        row[i]->Resolve(run.ok() ? Result<client::Shard>(client::Shard{run->outputs[k], static_cast<uint32_t>(i)})
+                                 : Result<client::Shard>(run.status()));
+      }
+    }
+  };
+  client_->sequencer().Submit(device_ids_, std::move(launch));
   return returned;
 }
 

@@ -62,20 +62,30 @@ class Replay {
   struct Port {
     std::vector<PJRT_Device*> devices;
     ArrayTypePtr type;
+    size_t first = 0;  // of its shards, among those of all ports
   };
-  using Row = std::vector<std::shared_ptr<Value>>;  // by shard
+  // The shards of all ports, one after the other: there may be thousands of ports, nearly all of one shard.
+  using Values = std::vector<std::shared_ptr<Value>>;
+  using Ports = std::vector<Port>;
+  using Row = std::span<const std::shared_ptr<Value>>;  // the shards of one port
 
   Replay() = default;
-  Result<Row> Gather(size_t position, std::span<const ReplayFeed> feeds) const;
-  Status Check(size_t position, const Row& row) const;
-  std::vector<uint32_t> Donated(const std::vector<Row>& rows) const;
+  static Row RowOf(const Values& values, const Port& port) {
+    return Row(values).subspan(port.first, port.devices.size());
+  }
+  // Appends the values of an argument.
+  Status Gather(size_t position, std::span<const ReplayFeed> feeds, Values& values) const;
+  Status Check(size_t position, Row row) const;
+  std::vector<uint32_t> Donated(const Values& values) const;
+  static Result<client::RunResult> Launch(const ClientState& client, const std::shared_ptr<client::Program>& program,
+                                          const Ports& ports, const Values& values, std::vector<uint32_t> donated);
 
   std::shared_ptr<ClientState> client_;
   std::shared_ptr<client::Program> program_;
   std::vector<ReplayInput> inputs_;
   std::vector<ReplayOutput> outputs_;
-  std::vector<Port> input_ports_;
-  std::vector<Port> output_ports_;
+  std::shared_ptr<Ports> input_ports_ = std::make_shared<Ports>();  // constant once created
+  std::shared_ptr<Ports> output_ports_ = std::make_shared<Ports>();
   std::vector<uint32_t> device_ids_;                           // of all that take part
   std::vector<std::vector<std::weak_ptr<BufferCell>>> cells_;  // by state and shard
   size_t feeds_ = 0;
