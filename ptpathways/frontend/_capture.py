@@ -244,6 +244,7 @@ class _Recording:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function and submits all of it."""
         import torch
+        from torch.utils import _pytree as pytree
 
         self._args, self._kwargs = args, kwargs
         buffers.submit_pending()
@@ -275,6 +276,9 @@ class _Recording:
         _Recording.active = True
         try:
             result = self._function(*args, **kwargs)
+            for leaf in pytree.tree_leaves(result):
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
+                    torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
             if _step.cut_count() == cuts:
                 _step.submit()
             else:
@@ -286,12 +290,18 @@ class _Recording:
         return result
 
     def _note(self, tensor: Any, source: Source) -> None:
-        try:
-            tokens = self._tokens(tensor)
-        except RuntimeError:  # it has no value: a view of nothing, or a tensor of another kind
+        tokens = self._value(tensor)
+        if tokens is None:
             return
         self._before.setdefault(tokens, source)
         self._places[id(tensor)] = tokens
+
+    def _value(self, tensor: Any) -> tuple[int, ...] | None:
+        """The tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
+        try:
+            return self._tokens(tensor)
+        except RuntimeError:
+            return None
 
     def _tokens(self, tensor: Any) -> tuple[int, ...]:
         import torch
@@ -310,10 +320,15 @@ class _Recording:
 
         returned, tree = pytree.tree_flatten(result)
         after = _capture_state.walk(self._function, self._args, self._kwargs)
-        names = {name: self._tokens(tensor) for name, tensor in after.tensors.items()}
+        names: dict[str, tuple[int, ...]] = {}
         extras = {}
+        for name, tensor in after.tensors.items():
+            tokens = self._value(tensor)
+            if tokens is None:
+                raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
+            names[name] = tokens
         for name, tensor in self._extras.items():
-            tokens = self._tokens(tensor) if id(tensor) in self._places else None
+            tokens = self._value(tensor) if id(tensor) in self._places else None
             if tokens is not None:
                 extras[name] = tensor
                 names[name] = tokens
@@ -324,7 +339,7 @@ class _Recording:
                 items.append(item)
             elif id(item) in name_of:
                 items.append(State(name_of[id(item)]))
-            elif item.device.type == "xla":
+            elif item.device.type == "xla" and self._value(item) is not None:
                 items.append((self._tokens(item),))
             else:
                 raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
@@ -354,7 +369,10 @@ class _Recording:
         """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""
         import gc
 
+        import torch
+
         known = {id(tensor) for tensor in [*after.tensors.values(), *returned]} | set(self._before_ids)
+        known |= {id(item._base) for item in returned if isinstance(item, torch.Tensor)}  # a view keeps its base
         if not any(id(tensor) not in known for tensor in buffers.live_tensors()):
             return
         gc.collect()  # a cycle is no fault
@@ -367,9 +385,8 @@ class _Recording:
 
     def _is_upload(self, tensor: Any) -> bool:
         """Whether a tensor was not computed by the call, but for instance by a thread that loads the next batch."""
-        try:
-            (token,) = self._tokens(tensor)
-        except RuntimeError:
+        tokens = self._value(tensor)
+        if tokens is None:
             return True
         made = {
             result
@@ -378,7 +395,7 @@ class _Recording:
             for row in event["results"]
             for result in row
         }
-        return token not in made
+        return tokens[0] not in made
 
 
 _ABSENT = object()

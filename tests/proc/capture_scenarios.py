@@ -260,6 +260,28 @@ def results_stay(places: list[torch.device], capture: Capture) -> list[float]:
     return [float(value.sum()) for value in doubles] + numbers(sums)
 
 
+def aliases(places: list[torch.device], capture: Capture) -> list[float]:
+    """A state dictionary taken before follows the replays; a view beside it and a returned view do no harm."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before, row = model.state_dict(), model[0].weight.detach()[0]
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        losses = model(x.to(places[0])).square().mean(1)
+        losses.mean().backward()
+        optimizer.step()
+        return losses.detach()[0]
+
+    found = []
+    for x, _ in batches(8):
+        found += [step(x), before["0.weight"].sum()]
+    assert row.shape == (8,)
+    _expect(step, replays=5, said=0)
+    return numbers(found)
+
+
 def not_captured(places: list[torch.device], capture: Capture) -> list[float]:
     """Steps that wait, keep tensors or use a Python number of their own stay lazy, say why, and are right."""
     model = network().to(places[0])
@@ -370,6 +392,7 @@ ONE: tuple[Scenario, ...] = (
     late_rate,
     numbers_as_tensors,
     results_stay,
+    aliases,
     not_captured,
     dropout,
 )
