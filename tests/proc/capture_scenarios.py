@@ -269,7 +269,7 @@ def aliases(places: list[torch.device], capture: Capture) -> list[float]:
     @capture
     def step(x: Tensor) -> Tensor:
         optimizer.zero_grad()
-        losses = model(x.to(places[0])).square().mean(1)
+        losses: Tensor = model(x.to(places[0])).square().mean(1)
         losses.mean().backward()
         optimizer.step()
         return losses.detach()[0]
