@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ptpathways import core, testing
 from ptpathways.launch import local
+
+# Started in the background of a script, this process ignores Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ADD_ONE = """module @add_one {
   func.func public @main(%a: tensor<f32>) -> tensor<f32> {
