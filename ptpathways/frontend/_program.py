@@ -143,7 +143,13 @@ class Program:
         return f"{self.name} ({self.source})" if self.source else self.name
 
     def __repr__(self) -> str:
-        return f"<program {self.label}, traced for {len(self._entries)} kinds of arguments>"
+        kinds = len(self._entries)
+        return f"<program {self.label}, traced for {kinds} kind{'' if kinds == 1 else 's'} of arguments>"
+
+    def __str__(self) -> str:
+        """The graph of every kind of arguments that it was traced for; before that, what ``repr`` gives."""
+        graphs = [str(entry.whole).rstrip() for entry in self._entries.values() if entry.whole is not None]
+        return "\n\n".join(graphs) or repr(self)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, structure = self._prepare(args, kwargs)
