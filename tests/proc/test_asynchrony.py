@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import frozen_worker
-from tests.proc.test_training import ROOT, needs_native
+from tests.scenarios import ROOT, needs_native
 
 
 @needs_native

@@ -13,9 +13,8 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
-from tests.proc.test_training import needs_native
+from tests.scenarios import ROOT, needs_native
 
-ROOT = Path(__file__).parents[2]
 STEPS = 20
 
 

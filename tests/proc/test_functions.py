@@ -1,20 +1,24 @@
-"""The functions of program_scenarios.py, in a process of their own, on real workers."""
+"""The functions of function_scenarios.py, in processes of their own, on real workers."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.proc import program_scenarios as scenarios
-from tests.proc.scenario_process import outcome_of
+from tests.proc import function_scenarios as scenarios
+from tests.scenarios import outcome_of
+
+PROGRAM = Path(scenarios.__file__)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [scenario.__name__ for scenario in scenarios.SPANNING])
-def test_functions_on_several_hosts(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert (failure := outcome_of("spanning", tmp_path_factory)[name]) is None, failure
+def test_functions_on_several_hosts(name: str) -> None:
+    assert (failure := outcome_of(PROGRAM, "spanning")[name]) is None, failure
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [scenario.__name__ for scenario in scenarios.FUNCTIONS])
-def test_functions(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert (failure := outcome_of("functions", tmp_path_factory)[name]) is None, failure
+def test_functions(name: str) -> None:
+    assert (failure := outcome_of(PROGRAM, "functions")[name]) is None, failure

@@ -14,19 +14,29 @@ import pytest
 
 from ptpathways import cli, core, programs
 from tests.proc import program_scenarios as scenarios
-from tests.proc.scenario_process import ROOT, outcome_of, program_file
+from tests.scenarios import ROOT, outcome_of
+
+
+def program_file(folders: pytest.TempPathFactory) -> Path:
+    """Where the scenarios save a program."""
+    return folders.getbasetemp() / "saved_program.zip"
+
+
+def outcome(folders: pytest.TempPathFactory) -> Any:
+    """For each scenario None, or the traceback."""
+    return outcome_of(Path(scenarios.__file__), str(program_file(folders)))
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [scenario.__name__ for scenario in scenarios.PROGRAMS])
 def test_programs(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert (failure := outcome_of("programs", tmp_path_factory)[name]) is None, failure
+    assert (failure := outcome(tmp_path_factory)[name]) is None, failure
 
 
 @pytest.fixture
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file that the scenario ``saved_programs`` wrote."""
-    assert outcome_of("programs", tmp_path_factory)["saved_programs"] is None
+    assert outcome(tmp_path_factory)["saved_programs"] is None
     return program_file(tmp_path_factory)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,44 +12,14 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
-from ptpathways import native
 from tests.proc import training_scenarios as scenarios
+from tests.scenarios import ROOT, needs_native, outcome_of
 
-PROGRAM = Path(scenarios.__file__)
-ROOT = PROGRAM.parents[2]
-
-
-def _built() -> bool:
-    try:
-        native.find_extension()
-    except native.NativeUnavailable:
-        return False
-    return True
-
-
-needs_native = pytest.mark.skipif(not _built(), reason="the C++ extension is not built; run `make native`")
 BACKENDS = ["xla-cpu", pytest.param("pathways", marks=needs_native)]
 
 
-@pytest.fixture(scope="module")
-def outcome() -> Any:
-    """Runs a program once per (mode, backend) and keeps what it printed."""
-    kept: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def ask(mode: str, backend: str) -> dict[str, Any]:
-        if (mode, backend) not in kept:
-            done = subprocess.run(
-                [sys.executable, str(PROGRAM), mode, backend],
-                capture_output=True,
-                text=True,
-                timeout=280,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-            assert done.returncode == 0, done.stderr[-4000:]
-            kept[mode, backend] = json.loads(done.stdout.splitlines()[-1])
-        return kept[mode, backend]
-
-    return ask
+def outcome(mode: str, backend: str) -> Any:
+    return outcome_of(Path(scenarios.__file__), mode, backend)
 
 
 CASES = [(mode, scenario.__name__) for mode, group in scenarios.SCENARIOS.items() for scenario in group]
@@ -59,7 +28,7 @@ CASES = [(mode, scenario.__name__) for mode, group in scenarios.SCENARIOS.items(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("mode", "name"), CASES)
-def test_the_numbers_are_those_of_plain_pytorch(outcome: Any, mode: str, name: str, backend: str) -> None:
+def test_the_numbers_are_those_of_plain_pytorch(mode: str, name: str, backend: str) -> None:
     result = outcome(mode, backend)[name]
     assert "error" not in result, result["error"]
     assert len(result["eager"]) > 0
@@ -69,16 +38,14 @@ def test_the_numbers_are_those_of_plain_pytorch(outcome: Any, mode: str, name: s
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("mode", "said"), [("together", "all together"), ("one_by_one", "one by one")])
-def test_the_other_way_of_using_devices_is_refused_with_both_named(
-    outcome: Any, mode: str, said: str, backend: str
-) -> None:
+def test_the_other_way_of_using_devices_is_refused_with_both_named(mode: str, said: str, backend: str) -> None:
     (message,) = outcome(mode, backend)["mode errors"]
     assert f"devices {said}" in message and "choose one of the two" in message
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_even_batch_is_split_and_an_uneven_one_is_copied(outcome: Any, backend: str) -> None:
+def test_an_even_batch_is_split_and_an_uneven_one_is_copied(backend: str) -> None:
     even, uneven, weight = outcome("together", backend)["shardings"]
     assert even.startswith("{devices=[4,1,1,1]")
     assert uneven == "{replicated}" == weight
@@ -86,7 +53,7 @@ def test_an_even_batch_is_split_and_an_uneven_one_is_copied(outcome: Any, backen
 
 @needs_native
 @pytest.mark.timeout(300)
-def test_transfers_go_from_worker_to_worker(outcome: Any) -> None:
+def test_transfers_go_from_worker_to_worker() -> None:
     result = outcome("one_by_one", "pathways")
     traffic = result["traffic"]
     # halves: 5 batches, forth and back; the others: 4 there and back, and 1 there.
