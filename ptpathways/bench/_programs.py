@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ptpathways.native import Function, PlanDict, PortDict, Program, Session
+    from ptpathways.ir import PlanDict, PortDict
+    from ptpathways.native import Function, Program, Session
 
 
 def hosts_by_device(session: Session) -> dict[int, int]:
@@ -39,7 +40,7 @@ def _by_host(session: Session, devices: Sequence[int]) -> dict[int, list[tuple[i
 
 def _chain_plan(host: int, parts: Sequence[tuple[int, int]], length: int) -> PlanDict:
     shards, devices = [shard for shard, _ in parts], [device for _, device in parts]
-    steps: list[dict[str, Any]] = []
+    steps: list[Any] = []
     for node in range(length):
         steps.append(
             {"kind": "execute", "node": node, "function": 0, "arguments": [node], "results": [node + 1], "donated": []}
@@ -75,7 +76,7 @@ def pipeline(
 def _pipeline_plan(host: int, hosts: Mapping[int, int], places: Sequence[int], stages: int) -> PlanDict:
     """Place k runs stage k if there is such a stage. What it sends travels under its own number."""
     slots: list[Any] = []
-    steps: list[dict[str, Any]] = []
+    steps: list[Any] = []
 
     def slot(device: int) -> int:
         slots.append({"dtype": "f32", "dims": [], "shards": [0], "devices": [device]})

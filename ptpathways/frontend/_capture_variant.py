@@ -86,8 +86,8 @@ class Variant:
             program = session.register_program(
                 name,
                 lowered.plans,
-                lowered.input_ports(),  # type: ignore[arg-type]
-                lowered.output_ports(),  # type: ignore[arg-type]
+                lowered.input_ports(),
+                lowered.output_ports(),
                 functions=outcome.recording["functions"],
             )
         self._states: dict[str, int] = {}

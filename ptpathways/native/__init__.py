@@ -27,15 +27,12 @@ if TYPE_CHECKING:
         Function,
         HostDict,
         NativeError,
-        PlanDict,
-        PortDict,
         Program,
         Replay,
         Session,
         SimulatedCluster,
         SimulatedTrace,
         SliceDict,
-        SlotDict,
         TransferStats,
         WaitStats,
         adopt_next_upload,
@@ -65,15 +62,12 @@ __all__ = [
     "HostDict",
     "NativeError",
     "NativeUnavailable",
-    "PlanDict",
-    "PortDict",
     "Program",
     "Replay",
     "Session",
     "SimulatedCluster",
     "SimulatedTrace",
     "SliceDict",
-    "SlotDict",
     "TransferStats",
     "WaitStats",
     "adopt_next_upload",
@@ -97,7 +91,7 @@ __all__ = [
     "translated",
 ]
 
-_TYPES_ONLY = frozenset({"HostDict", "PlanDict", "PortDict", "SliceDict", "SlotDict", "TransferStats", "WaitStats"})
+_TYPES_ONLY = frozenset({"HostDict", "SliceDict", "TransferStats", "WaitStats"})
 
 
 def __getattr__(name: str) -> Any:

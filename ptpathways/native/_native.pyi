@@ -344,39 +344,6 @@ class Buffer:
     def copy_to(self, device: int) -> Buffer:
         """A copy of the only shard on another device; worker to worker, returns at once."""
 
-class SlotDict(TypedDict):
-    """What a host holds of a logical buffer: ``shards[p]`` of it, with type ``dtype[dims]``, on ``devices[p]``."""
-
-    dtype: str
-    dims: list[int]
-    shards: list[int]
-    devices: list[int]
-
-class PlanDict(TypedDict):
-    """One host's WorkerPlan (csrc/wire/plan_bodies.h).
-
-    ``inputs`` and ``outputs`` name a slot for each argument and result of the program, -1 where none of it is on this
-    host. ``steps`` are dictionaries by ``kind``: execute (node, function, arguments, results, donated), send (node,
-    slot, shard, channel, host, start, size), receive (node, slot, shard, pieces of channel, host, start, size), copy
-    (node, from_slot, from_shard, slot, shard) and free (slots). ``function`` is an index into the functions given to
-    ``register_program``; shards are positions in their slot; ``start`` and ``size`` absent means a whole shard.
-    """
-
-    host: int
-    channels: int
-    nodes: list[str]
-    slots: list[SlotDict]
-    inputs: list[int]
-    outputs: list[int]
-    steps: list[dict[str, Any]]
-
-class PortDict(TypedDict):
-    """An argument or result of a program: shards of type ``dtype[dims]``, shard i on ``devices[i]``."""
-
-    dtype: str
-    dims: list[int]
-    devices: list[int]
-
 class SliceDict(TypedDict):
     slice: int
     devices: list[int]
@@ -448,16 +415,15 @@ class Session:
     def register_program(
         self,
         name: str,
-        plans: Sequence[PlanDict | Mapping[str, Any]],
-        inputs: Sequence[PortDict],
-        outputs: Sequence[PortDict],
+        plans: Sequence[Mapping[str, Any]],
+        inputs: Sequence[Mapping[str, Any]],
+        outputs: Sequence[Mapping[str, Any]],
         *,
         functions: Sequence[Function],
         source: str = ...,
     ) -> Program:
-        """Registers a program: a plan for every host that takes part. Returns at once.
-
-        ``ir.lower`` makes plans, with a type for every kind of step.
+        """Registers a program: a plan for every host that takes part (``ptpathways.ir`` makes them and has
+        their types). Returns at once. ``function`` in a plan's steps is an index into ``functions``.
 
         Raises NativeError INVALID_ARGUMENT, UNAVAILABLE (a host is lost). What a host finds wrong with its plan is
         raised by ``Program.wait_ready`` and by the results of runs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, ir, native
 
@@ -103,7 +103,7 @@ class BoundProgram:
         with native.translated():
             self._program = session.register_program(
                 self.lowered.name,
-                cast(list[native.PlanDict], self.lowered.plans),
+                self.lowered.plans,
                 self.lowered.inputs,
                 self.lowered.outputs,
                 functions=[held.function for held in self._held],

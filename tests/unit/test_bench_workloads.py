@@ -29,7 +29,8 @@ def _kinds(plan: Any) -> list[str]:
 
 def test_neighbouring_stages_of_a_pipeline_send_only_between_hosts() -> None:
     hosts, places = {0: 0, 1: 1}, [0, 0, 1, 1]
-    first, second = (_pipeline_plan(host, hosts, places, 4) for host in (0, 1))
+    plans: list[Any] = [_pipeline_plan(host, hosts, places, 4) for host in (0, 1)]
+    first, second = plans
     assert _kinds(first) == ["execute", "execute", "free", "send", "free"]
     assert _kinds(second) == ["receive", "execute", "free", "execute", "free"]
     send, receive = first["steps"][3], second["steps"][0]
