@@ -4,29 +4,10 @@
 #include <array>
 
 #include "csrc/base/proto.h"
+#include "csrc/pjrt/hlo_proto.h"
 
 namespace pathways::pjrt {
 namespace {
-
-// Field numbers of hlo.proto and xla_data.proto.
-namespace module_field {
-constexpr uint32_t kName = 1, kComputations = 3, kHostProgramShape = 4, kEntryId = 6, kAlias = 8;
-constexpr uint32_t kStackFrameIndex = 17, kBufferDonor = 18;
-}  // namespace module_field
-namespace computation_field {
-constexpr uint32_t kInstructions = 2, kProgramShape = 4, kId = 5;
-}
-namespace instruction_field {
-constexpr uint32_t kOpcode = 2, kMetadata = 7, kIsHostTransfer = 47;
-}
-namespace shape_field {
-constexpr uint32_t kElementType = 2, kDimensions = 3, kTupleShapes = 4, kIsDynamicDimension = 6;
-constexpr int64_t kTuple = 13;  // PrimitiveType::TUPLE
-}  // namespace shape_field
-
-Status Malformed(std::string_view what) {
-  return InvalidArgument("expected " + std::string(what) + " in a serialized HloModuleProto, got malformed bytes");
-}
 
 // What crosses devices. A name stands for itself and for its -start and -done forms.
 constexpr std::array<std::string_view, 11> kCrossDevice = {
@@ -39,34 +20,6 @@ bool IsCrossDevice(std::string_view opcode) {
     if (opcode.ends_with(suffix)) opcode.remove_suffix(suffix.size());
   }
   return std::find(kCrossDevice.begin(), kCrossDevice.end(), opcode) != kCrossDevice.end();
-}
-
-struct Shape {
-  int64_t element_type = 0;
-  std::vector<int64_t> dims;
-  bool dynamic = false;
-  std::vector<std::string_view> elements;  // of a tuple, still encoded
-
-  bool is_tuple() const { return element_type == shape_field::kTuple; }
-};
-
-Result<Shape> ReadShape(std::string_view bytes) {
-  Shape out;
-  ProtoReader reader(bytes);
-  ProtoField field;
-  bool ok = true;
-  while (reader.Next(&field)) {
-    if (field.is(shape_field::kElementType, WireType::kVarint)) out.element_type = field.as_int64();
-    if (field.is(shape_field::kTupleShapes, WireType::kBytes)) out.elements.push_back(field.bytes);
-    if (field.number == shape_field::kDimensions) {
-      ok = ok && ForEachInt64(field, [&out](int64_t dim) { out.dims.push_back(dim); });
-    }
-    if (field.number == shape_field::kIsDynamicDimension) {
-      ok = ok && ForEachInt64(field, [&out](int64_t dynamic) { out.dynamic = out.dynamic || dynamic != 0; });
-    }
-  }
-  if (!reader.ok() || !ok) return Malformed("a shape");
-  return out;
 }
 
 Result<TensorType> ToTensorType(const Shape& shape, const std::string& what) {
@@ -115,7 +68,7 @@ Status ReadProgramShape(std::string_view bytes, HloModuleInfo* out) {
       PW_RETURN_IF_ERROR(Flatten(shape, "result", &out->results));
     }
   }
-  if (!reader.ok() || !has_result) return Malformed("an entry program shape");
+  if (!reader.ok() || !has_result) return MalformedModule("an entry program shape");
   out->parameters_are_tupled = parameters.size() == 1 && parameters[0].is_tuple();
   if (out->parameters_are_tupled) return Flatten(parameters[0], "parameter", &out->parameters);
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -149,11 +102,11 @@ Status ReadParameterNumbers(std::string_view bytes, uint32_t number_field, uint3
     }
     const auto count = static_cast<int64_t>(module.parameters.size());
     if (!fields.ok() || !ok || !index.empty() || number < 0 || number >= count) {
-      return Malformed("aliases of the " + std::to_string(count) + " parameters");
+      return MalformedModule("aliases of the " + std::to_string(count) + " parameters");
     }
     out->push_back(number);
   }
-  if (!reader.ok()) return Malformed("aliases");
+  if (!reader.ok()) return MalformedModule("aliases");
   std::sort(out->begin(), out->end());
   out->erase(std::unique(out->begin(), out->end()), out->end());
   return OkStatus();
@@ -178,10 +131,10 @@ class StackFrames {
     while (reader.Next(&field)) {
       if (field.type != WireType::kBytes) continue;
       if (field.number == 1) files_.push_back(field.bytes);
-      if (field.number == 3 && !ReadPair(field.bytes, 1, 3, &locations_)) return Malformed("source locations");
-      if (field.number == 4 && !ReadPair(field.bytes, 1, 2, &frames_)) return Malformed("stack frames");
+      if (field.number == 3 && !ReadPair(field.bytes, 1, 3, &locations_)) return MalformedModule("source locations");
+      if (field.number == 4 && !ReadPair(field.bytes, 1, 2, &frames_)) return MalformedModule("stack frames");
     }
-    return reader.ok() ? OkStatus() : Malformed("stack frames");
+    return reader.ok() ? OkStatus() : MalformedModule("stack frames");
   }
 
   // The innermost frame in a user's file, else the innermost; ids count from one. Empty file: unknown.
@@ -234,7 +187,7 @@ class InstructionScan {
     while (reader.Next(&field)) {
       if (field.is(computation_field::kInstructions, WireType::kBytes)) PW_RETURN_IF_ERROR(Instruction(field.bytes));
     }
-    return reader.ok() ? OkStatus() : Malformed("a computation");
+    return reader.ok() ? OkStatus() : MalformedModule("a computation");
   }
 
   // The first user's line, else the first line at all.
@@ -251,7 +204,7 @@ class InstructionScan {
       if (field.is(instruction_field::kMetadata, WireType::kBytes)) metadata = field.bytes;
       if (field.is(instruction_field::kIsHostTransfer, WireType::kVarint)) to_host = field.as_bool();
     }
-    if (!reader.ok()) return Malformed("an instruction");
+    if (!reader.ok()) return MalformedModule("an instruction");
     if (!to_host && IsCrossDevice(opcode)) {
       auto& seen = out_->cross_device_opcodes;
       if (std::find(seen.begin(), seen.end(), opcode) == seen.end()) seen.emplace_back(opcode);
@@ -270,7 +223,7 @@ class InstructionScan {
       if (field.is(4, WireType::kVarint)) here.line = field.as_int64();
       if (field.is(15, WireType::kVarint)) frame_id = field.as_int64();
     }
-    if (!reader.ok()) return Malformed("metadata");
+    if (!reader.ok()) return MalformedModule("metadata");
     if (frame_id != 0) {
       if (Location framed = frames_.Find(frame_id); !framed.file.empty()) here = std::move(framed);
     }
@@ -309,7 +262,7 @@ Status ReadTopLevel(std::string_view module, ModuleParts* parts, HloModuleInfo* 
     if (field.number == module_field::kBufferDonor) parts->donor = field.bytes;
     if (field.number == module_field::kStackFrameIndex) parts->frames = field.bytes;
   }
-  return reader.ok() ? OkStatus() : Malformed("fields");
+  return reader.ok() ? OkStatus() : MalformedModule("fields");
 }
 
 // The entry computation must be there; its shape stands in when the module does not repeat it.
@@ -323,12 +276,12 @@ Status FindEntry(ModuleParts* parts) {
       if (field.is(computation_field::kId, WireType::kVarint)) id = field.as_int64();
       if (field.is(computation_field::kProgramShape, WireType::kBytes)) shape = field.bytes;
     }
-    if (!reader.ok()) return Malformed("a computation");
+    if (!reader.ok()) return MalformedModule("a computation");
     if (id != parts->entry_id) continue;
     if (parts->program_shape.empty()) parts->program_shape = shape;
     return OkStatus();
   }
-  return Malformed("the entry computation");
+  return MalformedModule("the entry computation");
 }
 
 }  // namespace
@@ -361,7 +314,7 @@ Result<std::string_view> HloModuleOfProgram(std::string_view format, std::string
   while (reader.Next(&field)) {
     if (field.is(1, WireType::kBytes)) return field.bytes;  // HloModuleProtoWithConfig.hlo_module
   }
-  return Malformed("a module with its configuration");
+  return MalformedModule("a module with its configuration");
 }
 
 }  // namespace pathways::pjrt

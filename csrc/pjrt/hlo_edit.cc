@@ -1,101 +1,19 @@
 #include "csrc/pjrt/hlo_edit.h"
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "csrc/base/proto.h"
 #include "csrc/pjrt/hlo.h"
+#include "csrc/pjrt/hlo_proto.h"
 
 namespace pathways::pjrt {
 namespace {
 
-// Field numbers of hlo.proto and xla_data.proto.
-namespace module_field {
-constexpr uint32_t kComputations = 3, kEntryId = 6, kBufferDonor = 18;
-}
-namespace computation_field {
-constexpr uint32_t kInstructions = 2, kId = 5, kRootId = 6;
-}
-namespace instruction_field {
-constexpr uint32_t kName = 1, kOpcode = 2, kShape = 3, kLiteral = 8, kParameterNumber = 9, kTupleIndex = 13;
-constexpr uint32_t kId = 35, kOperandIds = 36, kSharding = 40;
-}  // namespace instruction_field
-constexpr uint32_t kShapeTupleShapes = 4;
+// Field numbers of xla_data.proto.
 constexpr uint32_t kLiteralShape = 1, kLiteralU32s = 6;
 constexpr uint32_t kShardingType = 1, kShardingTuple = 5;
 constexpr int64_t kShardingTypeTuple = 2;
-
-Status Malformed(std::string_view what) {
-  return InvalidArgument("expected " + std::string(what) + " in a serialized HloModuleProto, got malformed bytes");
-}
-
-// The fields of an instruction that matter here; views into its bytes.
-struct Instruction {
-  std::string_view opcode, shape;
-  std::optional<std::string_view> sharding;
-  int64_t id = 0;
-  int64_t parameter_number = 0;
-};
-
-Result<Instruction> ReadInstruction(std::string_view bytes) {
-  Instruction out;
-  ProtoReader reader(bytes);
-  ProtoField field;
-  while (reader.Next(&field)) {
-    if (field.is(instruction_field::kOpcode, WireType::kBytes)) out.opcode = field.bytes;
-    if (field.is(instruction_field::kShape, WireType::kBytes)) out.shape = field.bytes;
-    if (field.is(instruction_field::kSharding, WireType::kBytes)) out.sharding = field.bytes;
-    if (field.is(instruction_field::kId, WireType::kVarint)) out.id = field.as_int64();
-    if (field.is(instruction_field::kParameterNumber, WireType::kVarint)) out.parameter_number = field.as_int64();
-  }
-  if (!reader.ok()) return Malformed("an instruction");
-  return out;
-}
-
-// The repeated sub-messages numbered `number`.
-Result<std::vector<std::string_view>> SubMessages(std::string_view bytes, uint32_t number) {
-  std::vector<std::string_view> out;
-  ProtoReader reader(bytes);
-  ProtoField field;
-  while (reader.Next(&field)) {
-    if (field.is(number, WireType::kBytes)) out.push_back(field.bytes);
-  }
-  if (!reader.ok()) return Malformed("a message");
-  return out;
-}
-
-Result<int64_t> ReadId(std::string_view bytes, uint32_t number) {
-  int64_t id = 0;
-  ProtoReader reader(bytes);
-  ProtoField field;
-  while (reader.Next(&field)) {
-    if (field.is(number, WireType::kVarint)) id = field.as_int64();
-  }
-  if (!reader.ok()) return Malformed("a message");
-  return id;
-}
-
-using ComputationEdit = std::function<Result<std::string>(std::string_view computation, bool is_entry)>;
-
-// The module with every computation passed through `edit`.
-Result<std::string> EditComputations(std::string_view module, const ComputationEdit& edit) {
-  PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
-  ProtoWriter out;
-  ProtoReader reader(module);
-  ProtoField field;
-  while (reader.Next(&field)) {
-    if (!field.is(module_field::kComputations, WireType::kBytes)) {
-      out.Raw(field.raw);
-      continue;
-    }
-    PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(field.bytes, computation_field::kId));
-    PW_ASSIGN_OR_RETURN(const std::string edited, edit(field.bytes, id == entry_id));
-    out.Bytes(module_field::kComputations, edited);
-  }
-  if (!reader.ok()) return Malformed("fields");
-  return std::move(out).Take();
-}
 
 std::string TupleSharding(std::span<const std::string> elements) {
   ProtoWriter out;
@@ -106,7 +24,7 @@ std::string TupleSharding(std::span<const std::string> elements) {
 
 Result<std::string> WithSharding(std::string_view instruction, std::string_view sharding) {
   ProtoWriter out;
-  if (!CopyFieldsExcept(instruction, {instruction_field::kSharding}, &out)) return Malformed("an instruction");
+  if (!CopyFieldsExcept(instruction, {instruction_field::kSharding}, &out)) return MalformedModule("an instruction");
   out.Bytes(instruction_field::kSharding, sharding);
   return std::move(out).Take();
 }
@@ -129,7 +47,7 @@ class EntryAnnotator {
         out_.Raw(field.raw);
       }
     }
-    if (!reader.ok() || !root_) return Malformed("the entry computation with its root");
+    if (!reader.ok() || !root_) return MalformedModule("the entry computation with its root");
     if (!results_.empty()) PW_RETURN_IF_ERROR(AddRoot());
     out_.Int64(computation_field::kRootId, root_id_);
     return std::move(out_).Take();
@@ -151,7 +69,8 @@ class EntryAnnotator {
   }
 
   Status AddRoot() {
-    PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> elements, SubMessages(root_->shape, kShapeTupleShapes));
+    PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> elements,
+                        SubMessages(root_->shape, shape_field::kTupleShapes));
     const std::string old_sharding(root_->sharding.value_or(std::string_view()));
     if (elements.empty()) {
       if (results_[0]) Append("copy", root_->shape, {root_id_}, -1, *results_[0]);
@@ -236,7 +155,7 @@ Result<std::string> SetDonors(std::string_view module, std::span<const int64_t> 
     entries.Bytes(1, entry.bytes());                         // HloBufferDonorProto.entries
   }
   ProtoWriter out;
-  if (!CopyFieldsExcept(module, {module_field::kBufferDonor}, &out)) return Malformed("fields");
+  if (!CopyFieldsExcept(module, {module_field::kBufferDonor}, &out)) return MalformedModule("fields");
   if (!entries.bytes().empty()) out.Bytes(module_field::kBufferDonor, entries.bytes());
   return std::move(out).Take();
 }
@@ -259,12 +178,13 @@ Result<std::string> FixPartition(std::string_view module, uint32_t partition) {
       ProtoWriter literal, constant;
       literal.Bytes(kLiteralShape, instruction.shape);
       literal.Int64(kLiteralU32s, instruction.opcode == "partition-id" ? partition : 0);
-      if (!CopyFieldsExcept(field.bytes, {instruction_field::kOpcode}, &constant)) return Malformed("an instruction");
+      if (!CopyFieldsExcept(field.bytes, {instruction_field::kOpcode}, &constant))
+        return MalformedModule("an instruction");
       constant.Bytes(instruction_field::kOpcode, "constant");
       constant.Bytes(instruction_field::kLiteral, literal.bytes());
       out.Bytes(computation_field::kInstructions, constant.bytes());
     }
-    if (!reader.ok()) return Malformed("a computation");
+    if (!reader.ok()) return MalformedModule("a computation");
     return std::move(out).Take();
   });
 }
