@@ -32,7 +32,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_ADDRESS", "address", str, "endpoint of a standalone controller, e.g. tcp://host:7450"),
     Variable("PTPATHWAYS_HOSTS", "hosts", int, "worker processes that an embedded cluster starts"),
     Variable("PTPATHWAYS_DEVICES_PER_HOST", "devices_per_host", int, "devices of each of them (CPU only)"),
-    Variable("PTPATHWAYS_ISLANDS", "islands", int, "islands the hosts are divided into; empty: one for each host"),
+    Variable("PTPATHWAYS_ISLANDS", "islands", int, "islands the hosts are divided into; empty: one"),
     Variable("PTPATHWAYS_PLATFORM", "platform", str, "what the workers' devices are: cpu, cuda, tpu"),
     Variable("PTPATHWAYS_PLUGIN", "plugin", str, "path of the workers' PJRT plugin, instead of the installed one"),
     Variable("PTPATHWAYS_MEMORY_PER_DEVICE", "memory_per_device", str, "bytes, or 512MiB, 16GiB; empty: what it has"),
@@ -62,8 +62,9 @@ class Options:
     devices_per_host: int = 1
     """Devices of each started worker (the CPU platform's device count)."""
     islands: int | None = None
-    """Islands that the started workers are divided into, neighbours together: a slice lies in one island. None: each
-    host is an island of its own."""
+    """Islands that the started workers are divided into, neighbours together: a slice, and a computation with
+    collectives, lies in one island. None: all hosts are one island on the CPU platform; on others each host is one,
+    because the processes of one machine have no collectives between them there."""
     platform: str = "cpu"
     """What the workers' devices are: cpu, cuda, tpu."""
     plugin: str = ""
@@ -134,7 +135,9 @@ class Options:
 
     def island_of(self, host: int) -> str:
         """Name of the island that the ``host``-th started worker is in; empty: one of its own."""
-        return "" if self.islands is None else f"island{host * self.islands // self.hosts}"
+        if self.islands is None and self.platform != "cpu":
+            return ""
+        return f"island{host * (self.islands or 1) // self.hosts}"
 
     @property
     def embedded(self) -> bool:

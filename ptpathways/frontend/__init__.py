@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning
 from ptpathways.frontend._fallback import ClientFallbackWarning
-from ptpathways.frontend._feeding import upload
+from ptpathways.frontend._feeding import upload, upload_as
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
 from ptpathways.frontend._init import (
@@ -22,7 +22,14 @@ from ptpathways.frontend._init import (
     trace,
 )
 from ptpathways.frontend._locator import user_source_line
-from ptpathways.frontend._mesh import use_all_devices
+from ptpathways.frontend._mesh import (
+    BatchLayout,
+    batch_layout,
+    mark,
+    replicate_unless_marked,
+    sharding_of,
+    use_all_devices,
+)
 from ptpathways.frontend._program import Program, program
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
@@ -31,6 +38,7 @@ from ptpathways.frontend._upload import put
 from ptpathways.frontend._waiting import WaitStats, wait_stats
 
 __all__ = [
+    "BatchLayout",
     "CaptureWarning",
     "CapturedStep",
     "ClientFallbackWarning",
@@ -42,6 +50,7 @@ __all__ = [
     "Program",
     "VirtualSlice",
     "WaitStats",
+    "batch_layout",
     "cluster",
     "cut_count",
     "device",
@@ -49,13 +58,17 @@ __all__ = [
     "function",
     "get",
     "init",
+    "mark",
     "program",
     "put",
+    "replicate_unless_marked",
+    "sharding_of",
     "shutdown",
     "step",
     "trace",
     "transfer",
     "upload",
+    "upload_as",
     "use_all_devices",
     "user_source_line",
     "wait",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _mesh, _state, _xla
 
@@ -11,18 +11,25 @@ if TYPE_CHECKING:
     import torch
 
 
-def upload(tensors: Sequence[torch.Tensor], split: Sequence[bool]) -> list[torch.Tensor]:
+def upload_as(tensor: torch.Tensor, sharding: Any) -> torch.Tensor:
+    """Copies a CPU tensor to the devices, lying there as an ``OpSharding`` says. There must be a mesh."""
+    placed = tensor.to("xla:0")  # with a mesh, its bytes wait for a sharding
+    _mesh.mark(placed, sharding)
+    return placed
+
+
+def upload(tensors: Sequence[torch.Tensor], layout: _mesh.BatchLayout | None = None) -> list[torch.Tensor]:
     """Copies CPU tensors to the devices; returns at once, and may be called from any thread.
 
     Args:
         tensors: strided CPU tensors.
-        split: for each, whether its first dimension is divided over the devices (it must be a multiple of their
-            number), or every device gets a copy. Without a mesh there is one device, and it makes no difference.
+        layout: how they lie, so that every device is sent its part only; None: each gets a copy. Without a mesh there
+            is one device, and it makes no difference.
     """
 
     names = ["xla:0"] * len(tensors)
     shardings = None
     if _state.runtime().mode is _state.Mode.TOGETHER:
-        shardings = [_mesh.sharding(tensor, flag) for tensor, flag in zip(tensors, split, strict=True)]
+        shardings = [_mesh.upload_sharding(tensor, layout) for tensor in tensors]
     uploaded: list[torch.Tensor] = _xla.binding()._xla_tensors_from_aten(list(tensors), names, shardings)
     return uploaded

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptpathways import core
-from ptpathways.frontend import _backend, _fallback, _locator, _rng, _session, _slice, _state
+from ptpathways.frontend import _backend, _fallback, _locator, _mesh, _rng, _session, _slice, _state
 
 if TYPE_CHECKING:
     import torch
@@ -165,21 +165,34 @@ def cluster() -> Cluster:
     return Cluster(this.connection.cluster, this.options.backend, this.device_count, found)
 
 
-def device(index: int = 0) -> torch.device:
-    """The ``index``-th device of the cluster, to be used as any torch device. Cut the trace with ``step``.
+def device(index: int | None = None) -> torch.device:
+    """The ``index``-th device of the cluster, or all of them, to be used as any torch device.
+
+    Without ``index``: what models are made on. With one device that is the one; with several it stands for all, as
+    PyTorch/XLA's SPMD device does: a tensor on it lies on every device, a copy on each unless it is marked otherwise.
+    ``with pw.device(): model = Net()`` makes the parameters on the devices, with the same values for the same
+    ``torch.manual_seed`` whatever the number of hosts and devices.
+
+    A process uses its devices one by one (``device(0)``, ``device(1)``) or together (``device()``, ``prepare``), and
+    the first call decides. Cut the trace with ``step``.
 
     Raises:
         NotInitialized: before ``init``.
-        RuntimeAlreadyStarted: ``prepare`` made all devices one mesh.
+        RuntimeAlreadyStarted: the devices are already used the other way.
+        NotOneIsland: without ``index``, when no collective connects all devices.
         IndexError: there are not that many devices.
     """
     import torch
 
     this = _state.runtime()
+    if index is None:
+        _mesh.use_all_devices()
+        return torch.device("xla", 0)
     if not 0 <= index < this.device_count:
         raise IndexError(f"device index must be from 0 to {this.device_count - 1}, got {index}")
-    if _state.set_mode(_state.Mode.ONE_BY_ONE):
-        _rng.follow_torch()
+    _mesh.notice_spmd()
+    _state.set_mode(_state.Mode.ONE_BY_ONE)
+    _rng.follow_torch()
     return torch.device("xla", index)
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _SEED_MASK = (1 << 63) - 1
 
+_followed: int | None = None
+
 
 class _OnDevice:
     """Context manager: inside, ``index`` is the current device. For torch's own helpers; there is little else to it."""
@@ -57,10 +59,16 @@ def manual_seed_all(seed: int) -> None:
 
 
 def follow_torch() -> None:
-    """Gives the devices the seed of torch's own generator: ``torch.manual_seed`` before ``prepare`` decides all."""
+    """Gives the devices the seed of torch's own generator, if that is another than the last time: so
+    ``torch.manual_seed`` before ``device`` or ``prepare`` decides all."""
     import torch
 
-    manual_seed_all(torch.initial_seed())
+    global _followed
+    with _state.lock:
+        seed = torch.initial_seed()
+        if seed != _followed:
+            _followed = seed
+            manual_seed_all(seed)
 
 
 def device_count() -> int:

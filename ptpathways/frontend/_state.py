@@ -1,8 +1,8 @@
 """What this process knows of itself: not initialised, part of a cluster, or shut down; and how it uses its devices.
 
 PyTorch/XLA creates its client once per process and cannot be given another, so all of this goes one way. Devices are
-used *one by one* (``device(i)``, a torch device each) or *all together* (one torch device, the mesh; ``prepare`` on
-more than one device).
+used *one by one* (``device(i)``, a torch device each) or *all together* (one torch device, the mesh; ``prepare``, or
+``device()`` without a number, on more than one device).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Mode(enum.Enum):
     """How this process uses its devices."""
 
     UNDECIDED = "not yet"
-    ONE_BY_ONE = "one by one (pw.device, or a first @pw.function before pw.prepare)"
-    TOGETHER = "all together (pw.prepare)"
+    ONE_BY_ONE = "one by one (pw.device(i), or a first @pw.function before pw.prepare)"
+    TOGETHER = "all together (pw.prepare, or pw.device() without a number)"
 
 
 @dataclass(slots=True)

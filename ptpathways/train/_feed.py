@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -19,9 +20,8 @@ DEPTH = 2
 _POLL_S = 1.0
 
 
-def splits_evenly(shape: tuple[int, ...], devices: int) -> bool:
-    """Whether the first dimension of ``shape`` can be divided over ``devices`` with no remainder."""
-    return len(shape) > 0 and shape[0] > 0 and shape[0] % devices == 0
+class UnevenBatchWarning(UserWarning):
+    """Batches cannot be divided over the devices, which then all compute the same."""
 
 
 def is_host_tensor(value: Any) -> bool:
@@ -29,20 +29,31 @@ def is_host_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
 
 
-def to_devices(batch: Any, devices: int) -> Any:
+def to_devices(batch: Any, layout: frontend.BatchLayout) -> Any:
     """A batch (a tensor, or any nest of tuples, lists and dicts) with its CPU tensors on the devices; returns at once.
 
-    Each tensor is split along its first dimension if that divides evenly, else copied to every device. What is no
-    tensor stays as it is.
+    Each tensor is divided as ``layout`` says; a dimension that cannot be divided evenly is not. What is no tensor
+    stays as it is.
     """
     leaves, structure = pytree.tree_flatten(batch)
     places = [index for index, leaf in enumerate(leaves) if is_host_tensor(leaf)]
     tensors = [leaves[index] for index in places]
     if tensors:
-        split = [splits_evenly(tuple(tensor.shape), devices) for tensor in tensors]
-        for index, tensor in zip(places, frontend.upload(tensors, split), strict=True):
+        for index, tensor in zip(places, frontend.upload(tensors, layout), strict=True):
             leaves[index] = tensor
     return pytree.tree_unflatten(leaves, structure)
+
+
+def warn_if_uneven(batch: Any, layout: frontend.BatchLayout) -> None:
+    """Warns if the tensors of a batch have a first dimension, and none of them can be divided."""
+    rows = [leaf.shape[0] for leaf in pytree.tree_leaves(batch) if is_host_tensor(leaf) and leaf.dim() > 0]
+    if rows and layout.parts > 1 and all(count % layout.parts for count in rows):
+        warnings.warn(
+            f"a batch of {rows[0]} cannot be divided over {layout.parts} devices, so each of them computes all of it; "
+            f"use a batch size that is a multiple of {layout.parts}",
+            UnevenBatchWarning,
+            stacklevel=3,
+        )
 
 
 class Feed:
@@ -53,11 +64,13 @@ class Feed:
 
     When the loop comes back for a batch and has cut nothing since the last one (an evaluation has no optimizer), the
     trace is cut here, so that it does not grow over the whole epoch.
+
+    Warns (``UnevenBatchWarning``) when the first batch of an iteration cannot be divided over the devices.
     """
 
-    def __init__(self, loader: Iterable[Any], devices: int) -> None:
+    def __init__(self, loader: Iterable[Any], layout: frontend.BatchLayout) -> None:
         self._loader = loader
-        self._devices = devices
+        self._layout = layout
 
     def __iter__(self) -> Iterator[Any]:
         source = iter(self._loader)
@@ -65,7 +78,8 @@ class Feed:
             first = next(source)
         except StopIteration:
             return
-        batches = Ahead(source, first, lambda batch: to_devices(batch, self._devices), DEPTH)
+        warn_if_uneven(first, self._layout)
+        batches = Ahead(source, first, lambda batch: to_devices(batch, self._layout), DEPTH)
         try:
             for batch in batches:
                 cuts = frontend.cut_count()
@@ -79,7 +93,7 @@ class Feed:
         return len(self._loader)  # type: ignore[arg-type]  # as the loader's own: TypeError if it has no length
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("_loader", "_devices"):
+        if name.startswith("__") or name in ("_loader", "_layout"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._loader, name)
 

@@ -12,23 +12,36 @@ from torch.optim import Optimizer
 from ptpathways import frontend
 
 
-def move_module(module: nn.Module, moved: dict[int, torch.Tensor]) -> None:
+def move_module(module: nn.Module, moved: dict[int, torch.Tensor]) -> bool:
     """Moves every parameter and buffer of ``module`` that is not yet on the devices; shared ones once.
+
+    Those that are there, perhaps not computed yet, stay as their sharding says; where nothing is said, every device
+    gets a copy.
 
     Args:
         moved: tensors already moved, by identity; added to.
 
+    Returns:
+        Whether some were there.
+
     Raises:
         RuntimeError: a tensor cannot be replaced in place; the message says which and why.
+        ValueError: a tensor is on the meta device, so it has no values.
     """
+    on_devices = False
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.device.type == "xla" and id(tensor) not in moved:
+            frontend.replicate_unless_marked(tensor)
+            on_devices = True
         _move_in_place(tensor, name, moved)
+    return on_devices
 
 
 def move_optimizer(optimizer: Optimizer, moved: dict[int, torch.Tensor]) -> None:
     """Moves an optimizer's parameters, and the state it may have from a checkpoint.
 
-    A state tensor without dimensions (a step count) stays where the optimizer put it: it is read on the host.
+    A state tensor without dimensions (a step count) stays where the optimizer put it: it is read on the host. One of
+    its parameter's shape lies on the devices as the parameter does.
     Options that only say how to compute are set to what is fastest here.
     """
     for group in optimizer.param_groups:
@@ -41,23 +54,36 @@ def move_optimizer(optimizer: Optimizer, moved: dict[int, torch.Tensor]) -> None
             group["fused"] = False
         for index, parameter in enumerate(group["params"]):
             _move_in_place(parameter, f"parameter {index} of {type(optimizer).__name__}", moved)
-    for state in optimizer.state.values():
+    for parameter, state in optimizer.state.items():
+        sharding = frontend.sharding_of(parameter)
         for key, value in state.items():
-            if isinstance(value, torch.Tensor) and value.dim() > 0 and value.device.type == "cpu":
-                (state[key],) = frontend.upload([value.detach()], [False])
+            if not isinstance(value, torch.Tensor) or value.dim() == 0:
+                continue
+            alike = sharding is not None and value.shape == parameter.shape
+            if value.device.type == "cpu" and alike:
+                state[key] = frontend.upload_as(value.detach(), sharding)
+            elif value.device.type == "cpu":
+                (state[key],) = frontend.upload([value.detach()])
+            elif alike:
+                frontend.mark(value, sharding)
 
 
 def _move_in_place(tensor: torch.Tensor, name: str, moved: dict[int, torch.Tensor]) -> None:
     if id(tensor) in moved or tensor.device.type == "xla":
         return
+    if tensor.device.type == "meta":
+        raise ValueError(
+            f"prepare() got {name} on the meta device, which has no values; call model.to_empty(device=pw.device()) "
+            "and initialise it (reset_parameters(), or load_state_dict()) before"
+        )
     with torch.no_grad():
-        (uploaded,) = frontend.upload([tensor.detach()], [False])
+        (uploaded,) = frontend.upload([tensor.detach()])
     if isinstance(tensor, nn.Parameter):
         uploaded = nn.Parameter(uploaded, requires_grad=tensor.requires_grad)
     else:
         uploaded.requires_grad_(tensor.requires_grad)
     if tensor.grad is not None:
-        (uploaded.grad,) = frontend.upload([tensor.grad.detach()], [False])
+        (uploaded.grad,) = frontend.upload([tensor.grad.detach()])
     _carry_over(tensor, uploaded)
     try:
         torch.utils.swap_tensors(tensor, uploaded)

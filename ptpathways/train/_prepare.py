@@ -21,53 +21,70 @@ _hooked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
 
 @overload
-def prepare(only: T, /) -> T: ...
+def prepare(only: T, /, *, mesh: Any = None, batch_axis: Any = None) -> T: ...
 @overload
-def prepare(first: Any, second: Any, /, *more: Any) -> tuple[Any, ...]: ...
-def prepare(*objects: Any) -> Any:
-    """Makes modules, optimizers, loaders and schedulers work on all devices of the cluster, data parallel.
+def prepare(first: Any, second: Any, /, *more: Any, mesh: Any = None, batch_axis: Any = None) -> tuple[Any, ...]: ...
+def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None) -> Any:
+    """Makes modules, optimizers, loaders and schedulers work on all devices of all hosts, data parallel by default.
 
     - A **module**'s parameters and buffers move to the devices, a copy on each. They stay the same Python objects, so
-      tied weights stay tied, and an optimizer that was built before keeps its parameters.
+      tied weights stay tied, and an optimizer that was built before keeps its parameters. Parameters made on the
+      devices (``with pw.device(): model = Net()``) are computed there now. Those marked with a sharding
+      (``xs.mark_sharding``, FSDPv2) keep it.
     - An **optimizer**'s state moves with its parameters; after each ``step()`` the trace is cut.
     - A **loader** (a ``DataLoader``, or anything that can be iterated again and again) becomes a ``Feed``: its
-      batches arrive on the devices ahead of use, split along the first dimension. What cannot be split evenly is
-      copied to every device: the result is the same, every device computes all of it.
+      batches arrive on the devices ahead of use, divided along the first dimension: a device is sent only its part.
+      What cannot be divided evenly is copied to every device: the result is the same, every device computes all of it.
     - A **learning-rate scheduler** is returned as it is.
 
     The devices compute what one device would compute with the whole batch: a mean is over all of it, batch
     normalisation sees all of it.
 
-    ``torch.manual_seed`` before the first call seeds the devices' random numbers (dropout), too.
+    ``torch.manual_seed`` before the call seeds the devices' random numbers (dropout), too.
 
     Any number in any order, in several calls if need be; returned in the same order, a single one bare.
+
+    Args:
+        mesh: a ``torch_xla.distributed.spmd.Mesh`` over all devices, for loaders; default: torch_xla's global mesh if
+            one is set, else all devices along one axis ``data``.
+        batch_axis: the mesh axis that divides a batch's first dimension, or a tuple of axes; ``()``: every device gets
+            the whole batch. A list has one such entry per dimension, ``["data", "sequence"]``. Default: the axes
+            named ``data`` and ``fsdp``.
 
     Raises:
         NotInitialized: before ``init``.
         RuntimeAlreadyStarted: devices are already used one by one.
         NotOneIsland: the devices lie on hosts that no collective connects.
+        InvalidSharding: ``mesh`` or ``batch_axis`` cannot be used.
         TypeError: an object of none of these kinds.
+        ValueError: a parameter on the meta device.
         RuntimeError: a parameter cannot be replaced in place, because an autograd graph or a weak reference holds it.
     """
     if not objects:
         raise TypeError("prepare() needs at least one module, optimizer, loader or scheduler, got none")
     for thing in objects:
         _check_kind(thing)
-    devices = frontend.use_all_devices()
+    frontend.use_all_devices()
+    layout = None
+    if mesh is not None or batch_axis is not None or any(_is_loader(thing) for thing in objects):
+        layout = frontend.batch_layout(mesh, batch_axis)
     moved: dict[int, torch.Tensor] = {}
+    pending = False
     for thing in objects:
         if isinstance(thing, nn.Module):
-            move_module(thing, moved)
+            pending |= move_module(thing, moved)
     for thing in objects:
         if isinstance(thing, Optimizer):
             move_optimizer(thing, moved)
             _cut_after_each_step(thing)
-    prepared = tuple(_wrap(thing, devices) for thing in objects)
+    if pending:
+        frontend.step()  # The first training step's computation is then the same as the later ones'.
+    prepared = tuple(Feed(thing, layout) if layout is not None and _is_loader(thing) else thing for thing in objects)
     return prepared[0] if len(prepared) == 1 else prepared
 
 
 def _check_kind(thing: Any) -> None:
-    if isinstance(thing, nn.Module | Optimizer | LRScheduler | ReduceLROnPlateau | Feed):
+    if not _is_loader(thing):
         return
     if isinstance(thing, torch.Tensor | str | bytes | dict) or not isinstance(thing, Iterable):
         raise TypeError(
@@ -76,10 +93,8 @@ def _check_kind(thing: Any) -> None:
         )
 
 
-def _wrap(thing: Any, devices: int) -> Any:
-    if isinstance(thing, nn.Module | Optimizer | LRScheduler | ReduceLROnPlateau | Feed):
-        return thing
-    return Feed(thing, devices)
+def _is_loader(thing: Any) -> bool:
+    return not isinstance(thing, nn.Module | Optimizer | LRScheduler | ReduceLROnPlateau | Feed)
 
 
 def _cut_after_each_step(optimizer: Optimizer) -> None:

@@ -23,12 +23,12 @@ def status(cluster: local.LocalCluster) -> dict[str, Any]:
 
 
 def test_slices_are_spread_and_shared_and_released(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(hosts=2, devices_per_host=2)
+    cluster = start_cluster(hosts=2, devices_per_host=2, islands=2)
     session = cluster.session
     first = session.request_slice(2, timeout_s=WAIT_S)
     second = session.request_slice(2, timeout_s=WAIT_S)
     assert {tuple(first["devices"]), tuple(second["devices"])} == {(0, 1), (2, 3)}
-    shared = session.request_slice(1, island="host1", timeout_s=WAIT_S)
+    shared = session.request_slice(1, island="island1", timeout_s=WAIT_S)
     assert shared["devices"] == [2]
     assert [host["device_slices"] for host in status(cluster)["hosts"]] == [[1, 1], [2, 1]]
     session.release_slice(second["slice"])
@@ -36,12 +36,12 @@ def test_slices_are_spread_and_shared_and_released(start_cluster: StartCluster) 
 
 
 def test_what_cannot_be_given_says_what_there_is(start_cluster: StartCluster) -> None:
-    session = start_cluster(hosts=2, devices_per_host=2, memory_per_device="64MiB").session
+    session = start_cluster(hosts=2, devices_per_host=2, islands=2, memory_per_device="64MiB").session
     with pytest.raises(native.NativeError) as caught:
         session.request_slice(4, timeout_s=WAIT_S)
     assert caught.value.code == "RESOURCE_EXHAUSTED"
     assert "4 devices" in str(caught.value) and "the largest" in str(caught.value)
-    assert "island 'host0': 1 host x 2 cpu devices, 64.00 MiB each, 0 slices bound" in str(caught.value)
+    assert "island 'island0': 1 host x 2 cpu devices, 64.00 MiB each, 0 slices bound" in str(caught.value)
     with pytest.raises(native.NativeError, match=r"at least 1\.00 GiB"):
         session.request_slice(1, min_memory_bytes=1 << 30, timeout_s=WAIT_S)
     with pytest.raises(native.NativeError) as caught:

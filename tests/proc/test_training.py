@@ -67,7 +67,7 @@ def test_transfers_go_from_worker_to_worker() -> None:
 def test_prepare_refuses_devices_that_no_collective_connects() -> None:
     program = (
         "import torch, ptpathways as pw\n"
-        "pw.init(hosts=2)\n"
+        "pw.init(hosts=2, islands=2)\n"
         "try: pw.prepare(torch.nn.Linear(1, 1))\n"
         "except pw.NotOneIsland as error: print(error)"
     )

@@ -61,7 +61,8 @@ def test_a_bad_option_is_named_with_its_value(option: str, value: object) -> Non
 def test_hosts_are_divided_into_islands_neighbours_together() -> None:
     options = core.Options.from_environment({"PTPATHWAYS_ISLANDS": "2"}, hosts=5)
     assert [options.island_of(host) for host in range(5)] == ["island0"] * 3 + ["island1"] * 2
-    assert core.Options(hosts=2).island_of(1) == ""
+    assert [core.Options(hosts=2).island_of(host) for host in range(2)] == ["island0"] * 2
+    assert core.Options(hosts=2, platform="tpu").island_of(1) == ""
 
 
 def test_the_program_wins_over_the_environment_and_that_over_the_default() -> None:

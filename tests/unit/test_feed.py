@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -13,34 +14,86 @@ import torch
 from torch import nn
 
 from ptpathways import core, frontend
+from ptpathways.frontend import _mesh
 from ptpathways.train import _feed, _move, prepare
+
+SIZES: dict[str | int, int] = {"data": 2, "fsdp": 2, "model": 3}
+FOUR = frontend.BatchLayout(None, SIZES, (("data", "fsdp"),))
+WHOLE = frontend.BatchLayout(None, {}, ())
 
 
 @pytest.mark.parametrize(
-    ("shape", "devices", "even"),
-    [((8, 3), 4, True), ((7, 3), 4, False), ((2,), 4, False), ((), 4, False), ((0, 3), 4, False), ((5,), 1, True)],
+    ("shape", "even"), [((8, 3), True), ((7, 3), False), ((2,), False), ((), False), ((0, 3), False), ((4,), True)]
 )
-def test_a_batch_is_split_only_if_it_divides_evenly(shape: tuple[int, ...], devices: int, even: bool) -> None:
-    assert _feed.splits_evenly(shape, devices) is even
+def test_a_batch_is_split_only_if_it_divides_evenly(shape: tuple[int, ...], even: bool) -> None:
+    rest = (None,) * max(0, len(shape) - 1)
+    assert FOUR.spec(shape) == ((("data", "fsdp"), *rest) if even else (None,) * len(shape))
+    assert WHOLE.spec(shape) == (None,) * len(shape) and (FOUR.parts, WHOLE.parts) == (4, 1)
+
+
+def test_each_leading_dimension_is_divided_along_its_own_axes() -> None:
+    layout = frontend.BatchLayout(None, SIZES, (("data",), (), ("model", "fsdp")))
+    assert layout.spec((4, 5, 6, 7)) == (("data",), None, ("model", "fsdp"), None)
+    assert layout.spec((3, 5, 6)) == (None, None, ("model", "fsdp")) and layout.spec((2, 5)) == (("data",), None)
+    assert layout.parts == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said", "axes"),
+    [
+        (SIZES, None, (("data", "fsdp"),)),
+        ({"dp": 2, "tp": 2}, "dp", (("dp",),)),
+        ({0: 2, 1: 2}, 1, ((1,),)),
+        (SIZES, ("model", "data"), (("model", "data"),)),
+        (SIZES, (), ((),)),
+        (SIZES, ["data", None, ("model", "fsdp")], (("data",), (), ("model", "fsdp"))),
+    ],
+)
+def test_the_axes_of_a_batch(sizes: dict[str | int, int], said: object, axes: object) -> None:
+    assert _mesh.choose_axes(sizes, said) == axes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said", "message"),
+    [
+        ({"dp": 2, "tp": 3}, None, r"none is named data or fsdp, there are dp \(2\), tp \(3\); say batch_axis=NAME"),
+        (SIZES, "rows", r"mesh axis 'rows', which does not exist; there are data \(2\)"),
+        (SIZES, ["data", "data"], "'data' twice"),
+    ],
+)
+def test_axes_that_cannot_be_are_refused(sizes: dict[str | int, int], said: object, message: str) -> None:
+    with pytest.raises(core.InvalidSharding, match=message):
+        _mesh.choose_axes(sizes, said)
+
+
+def test_a_first_batch_that_every_device_computes_is_told_of() -> None:
+    with pytest.warns(_feed.UnevenBatchWarning, match="a batch of 6 cannot be divided over 4 devices"):
+        _feed.warn_if_uneven({"x": torch.zeros(6, 3), "y": torch.zeros(6), "scale": torch.zeros(())}, FOUR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _feed.warn_if_uneven((torch.zeros(8, 3), torch.zeros(3)), FOUR)
+        _feed.warn_if_uneven([torch.zeros(()), "text"], FOUR)
+        _feed.warn_if_uneven(torch.zeros(7), WHOLE)
 
 
 def test_batches_keep_their_structure_and_what_is_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+    asked: list[torch.Size] = []
 
-    def upload(tensors: list[torch.Tensor], split: list[bool]) -> list[torch.Tensor]:
-        asked.extend(split)
+    def upload(tensors: list[torch.Tensor], layout: frontend.BatchLayout) -> list[torch.Tensor]:
+        assert layout is FOUR
+        asked.extend(tensor.shape for tensor in tensors)
         return [tensor + 1 for tensor in tensors]
 
     monkeypatch.setattr(frontend, "upload", upload)
     batch = {"x": torch.zeros(8, 2), "y": (torch.zeros(3), "name"), "z": [7, None, torch.zeros(())]}
-    moved = _feed.to_devices(batch, 4)
-    assert asked == [True, False, False]
+    moved = _feed.to_devices(batch, FOUR)
+    assert asked == [(8, 2), (3,), ()]
     assert torch.equal(moved["x"], torch.ones(8, 2)) and torch.equal(moved["y"][0], torch.ones(3))
     assert moved["y"][1] == "name" and moved["z"][:2] == [7, None] and moved["z"][2].item() == 1
 
 
 def test_a_batch_without_tensors_is_not_uploaded() -> None:
-    assert _feed.to_devices(["text", 3], 4) == ["text", 3]
+    assert _feed.to_devices(["text", 3], FOUR) == ["text", 3]
 
 
 def test_items_come_in_order_and_only_so_many_ahead() -> None:
@@ -96,24 +149,24 @@ def test_a_feed_cuts_the_trace_only_when_the_loop_did_not(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(frontend, "step", step)
     monkeypatch.setattr(frontend, "cut_count", lambda: cuts[0])
-    feed = _feed.Feed([1, 2, 3], 1)
+    feed = _feed.Feed([1, 2, 3], WHOLE)
     assert list(feed) == [1, 2, 3] and cuts[0] == 3
     for _ in feed:
         step()
     assert cuts[0] == 6
-    assert len(feed) == 3 and list(_feed.Feed([], 1)) == []
+    assert len(feed) == 3 and list(_feed.Feed([], WHOLE)) == []
 
 
 def test_a_feed_is_otherwise_its_loader() -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(10, 1)), batch_size=4)
-    feed = _feed.Feed(loader, 2)
+    feed = _feed.Feed(loader, FOUR)
     assert feed.batch_size == 4 and len(feed) == 3 and feed.dataset is loader.dataset
     with pytest.raises(AttributeError, match="no_such_thing"):
         feed.no_such_thing  # noqa: B018
 
 
 def test_moving_keeps_identity_attributes_hooks_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
 
     class Tagged(nn.Parameter):
         no_decay = False
@@ -149,7 +202,7 @@ def test_moving_an_optimizer_moves_its_state_but_not_its_step_count(monkeypatch:
     weight.sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
     with pytest.warns(UserWarning, match="fused"):
         _move.move_optimizer(optimizer, {})
     state = optimizer.state[weight]
@@ -159,7 +212,7 @@ def test_moving_an_optimizer_moves_its_state_but_not_its_step_count(monkeypatch:
 
 
 def test_a_choice_of_the_user_for_the_optimizer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
     weight = nn.Parameter(torch.ones(2))
     for given, kept in ((False, False), (True, True), (None, True)):
         optimizer = torch.optim.SGD([weight], lr=0.1, foreach=given)
@@ -172,7 +225,7 @@ def test_a_choice_of_the_user_for_the_optimizer_stays(monkeypatch: pytest.Monkey
 def test_a_parameter_that_cannot_be_replaced_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     import weakref
 
-    monkeypatch.setattr(frontend, "upload", lambda tensors, split: [tensor.double() for tensor in tensors])
+    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
     model = nn.Linear(2, 2)
     reference = weakref.ref(model.weight)
     with pytest.raises(RuntimeError, match=r"cannot move weight in place.*weakref.*before the model's first forward"):
