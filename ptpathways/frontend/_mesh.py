@@ -63,11 +63,11 @@ def use_all_devices() -> int:
     alone = this.device_count == 1
     if this.mode is _state.Mode.UNDECIDED and this.connection is not None:
         check_one_island([(host["name"], host["island"]) for host in this.connection.hosts()])
-    if _state.set_mode(_state.Mode.ONE_BY_ONE if alone else _state.Mode.TOGETHER) and not alone:
-        if not _spmd():
-            from torch_xla import runtime
+    _state.set_mode(_state.Mode.ONE_BY_ONE if alone else _state.Mode.TOGETHER)
+    if not alone and not _spmd():
+        from torch_xla import runtime
 
-            runtime.use_spmd()
+        runtime.use_spmd()
     _rng.follow_torch()
     return this.device_count
 
