@@ -152,6 +152,12 @@ void DataPlane::PeerLost(const std::string& peer, const Status& status) {
   if (!endpoint.empty()) (void)socket_->Disconnect(endpoint);
 }
 
+void DataPlane::HandleMessages(MessageHandler handler) {
+  auto shared = std::make_shared<const MessageHandler>(std::move(handler));
+  std::lock_guard lock(mutex_);
+  handler_ = std::move(shared);
+}
+
 void DataPlane::Every(std::chrono::milliseconds period, std::function<void()> task) {
   reactor_->AddTimer(period, period, std::move(task));
 }
@@ -208,6 +214,16 @@ Status DataPlane::HandleMessage(std::string_view peer, Frames& frames) {
       }
       for (Waiting& item : waiting) Deliver(name, same_machine, std::move(item));
       return OkStatus();
+    }
+    case wire::Type::kCollectiveChunk:
+    case wire::Type::kCollectiveTaken: {
+      std::shared_ptr<const MessageHandler> handler;
+      {
+        std::lock_guard lock(mutex_);
+        handler = handler_;
+      }
+      if (!handler) return FailedPrecondition("this process takes part in no collectives");
+      return (*handler)(peer, head, frames);
     }
     default:
       return InvalidArgument("a data connection does not carry " + std::string(wire::TypeName(head.header.type)));

@@ -70,6 +70,15 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void SendFailure(const std::string& peer, uint64_t key, const Status& status);
   // Ends every transfer to and from this peer, and forgets it.
   void PeerLost(const std::string& peer, const Status& status);
+  // Messages of another room beside the transfers, in order between two hosts. Received ones (COLLECTIVE_*) go to the
+  // handler, on the data thread; the frames may be moved from, the head is frame 0. Those that come before a handler is
+  // set are refused.
+  using MessageHandler =
+      std::function<Status(std::string_view peer, const wire::Head& head, transport::Frames& frames)>;
+  void HandleMessages(MessageHandler handler);
+  Status SendMessage(const std::string& peer, transport::Frames frames) {
+    return socket_->Send(peer, std::move(frames));
+  }
   // Runs a task on the data thread.
   void Post(std::function<void()> task) { reactor_->Post(std::move(task)); }
   // A repeating task on the data thread.
@@ -117,6 +126,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   std::unordered_map<std::string, Peer> peers_;
   std::unordered_map<std::string, std::vector<Waiting>> waiting_;  // for peers that have not called yet
   std::vector<std::pair<std::string, transport::Frames>> early_;   // what came before SetCluster
+  std::shared_ptr<const MessageHandler> handler_;
 };
 
 }  // namespace pathways::dataplane

@@ -422,6 +422,38 @@ struct PeerHello {
   }
 };
 
+// A piece of what one host sends to another in a collective. Payload 0: the bytes.
+struct CollectiveChunk {
+  static constexpr Type kType = Type::kCollectiveChunk;
+  uint32_t source_host = 0;
+  uint32_t source_device = 0;  // indices within their hosts
+  uint32_t target_device = 0;
+  uint64_t launch = 0;
+  uint64_t gang = 0;  // the gang's place in the island's order
+  uint64_t offset = 0;
+  uint64_t total = 0;
+  uint32_t number = 0;
+  uint32_t ordinal = 0;
+  uint32_t round = 0;
+  template <typename A>
+  void Fields(A& a) {
+    a(source_host)(source_device)(target_device)(launch)(gang)(offset)(total)(number)(ordinal)(round);
+  }
+};
+
+// The receiver has taken `count` more of the chunks that came from a device to a device.
+struct CollectiveTaken {
+  static constexpr Type kType = Type::kCollectiveTaken;
+  uint32_t host = 0;  // the receiver
+  uint32_t source_device = 0;
+  uint32_t target_device = 0;
+  uint32_t count = 0;
+  template <typename A>
+  void Fields(A& a) {
+    a(host)(source_device)(target_device)(count);
+  }
+};
+
 }  // namespace pathways::wire
 
 #endif  // PTPATHWAYS_WIRE_BODIES_H_

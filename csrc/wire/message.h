@@ -58,6 +58,8 @@ enum class Type : uint16_t {
   kReleaseSlice = 31,
   kSpill = 32,
   kRestore = 33,
+  kCollectiveChunk = 37,
+  kCollectiveTaken = 38,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.

@@ -151,6 +151,8 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(ReleaseSlice{{2}}, random);
   Fuzz(Spill{{1}}, random);
   Fuzz(Restore{{1}}, random);
+  Fuzz(CollectiveChunk{1, 0, 2, 7, 8, 4096, 1 << 20, 3, 4, 1}, random);
+  Fuzz(CollectiveTaken{1, 0, 2, 4}, random);
 }
 
 TEST(ForgedCountsCostNoMemory) {

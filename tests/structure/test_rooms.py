@@ -38,6 +38,7 @@ CPP_ROOMS = {
     "store": 5,
     "plan": 5.5,
     "scheduler": 6,
+    "collective": 6.5,
     "worker": 7,
     "controller": 7,
     "client": 7,  # these three never include each other
