@@ -33,4 +33,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindSim(module);
   pathways::bindings::BindHlo(module);
   pathways::bindings::BindCapture(module);
+  pathways::bindings::BindCollective(module);
 }

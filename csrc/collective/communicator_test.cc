@@ -71,6 +71,7 @@ Bytes BlockOf(const Case& c, size_t k, const Bytes& array, uint64_t index, uint6
 }
 
 void PutBlock(const Case& c, size_t k, Bytes* array, uint64_t index, uint64_t count, const Bytes& block) {
+  if (block.empty()) return;
   const auto row = static_cast<size_t>(c.row[k] * DTypeBytes(c.dtype));
   for (int64_t o = 0; o < c.outer[k]; ++o) {
     std::memcpy(array->data() + (static_cast<uint64_t>(o) * count + index) * row,

@@ -115,8 +115,7 @@ void Segment::SetReady() { ReadyWord(base_).store(kReadyMagic, std::memory_order
 
 uint32_t Bell::Arm() {
   const uint32_t armed = count_.load(std::memory_order_acquire);
-  waiting_.fetch_add(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  waiting_.fetch_add(1, std::memory_order_acq_rel);
   return armed;
 }
 

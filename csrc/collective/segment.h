@@ -52,9 +52,9 @@ class Segment {
 class alignas(64) Bell {
  public:
   void Ring() {
-    // Whoever rings has written what the sleeper looks for; whoever sleeps has written waiting_. Both then read.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (waiting_.load(std::memory_order_relaxed) != 0) Wake();
+    // Whoever rings has written what the sleeper looks for. Both change waiting_, in some order: either this sees the
+    // sleeper, or the sleeper's look after Arm sees what was written.
+    if (waiting_.fetch_add(0, std::memory_order_acq_rel) != 0) Wake();
   }
   // Between Arm and Disarm rings are not lost: look again after Arm, then Sleep with what it returned.
   uint32_t Arm();

@@ -52,6 +52,19 @@ TEST(GoldenFree) {
                                                         "0201000000000000"));
 }
 
+TEST(GoldenCollectives) {
+  EXPECT_EQ(Hex(Encode(CollectiveChunk{1, 2, 3, 4, 5, 6, 7, 8, 9, 1})),
+            std::string("5057593102002500000000000000000038000000"
+                        "00000000"
+                        "010000000200000003000000"          // source host and device, target device
+                        "04000000000000000500000000000000"  // launch, gang
+                        "06000000000000000700000000000000"  // offset, total
+                        "080000000900000001000000"));       // number, ordinal, round
+  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593102002600000000000000000010000000"
+                                                                  "00000000"
+                                                                  "01000000020000000300000004000000"));
+}
+
 TEST(HeaderRefusesWithTheReason) {
   const std::string good = Encode(SampleRun());
   ASSERT_OK(DecodeHead(good).status());

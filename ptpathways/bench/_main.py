@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ptpathways import core, native
+from ptpathways.bench._collectives import COLLECTIVES
 from ptpathways.bench._dispatch import DISPATCH
 from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
@@ -28,7 +29,7 @@ from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
 _FILE_COLUMNS = 180
-_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, STEP, STARTUP)
+_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, COLLECTIVES, STEP, STARTUP)
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 """Every workload by its name."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ptpathways.native._native import (
         Buffer,
         BufferCell,
+        CollectiveGroup,
         Controller,
         DeviceValue,
         Function,
@@ -56,6 +57,7 @@ __all__ = [
     "ZMQ_VARIABLE",
     "Buffer",
     "BufferCell",
+    "CollectiveGroup",
     "Controller",
     "DeviceValue",
     "Function",

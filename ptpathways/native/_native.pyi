@@ -476,3 +476,27 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
+
+class CollectiveGroup:
+    """One rank of processes that reduce together without a cluster, over the transport of islands that span hosts.
+
+    ``options``: ``limit_s`` of one wait (60), ``chunk_bytes``, ``slots`` and ``spin_us`` of the lanes, ``listen``: an
+    endpoint such as ``tcp://127.0.0.1:*``, to use messages in place of shared memory (``connect`` must follow).
+
+    Raises NativeError: INVALID_ARGUMENT for a rank that is not below ``size``.
+    """
+
+    def __init__(self, name: str, rank: int, size: int, options: Mapping[str, Any] = ...) -> None: ...
+    @property
+    def endpoint(self) -> str:
+        """Where this rank listens; empty with shared memory."""
+    def connect(self, endpoints: Sequence[str]) -> None:
+        """Where all ranks listen, by rank."""
+    def all_reduce(self, array: Any, reduction: str = ...) -> None:
+        """Reduces a dense, writable array over all ranks, in place. Blocks; lets go of the GIL.
+
+        Raises NativeError: DEADLINE_EXCEEDED naming the ranks that did not arrive, UNIMPLEMENTED for types without the
+        arithmetic, INTERNAL when ranks bring different sizes.
+        """
+    def close(self) -> None:
+        """Leaves the group."""
