@@ -31,6 +31,7 @@ from ptpathways.frontend._mesh import (
     use_all_devices,
 )
 from ptpathways.frontend._program import Program, program
+from ptpathways.frontend._rng import manual_seed
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
 from ptpathways.frontend._transfer import transfer
@@ -58,6 +59,7 @@ __all__ = [
     "function",
     "get",
     "init",
+    "manual_seed",
     "mark",
     "program",
     "put",

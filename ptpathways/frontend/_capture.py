@@ -62,7 +62,9 @@ class CapturedStep:
             return self._function(*args, **kwargs)
         with self._lock:
             if not self._lazy and _state.runtime().mode is _state.Mode.TOGETHER:
-                self._give_up("pw.prepare() made all devices one mesh, and steps are captured on single devices only")
+                self._give_up(
+                    "all devices are used together, as one mesh, and steps are captured on single devices only"
+                )
             if self._lazy:
                 return self._run_lazily(args, kwargs)
             return self._step(args, kwargs)

@@ -71,6 +71,25 @@ def follow_torch() -> None:
             manual_seed_all(seed)
 
 
+def manual_seed(seed: int) -> None:
+    """``torch.manual_seed``, for the devices, too.
+
+    ``device`` and ``prepare`` take torch's seed over when it is another than before; this works for the same one again.
+
+    Raises:
+        NotInitialized: before ``init``.
+    """
+    import torch
+
+    global _followed
+    with _state.lock:
+        this = _state.runtime()
+        torch.manual_seed(seed)
+        _followed = None
+        if this.mode is not _state.Mode.UNDECIDED:  # else the first use of the devices takes it over
+            follow_torch()
+
+
 def device_count() -> int:
     return _state.runtime().torch_device_count
 

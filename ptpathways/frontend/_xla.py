@@ -9,7 +9,7 @@ def binding() -> Any:
     """The extension module of torch_xla, imported by the first call."""
     import torch_xla
 
-    return torch_xla._XLAC  # type: ignore[attr-defined]
+    return torch_xla._XLAC
 
 
 def device_name(index: int) -> str:

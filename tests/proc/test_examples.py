@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.scenarios import ROOT, needs_native
 STEPS = 20
 
 
-def run(name: str, folder: Path, *arguments: str) -> tuple[list[float], str]:
+def run(name: str, folder: Path, *arguments: str) -> tuple[Any, str]:
     """The losses that an example wrote, and what it printed."""
     losses = folder / "losses.json"
     done = subprocess.run(
@@ -53,6 +54,16 @@ def test_the_digits_are_learnt_and_the_picture_is_there(tmp_path: Path) -> None:
     assert accuracy is not None and float(accuracy[1]) > 97, printed
     assert re.search(r"the client waited [0-9.]+ s of [0-9.]+ s", printed), printed
     assert (tmp_path / "digits_loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+@needs_native
+@pytest.mark.timeout(300)
+def test_four_ways_to_lay_a_model_give_the_same_losses(tmp_path: Path) -> None:
+    found, printed = run("05_tensor_and_fully_sharded.py", tmp_path, "--steps", str(STEPS))
+    assert list(found) == ["data", "tensor", "fully-sharded", "data-and-tensor"] and printed.count(" at the last") == 4
+    for losses in found.values():
+        assert losses == pytest.approx(found["data"], rel=1e-4) and len(losses) == STEPS
+    assert found["data"][-1] < 0.7 * found["data"][0]
 
 
 FIGURE_2 = """\

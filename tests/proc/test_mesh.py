@@ -1,0 +1,115 @@
+"""The loops of mesh_scenarios.py on hosts x devices, a process per shape: as eager CPU training does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_xla")
+
+from tests.proc import mesh_scenarios as scenarios
+from tests.scenarios import needs_native, outcome_of
+
+pytestmark = [needs_native, pytest.mark.timeout(300)]
+
+SHAPES = [(1, 4)]
+"""Hosts and devices of each."""
+
+BATCH_BYTES = 2 * 8 * scenarios.BATCH * scenarios.LENGTH
+"""Of a batch of tokens and labels, 64-bit."""
+
+
+def outcome(shape: tuple[int, int], name: str) -> Any:
+    result = outcome_of(Path(scenarios.__file__), *map(str, shape))[name]
+    assert "error" not in result, result["error"]
+    return result
+
+
+def check_numbers(result: Any) -> None:
+    assert len(result["losses"]) == len(result["eager"]) > 0
+    assert result["losses"] == pytest.approx(result["eager"], rel=1e-4)
+    assert result["losses"][-1] < result["losses"][0]
+    assert result["parameters"] < 1e-4
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("method", [method.__name__ for method in scenarios.METHODS])
+def test_twenty_steps_give_what_eager_training_gives(shape: tuple[int, int], method: str) -> None:
+    result = outcome(shape, method)
+    assert len(result["losses"]) == scenarios.STEPS
+    check_numbers(result)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("method", "copies"), [("data_parallel", 1), ("tensor_parallel", 4), ("fully_sharded", 1)])
+def test_only_batches_pass_the_client(shape: tuple[int, int], method: str, copies: int) -> None:
+    """Parameters are computed on the devices, from a seed and bounds; training sends batches, each part once."""
+    result = outcome(shape, method)
+    assert result["uploaded to initialise"] <= 128 and result["fetched to initialise"] == 0
+    batches = scenarios.STEPS * BATCH_BYTES * copies
+    assert batches <= result["uploaded to train"] <= batches + 2048
+    assert result["fetched to train"] == 4 * scenarios.STEPS  # the losses
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_was_marked_stays_marked_and_the_optimizer_follows(shape: tuple[int, int]) -> None:
+    marked = {
+        "data_parallel": "{replicated}",
+        "tensor_parallel": "{devices=[4,1]",
+        "fully_sharded": "{devices=[4,1]",
+        "data_and_tensor": "{devices=[2,1,2]",
+    }
+    for method, start in marked.items():
+        result = outcome(shape, method)
+        assert result["weight"].startswith(start)
+        assert result["state"] == [result["weight"]] * 2
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_host_gets_only_its_part_of_a_batch(shape: tuple[int, int]) -> None:
+    result = outcome(shape, "a_batch_enters_in_parts")
+    assert result["sum"] == 4096 * 256 and result["sent"] == 4 * 4096 * 256
+    assert result["held"] == pytest.approx([result["sent"] / shape[0]] * shape[0], rel=0.1)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_parameters_depend_on_the_seed_and_not_on_the_cluster(shape: tuple[int, int]) -> None:
+    alone, here = outcome((1, 1), "initialised"), outcome(shape, "initialised")
+    assert alone == here and here["plain"] == here["marked"] == here["again"] != here["meta"]
+    assert len(set(here["plain"])) > 10
+
+
+def test_a_single_device_trains_the_same() -> None:
+    check_numbers(outcome((1, 1), "data_parallel"))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_model_from_the_cpu_and_batches_that_do_not_divide(shape: tuple[int, int]) -> None:
+    result = outcome(shape, "made_on_the_cpu")
+    check_numbers(result)
+    (warning,) = result["warnings"]
+    assert "a batch of 7 cannot be divided over 4 devices" in warning
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_checkpoint_of_sharded_parameters_goes_on(shape: tuple[int, int]) -> None:
+    result = outcome(shape, "resumed")
+    assert len(result) == 4 and max(result) < 1e-4
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_dimension_that_does_not_divide_is_padded(shape: tuple[int, int]) -> None:
+    result = outcome(shape, "a_dimension_that_does_not_divide")
+    assert result["weight"].startswith("{devices=[4,1]") and result["difference"] < 1e-5
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_mistakes_are_named(shape: tuple[int, int]) -> None:
+    said = outcome(shape, "refused")
+    assert said["device"].startswith("RuntimeAlreadyStarted: this process uses its 4 devices all together")
+    assert "say batch_axis=NAME, or batch_axis=()" in said["axis"] and "there are rows (4)" in said["axis"]
+    assert "mesh axis 'data', which does not exist" in said["name"]
+    assert "Mesh over all 4 devices, got (4,)" in said["mesh"]
+    assert said["meta"].startswith("ValueError: prepare() got weight on the meta device")
