@@ -67,15 +67,15 @@ Status Exchange::Run() {
       return DeadlineExceeded(Where() + " must be joined by all its hosts within " +
                               std::to_string(context_.limit.count()) + " ms, and " + names + " did not arrive");
     }
-    OpenLanes();
-    const bool unopened = std::any_of(peers_.begin(), peers_.end(), [&](const PeerState& peer) {
-      return (SendsLeft(peer) && peer.out == nullptr) || (ReceivesLeft(peer) && !peer.in->in_memory());
-    });
+    // A sender rings when it has made a ring; one that this host cannot reach yet does not.
+    const bool unreached = std::any_of(peers_.begin(), peers_.end(),
+                                       [&](const PeerState& peer) { return SendsLeft(peer) && peer.out == nullptr; });
     Bell* const bell = lanes_.OwnBell(context_.device);
     const uint32_t armed = bell->Arm();
+    OpenLanes();
     auto again = Step();
     if (again.ok() && !*again && !context_.failed->load(std::memory_order_acquire)) {
-      bell->Sleep(armed, std::min<std::chrono::nanoseconds>(unopened ? kLookForLanes : kLookAgain, context_.limit));
+      bell->Sleep(armed, std::min<std::chrono::nanoseconds>(unreached ? kLookForLanes : kLookAgain, context_.limit));
     }
     bell->Disarm();
     if (!again.ok()) return again.status();
