@@ -8,6 +8,7 @@ Usage::
 
     python tools/native_build.py test [--sanitize address|thread] [--room ROOM] [--filter TEXT] [--no-run]
     python tools/native_build.py headers
+    python tools/native_build.py test-plugin    # a PJRT plugin for tests; prints its path
 
 Environment: ``PW_CXX`` the compiler (g++), ``PW_CXXFLAGS`` flags added last, ``PW_JOBS`` compiles at once (2),
 ``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's), ``PW_LIBZMQ`` libzmq (default:
@@ -204,11 +205,16 @@ def _included_rooms(source: Path) -> set[str]:
 def _sources_for_tests(room: str) -> list[Path]:
     """The room's tests with every source of the rooms they reach, so that a broken room above cannot stop them."""
     tests = sorted(p.relative_to(ROOT) for p in (ROOT / "csrc" / room).glob("*_test.cc"))
-    sources: set[Path] = set(tests)
-    todo = {room, "testing"}
+    return _with_rooms(tests, {room, "testing"})
+
+
+def _with_rooms(files: Sequence[Path], rooms: set[str]) -> list[Path]:
+    """``files`` with every source of ``rooms`` and of what all of them reach."""
+    sources: set[Path] = set(files)
+    todo = set(rooms)
     done: set[str] = set()
-    for test in tests:
-        todo |= _included_rooms(test)
+    for file in files:
+        todo |= _included_rooms(file)
     while todo:
         current = todo.pop()
         done.add(current)
@@ -234,6 +240,17 @@ def build_tests(room: str, variant: Variant) -> Path:
     with _lock(variant.directory):
         objects = _compile_all(_sources_for_tests(room), variant, _includes())
         _link(objects, output, variant, [])
+    return output
+
+
+def build_test_plugin() -> Path:
+    """Builds the PJRT plugin that stands for one of several hosts in tests, and returns its path."""
+    variant = Variant.release()
+    output = variant.directory / "libpod_plugin.so"
+    files = sorted(path.relative_to(ROOT) for path in (ROOT / "csrc" / "testing" / "plugin").glob("*.cc"))
+    generate_headers()
+    with _lock(variant.directory):
+        _link(_compile_all(_with_rooms(files, set()), variant, _includes()), output, variant, ["-shared"])
     return output
 
 
@@ -285,6 +302,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Builds and tests the C++ side.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("headers", help="write the generated headers only")
+    commands.add_parser("test-plugin", help="build the PJRT plugin for tests")
     test = commands.add_parser("test", help="build and run native tests")
     test.add_argument("--room", action="append", help="only this room (may be repeated)")
     test.add_argument("--sanitize", choices=sorted(SANITIZERS))
@@ -293,6 +311,9 @@ def main() -> int:
     args = parser.parse_args()
     if args.command == "headers":
         generate_headers()
+        return 0
+    if args.command == "test-plugin":
+        print(build_test_plugin())
         return 0
     variant = Variant.sanitized(args.sanitize) if args.sanitize else Variant.release()
     try:

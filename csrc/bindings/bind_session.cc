@@ -52,6 +52,7 @@ py::list Hosts(const Session& session) {
       description["local_ordinal"] = device.local_ordinal;
       description["kind"] = device.kind;
       description["memory_limit_bytes"] = device.memory_limit_bytes;
+      description["plugin_id"] = device.plugin_id;
       devices.append(description);
     }
     py::dict description;

@@ -40,6 +40,10 @@ int RunWorker(const py::dict& options) {
   engine_options.platform = options["platform"].cast<std::string>();
   engine_options.island = Option<std::string>(options, "island", "");
   if (options.contains("create_options")) engine_options.create_options = CreateOptions(options["create_options"]);
+  engine_options.island_hosts = static_cast<uint32_t>(Option<int64_t>(options, "island_hosts", 0));
+  engine_options.island_timeout = Milliseconds(Option<double>(options, "island_timeout_s", 60.0));
+  engine_options.node_id_option = Option<std::string>(options, "node_id_option", "node_id");
+  engine_options.num_nodes_option = Option<std::string>(options, "num_nodes_option", "num_nodes");
   engine_options.memory_limit_bytes = Option<int64_t>(options, "memory_limit_bytes", 0);
   engine_options.parent_pid = Option<int64_t>(options, "parent_pid", 0);
   engine_options.connect_timeout = Milliseconds(Option<double>(options, "connect_timeout_s", 30.0));

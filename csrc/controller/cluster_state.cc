@@ -32,6 +32,9 @@ void ClusterState::OnMessage(const Connection& from, std::string frame, std::vec
     OnHello(from, head->body, now_ms, out);
     return;
   }
+  if (head->header.type == Type::kIslandJoin || (peer == peers_.end() && head->header.type == Type::kKeyValue)) {
+    return OnIslandMessage(from, *head, now_ms, out);
+  }
   if (peer == peers_.end()) {
     // A peer dropped for silence that speaks again, or one that never joined.
     Send(from,
@@ -98,6 +101,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
                                                      " is already a member; give each worker its own --name"));
     }
   }
+  if (Status status = CheckPlugin(*hello); !status.ok()) return refuse(std::move(status));
   if (MustWaitItsTurn(hello->name)) {
     waiting_hosts_[hello->name] = {from, std::string(body)};
     return;
@@ -143,6 +147,71 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   AdmitWaiting(now_ms, out);
 }
 
+Status ClusterState::CheckPlugin(const wire::Hello& hello) const {
+  const bool one_client = groups_.has_host(hello.island, hello.name);
+  for (const Host& host : hosts_) {
+    const wire::HostDescription& other = host.description;
+    if (!other.alive || hello.island.empty() || other.island != hello.island || other.platform != hello.platform) {
+      continue;
+    }
+    for (const wire::DeviceDescription& device : hello.devices) {
+      const bool twice = std::any_of(other.devices.begin(), other.devices.end(),
+                                     [&](const auto& known) { return known.plugin_id == device.plugin_id; });
+      if (!one_client || !twice) continue;
+      return FailedPrecondition("expected a number of its own for every device of island " + Quoted(hello.island) +
+                                ", got " + std::to_string(device.plugin_id) + " on hosts " + Quoted(other.name) +
+                                " and " + Quoted(hello.name) +
+                                ": its plugin does not make one client of several hosts; start its workers without "
+                                "--island-hosts");
+    }
+    if (other.platform_version == hello.platform_version) continue;
+    return FailedPrecondition("expected the " + hello.platform + " plugin " + Quoted(other.platform_version) +
+                              " as on host " + Quoted(other.name) + " of island " + Quoted(hello.island) + ", got " +
+                              Quoted(hello.platform_version) + " on host " + Quoted(hello.name) +
+                              "; install the same plugin on every host of an island");
+  }
+  return OkStatus();
+}
+
+void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out) {
+  auto refuse = [&](Status status) {
+    Note("refused a host's plugin: " + status.ToString());
+    Send(from, wire::Reject{std::move(status)}, out);
+  };
+  if (peers_.contains(from)) return refuse(FailedPrecondition("expected ISLAND_JOIN on a connection of its own"));
+  IslandGroups::Answers answers;
+  if (head.header.type == Type::kIslandJoin) {
+    Result<wire::IslandJoin> join = wire::Decode<wire::IslandJoin>(head.body);
+    if (!join.ok()) return refuse(join.status());
+    if (join->build != options_.build) {
+      return refuse(FailedPrecondition("expected ptpathways " + options_.build + " as on the controller, got " +
+                                       join->build + " on " + Quoted(join->name) +
+                                       "; install the same version on both"));
+    }
+    groups_.Join(from, *std::move(join), now_ms, answers);
+  } else {
+    Result<wire::KeyValue> request = wire::Decode<wire::KeyValue>(head.body);
+    if (!request.ok()) return refuse(request.status());
+    groups_.Request(from, *std::move(request), now_ms, answers);
+  }
+  SendAnswers(std::move(answers), out);
+}
+
+void ClusterState::SendAnswers(IslandGroups::Answers answers, Outputs& out) {
+  for (IslandGroups::Answer& answer : answers) {
+    if (answer.body.request == 0 && !answer.body.status.ok()) Note("island: " + answer.body.status.ToString());
+    Send(answer.to, answer.body, out);
+  }
+  for (const IslandGroups::Answer& answer : answers) {
+    if (answer.lost_host.empty()) continue;
+    for (const Host& host : hosts_) {
+      if (!host.description.alive || host.description.name != answer.lost_host) continue;
+      LoseHost(host.description.host, std::string(answer.body.status.message()), out);
+      break;
+    }
+  }
+}
+
 uint32_t ClusterState::IslandNumber(const std::string& name) {
   auto known = islands_.find(name);
   if (known == islands_.end()) known = islands_.emplace(name, scheduler_.AddIsland()).first;
@@ -165,6 +234,12 @@ void ClusterState::AdmitWaiting(uint64_t now_ms, Outputs& out) {
 
 void ClusterState::OnDisconnected(const Connection& from, const std::string& reason, Outputs& out) {
   std::erase_if(waiting_hosts_, [&from](const auto& entry) { return entry.second.first == from; });
+  if (groups_.knows(from)) {
+    IslandGroups::Answers answers;
+    groups_.OnDisconnected(from, reason, answers);
+    SendAnswers(std::move(answers), out);
+    return GrantTurns(out);
+  }
   auto peer = peers_.find(from);
   if (peer == peers_.end()) return;
   if (peer->second.role == wire::Role::kClient) {
@@ -238,6 +313,10 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   std::vector<uint32_t> indices;
   for (const auto& [client_index, client] : clients_) indices.push_back(client_index);
   for (uint32_t client_index : indices) ReleaseHeld(client_index, out);
+  // Last, so that runs fail for the first cause.
+  IslandGroups::Answers answers;
+  groups_.OnHostLost(hosts_[index].description.name, reason, answers);
+  SendAnswers(std::move(answers), out);
 }
 
 void ClusterState::LoseClient(uint32_t index, Outputs& out) {
@@ -259,6 +338,9 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
 
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   now_ms_ = now_ms;
+  IslandGroups::Answers answers;
+  groups_.Tick(now_ms, answers);
+  SendAnswers(std::move(answers), out);
   if (memory_.has_waiters()) {
     memory_.Tick(now_ms);
     SendMemoryOrders(out);
@@ -287,6 +369,9 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
 Outputs ClusterState::Farewell(const std::string& reason) const {
   Outputs out;
   for (const auto& [connection, peer] : peers_) out.push_back({connection, wire::Encode(wire::Goodbye{reason}), {}});
+  for (const IslandGroups::Answer& answer : groups_.Farewell(reason)) {
+    out.push_back({answer.to, wire::Encode(answer.body), {}});
+  }
   return out;
 }
 

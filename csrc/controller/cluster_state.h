@@ -32,6 +32,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/controller/arrival_order.h"
+#include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/scheduler/gang_scheduler.h"
@@ -65,7 +66,8 @@ struct ClusterOptions {
 
 class ClusterState {
  public:
-  explicit ClusterState(ClusterOptions options) : options_(std::move(options)), scheduler_(options_.scheduling) {}
+  explicit ClusterState(ClusterOptions options)
+      : options_(std::move(options)), scheduler_(options_.scheduling), groups_(options_.expected_hosts) {}
 
   // A message of a connection. A malformed or forbidden one is answered with the reason and changes nothing.
   void OnMessage(const Connection& from, std::string head, std::vector<Payload> payloads, uint64_t now_ms,
@@ -165,6 +167,12 @@ class ClusterState {
   bool MustWaitItsTurn(const std::string& name) const;
   void AdmitWaiting(uint64_t now_ms, Outputs& out);
   void OnHello(const Connection& from, std::string_view body, uint64_t now_ms, Outputs& out);
+  // A connection on which a host's plugin finds those of its island.
+  void OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out);
+  // Hosts whose island is no more are lost with it.
+  void SendAnswers(IslandGroups::Answers answers, Outputs& out);
+  // FAILED_PRECONDITION unless the host's plugin is that of the others of its island.
+  Status CheckPlugin(const wire::Hello& hello) const;
   void OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame, std::vector<Payload>&& payloads,
                        Outputs& out);
   Result<Outcome> HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
@@ -246,6 +254,7 @@ class ClusterState {
   std::map<uint32_t, Client> clients_;       // by client index
   std::map<std::string, uint32_t> islands_;  // name -> the scheduler's number
   scheduler::GangScheduler scheduler_;
+  IslandGroups groups_;
   ResourceManager resources_;
   MemoryLedger memory_;
   MemoryRequest request_;                                                   // reused from message to message

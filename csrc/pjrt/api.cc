@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "csrc_generated/pjrt_abi_check.h"
 
@@ -99,6 +101,32 @@ void Api::DestroyError(PJRT_Error* error) const {
   args.struct_size = PjrtStructSize<PJRT_Error_Destroy_Args>::value;
   args.error = error;
   destroy(&args);
+}
+
+std::string Api::VersionText() const {
+  std::string text = "C API " + std::to_string(major_version()) + "." + std::to_string(minor_version());
+  PJRT_Plugin_Attributes_Args args{};
+  if (!Call<&PJRT_Api::PJRT_Plugin_Attributes>(&args).ok()) return text;
+  std::vector<std::string> attributes;
+  for (size_t i = 0; i < args.num_attributes; ++i) {
+    const PJRT_NamedValue& value = args.attributes[i];
+    std::string shown;
+    if (value.type == PJRT_NamedValue_kInt64) {
+      shown = std::to_string(value.int64_value);
+    } else if (value.type == PJRT_NamedValue_kInt64List) {
+      for (size_t k = 0; k < value.value_size; ++k) {
+        shown += (k ? "." : "") + std::to_string(value.int64_array_value[k]);
+      }
+    } else if (value.type == PJRT_NamedValue_kString) {
+      shown.assign(value.string_value, value.value_size);
+    } else {
+      continue;  // switches and factors are no version
+    }
+    attributes.push_back(std::string(value.name, value.name_size) + " " + shown);
+  }
+  std::sort(attributes.begin(), attributes.end());
+  for (const std::string& attribute : attributes) text += ", " + attribute;
+  return text;
 }
 
 const PJRT_Extension_Base* Api::FindExtension(PJRT_Extension_Type type) const {

@@ -61,6 +61,9 @@ class Api {
   const std::string& origin() const { return origin_; }
   int major_version() const { return table_->pjrt_api_version.major_version; }
   int minor_version() const { return table_->pjrt_api_version.minor_version; }
+  // "C API 0.106, stablehlo_current_version 1.13.0, xla_version 2": what tells builds of a plugin apart before a client
+  // is there.
+  std::string VersionText() const;
   const PJRT_Api* table() const { return table_; }
 
  private:

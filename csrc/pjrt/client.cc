@@ -39,16 +39,18 @@ PJRT_NamedValue ToNamedValue(const std::string& name, const NamedValue& value) {
 
 }  // namespace
 
-Result<std::shared_ptr<Client>> Client::Create(std::shared_ptr<const Api> api, const NamedValues& options) {
+Result<std::shared_ptr<Client>> Client::Create(std::shared_ptr<const Api> api, const NamedValues& options,
+                                               std::shared_ptr<KeyValueStore> store) {
   std::vector<PJRT_NamedValue> values;
   values.reserve(options.size());
   for (const auto& [name, value] : options) values.push_back(ToNamedValue(name, value));
   PJRT_Client_Create_Args args{};
   args.create_options = values.data();
   args.num_options = values.size();
+  if (store != nullptr) SetCallbacks(store.get(), &args);
   PW_RETURN_IF_ERROR(
       api->Call<&PJRT_Api::PJRT_Client_Create>(&args).WithPrefix("creating a client of " + api->origin()));
-  std::shared_ptr<Client> client(new Client(std::move(api), args.client));
+  std::shared_ptr<Client> client(new Client(std::move(api), args.client, std::move(store)));
   PW_RETURN_IF_ERROR(client->ReadDescription());
   return client;
 }

@@ -18,6 +18,7 @@
 #include "csrc/pjrt/api.h"
 #include "csrc/pjrt/buffer.h"
 #include "csrc/pjrt/executable.h"
+#include "csrc/pjrt/key_value.h"
 
 namespace pathways::pjrt {
 
@@ -36,7 +37,9 @@ struct MemoryStats {  // bytes
 
 class Client : public std::enable_shared_from_this<Client> {
  public:
-  static Result<std::shared_ptr<Client>> Create(std::shared_ptr<const Api> api, const NamedValues& options = {});
+  // `store`: for a client that several processes make together; each call then blocks until the others have called.
+  static Result<std::shared_ptr<Client>> Create(std::shared_ptr<const Api> api, const NamedValues& options = {},
+                                                std::shared_ptr<KeyValueStore> store = nullptr);
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   ~Client();
@@ -72,12 +75,14 @@ class Client : public std::enable_shared_from_this<Client> {
   Result<std::unique_ptr<AsyncBuffer>> CreateAsyncBuffer(const TensorType& type, int device);
 
  private:
-  Client(std::shared_ptr<const Api> api, PJRT_Client* client) : api_(std::move(api)), client_(client) {}
+  Client(std::shared_ptr<const Api> api, PJRT_Client* client, std::shared_ptr<KeyValueStore> store)
+      : api_(std::move(api)), client_(client), store_(std::move(store)) {}
   Status ReadDescription();
   Status ReadDevice(PJRT_Device* device);
 
   const std::shared_ptr<const Api> api_;
   PJRT_Client* const client_;
+  const std::shared_ptr<KeyValueStore> store_;
   std::string platform_name_;
   std::string platform_version_;
   std::vector<DeviceInfo> devices_;

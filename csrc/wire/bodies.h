@@ -30,9 +30,10 @@ struct DeviceDescription {
   uint32_t local_ordinal = 0;
   std::string kind;
   int64_t memory_limit_bytes = 0;
+  int64_t plugin_id = 0;  // what the plugin calls it; within an island of one client, different for every device
   template <typename A>
   void Fields(A& a) {
-    a(local_ordinal)(kind)(memory_limit_bytes);
+    a(local_ordinal)(kind)(memory_limit_bytes)(plugin_id);
   }
 };
 

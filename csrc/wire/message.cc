@@ -84,6 +84,12 @@ std::string_view TypeName(Type type) {
       return "COLLECTIVE_CHUNK";
     case Type::kCollectiveTaken:
       return "COLLECTIVE_TAKEN";
+    case Type::kIslandJoin:
+      return "ISLAND_JOIN";
+    case Type::kKeyValue:
+      return "KEY_VALUE";
+    case Type::kIslandAnswer:
+      return "ISLAND_ANSWER";
   }
   return "UNKNOWN";
 }

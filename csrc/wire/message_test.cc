@@ -2,6 +2,7 @@
 #include <random>
 
 #include "csrc/testing/test.h"
+#include "csrc/wire/island_bodies.h"
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::wire {
@@ -33,7 +34,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("5057593102000b0009000000000000005400000000000000"  // header: PWY1, 2, RUN, 9, 84 bytes
+            std::string("5057593103000b0009000000000000005400000000000000"  // header: PWY1, 2, RUN, 9, 84 bytes
                         "0700000000000100"                                  // run
                         "0200000000000100"                                  // function
                         "0800000000000100"                                  // first output
@@ -45,7 +46,7 @@ TEST(GoldenRun) {
 }
 
 TEST(GoldenFree) {
-  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593102000f0000000000000000001800000000000000"
+  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593103000f0000000000000000001800000000000000"
                                                         "02000000"
                                                         "02000000"
                                                         "0100000000000000"
@@ -73,9 +74,9 @@ TEST(HeaderRefusesWithTheReason) {
   bad[0] = 'X';
   EXPECT(DecodeHead(bad).status().message().find("magic") != std::string_view::npos);
   bad = good;
-  bad[4] = 3;
+  bad[4] = 4;
   EXPECT_EQ(DecodeHead(bad).status().code(), Code::kFailedPrecondition);
-  EXPECT(DecodeHead(bad).status().message().find("version 2, got 3") != std::string_view::npos);
+  EXPECT(DecodeHead(bad).status().message().find("version 3, got 4") != std::string_view::npos);
   bad = good;
   bad[6] = 99;
   EXPECT(DecodeHead(bad).status().message().find("number 99") != std::string_view::npos);
@@ -122,7 +123,7 @@ void Fuzz(const Body& sample, std::mt19937_64& random) {
 
 TEST(EveryDecoderSurvivesGarbage) {
   std::mt19937_64 random(20240611);
-  DeviceDescription device{1, "cpu", 1 << 30};
+  DeviceDescription device{1, "cpu", 1 << 30, 5};
   Hello hello{Role::kWorker, "0.1.0", "host0", 42, "m", "ipc:///x", "cpu", "v", "", {device, device}, 2, -1};
   HostDescription host;
   host.name = "host0";
@@ -166,6 +167,9 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Restore{{1}}, random);
   Fuzz(CollectiveChunk{1, 0, 2, 7, 8, 4096, 1 << 20, 3, 4, 1}, random);
   Fuzz(CollectiveTaken{1, 0, 2, 4}, random);
+  Fuzz(IslandJoin{"0.1.0", "host0", 42, "pod", 4, "cuda", "v1", 60000}, random);
+  Fuzz(KeyValue{1, KeyValueKind::kGet, "k", "v", 1000}, random);
+  Fuzz(IslandAnswer{1, OkStatus(), 2, "v"}, random);
 }
 
 TEST(ForgedCountsCostNoMemory) {

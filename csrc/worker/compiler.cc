@@ -110,7 +110,20 @@ Result<Computation> Compiler::CompileShards(const Job& job, const pjrt::ShardPro
   return Computation::Shards(std::move(executables), std::move(devices));
 }
 
+// Every host compiles the same module for the devices of all, and runs its part.
+Result<Computation> Compiler::CompileTogether(const Job& job) {
+  std::vector<int> devices;
+  for (const Shard& shard : job.shards) devices.push_back(shard.device);
+  PW_ASSIGN_OR_RETURN(const std::string options,
+                      pjrt::ForDevices(job.options, job.replicas, job.partitions, job.plugin_ids));
+  // Past the caches: compilers of one client may share out work such as autotuning, and would wait for a host that
+  // takes the result from its disk.
+  PW_ASSIGN_OR_RETURN(auto executable, client_->Compile(job.module, job.format, options));
+  return Computation::Gang(std::move(executable), devices);
+}
+
 Result<Computation> Compiler::CompileSpanning(const Job& job) {
+  if (!job.plugin_ids.empty()) return CompileTogether(job);
   const std::string& platform = client_->platform_name();
   if (platform != "cpu" || job.replicas != 1) {
     return Unimplemented("a computation over several hosts must be partitioned, on cpu devices; got " +

@@ -38,6 +38,9 @@ class Compiler {
     int64_t replicas = 1;
     int64_t partitions = 1;
     std::vector<Shard> shards;  // those on this host
+    // What the plugin calls the device of each shard, by number, when they are on several hosts whose plugins are one
+    // client; otherwise empty.
+    std::vector<int64_t> plugin_ids;
   };
   struct Outcome {
     Status status;
@@ -61,6 +64,7 @@ class Compiler {
   Result<Computation> CompileGang(const Job& job);
   Result<Computation> CompileShards(const Job& job, const pjrt::ShardProgram& program);
   Result<Computation> CompileSpanning(const Job& job);
+  Result<Computation> CompileTogether(const Job& job);
 
   const std::shared_ptr<pjrt::Client> client_;
   CompileCache cache_;  // the thread's

@@ -10,6 +10,8 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "csrc/pjrt/custom_calls.h"
 
@@ -22,6 +24,8 @@ namespace {
 
 // Sent by the kernel when the thread that started this process ends.
 constexpr int kParentDied = SIGUSR2;
+// For a start that was interrupted to return.
+constexpr std::chrono::seconds kStartGrace{5};
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -52,11 +56,17 @@ int Engine::Run() {
   }
   if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, kParentDied);
 
-  if (Status status = Start(); !status.ok()) {
-    Log(status.ToString());
-    exit_code_ = kExitFailed;
+  std::promise<void> started;
+  std::thread start;
+  if (Status status = Connect(); status.ok()) {
+    start = std::thread([this, &started] {
+      pthread_setname_np(pthread_self(), "pw-start");
+      if (Status done = Start(); !done.ok()) Stop(kExitFailed, done.ToString());
+      started.set_value();
+    });
+  } else {
+    Stop(kExitFailed, status.ToString());
   }
-  std::chrono::steady_clock::time_point join_deadline = std::chrono::steady_clock::now() + options_.connect_timeout;
   while (exit_code_.load() < 0) {
     pollfd fds[2] = {{signal_fd, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
     poll(fds, 2, 250);
@@ -75,13 +85,22 @@ int Engine::Run() {
       }
     }
     if (Orphaned()) Stop(kExitOrphaned, "the process that started this worker is gone");
-    if (!joined_ && std::chrono::steady_clock::now() > join_deadline) {
+    if (const int64_t asked = asked_ms_; !joined_ && asked != 0 && NowMs() > asked + options_.connect_timeout.count()) {
       Stop(kExitFailed, "expected an answer from the controller at " + options_.controller + " within " +
                             std::to_string(options_.connect_timeout.count() / 1000) +
                             " s, got none; check the address and that the controller runs");
     }
   }
   joined_ = false;
+  if (island_link_) island_link_->Cancel(Cancelled("this host's worker ends"));
+  // A plugin that waits for hosts which are gone keeps its threads for ever, perhaps the engine's too: whoever called
+  // ends the process.
+  const bool stuck = start.joinable() && started.get_future().wait_for(kStartGrace) != std::future_status::ready;
+  if (stuck || island_lost_) {
+    if (start.joinable()) start.detach();
+    return exit_code_;
+  }
+  if (start.joinable()) start.join();
   // In this order: no new work, no compile under way, no bytes moving, then buffers and the plugin.
   if (reactor_) reactor_->Stop();
   if (control_) control_->Close();
@@ -95,14 +114,21 @@ bool Engine::Orphaned() const {
   return options_.parent_pid > 0 && getppid() != static_cast<pid_t>(options_.parent_pid);
 }
 
-Status Engine::Start() {
-  // The plugin takes longest to load, so whatever can fail fast comes first.
+// The plugin takes longest to load, so whatever can fail fast comes first.
+Status Engine::Connect() {
   transport::SocketOptions socket_options;
   socket_options.kind = transport::SocketKind::kDealer;
   socket_options.linger = std::chrono::milliseconds(200);
   socket_options.max_message_bytes = int64_t{1} << 31;
   PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
   PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
+  if (options_.island_hosts > 0) {
+    PW_ASSIGN_OR_RETURN(island_link_, IslandLink::Start(socket_options, options_.controller));
+  }
+  return OkStatus();
+}
+
+Status Engine::Start() {
   PW_RETURN_IF_ERROR(StartDevices());
   PW_ASSIGN_OR_RETURN(std::optional<DiskCache> disk, OpenDiskCache());
   compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, std::move(disk));
@@ -114,7 +140,9 @@ Status Engine::Start() {
 
 Status Engine::StartDevices() {
   PW_ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Api> api, pjrt::Api::Load(options_.plugin));
-  PW_ASSIGN_OR_RETURN(client_, pjrt::Client::Create(api, options_.create_options));
+  pjrt::NamedValues create_options = options_.create_options;
+  if (island_link_) PW_RETURN_IF_ERROR(JoinIsland(*api, &create_options));
+  PW_ASSIGN_OR_RETURN(client_, pjrt::Client::Create(api, create_options, island_link_));
   PW_RETURN_IF_ERROR(pjrt::RegisterCustomCalls(*api, options_.platform));
   if (client_->devices().empty()) {
     return FailedPrecondition("expected plugin " + options_.plugin + " to offer at least one device, got none");
@@ -134,6 +162,29 @@ Status Engine::StartDevices() {
   }
   store_ = std::make_unique<store::ObjectStore>(limits);
   device_free_at_.resize(limits.size());
+  return OkStatus();
+}
+
+Status Engine::JoinIsland(const pjrt::Api& api, pjrt::NamedValues* options) {
+  wire::IslandJoin request;
+  request.build = options_.build;
+  request.name = options_.name;
+  request.pid = static_cast<uint64_t>(getpid());
+  request.island = options_.island;
+  request.hosts = options_.island_hosts;
+  request.platform = options_.platform;
+  std::error_code ignored;  // a plugin found by name alone has no size here; its version remains
+  request.plugin =
+      "of " + std::to_string(std::filesystem::file_size(options_.plugin, ignored)) + " bytes with " + api.VersionText();
+  request.timeout_ms = static_cast<uint64_t>(options_.island_timeout.count());
+  PW_ASSIGN_OR_RETURN(const uint32_t node, island_link_->Join(request, [this](const Status& status) {
+    island_lost_ = true;
+    Stop(kExitFailed, std::string(status.message()));
+  }));
+  if (!options_.node_id_option.empty()) (*options)[options_.node_id_option] = static_cast<int64_t>(node);
+  if (!options_.num_nodes_option.empty()) {
+    (*options)[options_.num_nodes_option] = static_cast<int64_t>(options_.island_hosts);
+  }
   return OkStatus();
 }
 
@@ -161,6 +212,7 @@ Status Engine::Join() {
     wire::DeviceDescription description;
     description.local_ordinal = static_cast<uint32_t>(hello.devices.size());
     description.kind = device.kind;
+    description.plugin_id = device.id;
     description.memory_limit_bytes = store_->account().limit(hello.devices.size());
     hello.devices.push_back(std::move(description));
   }
@@ -173,6 +225,7 @@ Status Engine::Join() {
   incoming_->Attach(data_.get());
   incoming_->OnFailure([this](const Status& status) { reactor_->Post([this, status] { RememberCause(status); }); });
   hello.data_endpoint = data_->endpoint();
+  asked_ms_ = NowMs();
   return control_->Send({}, transport::Frame(wire::Encode(hello)));
 }
 
@@ -350,6 +403,14 @@ Result<size_t> Engine::LocalDevice(uint32_t device) const {
                            std::to_string(device));
   }
   return device - first_device_;
+}
+
+Result<int64_t> Engine::PluginId(uint32_t device) const {
+  for (const wire::HostDescription& host : hosts_) {
+    if (device < host.first_device || device - host.first_device >= host.devices.size()) continue;
+    return host.devices[device - host.first_device].plugin_id;
+  }
+  return InvalidArgument("expected a device of the cluster, got " + std::to_string(device));
 }
 
 void Engine::SendFrame(std::string head) {

@@ -2,7 +2,8 @@
 // plugin without waiting for their data, and reports what completed.
 //
 // Ownership: owns the plugin's client, the object store, its sockets and threads.
-// Threads:   "pw-engine" (a Reactor) handles control messages and owns store_, functions_ and everything not marked
+// Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages and
+// owns store_, functions_ and everything not marked
 //            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming. Callbacks of
 //            the plugin run on its threads and only post results. Run() waits for signals on the caller's thread.
 // Locks:     mutex_ guards finished_ only.
@@ -30,6 +31,7 @@
 #include "csrc/wire/bodies.h"
 #include "csrc/worker/compiler.h"
 #include "csrc/worker/incoming.h"
+#include "csrc/worker/island_link.h"
 
 namespace pathways::worker {
 
@@ -44,6 +46,13 @@ struct EngineOptions {
   std::string scratch_dir;    // for files of the moment; empty: the system's temporary folder
   std::string cache_dir;      // where compiled programs outlive this process; empty: nowhere
   pjrt::NamedValues create_options;
+  // Hosts whose plugins make one client together, this one included: their collectives are then the plugin's own.
+  // 0: this host's plugin has a client of its own.
+  uint32_t island_hosts = 0;
+  std::chrono::milliseconds island_timeout{60000};  // for all of them to come
+  // The create options by which the plugin takes this host's number and the number of hosts; empty: by none.
+  std::string node_id_option = "node_id";
+  std::string num_nodes_option = "num_nodes";
   int64_t memory_limit_bytes = 0;  // per device; 0: the plugin's own limit, if it has one
   int64_t parent_pid = 0;          // exit when that process is gone
   std::chrono::milliseconds connect_timeout{30000};
@@ -107,8 +116,12 @@ class Engine : private transport::SocketHandler {
     std::chrono::steady_clock::time_point at;
   };
 
+  Status Connect();
+  // What takes long, on a thread of its own, so that signals are heeded meanwhile.
   Status Start();
   Status StartDevices();
+  // Takes this host's place among the island's hosts and says so in `options`.
+  Status JoinIsland(const pjrt::Api& api, pjrt::NamedValues* options);
   Result<std::optional<DiskCache>> OpenDiskCache() const;
   Status Join();
   void Stop(int exit_code, const std::string& reason);
@@ -193,6 +206,8 @@ class Engine : private transport::SocketHandler {
   int64_t StagingLimit() const;
 
   Result<size_t> LocalDevice(uint32_t device) const;
+  // What the plugin calls a device of the cluster.
+  Result<int64_t> PluginId(uint32_t device) const;
   template <typename Body>
   void Send(const Body& body) {
     SendFrame(wire::Encode(body));
@@ -202,6 +217,7 @@ class Engine : private transport::SocketHandler {
   Status Here(const Status& status) const;  // with this host's name
 
   const EngineOptions options_;
+  std::shared_ptr<IslandLink> island_link_;  // null: this host's plugin has a client of its own
   std::shared_ptr<pjrt::Client> client_;
   std::shared_ptr<transport::Socket> control_;
   std::unique_ptr<Incoming> incoming_;
@@ -241,6 +257,8 @@ class Engine : private transport::SocketHandler {
   std::atomic<bool> joined_{false};
   std::atomic<bool> busy_{false};
   std::atomic<int64_t> last_heard_ms_{0};
+  std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
+  std::atomic<bool> island_lost_{false};
   std::atomic<uint64_t> live_buffers_{0};
   std::atomic<int64_t> live_bytes_{0};
 

@@ -78,6 +78,13 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
       function->local.push_back(shard);
       job.shards.push_back({shard, static_cast<int>(*local)});
     }
+    if (island_link_ && function->local.size() < request.devices.size()) {
+      for (const uint32_t device : request.devices) {
+        const Result<int64_t> id = PluginId(device);
+        if (!id.ok()) return fail(id.status());
+        job.plugin_ids.push_back(*id);
+      }
+    }
     if (function->local.empty()) return fail(InvalidArgument("expected devices of this host among others, got none"));
   }
   function->request = std::move(request);

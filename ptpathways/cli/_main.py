@@ -42,6 +42,21 @@ def build_parser() -> argparse.ArgumentParser:
     worker.add_argument("--devices", type=int, default=1, metavar="N", help="devices to offer (CPU only; default: 1)")
     worker.add_argument("--name", default="", help="unique in the cluster (default: host name and process id)")
     worker.add_argument("--island", default="", help="hosts that share collectives (default: an island of its own)")
+    worker.add_argument(
+        "--island-hosts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the plugins of N hosts of the island make one client together, so that collectives are the plugin's own "
+        "(GPUs, TPUs)",
+    )
+    worker.add_argument(
+        "--island-timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="how long the first of them waits for the others",
+    )
     worker.add_argument("--memory-limit", default="", metavar="SIZE", help="of each device, e.g. 16GiB")
     worker.add_argument("--cache-dir", default="", metavar="PATH", help="folder where compiled programs are kept")
     worker.add_argument(

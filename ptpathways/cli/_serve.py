@@ -20,12 +20,23 @@ def worker(arguments: argparse.Namespace) -> int:
     Raises:
         PluginNotFound, InvalidOption: as ``platforms.find_plugin``.
     """
+    if arguments.island_hosts < 0 or (arguments.island_hosts > 0 and not arguments.island):
+        raise core.InvalidOption(
+            f"--island-hosts needs --island NAME and a number of at least 1, got {arguments.island_hosts} and "
+            f"--island {arguments.island!r}"
+        )
+    if not 0 < arguments.island_timeout <= 86_400:
+        raise core.InvalidOption(
+            f"--island-timeout must be above 0 and at most 86400 s, got {arguments.island_timeout}"
+        )
     options = WorkerOptions(
         controller=endpoint(arguments.join),
         name=arguments.name or f"{socket.gethostname()}-{os.getpid()}",
         plugin=platforms.find_plugin(arguments.platform, arguments.plugin),
         devices=arguments.devices,
         island=arguments.island,
+        island_hosts=arguments.island_hosts,
+        island_timeout_s=arguments.island_timeout,
         memory_limit_bytes=core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0,
         cache_dir=os.path.abspath(arguments.cache_dir) if arguments.cache_dir else "",
         data_endpoint=arguments.data_endpoint,

@@ -27,6 +27,11 @@ class WorkerOptions:
     """Which of this machine's workers it is: they share out its devices."""
     island: str = ""
     """Hosts of one island can take part in one collective computation; empty: an island of its own."""
+    island_hosts: int = 0
+    """How many hosts' plugins make one client together, this one included, so that the island's collectives are the
+    plugin's own; 0: this host's plugin has a client of its own."""
+    island_timeout_s: float = 60.0
+    """How long the first of them waits for the others."""
     memory_limit_bytes: int = 0
     """Per device; 0: what the plugin reports."""
     cache_dir: str = ""
@@ -44,10 +49,15 @@ class WorkerOptions:
 
     def native_options(self) -> dict[str, object]:
         """What ``native.run_worker`` takes."""
+        launch = platforms.launch_of(self.plugin, self.devices, self.index)
         return {
             "controller": self.controller,
             "name": self.name,
             "island": self.island,
+            "island_hosts": self.island_hosts,
+            "island_timeout_s": self.island_timeout_s,
+            "node_id_option": launch.node_id_option,
+            "num_nodes_option": launch.num_nodes_option,
             "platform": self.plugin.platform,
             "plugin": self.plugin.path,
             "memory_limit_bytes": self.memory_limit_bytes,
@@ -57,7 +67,7 @@ class WorkerOptions:
             "log_level": self.log_level,
             "parent_pid": self.parent_pid,
             "connect_timeout_s": self.connect_timeout_s,
-            "create_options": dict(platforms.launch_of(self.plugin, self.devices, self.index).create_options),
+            "create_options": dict(launch.create_options),
         }
 
     def process_environment(self) -> dict[str, str]:

@@ -136,7 +136,13 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                 connect_timeout_s=options.startup_timeout_s,
             )
             workers = [
-                replace(template, name=name, index=index, island=options.island_of(index))
+                replace(
+                    template,
+                    name=name,
+                    index=index,
+                    island=options.island_of(index),
+                    island_hosts=_plugins_together(plugin, options, index),
+                )
                 for index, name in enumerate(names)
             ]
             processes = Processes([_command(worker, folder) for worker in workers], controller.host_exited)
@@ -150,6 +156,15 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
             processes.stop(0.2)
         _runtime_dir.remove(folder)
         raise
+
+
+def _plugins_together(plugin: platforms.Plugin, options: core.Options, index: int) -> int:
+    """The hosts whose plugins make one client with the ``index``-th's; 0 on cpu, whose collectives are ours."""
+    island = options.island_of(index)
+    if plugin.platform == "cpu" or not island:
+        return 0
+    hosts = sum(options.island_of(other) == island for other in range(options.hosts))
+    return hosts if hosts > 1 else 0
 
 
 def _command(worker: WorkerOptions, folder: Path) -> Command:

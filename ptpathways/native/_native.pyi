@@ -163,6 +163,10 @@ class WorkerOptions(TypedDict, total=False):
     plugin: str  # path of the PJRT plugin. Required
     platform: str  # "cpu", "cuda", "tpu". Required
     create_options: dict[str, str | bool | int | float | list[int]]  # PJRT_Client_Create's named values
+    island_hosts: int  # how many hosts' plugins make one client together; 0: this host's has its own
+    island_timeout_s: float  # how long the first of them waits for the others
+    node_id_option: str  # the create option by which the plugin takes this host's number; empty: none
+    num_nodes_option: str  # and the number of hosts
     memory_limit_bytes: int  # per device; 0: what the plugin reports
     cache_dir: str  # folder for compiled programs, only this user's to write; empty: none
     runtime_dir: str  # where ipc sockets and files of the moment go; empty: no ipc sockets
@@ -274,6 +278,7 @@ class DeviceDict(TypedDict):
     local_ordinal: int
     kind: str
     memory_limit_bytes: int
+    plugin_id: int  # what its plugin calls it
 
 class HostDict(TypedDict):
     """One host, as in wire::HostDescription."""

@@ -35,6 +35,10 @@ class Launch:
     """Named values for ``PJRT_Client_Create``."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to set before the plugin is loaded."""
+    node_id_option: str = "node_id"
+    """The create option by which a client of several hosts takes this host's number; empty: there is none."""
+    num_nodes_option: str = "num_nodes"
+    """The same for the number of hosts."""
 
 
 class Platform(Protocol):

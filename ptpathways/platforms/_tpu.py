@@ -23,5 +23,9 @@ class TpuPlatform:
         return found + plugin_file(self.name, folder and folder / "libtpu.so", describe_package("libtpu"))
 
     def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
-        """libtpu has no option for the number of devices; it owns all that the host has."""
-        return Launch({}, {"TPU_LIBRARY_PATH": plugin.path})
+        """libtpu has no option for the number of devices; it owns all that the host has.
+
+        Nor has it one for the host's number: it knows its pod from the machine's metadata, or from ``TPU_WORKER_ID``
+        and ``TPU_WORKER_HOSTNAMES``.
+        """
+        return Launch({}, {"TPU_LIBRARY_PATH": plugin.path}, node_id_option="", num_nodes_option="")

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 2
+PROTOCOL = 3
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
@@ -43,6 +43,9 @@ FIELDS: dict[int, tuple[str, ...]] = {
     31: ("ids",),
     32: ("ids",),
     33: ("ids",),
+    39: ("text", "text", "u64", "text", "small", "text", "text", "u64"),
+    40: ("u64", "bool", "text", "bytes", "u64"),
+    41: ("u64", "status", "small", "text"),
 }
 """Kinds of the fields of each message type, by its number, in order (csrc/wire/bodies.h)."""
 
