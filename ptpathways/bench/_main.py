@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ptpathways import core, native
 from ptpathways.bench._collectives import COLLECTIVES
+from ptpathways.bench._data_parallel import DATA_PARALLEL
 from ptpathways.bench._dispatch import DISPATCH
 from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
@@ -29,7 +30,7 @@ from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
 _FILE_COLUMNS = 180
-_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, COLLECTIVES, STEP, STARTUP)
+_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, COLLECTIVES, STEP, DATA_PARALLEL, STARTUP)
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 """Every workload by its name."""
@@ -58,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices-per-host", type=int, metavar="N", help="devices of each of them")
     parser.add_argument("--repeats", type=int, metavar="N", help="how often to measure")
     parser.add_argument("--peers", default="", metavar="LIST", help="rivals beside ours: ray,monarch,... or all")
-    parser.add_argument("--allreduce", action="store_true", help="dispatch: with a collective, on devices of one host")
+    parser.add_argument(
+        "--allreduce", action="store_true", help="dispatch: with a collective over all hosts, and a loop of gloo"
+    )
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, for rough figures")
     arguments = parser.parse_args(argv)
     if threading.current_thread() is threading.main_thread():  # told to end, it still ends and cleans up its children

@@ -1,4 +1,4 @@
-"""The model that ``step`` trains: the byte-level GPT of ``examples/02_gpt_two_hosts.py``, on one device."""
+"""The models that ``step`` and ``data-parallel`` train: those of the examples, as plain PyTorch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,23 @@ HEADS = 4
 CONTEXT = 64
 LAYERS = 4
 BATCH = 16
+
+
+class DigitNet(nn.Module):
+    """Images (batch, 1, 8, 8) to logits (batch, 10), both float32, by two convolutions and two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.hidden = nn.Linear(64 * 4 * 4, 128)
+        self.out = nn.Linear(128, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu(self.conv1(images))
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        logits: Tensor = self.out(F.relu(self.hidden(x.flatten(1))))
+        return logits
 
 
 class Block(nn.Module):

@@ -1,6 +1,6 @@
 """What ``peers.runner`` measures of ours: a local cluster with a worker process for each host.
 
-"add": every host adds to a scalar that it holds. "allreduce": so many devices of one host, with a collective.
+"add": every host adds to a scalar that it holds. "allreduce": the same with a collective over all hosts, one island.
 "pipeline": items pass stages that wait, on one device of each host in turn; one program for each item.
 """
 
@@ -27,12 +27,9 @@ class Own:
     def __init__(self, setting: Setting) -> None:
         self.versions = {"ptpathways": core.__version__}
         self._work, count = setting["work"], setting["hosts"]
-        reduces = self._work == "allreduce"
-        size = core.Options(devices_per_host=count) if reduces else core.Options(hosts=count)
-        self._cluster = local.start(size)
+        self._cluster = local.start(core.Options(hosts=count))
         self._session = self._cluster.session
-        firsts = [host["first_device"] for host in self._session.hosts()]
-        self._devices = list(range(count)) if reduces else firsts
+        self._devices = [host["first_device"] for host in self._session.hosts()]
 
     def figures(self) -> dict[str, Batch]:
         if self._work == "pipeline":

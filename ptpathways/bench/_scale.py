@@ -13,12 +13,16 @@ from ptpathways.bench._systems import Figures, Measured, able, side_by_side
 from ptpathways.bench._workload import OURS, BenchOptions
 
 SIZES = (1, 2, 4, 8)
+REDUCING_SIZES = SIZES[1:]
 OWN_MODULE = "ptpathways.bench._own"
 ACROSS_PROCESSES = ("ray", "monarch", "dask")
 """Rivals whose hosts are processes of their own, as ours are."""
 
 _TRIP = "round trip"
 _RATES = ("OpByOp", "Chained")
+MULTI_CONTROLLER = "gloo"
+"""The loop of the multi-controller systems: every process by itself, which has no more ways to submit."""
+_AGAINST_LOOP = ("OpByOp", "Chained", "Fused")
 
 
 def measure_scale(workload: str, options: BenchOptions, console: Console | None = None) -> list[Record]:
@@ -26,9 +30,10 @@ def measure_scale(workload: str, options: BenchOptions, console: Console | None 
     console = console or Console(stderr=True)
     told = functools.partial(console.print, style="yellow", markup=False)
     work = "allreduce" if options.allreduce else "add"
-    peers = able(options.peers, work, console)
+    wanted = dict.fromkeys((*((MULTI_CONTROLLER,) if options.allreduce else ()), *options.peers))
+    peers = able(tuple(wanted), work, console)
     records: list[Record] = []
-    for size in (options.hosts,) if options.hosts else SIZES:
+    for size in (options.hosts,) if options.hosts else REDUCING_SIZES if options.allreduce else SIZES:
         found = side_by_side(
             [OURS, *peers],
             work,
@@ -38,10 +43,10 @@ def measure_scale(workload: str, options: BenchOptions, console: Console | None 
             seconds=options.choose(20, 3) / 10,
             told=told,
         )
-        hosts = 1 if options.allreduce else size
-        setting = Setting(workload, hosts, size, {"devices" if options.allreduce else "hosts": size})
+        setting = Setting(workload, size, size, {"hosts": size})
         records += _records(setting, found)
         records += _ratios(setting, found)
+        records += against_loop(setting, found)
     return records
 
 
@@ -72,6 +77,23 @@ def _ratios(setting: Setting, found: Mapping[str, Figures]) -> list[Record]:
             ratio = min(rivals) / ours[0] if name == _TRIP else ours[0] / max(rivals)
             records.append(setting.record(OURS, f"{name}: times as good as the best peer", "x", [ratio]))
     return records
+
+
+def against_loop(setting: Setting, found: Mapping[str, Figures]) -> list[Record]:
+    """Every rate of ours over that of the multi-controller loop; none when that was not measured."""
+    if MULTI_CONTROLLER not in found:
+        return []
+    (loop,) = found[MULTI_CONTROLLER].values.values()
+    return [
+        setting.record(
+            OURS,
+            f"{name}: times the loop of {MULTI_CONTROLLER}",
+            "x",
+            [_middle(name, found[OURS].values[name]) / _middle(name, loop)],
+        )
+        for name in _AGAINST_LOOP
+        if name in found[OURS].values
+    ]
 
 
 def _middle(figure: str, values: list[Measured]) -> float:

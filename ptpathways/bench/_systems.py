@@ -39,6 +39,7 @@ PEERS: dict[str, Peer] = {
     "monarch": Peer("monarch_peer", frozenset({"add", "pipeline"})),
     "jax": Peer("jax_peer", frozenset({"add", "allreduce"})),
     "torch_xla": Peer("torch_xla_peer", frozenset({"add", "allreduce"}), own_environment=False),
+    "gloo": Peer("gloo_peer", frozenset({"allreduce"}), own_environment=False),
     "dask": Peer("dask_peer", frozenset({"add", "pipeline"})),
 }
 """Every rival by name; works are those of ``peers.runner.Setting``."""

@@ -30,7 +30,7 @@ class BenchOptions:
     peers: tuple[str, ...] = ()
     """Names of rivals to measure beside ours."""
     allreduce: bool = False
-    """Computations with a collective, over devices of one host."""
+    """Computations with a collective over all hosts, beside a loop of gloo in each of as many processes."""
 
     def __post_init__(self) -> None:
         for name in ("hosts", "devices_per_host", "repeats"):
