@@ -64,12 +64,17 @@ def test_transfers_go_from_worker_to_worker() -> None:
 
 @needs_native
 @pytest.mark.timeout(100)
-def test_prepare_refuses_devices_that_no_collective_connects() -> None:
+def test_devices_that_no_collective_connects_are_not_used_together() -> None:
     program = (
         "import torch, ptpathways as pw\n"
         "pw.init(hosts=2, islands=2)\n"
         "try: pw.prepare(torch.nn.Linear(1, 1))\n"
-        "except pw.NotOneIsland as error: print(error)"
+        "except pw.NotOneIsland as error: print(error)\n"
+        "try: pw.device()\n"
+        "except pw.NotOneIsland as error: print('again:', error)\n"
+        "from torch_xla import runtime; runtime.use_spmd()\n"
+        "try: pw.device(1)\n"
+        "except pw.RuntimeAlreadyStarted as error: print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -79,7 +84,10 @@ def test_prepare_refuses_devices_that_no_collective_connects() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert "must lie in one island, got host" in done.stdout
+    prepared, alone, one = done.stdout.splitlines()
+    assert "must lie in one island, got host0 in island island0, host1 in island island1" in prepared
+    assert alone == "again: " + prepared and "pw.device(0), pw.device(1)" in alone
+    assert "uses its 2 devices all together" in one, "switching PyTorch/XLA to SPMD is using them together"
 
 
 def test_init_after_the_runtime_has_started_says_so() -> None:
