@@ -62,7 +62,9 @@ PyController MakeController(const py::dict& options) {
       static_cast<uint32_t>(Option<double>(options, "heartbeat_timeout_s", 4.0) * 1000);
   controller_options.cluster.expected_hosts = Option<std::vector<std::string>>(options, "expected_hosts", {});
   scheduler::SchedulerOptions& scheduling = controller_options.cluster.scheduling;
-  scheduling.policy = Unwrap(scheduler::ParsePolicy(Option<std::string>(options, "policy", "fifo")));
+  const std::string policy = Option<std::string>(options, "policy", "fifo");
+  scheduling.arbitrate = policy != "arrival";
+  scheduling.policy = Unwrap(scheduler::ParsePolicy(scheduling.arbitrate ? policy : "fifo"));
   const double queue_ms = Option<double>(options, "queue_ms", 20);
   if (!(queue_ms > 0 && queue_ms <= 60'000)) {
     Raise(InvalidArgument("expected queue_ms above 0 and at most 60000, got " + std::to_string(queue_ms)));

@@ -257,13 +257,16 @@ Result<bool> Exchange::IsOurs(const PeerState& peer, const ChunkHeader& header) 
              std::find(context_.earlier.begin(), context_.earlier.end(), header.launch) != context_.earlier.end()) {
     return false;
   }
-  return Status(Code::kAborted,
-                Where() + ": " + lanes_.NameOf(peer.plan->host) +
-                    " must take part in it before anything later, and has gone on to " +
-                    (header.launch == gang.launch
-                         ? "its collective " + std::to_string(header.number)
-                         : "the gang at place " + std::to_string(header.sequence) +
-                               " of the island's order (this one is at " + std::to_string(gang.sequence) + ")"));
+  const std::string there = lanes_.NameOf(peer.plan->host);
+  if (header.launch == gang.launch) {
+    return Status(Code::kAborted, Where() + ": " + there + " must take part in it, and has gone on to its collective " +
+                                      std::to_string(header.number));
+  }
+  return Status(Code::kAborted, Where() +
+                                    ": gangs reached the hosts of the island in different orders, which is a "
+                                    "deadlock: this host is at place " +
+                                    std::to_string(gang.sequence) + " of the island's order, " + there + " at place " +
+                                    std::to_string(header.sequence));
 }
 
 Status Exchange::CheckChunk(const PeerState& peer, const ChunkHeader& header) const {

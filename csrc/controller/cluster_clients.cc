@@ -23,9 +23,6 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
   const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
                          type == Type::kRequestSlice || type == Type::kReleaseSlice;
   arrival_ = ++arrivals_;
-  if (!options_.scheduling.arbitrate && type != Type::kRun && type != Type::kRunProgram) {
-    arrival_order_.Release(client, [&out](Outgoing message) { out.push_back(std::move(message)); });
-  }
   if (overtakes || state.held.empty()) {
     Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
     if (!outcome.ok()) {
@@ -75,7 +72,11 @@ void ClusterState::GrantTurns(Outputs& out) {
 
 Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
                                                          std::vector<Payload>& payloads, Outputs& out) {
-  switch (head.header.type) {
+  const Type type = head.header.type;
+  if (!options_.scheduling.arbitrate && type != Type::kRun && type != Type::kRunProgram) {
+    arrival_order_.Release(client, [&out](Outgoing message) { out.push_back(std::move(message)); });
+  }
+  switch (type) {
     case Type::kRun:
       return HandleRun(client, head, frame, payloads, out);
     case Type::kRunProgram:

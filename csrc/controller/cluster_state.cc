@@ -268,6 +268,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   Note(host.lost_reason);
   peers_.erase(host.connection);
   arrival_order_.DropHost(index);
+  stalls_.erase(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};

@@ -221,6 +221,9 @@ class ClusterState {
   Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
   Status OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
   Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
+  // Tells the hosts of the run, but for the one that said so.
+  void AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outputs& out);
+  void OnStalled(uint32_t host, wire::Stalled stalled, Outputs& out);
   // Handles what a client's stream holds back, up to the next message that must wait.
   void ReleaseHeld(uint32_t client, Outputs& out);
   // Lets every gang go whose turn has come, and every message for which there is memory now.
@@ -259,6 +262,7 @@ class ClusterState {
   MemoryLedger memory_;
   MemoryRequest request_;                                                   // reused from message to message
   std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
+  std::map<uint32_t, std::vector<wire::Stall>> stalls_;                     // by host: devices that wait in collectives
   ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
   size_t expected_joined_ = 0;            // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO

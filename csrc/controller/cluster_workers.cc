@@ -1,5 +1,6 @@
 // ClusterState: the messages of workers.
 #include "csrc/controller/cluster_state.h"
+#include "csrc/controller/deadlock.h"
 
 namespace pathways::controller {
 namespace {
@@ -46,6 +47,16 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
     case Type::kSpill: {
       PW_ASSIGN_OR_RETURN(wire::Spill spilled, DecodeBody<wire::Spill>(head));
       memory_.Spilled(host, spilled.buffers);
+      return OkStatus();
+    }
+    case Type::kAbort: {
+      PW_ASSIGN_OR_RETURN(wire::Abort abort, DecodeBody<wire::Abort>(head));
+      AbortRun(abort, host, out);
+      return OkStatus();
+    }
+    case Type::kStalled: {
+      PW_ASSIGN_OR_RETURN(wire::Stalled stalled, DecodeBody<wire::Stalled>(head));
+      OnStalled(host, std::move(stalled), out);
       return OkStatus();
     }
     case Type::kReply: {
@@ -123,6 +134,32 @@ Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& 
     ToClient(message.outcomes.front().run, wire::Encode(message), {}, out);
   }
   return OkStatus();
+}
+
+// --- gangs over several hosts
+
+void ClusterState::AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outputs& out) {
+  const scheduler::GangShape* shape = scheduler_.ShapeOf(abort.run);
+  if (shape == nullptr) return;  // it has ended
+  for (const scheduler::GangPart& part : shape->parts) {
+    const Host& host = hosts_[part.host];
+    if (part.host != by && host.description.alive) Send(host.connection, abort, out);
+  }
+}
+
+void ClusterState::OnStalled(uint32_t host, wire::Stalled stalled, Outputs& out) {
+  if (stalled.stalls.empty()) {
+    stalls_.erase(host);
+    return;
+  }
+  stalls_[host] = std::move(stalled.stalls);
+  const Deadlock found = FindDeadlock(
+      stalls_, [this](uint64_t run) { return scheduler_.ShapeOf(run); },
+      [this](uint32_t index) { return hosts_[index].description.name; });
+  if (found.runs.empty()) return;
+  Note(found.reason);
+  for (const uint64_t run : found.runs) AbortRun({run, Status(Code::kAborted, found.reason)}, std::nullopt, out);
+  stalls_.clear();  // what still waits is told again
 }
 
 void ClusterState::ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out) {

@@ -136,6 +136,7 @@ class Rewriter {
       }
       served_->differs_inside = true;
     }
+    if (instruction.opcode == "replica-id") served_->differs_inside = true;
     return CopyOther(bytes, raw);
   }
 
@@ -276,18 +277,20 @@ Result<ServedModule> ServeCollectives(std::string_view module, uint32_t shards) 
                         return Rewriter(reductions, meeting, shards, &served)
                             .Rewrite(computation, is_entry ? std::optional(ticket) : std::nullopt);
                       }));
-  // The shardings of a partitioned module's parameters speak of the parameters before.
+  // Callers learn from the shardings that a partitioned module keeps how its results are laid out.
   ProtoWriter out;
   ProtoReader reader(edited);
   ProtoField field;
+  bool has_shardings = false;
   while (reader.Next(&field)) {
-    if (field.number == module_field::kOutputSharding || field.number == module_field::kParameterShardings) continue;
     if (field.is(module_field::kHostProgramShape, WireType::kBytes)) {
       out.Bytes(module_field::kHostProgramShape, Rewriter::WithTicket(field.bytes));
-    } else {
-      out.Raw(field.raw);
+      continue;
     }
+    has_shardings = has_shardings || field.number == module_field::kParameterShardings;
+    out.Raw(field.raw);
   }
+  if (has_shardings) out.Bytes(module_field::kParameterShardings, "");  // of the ticket: replicated
   if (!reader.ok()) return MalformedModule("fields");
   served.module = std::move(out).Take();
   return served;

@@ -20,7 +20,8 @@ struct ServedModule {
   // it, because a launch may be held back by giving it late.
   std::string module;
   size_t collectives = 0;
-  // A partition-id stands in a computation that the argument does not reach: then FixPartition must come after this.
+  // A partition-id stands in a computation that the argument does not reach, or there is a replica-id: then
+  // FixPartition must come after this.
   bool differs_inside = false;
 };
 

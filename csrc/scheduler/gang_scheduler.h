@@ -99,6 +99,12 @@ class GangScheduler {
   // The function or program is gone: its estimate is not needed any more.
   void ForgetWork(uint64_t work) { estimates_.erase(work); }
 
+  // Where a gang in flight runs; nullptr when it has ended. Valid until then.
+  const GangShape* ShapeOf(uint64_t run) const {
+    const auto flight = flights_.find(run);
+    return flight == flights_.end() ? nullptr : flight->second.gang.shape.get();
+  }
+
   // --- for the status
   size_t in_flight() const { return flights_.size(); }
   size_t in_flight(uint32_t island) const { return islands_[island].in_flight; }

@@ -315,6 +315,42 @@ struct BufferFailed {
   }
 };
 
+// A host's part of a gang over several hosts has failed, or the gang must not go on: the other parts would wait for it
+// for ever. From a worker to the controller, and from the controller to the other hosts of the run.
+struct Abort {
+  static constexpr Type kType = Type::kAbort;
+  uint64_t run = 0;
+  Status status;
+  template <typename A>
+  void Fields(A& a) {
+    a(run)(status);
+  }
+};
+
+// A device that has waited in a collective for another host for some time.
+struct Stall {
+  uint64_t run = 0;
+  uint32_t device = 0;      // cluster-wide
+  uint32_t waits_for = 0;   // host
+  uint32_t collective = 0;  // number in its computation
+  uint64_t age_ms = 0;
+  std::string what;  // "function 'f' (train.py:12)"
+  template <typename A>
+  void Fields(A& a) {
+    a(run)(device)(waits_for)(collective)(age_ms)(what);
+  }
+};
+
+// All of a worker's devices that wait so; sent while there are any, and once when there are none any more.
+struct Stalled {
+  static constexpr Type kType = Type::kStalled;
+  std::vector<Stall> stalls;
+  template <typename A>
+  void Fields(A& a) {
+    a(stalls);
+  }
+};
+
 struct HostLost {
   static constexpr Type kType = Type::kHostLost;
   uint32_t host = 0;

@@ -80,6 +80,10 @@ std::string_view TypeName(Type type) {
       return "SPILL";
     case Type::kRestore:
       return "RESTORE";
+    case Type::kAbort:
+      return "ABORT";
+    case Type::kStalled:
+      return "STALLED";
     case Type::kCollectiveChunk:
       return "COLLECTIVE_CHUNK";
     case Type::kCollectiveTaken:

@@ -58,6 +58,8 @@ enum class Type : uint16_t {
   kReleaseSlice = 31,
   kSpill = 32,
   kRestore = 33,
+  kAbort = 34,
+  kStalled = 35,
   kCollectiveChunk = 37,
   kCollectiveTaken = 38,
   kIslandJoin = 39,

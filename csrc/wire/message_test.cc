@@ -165,6 +165,8 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(ReleaseSlice{{2}}, random);
   Fuzz(Spill{{1}}, random);
   Fuzz(Restore{{1}}, random);
+  Fuzz(Abort{1, Unavailable("host 2")}, random);
+  Fuzz(Stalled{{{1, 2, 3, 4, 5, "f"}}}, random);
   Fuzz(CollectiveChunk{1, 0, 2, 7, 8, 4096, 1 << 20, 3, 4, 1}, random);
   Fuzz(CollectiveTaken{1, 0, 2, 4}, random);
   Fuzz(IslandJoin{"0.1.0", "host0", 42, "pod", 4, "cuda", "v1", 60000}, random);

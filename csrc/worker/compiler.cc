@@ -6,6 +6,7 @@
 
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/hlo_edit.h"
+#include "csrc/pjrt/serve_collectives.h"
 
 namespace pathways::worker {
 namespace {
@@ -15,12 +16,6 @@ namespace {
 constexpr size_t kSmallModuleBytes = 16 << 10;
 // Shards that differ by their number are compiled one by one.
 constexpr size_t kMaxDifferentShards = 8;
-
-std::string Joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 }  // namespace
 
@@ -131,12 +126,23 @@ Result<Computation> Compiler::CompileSpanning(const Job& job) {
                          " partitions on " + platform + "; use a slice within one host");
   }
   PW_ASSIGN_OR_RETURN(const auto program, cache_.Partition(job.module, job.format, job.options, job.partitions));
-  if (!program->collectives.empty()) {
-    return Unimplemented("it needs " + Joined(program->collectives) +
-                         " between devices of several hosts: collectives between hosts are not available on cpu yet; "
-                         "use a slice within one host");
+  if (program->collectives.empty()) return CompileShards(job, *program);
+  PW_ASSIGN_OR_RETURN(const pjrt::ServedModule served,
+                      pjrt::ServeCollectives(program->module, static_cast<uint32_t>(job.partitions)));
+  PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneShard(job.options));
+  std::vector<Computation::Executable> executables;
+  std::vector<int> devices;
+  for (const Shard& shard : job.shards) {
+    devices.push_back(shard.device);
+    if (!executables.empty() && !served.differs_inside) continue;
+    std::string module = served.module;
+    if (served.differs_inside) {
+      PW_ASSIGN_OR_RETURN(module, pjrt::FixPartition(served.module, shard.number));
+    }
+    PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(module, "hlo", options));
+    executables.push_back(std::move(executable));
   }
-  return CompileShards(job, *program);
+  return Computation::Spanning(std::move(executables), std::move(devices));
 }
 
 }  // namespace pathways::worker

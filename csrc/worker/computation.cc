@@ -26,6 +26,12 @@ Computation Computation::Shards(std::vector<Executable> executables, std::vector
   return out;
 }
 
+Computation Computation::Spanning(std::vector<Executable> executables, std::vector<int> devices) {
+  Computation out = Shards(std::move(executables), std::move(devices));
+  out.kind_ = Kind::kSpanning;
+  return out;
+}
+
 Result<Computation> Computation::Gang(Executable executable, std::span<const int> devices) {
   Computation out(Kind::kGang, {std::move(executable)});
   const std::vector<int>& rows = out.executables_[0]->devices();
@@ -53,7 +59,7 @@ std::vector<TensorType> Computation::OutputTypes() const {
 
 Status Computation::Launch(std::span<const std::span<pjrt::Buffer* const>> rows, int device,
                            std::span<const int64_t> non_donatable, uint64_t launch_id,
-                           pjrt::ExecuteOutputs* outputs) const {
+                           std::span<pjrt::Buffer* const> tickets, pjrt::ExecuteOutputs* outputs) const {
   pjrt::ExecuteArgs args;
   args.arguments = rows;
   args.non_donatable = non_donatable;
@@ -65,7 +71,8 @@ Status Computation::Launch(std::span<const std::span<pjrt::Buffer* const>> rows,
     case Kind::kGang:
       return LaunchGang(args, outputs);
     case Kind::kShards:
-      return LaunchShards(args, outputs);
+    case Kind::kSpanning:
+      return LaunchShards(args, tickets, outputs);
   }
   return Internal("a computation of no kind");
 }
@@ -90,17 +97,26 @@ Status Computation::LaunchGang(const pjrt::ExecuteArgs& args, pjrt::ExecuteOutpu
   return OkStatus();
 }
 
-Status Computation::LaunchShards(pjrt::ExecuteArgs args, pjrt::ExecuteOutputs* outputs) const {
+Status Computation::LaunchShards(pjrt::ExecuteArgs args, std::span<pjrt::Buffer* const> tickets,
+                                 pjrt::ExecuteOutputs* outputs) const {
   const auto rows = args.arguments;
   if (rows.size() != devices_.size()) {
     return InvalidArgument("expected arguments for the " + std::to_string(devices_.size()) +
                            " shards of this host, got " + std::to_string(rows.size()));
   }
+  if (tickets.size() != (is_spanning() ? rows.size() : 0)) return Internal("a ticket for each spanning shard");
   thread_local pjrt::ExecuteOutputs one;
+  thread_local std::vector<pjrt::Buffer*> with_ticket;
   outputs->buffers.resize(rows.size());
   outputs->done.resize(rows.size());
   for (size_t shard = 0; shard < rows.size(); ++shard) {
-    args.arguments = rows.subspan(shard, 1);
+    std::span<pjrt::Buffer* const> row = rows[shard];
+    if (is_spanning()) {
+      with_ticket.assign(row.begin(), row.end());
+      with_ticket.push_back(tickets[shard]);
+      row = with_ticket;
+    }
+    args.arguments = {&row, 1};
     args.execute_device = devices_[shard];
     PW_RETURN_IF_ERROR(executables_[shard]->Execute(args, &one));
     std::swap(outputs->buffers[shard], one.buffers[0]);

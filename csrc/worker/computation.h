@@ -3,6 +3,8 @@
 //   gang       one executable over several devices of this host, whose parts may meet in collectives
 //   shards     no part meets another: each shard on its own, which costs a tenth of a gang's launch, and lets the other
 //              shards be on other hosts
+//   spanning   shards that meet those of other hosts in collectives that this process serves: each on its own, with its
+//              number as one argument more (pjrt/serve_collectives.h)
 //
 // Ownership: shared by the functions that hold it; owns or shares its executables. Threads: Launch from one thread at a
 // time; the rest is constant.
@@ -30,12 +32,15 @@ class Computation {
   static Result<Computation> Gang(Executable executable, std::span<const int> devices);
   // `executables`: portable, one per shard, or one for all.
   static Computation Shards(std::vector<Executable> executables, std::vector<int> devices);
+  static Computation Spanning(std::vector<Executable> executables, std::vector<int> devices);
 
   // Enqueues every shard of this host: row i of `rows` holds the arguments of its i-th shard here, and
   // outputs->buffers[i] and outputs->done[i] are what comes of it. `device`: index of the device of a portable
-  // computation, otherwise ignored. On an error nothing in `outputs` is meant; donated arguments may be gone.
+  // computation, otherwise ignored. `tickets`: for a spanning computation, each shard's number. On an error nothing in
+  // `outputs` is meant; donated arguments may be gone.
   Status Launch(std::span<const std::span<pjrt::Buffer* const>> rows, int device,
-                std::span<const int64_t> non_donatable, uint64_t launch_id, pjrt::ExecuteOutputs* outputs) const;
+                std::span<const int64_t> non_donatable, uint64_t launch_id, std::span<pjrt::Buffer* const> tickets,
+                pjrt::ExecuteOutputs* outputs) const;
 
   // One of its executables, for what all of them have in common.
   const pjrt::Executable& representative() const { return *executables_[0]; }
@@ -44,17 +49,21 @@ class Computation {
   int64_t temp_bytes() const { return temp_bytes_; }  // per device
   int64_t code_bytes() const { return code_bytes_; }
   bool is_gang() const { return kind_ == Kind::kGang; }
+  bool is_spanning() const { return kind_ == Kind::kSpanning; }
+  // Of each shard here, as given.
+  const std::vector<int>& devices() const { return devices_; }
 
  private:
-  enum class Kind { kPortable, kGang, kShards };
+  enum class Kind { kPortable, kGang, kShards, kSpanning };
 
   Computation(Kind kind, std::vector<Executable> executables);
   Status LaunchGang(const pjrt::ExecuteArgs& args, pjrt::ExecuteOutputs* outputs) const;
-  Status LaunchShards(pjrt::ExecuteArgs args, pjrt::ExecuteOutputs* outputs) const;
+  Status LaunchShards(pjrt::ExecuteArgs args, std::span<pjrt::Buffer* const> tickets,
+                      pjrt::ExecuteOutputs* outputs) const;
 
   Kind kind_;
   std::vector<Executable> executables_;
-  std::vector<int> devices_;          // kShards
+  std::vector<int> devices_;          // kShards, kSpanning
   std::vector<size_t> row_to_shard_;  // kGang: the executable's row -> row of Launch; empty when they are the same
   int64_t temp_bytes_ = 0;
   int64_t code_bytes_ = 0;

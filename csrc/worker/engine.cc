@@ -104,6 +104,7 @@ int Engine::Run() {
   // In this order: no new work, no compile under way, no bytes moving, then buffers and the plugin.
   if (reactor_) reactor_->Stop();
   if (control_) control_->Close();
+  if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
   if (data_) data_->Stop();
   close(signal_fd);
@@ -257,11 +258,13 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
   switch (head.header.type) {
     case Type::kRun: {
       PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
+      sequence_ = head.header.sequence;
       OnRun(run);
       return OkStatus();
     }
     case Type::kRunProgram: {
       PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
+      sequence_ = head.header.sequence;
       OnRunProgram(run);
       return OkStatus();
     }
@@ -319,9 +322,10 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       host_ = welcome.peer;
       heartbeat_timeout_ = std::chrono::milliseconds(welcome.heartbeat_timeout_ms);
       data_->SetCluster(cluster_);
+      if (host_ >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
+      first_device_ = welcome.hosts[host_].first_device;
+      PW_RETURN_IF_ERROR(StartGangs());
       OnHosts(welcome.hosts);
-      if (host_ >= hosts_.size()) return DataLoss("WELCOME does not describe this host");
-      first_device_ = hosts_[host_].first_device;
       joined_ = true;
       data_->Every(std::chrono::milliseconds(welcome.heartbeat_interval_ms), [this] { OnTimer(); });
       return OkStatus();
@@ -334,6 +338,11 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kHostLost: {
       PW_ASSIGN_OR_RETURN(wire::HostLost lost, wire::Decode<wire::HostLost>(head.body));
       OnHostLost(lost);
+      return OkStatus();
+    }
+    case Type::kAbort: {
+      PW_ASSIGN_OR_RETURN(wire::Abort abort, wire::Decode<wire::Abort>(head.body));
+      OnAbort(abort);
       return OkStatus();
     }
     case Type::kOwnerGone: {
@@ -364,7 +373,16 @@ void Engine::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) 
   }
 }
 
-void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts) { hosts_ = hosts; }
+void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts) {
+  hosts_ = hosts;
+  if (communicator_ == nullptr) return;
+  const std::string& machine = hosts_[host_].machine;
+  for (const wire::HostDescription& host : hosts_) {
+    if (host.host == host_ || !host.alive) continue;
+    communicator_->SetHost(
+        {host.host, host.name, !machine.empty() && host.machine == machine, host.data_endpoint, host.machine});
+  }
+}
 
 void Engine::OnHostLost(const wire::HostLost& lost) {
   if (lost.host >= hosts_.size()) return;
@@ -372,6 +390,7 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   const Status status = Unavailable(lost.reason);
   root_causes_.emplace_back(lost.reason, status);
   incoming_->FailFromHost(lost.host, status);
+  if (communicator_) communicator_->HostLost(lost.host, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
   data_->PeerLost("w/" + hosts_[lost.host].name, status);
 }
@@ -390,6 +409,7 @@ void Engine::OnOwnerGone(uint32_t client) {
 void Engine::OnTimer() {
   if (!joined_) return;
   Send(wire::Heartbeat{live_buffers_, static_cast<uint64_t>(live_bytes_.load())});
+  ReportStalls();
   const int64_t silent_ms = NowMs() - last_heard_ms_;
   if (!busy_ && silent_ms > 2 * heartbeat_timeout_.count()) {
     Stop(kExitOrphaned, "nothing was heard of the controller for " + std::to_string(silent_ms) + " ms");

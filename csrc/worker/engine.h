@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/collective/communicator.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/plan/walker.h"
@@ -30,6 +31,7 @@
 #include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/worker/compiler.h"
+#include "csrc/worker/gang_gate.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/island_link.h"
 
@@ -62,7 +64,7 @@ struct EngineOptions {
 // Exit codes of a worker process.
 inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
 
-class Engine : private transport::SocketHandler {
+class Engine : private transport::SocketHandler, private GangTurns {
  public:
   explicit Engine(EngineOptions options);
   ~Engine() override;
@@ -81,6 +83,8 @@ class Engine : private transport::SocketHandler {
     std::vector<TensorType> outputs;  // per device
     // Its shards on this host: positions in request.devices; {0} for a function of one device.
     std::vector<uint32_t> local;
+    // Where each of its shards is, when they are on several hosts.
+    std::shared_ptr<const std::vector<collective::Place>> places;
     std::vector<uint64_t> programs;    // whose plans wait for this compile
     std::vector<wire::Query> waiting;  // asked before it was compiled
   };
@@ -107,6 +111,7 @@ class Engine : private transport::SocketHandler {
     // By output: whether some of it is received or copied, so that no computation here tells when it is there.
     std::vector<char> watch_output;
     size_t compiles_left = 0;
+    bool spans_hosts = false;  // a function of it has shards on other hosts
     Status status;
     // "node 'n' of program 'p' (fig2.py:12)"
     std::string Describe(size_t step) const;
@@ -150,16 +155,29 @@ class Engine : private transport::SocketHandler {
   // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
   // the local device of a function of one device.
   Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                std::span<const int64_t> non_donatable, uint64_t launch_id);
+                std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
   void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
   void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
   void Poison(const wire::Run& run, const Status& status);
   void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);
-  Status RootCause(const Status& status, const std::string& what);
+  Status RootCause(const Status& reported, const std::string& what);
   void Report(uint64_t run, const Status& status, uint64_t device_us);
   void FlushDone();
   void CollectFinished();
   std::string Describe(const Function& function) const;
+
+  // gangs over several hosts (engine_gangs.cc)
+  Status StartGangs();
+  Status LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
+                        std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
+  std::shared_ptr<const std::vector<collective::Place>> PlacesOf(const std::vector<uint32_t>& devices) const;
+  void Begin(int device, const GangPtr& gang, uint32_t shard) override;
+  void End(int device) override;
+  void Failed(const GangPtr& gang, const Status& status) override;
+  // The other hosts of the run must not wait for this one.
+  void AbortElsewhere(uint64_t run, const Status& status);
+  void OnAbort(const wire::Abort& abort);
+  void ReportStalls();
 
   // programs (engine_plans.cc)
   class PlanHost;  // plan::Walker's backend
@@ -223,6 +241,9 @@ class Engine : private transport::SocketHandler {
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
   std::unique_ptr<Compiler> compiler_;
+  // Made on joining, for platforms whose own runtime does not reach other hosts:
+  std::unique_ptr<collective::Communicator> communicator_;
+  std::unique_ptr<GangGate> gate_;
   std::unique_ptr<transport::Reactor> reactor_;
 
   // Constant after joining:
@@ -241,12 +262,16 @@ class Engine : private transport::SocketHandler {
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
   // Recent failures: what the plugin said, and our status, which names host and function.
   std::deque<std::pair<std::string, Status>> root_causes_;
+  uint64_t sequence_ = 0;         // of the run being handled: its place in the island's order
+  std::deque<uint64_t> aborted_;  // recent runs that the other hosts know to have failed
   // Reused from run to run:
   std::vector<std::vector<pjrt::Buffer*>> rows_;
   std::vector<std::span<pjrt::Buffer* const>> row_spans_;
   std::vector<std::shared_ptr<store::Object>> held_;
   std::vector<int64_t> non_donatable_;
   std::vector<char> given_up_;  // by position
+  std::vector<GangGate::Ticket> tickets_;
+  std::vector<pjrt::Buffer*> ticket_buffers_;
   pjrt::ExecuteOutputs outputs_;
   std::shared_ptr<PlanHost> plan_host_;
 
@@ -256,6 +281,7 @@ class Engine : private transport::SocketHandler {
   // Read by the data thread's timer:
   std::atomic<bool> joined_{false};
   std::atomic<bool> busy_{false};
+  bool stalled_ = false;  // the data thread's: the controller has been told of stalls
   std::atomic<int64_t> last_heard_ms_{0};
   std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
   std::atomic<bool> island_lost_{false};

@@ -85,6 +85,7 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
         job.plugin_ids.push_back(*id);
       }
     }
+    function->places = PlacesOf(request.devices);
     if (function->local.empty()) return fail(InvalidArgument("expected devices of this host among others, got none"));
   }
   function->request = std::move(request);

@@ -18,6 +18,7 @@ class Engine::PlanHost {
   Status Run(const std::shared_ptr<Program>& program, const wire::RunProgram& run, Status refused) {
     program_ = program.get();
     refused_ = std::move(refused);
+    failure_ = OkStatus();
     pending_ = std::make_shared<Pending>();
     pending_->run = run.run;
     pending_->first_output = run.first_output;
@@ -28,11 +29,14 @@ class Engine::PlanHost {
     return walker_.Walk(*program->plan, run, *this);
   }
   std::shared_ptr<Pending> TakePending() { return std::move(pending_); }
+  // Why a step of the last walk was not enqueued, or OK.
+  const Status& failure() const { return failure_; }
 
   // --- plan::Walker's backend
   bool IsSomething(const Value& value) const { return value != nullptr; }
   const Status& ErrorOf(const Value& value) const { return value->error; }
-  Value Failed(Status status) const {
+  Value Failed(Status status) {
+    if (failure_.ok()) failure_ = status;
     auto object = std::make_shared<store::Object>(0);
     object->error = std::move(status);
     return object;
@@ -63,6 +67,7 @@ class Engine::PlanHost {
   Engine& engine_;
   plan::Walker<PlanHost> walker_;
   Program* program_ = nullptr;
+  Status failure_;
   Status refused_;  // not OK: the run does not fit, and only hands its error on
   std::shared_ptr<Pending> pending_;
 };
@@ -184,8 +189,8 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
     return engine_.RootCause(status, engine_.Describe(function) + ", " + program_->Describe(index));
   };
   const size_t device = place.devices[0] - engine_.first_device_;
-  Status status =
-      engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run + step.node);
+  Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
+                                 pending_->run + step.node);
   if (!status.ok()) return blame(status);
   for (size_t k = 0; k < results.size(); ++k) {
     results[k] = Empty(plan.slots()[step.results[k]]);
@@ -311,6 +316,7 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
       break;
     }
     program.by_step[i] = function->second;
+    program.spans_hosts = program.spans_hosts || function->second->places != nullptr;
   }
   if (program.status.ok()) {
     for (uint64_t function : program.plan->functions()) {
@@ -442,11 +448,17 @@ void Engine::OnRunProgram(const wire::RunProgram& run) {
     failed.run = run.run;
     failed.first_output = run.first_output;
     failed.output_count = run.output_count;
+    AbortElsewhere(run.run, status);
     return Poison(failed, status);
   }
   if (plan_host_ == nullptr) plan_host_ = std::make_shared<PlanHost>(*this);
   status = plan_host_->Run(it->second, run, CheckPlanMemory(*it->second, run));
   std::shared_ptr<Pending> pending = plan_host_->TakePending();
+  if (it->second->spans_hosts) {
+    if (const Status& failure = status.ok() ? plan_host_->failure() : status; !failure.ok()) {
+      AbortElsewhere(run.run, failure);
+    }
+  }
   if (!status.ok()) {
     RememberCause(status);  // it names host and node already
     std::lock_guard lock(pending->mutex);

@@ -11,6 +11,14 @@ namespace {
 
 constexpr size_t kRemembered = 64;  // causes of failure
 
+// What XLA's CPU client puts before an argument's error, once for each execution that handed it on.
+constexpr std::string_view kHandedOn = "Error dispatching computation: ";
+
+std::string WithoutHandingOn(std::string_view message) {
+  while (message.starts_with(kHandedOn)) message.remove_prefix(kHandedOn.size());
+  return std::string(message);
+}
+
 }  // namespace
 
 void Engine::OnRun(const wire::Run& run) {
@@ -27,6 +35,7 @@ void Engine::OnRun(const wire::Run& run) {
   }
   if (!status.ok()) {
     RemoveDonated(run);
+    if (PlacesOf(run.devices)) AbortElsewhere(run.run, status);
     Poison(run, status);
   }
   held_.clear();
@@ -42,7 +51,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
     PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
   }
   const auto started = Clock::now();  // small computations run inside the launch
-  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run);
+  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, run.run);
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
   if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
@@ -51,8 +60,9 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
 }
 
 Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                      std::span<const int64_t> non_donatable, uint64_t launch_id) {
-  return function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch_id, &outputs_);
+                      std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch) {
+  if (function.computation->is_spanning()) return LaunchSpanning(function, rows, non_donatable, run, launch);
+  return function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_);
 }
 
 Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
@@ -231,7 +241,8 @@ void Engine::Finish(const Pending& pending, const Status& status, Clock::time_po
 
 // The plugin hands an input's error on to everything that depends on it, inside a text of its own. Name the run that
 // failed first, not the one that could not run for want of its result.
-Status Engine::RootCause(const Status& status, const std::string& what) {
+Status Engine::RootCause(const Status& reported, const std::string& what) {
+  const Status status(reported.code(), WithoutHandingOn(reported.message()));
   for (const auto& [raw, cause] : root_causes_) {
     if (!raw.empty() && status.message().find(raw) != std::string_view::npos) return cause;
   }

@@ -73,7 +73,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--bind", action="append", metavar="ENDPOINT", help="tcp://127.0.0.1:PORT or ipc://PATH; repeatable"
     )
     controller.add_argument(
-        "--policy", default="fifo", choices=core.POLICIES, help="whose computations go next (default: fifo)"
+        "--policy",
+        default="fifo",
+        choices=core.POLICIES,
+        help="whose computations go next (default: fifo); arrival: no common order, which deadlocks, for experiments",
     )
     controller.add_argument(
         "--queue-ms", type=float, default=20.0, metavar="MS", help="work to keep queued on a device (default: 20)"

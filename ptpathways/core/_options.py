@@ -13,7 +13,7 @@ from ptpathways.core._simulated import Simulated
 from ptpathways.core._units import parse_bytes
 
 BACKENDS = ("pathways", "xla-cpu")
-POLICIES = ("fifo", "fair", "priority")
+POLICIES = ("fifo", "fair", "priority", "arrival")
 """Whose computations go next when several clients share devices (docs/scheduling.md)."""
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
@@ -79,7 +79,8 @@ class Options:
     log_level: str = "warning"
     """Of controller, workers and the client's native part."""
     policy: str = "fifo"
-    """How an embedded controller shares devices among clients: ``fifo``, ``fair`` or ``priority``."""
+    """How an embedded controller shares devices among clients: ``fifo``, ``fair`` or ``priority``. ``arrival`` gives
+    computations to each host as they come, in no common order: for experiments with the deadlocks that this makes."""
     weight: float = 1.0
     """This client's share of an island's time under the fair policy, relative to other clients' weights."""
     priority: int = 0

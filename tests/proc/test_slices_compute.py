@@ -130,22 +130,15 @@ SUM = """%zero = stablehlo.constant dense<0.0> : tensor<f32>
             : (tensor<8xf32>, tensor<f32>) -> tensor<f32>"""
 
 
-def test_collectives_between_hosts_are_refused_by_name(cluster: local.LocalCluster) -> None:
+def test_collectives_between_hosts_work(cluster: local.LocalCluster) -> None:
     session = cluster.session
     devices = [0, 1, 2, 3]
     module = stablehlo(SUM, [("8xf32", SPLIT)], ("f32", WHOLE))
     total = session.register(module, "mlir", devices=devices, name="total", source="train.py:7", outputs=[("f32", [])])
     program = program_of(session, total, devices, [[2]], [])
-    with pytest.raises(native.NativeError) as caught:
-        program.wait_ready(TIMEOUT_S)
-    message = str(caught.value)
-    assert caught.value.code == "UNIMPLEMENTED"
-    for part in ("'total'", "train.py:7", "all-reduce", "not available on cpu yet", "use a slice within one host"):
-        assert part in message, message
-    # and the same of what is submitted all the same
-    (result,) = session.run_program(program, [session.put_sharded([np.zeros(2, np.float32)] * 4, devices)])
-    with pytest.raises(native.NativeError, match="all-reduce"):
-        result.fetch(TIMEOUT_S)
+    shards = [np.array([shard, 10.0 * shard], np.float32) for shard in range(4)]
+    (result,) = session.run_program(program, [session.put_sharded(shards, devices)])
+    assert [float(value) for value in result.fetch(TIMEOUT_S)] == [66.0] * 4
 
 
 def test_collectives_within_a_host_work(cluster: local.LocalCluster) -> None:
