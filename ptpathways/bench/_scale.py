@@ -44,18 +44,19 @@ def measure_scale(workload: str, options: BenchOptions, console: Console | None 
             told=told,
         )
         setting = Setting(workload, size, size, {"hosts": size})
-        records += _records(setting, found)
+        records += named_records(setting, found, "AllReduce " if options.allreduce else "")
         records += _ratios(setting, found)
         records += against_loop(setting, found)
     return records
 
 
-def _records(setting: Setting, found: Mapping[str, Figures]) -> list[Record]:
+def named_records(setting: Setting, found: Mapping[str, Figures], prefix: str) -> list[Record]:
+    """What each system did; ``prefix`` tells figures of different work apart."""
     records = []
     for system, figures in found.items():
         for figure, measured in figures.values.items():
             trip = figure.startswith(_TRIP)
-            name = figure.replace(_TRIP, f"{_TRIP} p50") if trip else figure
+            name = prefix + (figure.replace(_TRIP, f"{_TRIP} p50") if trip else figure)
             values = [value.p50_s * 1e6 if trip else value.rate for value in measured]
             records.append(setting.record(system, name, "us" if trip else "computations/s", values, figures.versions))
     return records

@@ -36,6 +36,9 @@ def test_ours_over_the_multi_controller_loop() -> None:
         True,
         False,
     ]
+    named = _scale.named_records(Setting("dispatch", 4, 4, {"hosts": 4}), found, "AllReduce ")
+    assert {record.variant for record in named} == {"AllReduce OpByOp", "AllReduce Chained", "AllReduce Fused"}
+    assert all(WORKLOADS["dispatch"].goal_of(record) is None for record in named), "the goals are of the other work"
     assert not _scale.against_loop(Setting("dispatch", 4, 4), {OURS: found[OURS]})
 
 
