@@ -39,7 +39,9 @@ Result<std::shared_ptr<const pjrt::Executable>> CompileCache::Compile(std::strin
 Result<std::unique_ptr<pjrt::Executable>> CompileCache::LoadOrCompile(const std::string& key, std::string_view module,
                                                                       std::string_view format,
                                                                       const std::string& options) {
+  std::optional<DiskCache::Turn> turn;
   if (disk_) {
+    turn.emplace(disk_->TakeTurn(key));
     if (const auto stored = disk_->Load(key); stored.ok()) {
       // What cannot be loaded after all is compiled, and stored anew.
       if (auto executable = client_->Deserialize(*stored); executable.ok()) return executable;
@@ -56,6 +58,21 @@ Result<std::unique_ptr<pjrt::Executable>> CompileCache::LoadOrCompile(const std:
   return executable;
 }
 
+Result<pjrt::ShardProgram> CompileCache::LoadOrPartition(const std::string& key, std::string_view module,
+                                                         std::string_view format, const std::string& options,
+                                                         int64_t partitions) {
+  if (!disk_) return partitioner_.Partition(module, format, options, partitions);
+  const DiskCache::Turn turn = disk_->TakeTurn(key);
+  if (const auto stored = disk_->Load(key); stored.ok()) {
+    if (auto program = pjrt::DescribeShardProgram(*stored); program.ok()) return program;
+  }
+  PW_ASSIGN_OR_RETURN(pjrt::ShardProgram program, partitioner_.Partition(module, format, options, partitions));
+  if (const Status stored = disk_->Store(key, program.module); !stored.ok()) {
+    std::fprintf(stderr, "ptpathways worker: not cached: %s\n", stored.ToString().c_str());
+  }
+  return program;
+}
+
 Result<std::shared_ptr<const pjrt::ShardProgram>> CompileCache::Partition(std::string_view module,
                                                                           std::string_view format,
                                                                           const std::string& options,
@@ -67,7 +84,7 @@ Result<std::shared_ptr<const pjrt::ShardProgram>> CompileCache::Partition(std::s
     partitioned_.splice(partitioned_.begin(), partitioned_, found);
     return found->second;
   }
-  PW_ASSIGN_OR_RETURN(pjrt::ShardProgram program, partitioner_.Partition(module, format, options, partitions));
+  PW_ASSIGN_OR_RETURN(pjrt::ShardProgram program, LoadOrPartition(key, module, format, options, partitions));
   auto shared = std::make_shared<const pjrt::ShardProgram>(std::move(program));
   partitioned_.emplace_front(std::move(key), shared);
   if (partitioned_.size() > kKeptPartitioned) partitioned_.pop_back();

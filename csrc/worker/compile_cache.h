@@ -1,4 +1,5 @@
 // CompileCache: compiles each content once while somebody holds what came of it, however many functions have it.
+// With a folder on disk, processes that share it compile and partition each content once among them, too.
 //
 // Ownership: borrows the plugin's client. Executables belong to those who asked; the cache only knows them. The last
 // few partitioned modules are kept, since the functions of a program often come one after another with the same
@@ -40,6 +41,8 @@ class CompileCache {
  private:
   Result<std::unique_ptr<pjrt::Executable>> LoadOrCompile(const std::string& key, std::string_view module,
                                                           std::string_view format, const std::string& options);
+  Result<pjrt::ShardProgram> LoadOrPartition(const std::string& key, std::string_view module, std::string_view format,
+                                             const std::string& options, int64_t partitions);
   using Partitioned = std::pair<std::string, std::shared_ptr<const pjrt::ShardProgram>>;
 
   const std::shared_ptr<pjrt::Client> client_;

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "csrc/pjrt/compile_options.h"
+#include "csrc/pjrt/custom_calls.h"
 #include "csrc/pjrt/hlo_edit.h"
 #include "csrc/pjrt/test_hlo.h"
 #include "csrc/pjrt/test_support.h"
@@ -119,6 +120,7 @@ TEST(APartOfASliceKnowsItsNumbers) {
 
 TEST(ShardsThatMeetThoseOfOtherHostsNeedTickets) {
   NEED_PLUGIN(client);
+  ASSERT_OK(pjrt::RegisterCustomCalls(*client->api(), "cpu"));
   Compiler compiler(client->shared_from_this(), "");
   ASSERT_OK_AND_ASSIGN(const auto computation,
                        CompileOne(compiler, JobOf(Added(8, SplitSharding(8), kReplicated), 8, {{0, 0}, {1, 1}})));

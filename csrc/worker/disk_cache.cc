@@ -1,6 +1,8 @@
 #include "csrc/worker/disk_cache.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,6 +71,21 @@ fs::path DiskCache::PathOf(const std::string& key) const {
   char name[17];
   std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(Fold(key)));
   return folder_ / (name + std::string(kSuffix));
+}
+
+DiskCache::Turn::~Turn() {
+  if (fd_ >= 0) close(fd_);
+}
+
+DiskCache::Turn DiskCache::TakeTurn(std::string_view content) const {
+  constexpr uint64_t kLocks = 64;  // files
+  const std::string name = "turn-" + std::to_string(Fold(maker_ + std::string(content)) % kLocks);
+  const int fd = open((folder_ / name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Turn(-1);
+  while (flock(fd, LOCK_EX) != 0) {
+    if (errno != EINTR) break;
+  }
+  return Turn(fd);
 }
 
 Result<std::string> DiskCache::Load(std::string_view content) const {

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "csrc/base/status.h"
 
@@ -22,6 +23,21 @@ class DiskCache {
   // Makes the folder when it is not there. `maker`: what an executable depends on beside its content, such as the
   // plugin's version and the kind of machine. PERMISSION_DENIED when others can write to the folder.
   static Result<DiskCache> Open(const std::string& folder, std::string maker, uint64_t max_bytes = uint64_t{2} << 30);
+
+  // Held by the one of several processes that makes what is missing, while the others wait for it. The kernel takes it
+  // back when its process ends.
+  class Turn {
+   public:
+    explicit Turn(int fd) : fd_(fd) {}
+    Turn(Turn&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn();
+
+   private:
+    int fd_;
+  };
+  // Waits for the turn at this content; at others, rarely. Without a file to lock there are no turns.
+  Turn TakeTurn(std::string_view content) const;
 
   // NOT_FOUND when there is none, or what is there is not whole.
   Result<std::string> Load(std::string_view content) const;

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <thread>
 #include <vector>
 
 #include "csrc/testing/test.h"
@@ -95,6 +97,28 @@ TEST(AFolderOthersCanWriteIsRefused) {
 }
 
 TEST(TheProcessorIsDescribed) { EXPECT(!ProcessorText().empty()); }
+
+TEST(OneAtATimeMakesWhatIsMissing) {
+  const Folder folder;
+  ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "plugin 1"));
+  std::atomic<int> inside{0}, made{0};
+  std::atomic<bool> alone{true};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const DiskCache::Turn turn = cache.TakeTurn("module");
+      if (inside.fetch_add(1) != 0) alone = false;
+      if (!cache.Load("module").ok()) {
+        ++made;
+        EXPECT_OK(cache.Store("module", "executable"));
+      }
+      --inside;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT(alone);
+  EXPECT_EQ(made.load(), 1);
+}
 
 }  // namespace
 }  // namespace pathways::worker

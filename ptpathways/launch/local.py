@@ -130,7 +130,7 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                 devices=options.devices_per_host,
                 runtime_dir=str(folder),
                 memory_limit_bytes=options.memory_per_device_bytes,
-                cache_dir=os.path.abspath(os.path.expanduser(options.cache_dir)) if options.cache_dir else "",
+                cache_dir=_cache_dir(options, folder),
                 log_level=options.log_level,
                 parent_pid=os.getpid(),
                 connect_timeout_s=options.startup_timeout_s,
@@ -165,6 +165,13 @@ def _plugins_together(plugin: platforms.Plugin, options: core.Options, index: in
         return 0
     hosts = sum(options.island_of(other) == island for other in range(options.hosts))
     return hosts if hosts > 1 else 0
+
+
+def _cache_dir(options: core.Options, folder: Path) -> str:
+    """Hosts of one machine compile what they have in common once, also when nothing is to be kept for the next time."""
+    if options.cache_dir:
+        return os.path.abspath(os.path.expanduser(options.cache_dir))
+    return str(folder / "compiled") if options.hosts > 1 else ""
 
 
 def _command(worker: WorkerOptions, folder: Path) -> Command:
