@@ -126,7 +126,7 @@ TEST(ShardsThatMeetThoseOfOtherHostsNeedTickets) {
                        CompileOne(compiler, JobOf(Added(8, SplitSharding(8), kReplicated), 8, {{0, 0}, {1, 1}})));
   EXPECT(computation->is_spanning());
   EXPECT(computation->devices() == (std::vector<int>{0, 1}));
-  EXPECT_EQ(computation->OutputTypes()[0].ToString(), "f32[8]");
+  EXPECT_EQ(computation->OutputTypes()[0].ToString(), "f32[16]");
   const std::vector<std::span<pjrt::Buffer* const>> rows(2);
   pjrt::ExecuteOutputs outputs;
   EXPECT_HAS(computation->Launch(rows, 0, {}, 1, {}, &outputs).ToString(), "a ticket for each");
