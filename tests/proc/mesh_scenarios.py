@@ -1,9 +1,9 @@
 """Training on a mesh of all devices of all hosts, against eager PyTorch on the CPU. A program of its own: one process.
 
-    python mesh_scenarios.py HOSTS DEVICES_PER_HOST
+    python mesh_scenarios.py HOSTS DEVICES_PER_HOST      the scenarios of SCENARIOS for a cluster of that shape
+    python mesh_scenarios.py ADDRESS                     odd_devices, on a cluster that stands
 
-Prints one JSON object: for each scenario what it returned, or {"error": ...}. On a single device there is no mesh, and
-only the scenarios of ``ANYWHERE`` run.
+Prints one JSON object: for each scenario what it returned, or {"error": ...}.
 """
 
 from __future__ import annotations
@@ -38,21 +38,19 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.query, self.value = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
         # A bias of the keys changes nothing after the softmax: its gradient is rounding, which AdamW would follow.
-        self.key = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.merge = nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.query, self.key, self.value, self.merge = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.before(x)
+        y = self.norm(x)
         query, key, value = (
             layer(y).unflatten(2, (HEADS, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         weights = (query @ key.transpose(2, 3) / (WIDTH // HEADS) ** 0.5).softmax(3)
         x = x + self.merge((weights @ value).transpose(1, 2).flatten(2))
-        hidden: Tensor = self.down(F.gelu(self.up(self.between(x))))
+        hidden: Tensor = self.down(F.gelu(self.up(x)))
         return x + hidden
 
 
@@ -63,7 +61,7 @@ class Net(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(WORDS, WIDTH)
         self.block = Block()
-        self.head = nn.Linear(WIDTH, WORDS)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.head(self.block(self.embedding(tokens)))
@@ -316,24 +314,36 @@ def refused() -> dict[str, str]:
     return said
 
 
+def odd_devices() -> dict[str, Any]:
+    """Three devices on hosts with different numbers of them; batches of 6."""
+    with pw.device():
+        model = Net()
+    result = compared(model, model, data=batches(4, 6))
+    return {**result, "devices": [len(host.devices) for host in pw.cluster().hosts]}
+
+
 METHODS = (data_parallel, tensor_parallel, fully_sharded, data_and_tensor)
-ANYWHERE = (data_parallel, initialised)
-OTHERS = (
-    initialised,
-    a_batch_enters_in_parts,
-    made_on_the_cpu,
-    resumed,
-    a_dimension_that_does_not_divide,
-    refused,
-)
+ENTRY = (initialised, a_batch_enters_in_parts)
+OTHERS = (made_on_the_cpu, resumed, a_dimension_that_does_not_divide, refused)
+SCENARIOS: dict[tuple[int, int], tuple[Callable[[], Any], ...]] = {
+    (1, 1): (data_parallel, initialised),
+    (1, 4): (*METHODS, *ENTRY, *OTHERS),
+    (2, 2): (*METHODS, *ENTRY, *OTHERS),
+    (4, 1): (*METHODS, *ENTRY),
+}
 
 
 def main() -> None:
     global _before
-    hosts, devices = map(int, sys.argv[1:3])
-    pw.init(hosts=hosts, devices_per_host=devices)
+    chosen: tuple[Callable[[], Any], ...] = (odd_devices,)
+    if len(sys.argv) == 2:
+        pw.init(sys.argv[1])
+    else:
+        hosts, devices = map(int, sys.argv[1:])
+        pw.init(hosts=hosts, devices_per_host=devices)
+        chosen = SCENARIOS[hosts, devices]
     results: dict[str, Any] = {}
-    for index, scenario in enumerate((*METHODS, *OTHERS) if hosts * devices > 1 else ANYWHERE):
+    for index, scenario in enumerate(chosen):
         torch.manual_seed(100 + index)
         _before = moved()
         start = time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,18 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
+from ptpathways import core, platforms
+from ptpathways.launch import WorkerOptions, local, worker_command, worker_environment
+from ptpathways.testing import wait_until
 from tests.proc import mesh_scenarios as scenarios
 from tests.scenarios import needs_native, outcome_of
 
 pytestmark = [needs_native, pytest.mark.timeout(300)]
 
-SHAPES = [(1, 4)]
+SHAPES = [(1, 4), (2, 2), (4, 1)]
 """Hosts and devices of each."""
+
+SHAPES_FOR_MORE = SHAPES[:2]
 
 BATCH_BYTES = 2 * 8 * scenarios.BATCH * scenarios.LENGTH
 """Of a batch of tokens and labels, 64-bit."""
@@ -85,7 +92,7 @@ def test_a_single_device_trains_the_same() -> None:
     check_numbers(outcome((1, 1), "data_parallel"))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES_FOR_MORE, ids=str)
 def test_a_model_from_the_cpu_and_batches_that_do_not_divide(shape: tuple[int, int]) -> None:
     result = outcome(shape, "made_on_the_cpu")
     check_numbers(result)
@@ -93,19 +100,19 @@ def test_a_model_from_the_cpu_and_batches_that_do_not_divide(shape: tuple[int, i
     assert "a batch of 7 cannot be divided over 4 devices" in warning
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES_FOR_MORE, ids=str)
 def test_a_checkpoint_of_sharded_parameters_goes_on(shape: tuple[int, int]) -> None:
     result = outcome(shape, "resumed")
     assert len(result) == 4 and max(result) < 1e-4
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES_FOR_MORE, ids=str)
 def test_a_dimension_that_does_not_divide_is_padded(shape: tuple[int, int]) -> None:
     result = outcome(shape, "a_dimension_that_does_not_divide")
     assert result["weight"].startswith("{devices=[4,1]") and result["difference"] < 1e-5
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES_FOR_MORE, ids=str)
 def test_mistakes_are_named(shape: tuple[int, int]) -> None:
     said = outcome(shape, "refused")
     assert said["device"].startswith("RuntimeAlreadyStarted: this process uses its 4 devices all together")
@@ -113,3 +120,26 @@ def test_mistakes_are_named(shape: tuple[int, int]) -> None:
     assert "mesh axis 'data', which does not exist" in said["name"]
     assert "Mesh over all 4 devices, got (4,)" in said["mesh"]
     assert said["meta"].startswith("ValueError: prepare() got weight on the meta device")
+
+
+def test_hosts_with_different_numbers_of_devices_are_one_mesh() -> None:
+    with local.serve(core.Options(hosts=1, devices_per_host=1)) as cluster:
+        bigger = WorkerOptions(
+            controller=cluster.address,
+            name="bigger",
+            plugin=platforms.find_plugin(),
+            devices=2,
+            island="island0",
+            runtime_dir=str(cluster.runtime_dir),
+        )
+        with subprocess.Popen(
+            worker_command(bigger), env=worker_environment(bigger), stderr=subprocess.DEVNULL
+        ) as worker:
+            try:
+                wait_until(lambda: len(json.loads(cluster.controller.status_json())["hosts"]) == 2, 60.0)
+                result = outcome_of(Path(scenarios.__file__), cluster.address)["odd_devices"]
+            finally:
+                worker.terminate()
+    assert "error" not in result, result["error"]
+    assert result["devices"] == [1, 2]
+    check_numbers(result)
