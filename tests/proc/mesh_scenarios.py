@@ -324,10 +324,10 @@ def odd_devices() -> dict[str, Any]:
 
 METHODS = (data_parallel, tensor_parallel, fully_sharded, data_and_tensor)
 ENTRY = (initialised, a_batch_enters_in_parts)
-OTHERS = (made_on_the_cpu, resumed, a_dimension_that_does_not_divide, refused)
+OTHERS = (resumed, a_dimension_that_does_not_divide, refused)
 SCENARIOS: dict[tuple[int, int], tuple[Callable[[], Any], ...]] = {
     (1, 1): (data_parallel, initialised),
-    (1, 4): (*METHODS, *ENTRY, *OTHERS),
+    (1, 4): (*METHODS, *ENTRY, *OTHERS, made_on_the_cpu),
     (2, 2): (*METHODS, *ENTRY, *OTHERS),
     (4, 1): (*METHODS, *ENTRY),
 }

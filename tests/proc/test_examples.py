@@ -59,7 +59,8 @@ def test_the_digits_are_learnt_and_the_picture_is_there(tmp_path: Path) -> None:
 @needs_native
 @pytest.mark.timeout(300)
 def test_four_ways_to_lay_a_model_give_the_same_losses(tmp_path: Path) -> None:
-    found, printed = run("05_tensor_and_fully_sharded.py", tmp_path, "--steps", str(STEPS))
+    two_by_two = ("--hosts", "2", "--devices-per-host", "2")
+    found, printed = run("05_tensor_and_fully_sharded.py", tmp_path, "--steps", str(STEPS), *two_by_two)
     assert list(found) == ["data", "tensor", "fully-sharded", "data-and-tensor"] and printed.count(" at the last") == 4
     for losses in found.values():
         assert losses == pytest.approx(found["data"], rel=1e-4) and len(losses) == STEPS
