@@ -19,7 +19,7 @@ using client::Session;
 using client::Shard;
 
 std::shared_ptr<Session> Connect(const std::string& controller, const std::string& name, double timeout_s,
-                                 double weight, int32_t priority) {
+                                 double weight, int32_t priority, const std::string& token) {
   client::SessionOptions options;
   options.name = name;
   options.build = PTPATHWAYS_VERSION;
@@ -27,13 +27,14 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
   options.connect_timeout = Milliseconds(timeout_s);
   options.weight = weight;
   options.priority = priority;
+  options.curve = Unwrap(transport::CurveOfToken(token));
   if (controller.empty()) {
     options.link = [](client::Link::Sink sink, std::function<void(Status)>) {
       return OpenEmbeddedLink(std::move(sink));
     };
   } else {
-    options.link = [controller](client::Link::Sink sink, std::function<void(Status)> lost) {
-      return client::OpenZmqLink(controller, std::move(sink), std::move(lost));
+    options.link = [controller, curve = options.curve](client::Link::Sink sink, std::function<void(Status)> lost) {
+      return client::OpenZmqLink(controller, curve, std::move(sink), std::move(lost));
     };
   }
   Result<std::shared_ptr<Session>> session = [&] {
@@ -191,7 +192,7 @@ void BindSession(py::module_& module) {
   BindPrograms(session, module);
   session
       .def_static("connect", &Connect, py::arg("controller") = "", py::arg("name") = "client",
-                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0)
+                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0, py::arg("token") = "")
       .def("make_current", [](const std::shared_ptr<Session>& self) { Session::SetCurrent(self); })
       .def("hosts", [](const std::shared_ptr<Session>& self) { return Hosts(*self); })
       .def_property_readonly("device_count", [](const std::shared_ptr<Session>& self) { return self->device_count(); })

@@ -1,6 +1,8 @@
 // run_worker and the process-wide functions.
 #include <pybind11/stl.h>
 
+#include <cstdlib>
+
 #include "csrc/bindings/bindings.h"
 #include "csrc/transport/shm.h"
 #include "csrc/transport/zmq_api.h"
@@ -55,6 +57,11 @@ int RunWorker(const py::dict& options) {
     engine_options.data_endpoint =
         runtime_dir.empty() ? "tcp://127.0.0.1:*" : "ipc://" + runtime_dir + "/" + engine_options.name + ".data";
   }
+  engine_options.advertise = Option<std::string>(options, "advertise", "");
+  // Never on the command line, which everybody on the machine may read.
+  const char* token = std::getenv("PTPATHWAYS_TOKEN");
+  engine_options.curve = Unwrap(transport::CurveOfToken(token == nullptr ? "" : token));
+  ::unsetenv("PTPATHWAYS_TOKEN");
   const std::string level = Option<std::string>(options, "log_level", "warning");
   engine_options.verbose = level == "info" || level == "debug";
   py::gil_scoped_release release;

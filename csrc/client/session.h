@@ -24,6 +24,7 @@
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
+#include "csrc/transport/curve.h"
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::client {
@@ -199,14 +200,15 @@ class Link {
 using LinkFactory = std::function<Result<std::unique_ptr<Link>>(Link::Sink sink, std::function<void(Status)> lost)>;
 
 // A link to a controller in another process, over ZeroMQ.
-Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, Link::Sink sink,
-                                          std::function<void(Status)> lost);
+Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, const transport::CurveOptions& curve,
+                                          Link::Sink sink, std::function<void(Status)> lost);
 
 struct SessionOptions {
   std::string name = "client";
   std::string build;       // package version
   std::string controller;  // for messages: where the link leads
   LinkFactory link;
+  transport::CurveOptions curve;  // for bulk data to and from hosts
   std::chrono::milliseconds connect_timeout{10'000};
   double weight = 1;     // share of an island's time under the fair policy
   int32_t priority = 0;  // class under the priority policy; higher goes first

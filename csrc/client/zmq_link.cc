@@ -11,13 +11,15 @@ class ZmqLink : public Link, private transport::SocketHandler {
   ZmqLink(Sink sink, std::function<void(Status)> lost) : sink_(std::move(sink)), lost_(std::move(lost)) {}
   ~ZmqLink() override { Close(); }
 
-  Status Open(const std::string& endpoint) {
+  Status Open(const std::string& endpoint, const transport::CurveOptions& curve) {
+    refused_ = transport::RefusedText(endpoint, curve);
     transport::SocketOptions options;
     options.kind = transport::SocketKind::kDealer;
     options.linger = std::chrono::milliseconds(200);
     options.max_message_bytes = int64_t{1} << 31;
     options.heartbeat_interval = std::chrono::milliseconds(1000);
     options.heartbeat_timeout = std::chrono::milliseconds(4000);
+    options.curve = curve;
     PW_ASSIGN_OR_RETURN(socket_, transport::Socket::Open(options));
     PW_RETURN_IF_ERROR(socket_->Connect(endpoint));
     PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-client"}));
@@ -53,22 +55,23 @@ class ZmqLink : public Link, private transport::SocketHandler {
     if (event.kind == transport::PeerEventKind::kDisconnected) {
       lost_(Unavailable("the controller closed the connection or does not answer"));
     } else if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-      lost_(Unavailable("the controller refused the connection; is it a ptpathways controller, and is the key right?"));
+      lost_(Unavailable(refused_));
     }
   }
 
   const Sink sink_;
   const std::function<void(Status)> lost_;
+  std::string refused_;
   std::shared_ptr<transport::Socket> socket_;
   std::unique_ptr<transport::Reactor> reactor_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, Link::Sink sink,
-                                          std::function<void(Status)> lost) {
+Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, const transport::CurveOptions& curve,
+                                          Link::Sink sink, std::function<void(Status)> lost) {
   auto link = std::make_unique<ZmqLink>(std::move(sink), std::move(lost));
-  PW_RETURN_IF_ERROR(link->Open(endpoint));
+  PW_RETURN_IF_ERROR(link->Open(endpoint, curve));
   return std::unique_ptr<Link>(std::move(link));
 }
 

@@ -102,6 +102,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
     }
   }
   if (Status status = CheckPlugin(*hello); !status.ok()) return refuse(std::move(status));
+  if (Status status = FitsItsIsland(*hello); !status.ok()) return refuse(std::move(status));
   if (MustWaitItsTurn(hello->name)) {
     waiting_hosts_[hello->name] = {from, std::string(body)};
     return;
@@ -173,6 +174,18 @@ Status ClusterState::CheckPlugin(const wire::Hello& hello) const {
   return OkStatus();
 }
 
+Status ClusterState::FitsItsIsland(const wire::Hello& hello) const {
+  if (hello.island.empty()) return OkStatus();
+  for (const Host& host : hosts_) {
+    const wire::HostDescription& member = host.description;
+    if (!member.alive || member.island != hello.island || member.platform == hello.platform) continue;
+    return FailedPrecondition("hosts of one island compute together and must have the same platform: " +
+                              Quoted(member.name) + " has " + member.platform + ", " + Quoted(hello.name) + " has " +
+                              hello.platform + "; give them islands of their own instead of " + Quoted(hello.island));
+  }
+  return OkStatus();
+}
+
 void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out) {
   auto refuse = [&](Status status) {
     Note("refused a host's plugin: " + status.ToString());
@@ -210,6 +223,14 @@ void ClusterState::SendAnswers(IslandGroups::Answers answers, Outputs& out) {
       break;
     }
   }
+}
+
+std::vector<std::string> ClusterState::MissingHosts() const {
+  std::vector<std::string> missing;
+  for (size_t i = expected_joined_; i < options_.expected_hosts.size(); ++i) {
+    if (!waiting_hosts_.contains(options_.expected_hosts[i])) missing.push_back(options_.expected_hosts[i]);
+  }
+  return missing;
 }
 
 uint32_t ClusterState::IslandNumber(const std::string& name) {

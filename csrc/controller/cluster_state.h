@@ -85,6 +85,8 @@ class ClusterState {
 
   uint32_t live_host_count() const { return live_hosts_; }
   std::vector<wire::HostDescription> HostDescriptions() const;
+  // Expected hosts that have never called.
+  std::vector<std::string> MissingHosts() const;
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
   std::vector<std::string> TakeLog();
@@ -163,6 +165,8 @@ class ClusterState {
   // Whether a message was passed on or must wait at the head of its client's queue.
   enum class Outcome { kHandled, kMustWait };
 
+  // Whether a host may join the island it names: the members of an island of several hosts must be alike.
+  Status FitsItsIsland(const wire::Hello& hello) const;
   // Whether a host must wait for one that is expected before it.
   bool MustWaitItsTurn(const std::string& name) const;
   void AdmitWaiting(uint64_t now_ms, Outputs& out);

@@ -21,6 +21,38 @@ TEST(OtherBuildsAreRefusedWithBothVersions) {
   EXPECT_EQ(c.state.live_host_count(), 0u);
 }
 
+TEST(HostsOfAnIslandAreAlike) {
+  Cluster c;
+  wire::Hello hello;
+  hello.role = wire::Role::kWorker;
+  hello.build = "0.1.0";
+  hello.platform = "cpu";
+  hello.platform_version = "7";
+  hello.devices.resize(2);
+  auto join = [&](const std::string& name, const std::string& island) {
+    hello.name = name;
+    hello.island = island;
+    Outputs out = c.Tell("w-" + name, hello);
+    return TypeOf(out.at(0)) == Type::kReject ? std::string(Read<wire::Reject>(out[0]).status.message()) : "";
+  };
+  EXPECT_EQ(join("a", "pod"), "");
+  EXPECT_EQ(join("b", "pod"), "");
+  hello.devices.resize(3);
+  EXPECT_EQ(join("c", "pod"), "");  // hosts may have different numbers of devices
+  EXPECT_EQ(join("d", ""), "");
+  hello.devices.resize(2);
+  hello.platform_version = "8";
+  EXPECT(join("e", "pod").find("cpu plugin '7'") != std::string::npos);
+  hello.platform = "cuda";
+  EXPECT(join("f", "pod").find("platform") != std::string::npos);
+  EXPECT_EQ(c.state.live_host_count(), 4u);
+  // An island is what its living members are.
+  c.state.OnDisconnected("w-a", "gone", c.out);
+  c.state.OnDisconnected("w-b", "gone", c.out);
+  c.state.OnDisconnected("w-c", "gone", c.out);
+  EXPECT_EQ(join("g", "pod"), "");
+}
+
 TEST(StrangersAndGarbageChangeNothing) {
   Cluster c;
   Outputs out;

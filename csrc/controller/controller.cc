@@ -99,6 +99,12 @@ void Controller::OnMessage(transport::Socket&, std::string_view peer, transport:
 }
 
 void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
+  if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
+    if (const auto line = refusals_.Note(event.address, event.hung_up, NowMs())) {
+      std::fprintf(stderr, "ptpathways controller: %s\n", line->c_str());
+    }
+    return;
+  }
   if (event.kind != transport::PeerEventKind::kDisconnected || event.identity.empty()) return;
   Apply([&](ClusterState& state, Outputs& out) {
     state.OnDisconnected(event.identity, "its connection closed (the process ended or was killed)", out);
@@ -156,9 +162,12 @@ Status Controller::WaitForHosts(uint32_t count, std::chrono::milliseconds timeou
                          " before it joined (joined: " + (came.empty() ? "none" : came) + ")");
     }
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && state_.live_host_count() < count) {
+      std::string missing;
+      for (const std::string& name : state_.MissingHosts()) missing += (missing.empty() ? "" : ", ") + name;
       return DeadlineExceeded("expected " + std::to_string(count) + " hosts within " +
                               std::to_string(timeout.count() / 1000) + " s, got " +
-                              std::to_string(state_.live_host_count()) + (came.empty() ? "" : ": " + came));
+                              std::to_string(state_.live_host_count()) + (came.empty() ? "" : ": " + came) +
+                              (missing.empty() ? "" : "; never heard of: " + missing));
     }
   }
 }

@@ -20,6 +20,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/controller/cluster_state.h"
+#include "csrc/controller/refusal_log.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 
@@ -83,6 +84,9 @@ class Controller : private transport::SocketHandler {
   std::vector<std::string> exited_;  // processes that ended before they joined
   uint32_t next_local_ = 1;
   bool closed_ = false;
+
+  // Used by the control thread only:
+  RefusalLog refusals_;
 };
 
 }  // namespace pathways::controller

@@ -18,6 +18,14 @@ namespace {
 
 constexpr size_t kKeyTextSize = 40;
 constexpr size_t kKeyBytes = 32;
+constexpr std::string_view kTokenPrefix = "pw1-";
+constexpr size_t kTokenSize = kTokenPrefix.size() + 2 * kKeyBytes + 8;  // the last eight find typing errors
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
 
 // The process's answer to libzmq's question "may this client in?" (ZAP, RFC 27): a ROUTER at a fixed inproc address.
 class Admission final : public SocketHandler {
@@ -61,6 +69,7 @@ class Admission final : public SocketHandler {
 
   bool Allows(const Frames& request) {
     // delimiter, version, request id, domain, address, identity, mechanism, client key
+    if (request.size() == 7 && request[3].bytes() == kOpenDomain && request[6].bytes() == "NULL") return true;
     if (request.size() != 8 || request[6].bytes() != "CURVE" || request[7].size() != kKeyBytes) return false;
     std::lock_guard lock(mutex_);
     auto domain = allowed_.find(std::string(request[3].bytes()));
@@ -98,6 +107,38 @@ Result<CurveKeyPair> GenerateCurveKeyPair() {
   return CurveKeyPair{public_key, secret_key};
 }
 
+Result<CurveOptions> CurveOfToken(std::string_view token) {
+  if (token.empty()) return CurveOptions{};
+  // Says nothing of the text itself: errors end up in logs.
+  const Status malformed = InvalidArgument("a join token must be " + std::string(kTokenPrefix) + " and " +
+                                           std::to_string(kTokenSize - kTokenPrefix.size()) +
+                                           " hexadecimal digits, as `ptpathways token` prints, got another text of " +
+                                           std::to_string(token.size()) + " characters");
+  if (token.size() != kTokenSize || !token.starts_with(kTokenPrefix)) return malformed;
+  uint8_t secret[kKeyBytes];
+  for (size_t i = 0; i < kKeyBytes; ++i) {
+    const int high = HexDigit(token[kTokenPrefix.size() + 2 * i]),
+              low = HexDigit(token[kTokenPrefix.size() + 2 * i + 1]);
+    if (high < 0 || low < 0) return malformed;
+    secret[i] = static_cast<uint8_t>(high << 4 | low);
+  }
+  if (!ZmqLoaded()) return FailedPrecondition("libzmq is not loaded; call LoadZmq first");
+  char public_key[kKeyTextSize + 1] = {}, secret_key[kKeyTextSize + 1] = {};
+  if (Zmq().z85_encode(secret_key, secret, kKeyBytes) == nullptr || Zmq().curve_public(public_key, secret_key) != 0) {
+    return ZmqError("cannot make CURVE keys of the join token");
+  }
+  return CurveOptions{
+      .keys = {public_key, secret_key}, .server_public_key = public_key, .allowed_client_keys = {public_key}};
+}
+
+std::string RefusedText(std::string_view endpoint, const CurveOptions& curve) {
+  return "the controller at " + std::string(endpoint) + " refused the connection: " +
+         (curve.enabled() ? "its cluster has another join token, or none; compare with what `ptpathways controller` "
+                            "printed or its --token-file holds"
+                          : "it asks for its cluster's join token (--token-file, PTPATHWAYS_TOKEN, init(token=...)), "
+                            "or is no ptpathways controller");
+}
+
 bool IsLoopback(std::string_view endpoint) {
   if (endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")) return true;
   constexpr std::string_view kTcp = "tcp://";
@@ -118,9 +159,12 @@ bool IsLoopback(std::string_view endpoint) {
 
 Status CheckEndpointAllowed(std::string_view endpoint, const CurveOptions& curve) {
   if (curve.enabled() || IsLoopback(endpoint)) return OkStatus();
-  return FailedPrecondition("refusing " + std::string(endpoint) +
-                            " without encryption: anybody on that network could join the cluster and run code. Give "
-                            "the cluster CURVE keys, or use an address of this machine (ipc://..., tcp://127.0.0.1:*)");
+  return Status(Code::kPermissionDenied,
+                "refusing " + std::string(endpoint) +
+                    " without encryption (CURVE): anybody on that network could join the cluster and run code. "
+                    "Make a join token with `ptpathways token` and give it to all members (--token-file, "
+                    "PTPATHWAYS_TOKEN, init(token=...)), or use an address of this machine (ipc://..., "
+                    "tcp://127.0.0.1:*)");
 }
 
 Status AllowCurveClients(const std::string& domain, const std::vector<std::string>& client_public_keys) {

@@ -1,6 +1,9 @@
 // Who may listen, who may call.
 #include "csrc/transport/curve.h"
 
+#include <unistd.h>
+
+#include "csrc/transport/endpoint.h"
 #include "csrc/transport/test_support.h"
 
 namespace pathways::transport::testing {
@@ -23,9 +26,9 @@ TEST(PlainSocketsStayOnThisMachine) {
   ASSERT_OK(UseZmq());
   ASSERT_OK_AND_ASSIGN(auto socket, Socket::Open({.kind = SocketKind::kRouter}));
   const Status bind = socket->Bind("tcp://0.0.0.0:*").status();
-  EXPECT_EQ(bind.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(bind.code(), Code::kPermissionDenied);
   EXPECT_HAS(bind.ToString(), "CURVE");
-  EXPECT_EQ(socket->Connect("tcp://192.0.2.1:5555").code(), Code::kFailedPrecondition);
+  EXPECT_EQ(socket->Connect("tcp://192.0.2.1:5555").code(), Code::kPermissionDenied);
 }
 
 // A listener with `cluster`'s keys and a caller; what the listener and the caller see.
@@ -111,6 +114,102 @@ TEST(KeysAreChecked) {
       auto listener,
       Socket::Open({.kind = SocketKind::kRouter, .curve = {.keys = keys, .allowed_client_keys = {keys.public_key}}}));
   EXPECT_EQ(listener->Connect("tcp://127.0.0.1:1").code(), Code::kInvalidArgument);
+}
+
+constexpr char kToken[] = "pw1-000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f91267e8a";
+
+TEST(ATokenMakesOnePairOfKeys) {
+  ASSERT_OK(UseZmq());
+  ASSERT_OK_AND_ASSIGN(CurveOptions ours, CurveOfToken(kToken));
+  ASSERT_OK_AND_ASSIGN(CurveOptions theirs, CurveOfToken(kToken));
+  EXPECT_EQ(ours.keys.public_key.size(), 40);
+  EXPECT_EQ(ours.keys.public_key, theirs.keys.public_key);
+  EXPECT_EQ(ours.keys.public_key, ours.server_public_key);
+  EXPECT_NE(ours.keys.public_key, ours.keys.secret_key);
+  ASSERT_OK_AND_ASSIGN(CurveOptions none, CurveOfToken(""));
+  EXPECT(!none.enabled());
+  for (std::string bad : {"pw1-", "00", "pw2-000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f91267e8a",
+                          "pw1-0001020304050607G8090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f91267e8a"}) {
+    const Status status = CurveOfToken(bad).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    if (bad.size() > 8) EXPECT(status.ToString().find(bad.substr(4)) == std::string::npos);
+  }
+}
+
+// As a worker's data plane: one socket binds and connects, and unix sockets need no keys.
+TEST(AMemberBindsAndConnectsOnOneSocket) {
+  ASSERT_OK(UseZmq());
+  ASSERT_OK_AND_ASSIGN(CurveOptions member, CurveOfToken(kToken));
+  ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "members"}));
+  Counter at_first, at_second, plain;
+  Handler first_handler{[&](Socket&, std::string_view, Frames&) { at_first.Add(); }, [](Socket&, const PeerEvent&) {}};
+  Handler second_handler{[&](Socket&, std::string_view, Frames&) { at_second.Add(); },
+                         [](Socket&, const PeerEvent&) {}};
+  ASSERT_OK_AND_ASSIGN(auto first, Socket::Open({.kind = SocketKind::kRouter, .identity = "first", .curve = member}));
+  ASSERT_OK_AND_ASSIGN(auto second, Socket::Open({.kind = SocketKind::kRouter, .identity = "second", .curve = member}));
+  ASSERT_OK(reactor->Add(first, &first_handler));
+  ASSERT_OK(reactor->Add(second, &second_handler));
+  ASSERT_OK_AND_ASSIGN(std::string to_first, first->Bind("tcp://127.0.0.1:*"));
+  ASSERT_OK(second->ConnectAs(to_first, "to/first"));
+  ASSERT_OK(second->Send("to/first", Frame("hello")));
+  EXPECT(at_first.WaitFor(1));
+  // It still binds after it has connected.
+  ASSERT_OK_AND_ASSIGN(std::string to_second, second->Bind("tcp://127.0.0.1:*"));
+  ASSERT_OK(first->ConnectAs(to_second, "to/second"));
+  ASSERT_OK(first->Send("to/second", Frame("hello")));
+  EXPECT(at_second.WaitFor(1));
+  // A caller without keys: over ipc it is heard, over tcp it is not.
+  const std::string path = "ipc:///tmp/pw-curve-test-" + std::to_string(getpid());
+  ASSERT_OK_AND_ASSIGN(std::string to_path, first->Bind(path));
+  ASSERT_OK_AND_ASSIGN(auto stranger, Socket::Open({.kind = SocketKind::kDealer}));
+  ASSERT_OK(stranger->Connect(to_path));
+  ASSERT_OK(stranger->Send("", Frame("hello")));
+  EXPECT(at_first.WaitFor(2));
+  first->Close();
+  second->Close();
+  stranger->Close();
+}
+
+TEST(ARefusedCallerIsNamed) {
+  ASSERT_OK(UseZmq());
+  ASSERT_OK_AND_ASSIGN(CurveOptions member, CurveOfToken(kToken));
+  ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "door"}));
+  Counter refused;
+  std::string address;
+  Handler handler{[](Socket&, std::string_view, Frames&) {},
+                  [&](Socket&, const PeerEvent& event) {
+                    if (event.kind != PeerEventKind::kHandshakeFailed) return;
+                    if (refused.value() == 0) address = event.address;
+                    refused.Add();
+                  }};
+  ASSERT_OK_AND_ASSIGN(auto listener, Socket::Open({.kind = SocketKind::kRouter, .curve = member}));
+  ASSERT_OK(reactor->Add(listener, &handler));
+  ASSERT_OK_AND_ASSIGN(std::string bound, listener->Bind("tcp://127.0.0.1:*"));
+  ASSERT_OK_AND_ASSIGN(auto stranger, Socket::Open({.kind = SocketKind::kDealer}));
+  ASSERT_OK(stranger->Connect(bound));
+  EXPECT(refused.WaitFor(1));
+  stranger->Close();
+  listener->Close();
+  reactor->Stop();
+  EXPECT(address == "127.0.0.1" || address.empty());  // empty: the connection was gone before it could be asked
+}
+
+TEST(Ipv6LiteralsAreServed) {
+  ASSERT_OK(UseZmq());
+  ASSERT_OK_AND_ASSIGN(auto listener, Socket::Open({.kind = SocketKind::kRouter}));
+  Result<std::string> bound = listener->Bind("tcp://[::1]:*");
+  if (!bound.ok()) return;  // a machine without IPv6
+  EXPECT(bound->starts_with("tcp://[::1]:"));
+  ASSERT_OK_AND_ASSIGN(std::string four, listener->Bind("tcp://127.0.0.1:*"));
+  EXPECT(four.starts_with("tcp://127.0.0.1:"));
+}
+
+TEST(AnEndpointIsToldWithAnotherHost) {
+  EXPECT_EQ(WithHost("tcp://0.0.0.0:7450", "10.0.0.1"), "tcp://10.0.0.1:7450");
+  EXPECT_EQ(WithHost("tcp://[::]:7450", "fd00::1"), "tcp://[fd00::1]:7450");
+  EXPECT_EQ(WithHost("tcp://0.0.0.0:7450", "[fd00::1]"), "tcp://[fd00::1]:7450");
+  EXPECT_EQ(WithHost("tcp://0.0.0.0:7450", ""), "tcp://0.0.0.0:7450");
+  EXPECT_EQ(WithHost("ipc:///run/x", "10.0.0.1"), "ipc:///run/x");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -100,8 +101,9 @@ std::string MachineToken() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot_id;
   if (!std::getline(file, boot_id) || boot_id.empty()) return "";
+  const char* name = std::getenv("PTPATHWAYS_MACHINE");
   return boot_id + ":" + std::to_string(shm.st_dev) + ":" + std::to_string(shm.st_ino) + ":" +
-         std::to_string(::geteuid());
+         std::to_string(::geteuid()) + (name != nullptr && *name != '\0' ? std::string(":") + name : "");
 }
 
 Result<int> CleanUp(std::string_view cluster) {

@@ -29,7 +29,8 @@ namespace pathways::transport {
 inline constexpr std::string_view kSegmentPrefix = "/ptpathways-";
 
 // Equal for two processes exactly when one can map the other's segments: same boot, same /dev/shm, same user.
-// Empty when there is no usable /dev/shm.
+// Empty when there is no usable /dev/shm. PTPATHWAYS_MACHINE in the environment keeps processes of one machine apart:
+// they share memory only with those that have the same text there.
 std::string MachineToken();
 
 // Removes every segment of `cluster`, in use or not; for tearing a cluster down. Returns how many.

@@ -1,5 +1,8 @@
 #include "csrc/transport/socket.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -109,6 +112,19 @@ std::string Printable(std::string_view identity) {
   return out;
 }
 
+// The other end's IP address; empty when the connection is gone already.
+std::string AddressOf(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* address = nullptr;
+  if (storage.ss_family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr;
+  if (storage.ss_family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
+  if (address == nullptr || ::inet_ntop(storage.ss_family, address, text, sizeof text) == nullptr) return "";
+  return text;
+}
+
 int Milliseconds(std::chrono::milliseconds value) { return static_cast<int>(value.count()); }
 
 std::atomic<uint64_t> next_socket_number{1};
@@ -123,6 +139,9 @@ struct Socket::Peers {
   std::unordered_map<std::string, int, StringHash, std::equal_to<>> fd_of;
   std::unordered_map<int, std::string> identity_of;
   std::unordered_set<int> open;
+  std::unordered_map<int, std::string> address_of;  // of callers, which libzmq does not report
+  // libzmq tells of a failed handshake without saying whose; the end of that connection follows.
+  std::optional<PeerEvent> refused;
   std::vector<PeerEvent> pending;
 
   bool Knows(std::string_view identity) const { return fd_of.find(identity) != fd_of.end(); }
@@ -149,20 +168,33 @@ struct Socket::Peers {
 
   void Add(int event, int value, std::string_view endpoint) {
     PeerEvent out{PeerEventKind::kHandshakeFailed, "", std::string(endpoint), value};
+    out.hung_up = event == zmq::kEventHandshakeFailedNoDetail;
     if (event == zmq::kEventAccepted || event == zmq::kEventConnected) {
       open.insert(value);
+      if (event == zmq::kEventAccepted && endpoint.starts_with("tcp://")) address_of[value] = AddressOf(value);
       return;  // of interest to users once the handshake is done, an event that has no descriptor
     }
     if (event == zmq::kEventHandshakeSucceeded) out.kind = PeerEventKind::kConnected;
     if (event == zmq::kEventDisconnected) {
       out.kind = PeerEventKind::kDisconnected;
       open.erase(value);
+      auto caller = address_of.extract(value);
+      if (refused && !identity_of.contains(value)) {
+        if (!caller.empty()) refused->address = std::move(caller.mapped());
+        pending.push_back(*std::move(refused));
+        refused.reset();
+      }
       if (auto at = identity_of.find(value); at != identity_of.end()) {
         out.identity = std::move(at->second);
         identity_of.erase(at);
         // With hand-over a newer connection may speak for this routing id by now.
         if (auto known = fd_of.find(out.identity); known != fd_of.end() && known->second == value) fd_of.erase(known);
       }
+    }
+    if (out.kind == PeerEventKind::kHandshakeFailed) {
+      if (refused) pending.push_back(*std::move(refused));
+      refused = std::move(out);
+      return;
     }
     pending.push_back(std::move(out));
   }
@@ -239,18 +271,30 @@ Status Socket::InitCurve() {
   }
   PW_RETURN_IF_ERROR(SetOption(zmq::kCurvePublicKey, curve.keys.public_key, "ZMQ_CURVE_PUBLICKEY"));
   PW_RETURN_IF_ERROR(SetOption(zmq::kCurveSecretKey, curve.keys.secret_key, "ZMQ_CURVE_SECRETKEY"));
-  if (!curve.server_public_key.empty()) {
-    return SetOption(zmq::kCurveServerKey, curve.server_public_key, "ZMQ_CURVE_SERVERKEY");
-  }
-  if (curve.allowed_client_keys.empty()) {
+  if (curve.server_public_key.empty() && curve.allowed_client_keys.empty()) {
     return InvalidArgument(
-        "a CURVE listener needs the public keys of the clients it admits, got none; list them in "
-        "allowed_client_keys (the cluster's own public key admits its members)");
+        "a CURVE socket needs the listener's public key to connect, or the public keys of the clients it admits to "
+        "bind, got neither; the cluster's own public key serves as both");
   }
+  if (curve.allowed_client_keys.empty()) return OkStatus();
   zap_domain_ = "pw-" + std::to_string(next_socket_number.fetch_add(1));
-  PW_RETURN_IF_ERROR(AllowCurveClients(zap_domain_, curve.allowed_client_keys));
-  PW_RETURN_IF_ERROR(SetOption(zmq::kZapDomain, zap_domain_, "ZMQ_ZAP_DOMAIN"));
-  return SetOption(zmq::kCurveServer, 1, "ZMQ_CURVE_SERVER");
+  return AllowCurveClients(zap_domain_, curve.allowed_client_keys);
+}
+
+Status Socket::SetEndpointOptions(const std::string& endpoint, bool listens) {
+  const CurveOptions& curve = options_.curve;
+  // Only where an address needs it: with it libzmq reports IPv4 addresses in their IPv6 form.
+  PW_RETURN_IF_ERROR(SetOption(zmq::kIpv6, endpoint.find('[') != std::string::npos ? 1 : 0, "ZMQ_IPV6"));
+  if (!curve.enabled()) return OkStatus();
+  const bool encrypts = endpoint.starts_with("tcp://");
+  // libzmq cannot take a domain back, and asks for admission even without security once there is one.
+  if (!zap_domain_.empty()) {
+    PW_RETURN_IF_ERROR(
+        SetOption(zmq::kZapDomain, encrypts ? std::string_view(zap_domain_) : kOpenDomain, "ZMQ_ZAP_DOMAIN"));
+  }
+  if (!encrypts) return SetOption(zmq::kCurveServer, 0, "ZMQ_CURVE_SERVER");  // which means: no security
+  if (listens) return SetOption(zmq::kCurveServer, 1, "ZMQ_CURVE_SERVER");
+  return SetOption(zmq::kCurveServerKey, curve.server_public_key, "ZMQ_CURVE_SERVERKEY");
 }
 
 Status Socket::InitMonitor() {
@@ -277,14 +321,22 @@ Status Socket::InitMonitor() {
 
 Result<std::string> Socket::Bind(const std::string& endpoint) {
   PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve));
-  if (options_.curve.enabled() && !options_.curve.server_public_key.empty()) {
-    return InvalidArgument("a CURVE listener must not have server_public_key set; it is for callers. Endpoint: " +
-                           endpoint);
+  if (options_.curve.enabled() && options_.curve.allowed_client_keys.empty()) {
+    return InvalidArgument(
+        "a CURVE listener needs the public keys it admits in allowed_client_keys, got none. "
+        "Endpoint: " +
+        endpoint);
   }
   std::lock_guard lock(mutex_);
   if (socket_ == nullptr) return Unavailable("cannot bind " + endpoint + ": the socket is closed");
+  PW_RETURN_IF_ERROR(SetEndpointOptions(endpoint, true));
   if (Zmq().bind(socket_, endpoint.c_str()) != 0) {
     Status status = ZmqError("cannot bind " + endpoint);
+    if (status.code() == Code::kAlreadyExists) {
+      status = Status(status.code(), "cannot bind " + endpoint +
+                                         ": another process listens there already; choose another port, or * for a "
+                                         "free one, or end that process");
+    }
     WakeReceiverIfInput();
     return status;
   }
@@ -324,8 +376,8 @@ Status Socket::CheckConnect(const std::string& endpoint) const {
 
 Status Socket::ConnectLocked(const std::string& endpoint) {
   if (socket_ == nullptr) return Unavailable("cannot connect to " + endpoint + ": the socket is closed");
-  Status status;
-  if (Zmq().connect(socket_, endpoint.c_str()) != 0) status = ZmqError("cannot connect to " + endpoint);
+  Status status = SetEndpointOptions(endpoint, false);
+  if (status.ok() && Zmq().connect(socket_, endpoint.c_str()) != 0) status = ZmqError("cannot connect to " + endpoint);
   WakeReceiverIfInput();
   return status;
 }

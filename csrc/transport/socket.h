@@ -70,6 +70,9 @@ struct PeerEvent {
   std::string identity;
   std::string endpoint;  // as libzmq reports it
   int detail = 0;        // file descriptor or error number, for logs
+  // kHandshakeFailed on a listener: the caller's IP address, if it could still be asked for.
+  std::string address{};
+  bool hung_up = false;  // kHandshakeFailed: the other end closed the connection, and said nothing wrong before
 };
 
 class Socket {
@@ -89,7 +92,7 @@ class Socket {
   Socket& operator=(const Socket&) = delete;
 
   // `endpoint`: ipc://<path>, tcp://127.0.0.1:* (or a port), inproc://<name>. Returns the endpoint to connect to.
-  // FAILED_PRECONDITION for a non-loopback address without CURVE keys. An ipc path is removed again by Close.
+  // PERMISSION_DENIED for a non-loopback address without CURVE keys. An ipc path is removed again by Close.
   Result<std::string> Bind(const std::string& endpoint);
   // Returns at once; libzmq connects (and reconnects) by itself and queues messages meanwhile.
   Status Connect(const std::string& endpoint);
@@ -134,6 +137,8 @@ class Socket {
   explicit Socket(SocketOptions options);
   Status Init();
   Status InitCurve();
+  // Needs mutex_. libzmq copies these options when it binds or connects, so each endpoint has its own.
+  Status SetEndpointOptions(const std::string& endpoint, bool listens);
   Status InitMonitor();
   Status CheckConnect(const std::string& endpoint) const;
   Status ConnectLocked(const std::string& endpoint);  // needs mutex_

@@ -74,6 +74,7 @@ const char* ResolveAll(void* handle, ZmqApi* api) {
   PW_RESOLVE_(message_send, "zmq_msg_send");
   PW_RESOLVE_(message_receive, "zmq_msg_recv");
   PW_RESOLVE_(curve_keypair, "zmq_curve_keypair");
+  PW_RESOLVE_(curve_public, "zmq_curve_public");
   PW_RESOLVE_(z85_decode, "zmq_z85_decode");
   PW_RESOLVE_(z85_encode, "zmq_z85_encode");
 #undef PW_RESOLVE_

@@ -55,6 +55,7 @@ struct ZmqApi {
   int (*message_send)(ZmqMessage*, void* socket, int flags);
   int (*message_receive)(ZmqMessage*, void* socket, int flags);
   int (*curve_keypair)(char* public_key_z85, char* secret_key_z85);  // 41 bytes each, ending in zero
+  int (*curve_public)(char* public_key_z85, const char* secret_key_z85);
   uint8_t* (*z85_decode)(uint8_t* data, const char* text);
   char* (*z85_encode)(char* text, const uint8_t* data, size_t size);
 };

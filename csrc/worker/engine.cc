@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "csrc/pjrt/custom_calls.h"
+#include "csrc/transport/endpoint.h"
 
 namespace pathways::worker {
 
@@ -121,6 +122,7 @@ Status Engine::Connect() {
   socket_options.kind = transport::SocketKind::kDealer;
   socket_options.linger = std::chrono::milliseconds(200);
   socket_options.max_message_bytes = int64_t{1} << 31;
+  socket_options.curve = options_.curve;
   PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
   PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
   if (options_.island_hosts > 0) {
@@ -222,10 +224,11 @@ Status Engine::Join() {
   data_options.identity = "w/" + options_.name;
   data_options.machine = hello.machine;
   data_options.bind_endpoint = options_.data_endpoint;
+  data_options.curve = options_.curve;
   PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
   incoming_->Attach(data_.get());
   incoming_->OnFailure([this](const Status& status) { reactor_->Post([this, status] { RememberCause(status); }); });
-  hello.data_endpoint = data_->endpoint();
+  hello.data_endpoint = transport::WithHost(data_->endpoint(), options_.advertise);
   asked_ms_ = NowMs();
   return control_->Send({}, transport::Frame(wire::Encode(hello)));
 }
@@ -369,7 +372,7 @@ void Engine::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) 
   if (event.kind == transport::PeerEventKind::kDisconnected && joined_) {
     Stop(kExitOrphaned, "the controller closed the connection");
   } else if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-    Stop(kExitRefused, "the controller at " + options_.controller + " refused the connection; check the key");
+    Stop(kExitRefused, transport::RefusedText(options_.controller, options_.curve));
   }
 }
 

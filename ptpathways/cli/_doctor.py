@@ -100,7 +100,12 @@ def _shared_memory() -> Finding:
 
 def _address(address: str) -> Finding:
     try:
-        with native.translated(), native.Session.connect(address, "doctor", 3.0) as session:
+        with (
+            native.translated(),
+            native.Session.connect(
+                address, "doctor", 3.0, token=os.environ.get(core.TOKEN_VARIABLE, "").strip()
+            ) as session,
+        ):
             return Finding("PTPATHWAYS_ADDRESS", "ok", f"{address}: {session.device_count} devices")
     except core.PathwaysError as error:
         return Finding("PTPATHWAYS_ADDRESS", "wrong", str(error))

@@ -60,18 +60,26 @@ def build_parser() -> argparse.ArgumentParser:
     worker.add_argument("--memory-limit", default="", metavar="SIZE", help="of each device, e.g. 16GiB")
     worker.add_argument("--cache-dir", default="", metavar="PATH", help="folder where compiled programs are kept")
     worker.add_argument(
-        "--data-endpoint", default="", metavar="ENDPOINT", help="where peers connect for bulk bytes (default: loopback)"
+        "--data-endpoint",
+        default="",
+        metavar="ENDPOINT",
+        help="where peers connect for bulk bytes (default: the address from which the controller is reached)",
     )
+    worker.add_argument("--advertise", default="", metavar="HOST", help="the host that peers connect to for them")
+    _add_token(worker)
     worker.add_argument("--log-level", default="warning", choices=core.LOG_LEVELS)
 
     controller = commands.add_parser(
         "controller",
         help="run a standing controller that workers and clients join",
-        description="Prints its address and serves until Ctrl-C. Only loopback addresses are allowed.",
+        description="Prints its address and serves until Ctrl-C. Beyond this machine everything is encrypted, with "
+        "keys made of a join token: the one given, or one made and printed.",
     )
     controller.add_argument(
-        "--bind", action="append", metavar="ENDPOINT", help="tcp://127.0.0.1:PORT or ipc://PATH; repeatable"
+        "--bind", action="append", metavar="ENDPOINT", help="tcp://ADDRESS:PORT or ipc://PATH; repeatable"
     )
+    controller.add_argument("--advertise", default="", metavar="HOST", help="the host that others connect to")
+    _add_token(controller)
     controller.add_argument(
         "--policy",
         default="fifo",
@@ -107,6 +115,7 @@ def build_parser() -> argparse.ArgumentParser:
     status.add_argument(
         "--address", default="", help="the controller: HOST:PORT, tcp://... or ipc://... (default: PTPATHWAYS_ADDRESS)"
     )
+    _add_token(status)
     status.add_argument("--json", action="store_true", help="print the controller's answer, one JSON object")
     status.add_argument("--watch", type=float, metavar="SECONDS", help="ask again every so often, until Ctrl-C")
 
@@ -119,6 +128,13 @@ def build_parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure; see `ptpathways bench --help`", add_help=False)
     bench.add_argument("arguments", nargs=argparse.REMAINDER)
+
+    token = commands.add_parser(
+        "token",
+        help="make a join token: the secret of a cluster of several machines",
+        description="Prints a new join token, or writes it to a new file that only this user may read.",
+    )
+    token.add_argument("--out", default="", metavar="PATH", help="the file to write instead of printing")
 
     commands.add_parser("version", help="print the version")
     return parser
@@ -154,6 +170,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from ptpathways.cli import _status
 
                 return _status.main(arguments)
+            case "token":
+                from ptpathways.cli import _token
+
+                return _token.main(arguments)
             case "doctor":
                 from ptpathways.cli import _doctor
 
@@ -172,3 +192,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _add_platform(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--platform", default="cpu", help="cpu, cuda or tpu (default: cpu)")
     parser.add_argument("--plugin", default="", metavar="PATH", help="the PJRT plugin, instead of the installed one")
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--token",
+        default="",
+        metavar="-|TOKEN",
+        help="the cluster's join token; - reads it from standard input (others can see a command line, so better that, "
+        "--token-file or PTPATHWAYS_TOKEN)",
+    )
+    group.add_argument("--token-file", default="", metavar="PATH", help="a file of mode 600 that holds it")

@@ -8,16 +8,26 @@ import signal
 import socket
 
 from ptpathways import core, native, platforms
-from ptpathways.cli._address import endpoint
-from ptpathways.launch import WorkerOptions, worker_command, worker_environment
+from ptpathways.cli._token import token_of
+from ptpathways.launch import (
+    DEFAULT_PORT,
+    WorkerOptions,
+    data_endpoint,
+    endpoint,
+    reachable,
+    stays_here,
+    worker_command,
+    worker_environment,
+)
 
-DEFAULT_BIND = "tcp://127.0.0.1:7450"
+DEFAULT_BIND = f"tcp://127.0.0.1:{DEFAULT_PORT}"
 
 
 def worker(arguments: argparse.Namespace) -> int:
     """Becomes the worker's process; does not return.
 
     Raises:
+        ConnectionFailed: there is no route to the controller.
         PluginNotFound, InvalidOption: as ``platforms.find_plugin``.
     """
     if arguments.island_hosts < 0 or (arguments.island_hosts > 0 and not arguments.island):
@@ -29,8 +39,10 @@ def worker(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption(
             f"--island-timeout must be above 0 and at most 86400 s, got {arguments.island_timeout}"
         )
+    controller, token = endpoint(arguments.join), token_of(arguments)
+    bind, advertise = data_endpoint(controller, arguments.data_endpoint, arguments.advertise)
     options = WorkerOptions(
-        controller=endpoint(arguments.join),
+        controller=controller,
         name=arguments.name or f"{socket.gethostname()}-{os.getpid()}",
         plugin=platforms.find_plugin(arguments.platform, arguments.plugin),
         devices=arguments.devices,
@@ -39,7 +51,9 @@ def worker(arguments: argparse.Namespace) -> int:
         island_timeout_s=arguments.island_timeout,
         memory_limit_bytes=core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0,
         cache_dir=os.path.abspath(arguments.cache_dir) if arguments.cache_dir else "",
-        data_endpoint=arguments.data_endpoint,
+        data_endpoint=bind,
+        advertise=advertise,
+        token=token,
         log_level=arguments.log_level,
     )
     command = worker_command(options)
@@ -56,10 +70,16 @@ def controller(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption(f"--queue-ms must be above 0 and at most 60000 ms, got {arguments.queue_ms}")
     numbers = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before the controller's threads start
-    with native.translated():
+    binds = [_as_bind(bind) for bind in arguments.bind or [DEFAULT_BIND]]
+    token = token_of(arguments)
+    made = not token and not all(stays_here(bind) for bind in binds)
+    if made:
+        token = core.make_token()
+    with native.translated("connecting"):
         serving = native.Controller(
             {
-                "bind": arguments.bind or [DEFAULT_BIND],
+                "bind": binds,
+                "token": token,
                 "embedded": False,
                 "policy": arguments.policy,
                 "queue_ms": arguments.queue_ms,
@@ -68,9 +88,26 @@ def controller(arguments: argparse.Namespace) -> int:
         )
     for bound in serving.endpoints:
         print(f"controller of cluster {serving.cluster} at {bound}", flush=True)
-    print(f"  workers:  ptpathways worker --join {serving.endpoints[0]}", flush=True)
-    print(f"  programs: PTPATHWAYS_ADDRESS={serving.endpoints[0]} python train.py", flush=True)
+    _say_how_to_join(serving.endpoints, arguments.advertise, token if made else "", secured=bool(token))
     number = signal.sigwait(numbers)
     serving.close(f"the controller was told to stop ({signal.Signals(number).name})")
     native.clean_up_shared_memory(serving.cluster)
     return 0
+
+
+def _as_bind(bind: str) -> str:
+    """``HOST:PORT`` as an endpoint; endpoints, with ``*`` for a port too, as they are."""
+    return bind if bind.startswith(("tcp://", "ipc://")) else f"tcp://{bind}"
+
+
+def _say_how_to_join(endpoints: list[str], advertise: str, token: str, *, secured: bool) -> None:
+    """Prints the commands for other terminals and machines. ``token``: one that was made here, and nobody knows yet."""
+    addresses = [address for bound in endpoints for address in reachable(bound, advertise)]
+    if token:
+        print(f"the cluster's join token, made for this run; whoever has it can run code here:\n  {token}", flush=True)
+    prefix = f"{core.TOKEN_VARIABLE}={token} " if token else ""
+    if secured and not token:
+        print(f"members need this cluster's join token: {core.TOKEN_VARIABLE} or --token-file", flush=True)
+    for address in addresses:
+        print(f"  workers:  {prefix}ptpathways worker --join {address}", flush=True)
+    print(f"  programs: {prefix}PTPATHWAYS_ADDRESS={addresses[0]} python train.py", flush=True)

@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
-from ptpathways.cli._address import endpoint
+from ptpathways.cli._token import token_of
+from ptpathways.launch import endpoint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,11 @@ def main(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption("give the controller's address with --address or PTPATHWAYS_ADDRESS, got none")
     if arguments.watch is not None and arguments.watch <= 0:
         raise core.InvalidOption(f"--watch must be a positive number of seconds, got {arguments.watch}")
-    with native.translated(), native.Session.connect(endpoint(address), _NAME, _TIMEOUT_S) as session:
+    controller, token = endpoint(address), token_of(arguments)
+    with (
+        native.translated("connecting"),
+        native.Session.connect(controller, _NAME, _TIMEOUT_S, token=token) as session,
+    ):
         try:
             while True:
                 status = json.loads(session.status_json(_TIMEOUT_S))

@@ -28,6 +28,7 @@ from ptpathways.core._errors import (
 from ptpathways.core._ids import Counter, random_name
 from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, POLICIES, Options, Variable, environment_table
 from ptpathways.core._simulated import Simulated
+from ptpathways.core._token import TOKEN_VARIABLE, check_token, make_token, read_token, write_token
 from ptpathways.core._units import format_bytes, parse_bytes
 from ptpathways.core._version import __version__
 
@@ -35,6 +36,7 @@ __all__ = [
     "ENVIRONMENT",
     "LOG_LEVELS",
     "POLICIES",
+    "TOKEN_VARIABLE",
     "AlreadyInitialized",
     "CapturedTensor",
     "Clock",
@@ -63,8 +65,12 @@ __all__ = [
     "VersionMismatch",
     "WrongCluster",
     "__version__",
+    "check_token",
     "environment_table",
     "format_bytes",
+    "make_token",
     "parse_bytes",
     "random_name",
+    "read_token",
+    "write_token",
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ptpathways.core._errors import InvalidOption
 from ptpathways.core._simulated import Simulated
+from ptpathways.core._token import TOKEN_VARIABLE, check_token
 from ptpathways.core._units import parse_bytes
 
 BACKENDS = ("pathways", "xla-cpu")
@@ -30,6 +31,9 @@ class Variable:
 
 ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_ADDRESS", "address", str, "endpoint of a standalone controller, e.g. tcp://host:7450"),
+    Variable(TOKEN_VARIABLE, "token", str, "the cluster's join token; see `ptpathways token`"),
+    Variable("PTPATHWAYS_BIND", "bind", str, "where an embedded controller listens for other machines' workers"),
+    Variable("PTPATHWAYS_REMOTE_HOSTS", "remote_hosts", int, "workers of other machines to wait for"),
     Variable("PTPATHWAYS_HOSTS", "hosts", int, "worker processes that an embedded cluster starts"),
     Variable("PTPATHWAYS_DEVICES_PER_HOST", "devices_per_host", int, "devices of each of them (CPU only)"),
     Variable("PTPATHWAYS_ISLANDS", "islands", int, "islands the hosts are divided into; empty: one"),
@@ -57,8 +61,16 @@ class Options:
 
     address: str = ""
     """Endpoint of a standalone controller; empty: embed one in this process and start workers beside it."""
+    token: str = field(default="", repr=False)
+    """The cluster's join token, from which all its members' keys are made; needed to leave this machine."""
+    bind: str = ""
+    """Endpoint such as ``tcp://0.0.0.0:7450`` where an embedded controller also listens, so that workers of other
+    machines can join (``ptpathways worker --join``); needs ``token``. Empty: only this machine's."""
+    remote_hosts: int = 0
+    """Workers of other machines that ``init`` waits for, besides the ``hosts`` it starts; needs ``bind``."""
     hosts: int = 1
-    """Worker processes to start with an embedded controller; with ``address``, ignored."""
+    """Worker processes to start with an embedded controller; with ``address``, ignored. 0 when ``remote_hosts`` are
+    expected."""
     devices_per_host: int = 1
     """Devices of each started worker (the CPU platform's device count)."""
     islands: int | None = None
@@ -91,10 +103,12 @@ class Options:
     """Simulated devices in this process, in place of worker processes; ``hosts`` and the like are in there."""
 
     def __post_init__(self) -> None:
-        for name in ("hosts", "devices_per_host"):
+        self._check_members()
+        least = {"hosts": 0 if self.remote_hosts else 1, "devices_per_host": 1, "remote_hosts": 0}
+        for name, minimum in least.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
-                raise InvalidOption(f"option {name} must be an integer from 1 to 65536, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= 65536:
+                raise InvalidOption(f"option {name} must be an integer from {minimum} to 65536, got {value!r}")
         if self.islands is not None:
             most = 65536 if self.address else self.hosts
             number = isinstance(self.islands, int) and not isinstance(self.islands, bool)
@@ -128,6 +142,20 @@ class Options:
             raise InvalidOption(f"option weight must be a number from 0.001 to 1000000, got {self.weight!r}")
         if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > 1_000_000:
             raise InvalidOption(f"option priority must be an integer from -1000000 to 1000000, got {self.priority!r}")
+
+    def _check_members(self) -> None:
+        for name in ("token", "bind"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidOption(f"option {name} must be text, got a {type(getattr(self, name)).__name__}")
+        object.__setattr__(self, "token", check_token(self.token))
+        if self.bind and not self.bind.startswith("tcp://"):
+            raise InvalidOption(f"option bind must be an endpoint such as 'tcp://0.0.0.0:7450', got {self.bind!r}")
+        if self.bind and self.address:
+            raise InvalidOption(
+                "option bind is for an embedded controller; with address there is none, give one of both"
+            )
+        if self.remote_hosts and not (self.bind or self.address):
+            raise InvalidOption("option remote_hosts needs bind, the endpoint where those workers join, got none")
 
     @property
     def memory_per_device_bytes(self) -> int:
@@ -171,7 +199,7 @@ class Options:
             text = environment.get(variable.name)
             if text is None or text == "" or variable.option in values:
                 continue
-            if variable.option == "address" and "simulated" in values:
+            if variable.option in {"address", "bind", "remote_hosts"} and "simulated" in values:
                 continue  # the program asks for a cluster of its own
             try:
                 values[variable.option] = variable.parse(text)

@@ -81,6 +81,9 @@ class Cluster:
 def init(
     address: str | None = None,
     *,
+    token: str | None = None,
+    bind: str | None = None,
+    remote_hosts: int | None = None,
     hosts: int | None = None,
     devices_per_host: int | None = None,
     islands: int | None = None,
@@ -99,8 +102,9 @@ def init(
     """Connects this process to a cluster and makes its devices PyTorch's XLA devices.
 
     Without ``address`` a controller is embedded in this process and ``hosts`` worker processes are started on this
-    machine. What is not given is taken from the environment (see ``core.ENVIRONMENT``), then from the defaults of
-    ``core.Options``, where each option is explained.
+    machine; with ``bind`` it waits for ``remote_hosts`` workers of other machines, too. What is not given is taken from
+    the environment (see ``core.ENVIRONMENT``), then from the defaults of ``core.Options``, where each option is
+    explained.
 
     With ``simulated`` the devices are simulated inside this process: everything is scheduled and dispatched as ever,
     computations only take time, and every value is zero. ``trace`` then tells what ran when.
@@ -115,6 +119,9 @@ def init(
     """
     options = core.Options.from_environment(
         address=address,
+        token=token,
+        bind=bind,
+        remote_hosts=remote_hosts,
         hosts=hosts,
         devices_per_host=devices_per_host,
         islands=islands,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import core, native
+from ptpathways import core, launch, native
 
 if TYPE_CHECKING:
     from ptpathways.launch.simulated import SimulatedCluster
@@ -81,13 +81,14 @@ def open_connection(options: core.Options) -> Connection:
         started = local.start(options)
         session, end = started.session, started.close
     else:
-        with native.translated():
+        with native.translated("connecting"):
             session = native.Session.connect(
-                controller=options.address,
+                controller="" if launch.serves(options.address) else options.address,
                 name=core.random_name("client"),
                 timeout_s=options.startup_timeout_s,
                 weight=options.weight,
                 priority=options.priority,
+                token=options.token,
             )
         end = session.close
     session.make_current()

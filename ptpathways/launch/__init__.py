@@ -1,8 +1,26 @@
-"""Starting clusters: one file per launcher. ``local`` starts one on this machine, ``simulated`` in this process."""
+"""Starting clusters: one file per launcher.
+
+``local`` starts one on this machine, ``simulated`` in this process, ``torchrun`` and ``slurm`` one whose workers other
+launchers have placed on many machines (``python -m ptpathways.launch``).
+"""
 
 from __future__ import annotations
 
 from ptpathways.launch import local, simulated
+from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, reachable, stays_here
+from ptpathways.launch._embedded import serves
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
-__all__ = ["WorkerOptions", "local", "simulated", "worker_command", "worker_environment"]
+__all__ = [
+    "DEFAULT_PORT",
+    "WorkerOptions",
+    "data_endpoint",
+    "endpoint",
+    "local",
+    "reachable",
+    "serves",
+    "simulated",
+    "stays_here",
+    "worker_command",
+    "worker_environment",
+]

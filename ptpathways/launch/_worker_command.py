@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ptpathways import native, platforms
+from ptpathways import core, native, platforms
 
 _SCRIPT = Path(__file__).with_name("_worker_process.py")
 
@@ -40,6 +40,10 @@ class WorkerOptions:
     """Where its sockets go; empty: it listens for peers on loopback TCP."""
     data_endpoint: str = ""
     """Where peers connect for bulk data; empty: chosen by ``runtime_dir``."""
+    advertise: str = ""
+    """The host under which peers reach ``data_endpoint``; empty: the one it is bound to."""
+    token: str = field(default="", repr=False)
+    """The cluster's join token. It goes through the process's environment, which only its own user can read."""
     log_level: str = "warning"
     parent_pid: int = 0
     """The worker ends when this process does; 0: it does not look."""
@@ -64,6 +68,7 @@ class WorkerOptions:
             "cache_dir": self.cache_dir,
             "runtime_dir": self.runtime_dir,
             "data_endpoint": self.data_endpoint,
+            "advertise": self.advertise,
             "log_level": self.log_level,
             "parent_pid": self.parent_pid,
             "connect_timeout_s": self.connect_timeout_s,
@@ -72,7 +77,8 @@ class WorkerOptions:
 
     def process_environment(self) -> dict[str, str]:
         """The variables to add to the process's environment before the plugin is loaded."""
-        return {**platforms.launch_of(self.plugin, self.devices, self.index).environment, **self.environment}
+        launch = platforms.launch_of(self.plugin, self.devices, self.index)
+        return {**launch.environment, core.TOKEN_VARIABLE: self.token, **self.environment}
 
 
 def worker_arguments(options: Mapping[str, object]) -> list[str]:

@@ -1,5 +1,7 @@
 """A cluster on this machine: an embedded controller in this process and worker processes beside it.
 
+With ``Options.bind`` the controller also listens there, for workers that other machines send.
+
 Whatever way this process ends, nothing is left behind. In order: ``close`` (also at exit) ends workers and
 removes the cluster's folder and shared memory. Killed: the controller's connection closes with the process, and each
 worker ends and removes them.
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from ptpathways import core, native, platforms
-from ptpathways.launch import _runtime_dir
+from ptpathways.launch import _addresses, _runtime_dir
 from ptpathways.launch._processes import Command, Processes, tail_of
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
@@ -91,7 +93,12 @@ def start(options: core.Options) -> LocalCluster:
     try:
         with native.translated():
             session = native.Session.connect(
-                "", core.random_name("client"), options.startup_timeout_s, options.weight, options.priority
+                "",
+                core.random_name("client"),
+                options.startup_timeout_s,
+                options.weight,
+                options.priority,
+                options.token,
             )
     except BaseException:
         StandingCluster(controller, processes, folder).close("the client could not join")
@@ -113,10 +120,11 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
     controller: native.Controller | None = None
     processes: Processes | None = None
     try:
-        with native.translated():
+        with native.translated("connecting" if options.bind else ""):
             controller = native.Controller(
                 {
-                    "bind": [f"ipc://{folder}/controller"],
+                    "bind": [f"ipc://{folder}/controller", *([options.bind] if options.bind else [])],
+                    "token": options.token,
                     "embedded": embedded,
                     "expected_hosts": names,
                     "policy": options.policy,
@@ -129,6 +137,8 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                 plugin=plugin,
                 devices=options.devices_per_host,
                 runtime_dir=str(folder),
+                data_endpoint=_data_endpoint(controller.endpoints[1]) if options.bind else "",
+                token=options.token,
                 memory_limit_bytes=options.memory_per_device_bytes,
                 cache_dir=_cache_dir(options, folder),
                 log_level=options.log_level,
@@ -174,16 +184,26 @@ def _cache_dir(options: core.Options, folder: Path) -> str:
     return str(folder / "compiled") if options.hosts > 1 else ""
 
 
+def _data_endpoint(bound: str) -> str:
+    """Where a worker beside a controller that other machines reach at ``bound`` takes bulk data from them."""
+    return _addresses.with_host("tcp://*:*", _addresses.host_of(_addresses.reachable(bound)[0]))
+
+
 def _command(worker: WorkerOptions, folder: Path) -> Command:
     return Command(worker.name, worker_command(worker), worker_environment(worker), folder / f"{worker.name}.log")
 
 
 def _wait_for_hosts(controller: native.Controller, options: core.Options, folder: Path) -> None:
     try:
-        controller.wait_for_hosts(options.hosts, options.startup_timeout_s)
+        controller.wait_for_hosts(options.hosts + options.remote_hosts, options.startup_timeout_s)
     except native.NativeError as error:
         if getattr(error, "code", "") != "DEADLINE_EXCEEDED":
             raise core.ConnectionFailed(f"the local cluster did not start: {error}") from None
         logs = [(name, tail_of(folder / f"{name}.log")) for name in (f"host{i}" for i in range(options.hosts))]
+        if options.remote_hosts:
+            where = ", ".join(_addresses.reachable(controller.endpoints[1]))
+            error_text = f"{error}; {options.remote_hosts} of them were to join from other machines at {where}"
+        else:
+            error_text = str(error)
         said = [f"the end of {name}'s log:\n{tail}" for name, tail in logs if tail]
-        raise core.DeadlineExceeded("\n".join([str(error), *said])) from None
+        raise core.DeadlineExceeded("\n".join([error_text, *said])) from None

@@ -18,6 +18,8 @@ _BY_CODE: dict[str, type[core.PathwaysError]] = {
 _CONNECTING: dict[str, type[core.PathwaysError]] = {
     "UNAVAILABLE": core.ConnectionFailed,
     "NOT_FOUND": core.ConnectionFailed,
+    "PERMISSION_DENIED": core.ConnectionFailed,
+    "ALREADY_EXISTS": core.ConnectionFailed,
     "INVALID_ARGUMENT": core.InvalidOption,
     "FAILED_PRECONDITION": core.VersionMismatch,
 }

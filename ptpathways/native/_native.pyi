@@ -171,6 +171,7 @@ class WorkerOptions(TypedDict, total=False):
     cache_dir: str  # folder for compiled programs, only this user's to write; empty: none
     runtime_dir: str  # where ipc sockets and files of the moment go; empty: no ipc sockets
     data_endpoint: str  # where peers connect for bulk data; empty: "ipc://<runtime_dir>/<name>.data"
+    advertise: str  # the host under which peers reach data_endpoint; empty: the one it is bound to
     log_level: str  # "error", "warning", "info", "debug"
     parent_pid: int  # exit when this process is gone; 0: no such process
     connect_timeout_s: float  # how long to try to reach the controller; default 30
@@ -179,7 +180,8 @@ def run_worker(options: dict[str, object]) -> int:
     """Runs a worker in this process until its controller ends, SIGTERM comes or its parent is gone.
 
     The process's exit code: 0 told to stop, 1 failed (the reason is on stderr), 2 refused by the controller,
-    3 the parent or the controller is gone.
+    3 the parent or the controller is gone. The cluster's join token is taken from PTPATHWAYS_TOKEN in the environment,
+    and removed there.
     """
 
 # --- controller
@@ -197,7 +199,7 @@ class Controller:
         ``heartbeat_interval_s`` and ``heartbeat_timeout_s`` (float, defaults 0.5 and 4), ``expected_hosts`` (list of
         names: these hosts are numbered in this order, whoever calls first), ``policy`` ("fifo", "fair" or "priority"),
         ``queue_ms`` (float, default 20: estimated work on a device at which it takes no further gang), ``log_level``
-        (text).
+        (text), ``token`` (the cluster's join token; empty: loopback and ipc endpoints only).
 
         Raises NativeError: ALREADY_EXISTS (an embedded controller is running; address in use), INVALID_ARGUMENT.
         """
@@ -378,11 +380,17 @@ class Session:
 
     @staticmethod
     def connect(
-        controller: str = ..., name: str = ..., timeout_s: float = ..., weight: float = ..., priority: int = ...
+        controller: str = ...,
+        name: str = ...,
+        timeout_s: float = ...,
+        weight: float = ...,
+        priority: int = ...,
+        token: str = ...,
     ) -> Session:
         """Connects to the controller at the endpoint, or with ``''`` to this process's embedded one.
 
         ``weight`` is the client's share under the fair policy, ``priority`` its class under the priority policy.
+        ``token``: the cluster's join token, if it has one.
 
         Raises NativeError: UNAVAILABLE, DEADLINE_EXCEEDED, FAILED_PRECONDITION (versions differ; no embedded one).
         """

@@ -112,14 +112,6 @@ def test_a_controller_and_workers_by_hand() -> None:
     assert workers[0].wait(WAIT_S) == 0, "a worker ends with its controller"
 
 
-def test_a_controller_refuses_to_be_public() -> None:
-    done = subprocess.run(
-        [*COMMAND, "controller", "--bind", "tcp://0.0.0.0:7451"], capture_output=True, text=True, timeout=WAIT_S
-    )
-    assert done.returncode == 1
-    assert "CURVE" in done.stderr
-
-
 def test_a_worker_that_finds_no_controller_says_so() -> None:
     from ptpathways import platforms
     from ptpathways.launch import WorkerOptions, worker_command, worker_environment

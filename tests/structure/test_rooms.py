@@ -48,6 +48,8 @@ CPP_ROOMS = {
     "testing": 10,
 }
 LINES_MAX = 600
+MEETS_IN_TORCHS_STORE = PACKAGE / "launch" / "torchrun.py"
+"""Runs in torchrun's own processes, never in a worker's, and imports torch only inside functions."""
 
 
 def _imports(path: Path) -> list[str]:
@@ -92,7 +94,19 @@ def test_only_the_front_end_imports_torch_xla() -> None:
 @pytest.mark.parametrize("room", sorted(NO_TORCH))
 def test_what_workers_load_never_imports_torch(room: str) -> None:
     for path in _room_files(room):
+        if path == MEETS_IN_TORCHS_STORE:
+            continue
         assert not [name for name in _imports(path) if name.split(".")[0] in {"torch", "torch_xla"}], path
+
+
+def test_the_launcher_under_torchrun_imports_torch_only_when_it_runs() -> None:
+    at_import = [node for node in ast.parse(MEETS_IN_TORCHS_STORE.read_text()).body if not isinstance(node, ast.If)]
+    names = [node for node in at_import if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert names and not [node for node in names if "torch" in ast.unparse(node).replace("torchrun", "")]
+    others = [
+        path for path in _room_files("launch") if path not in {MEETS_IN_TORCHS_STORE, PACKAGE / "launch/__main__.py"}
+    ]
+    assert not [path for path in others if "torchrun" in str(_imports(path))], "nobody else may load it"
 
 
 def test_cpp_rooms_include_downwards() -> None:
