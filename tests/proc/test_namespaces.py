@@ -99,6 +99,13 @@ def test_torchrun_trains_over_two_machines(two: list[Machine]) -> None:
     assert second[1] == ""
 
 
+def test_data_parallel_training_over_two_machines_is_that_of_one_process(two: list[Machine]) -> None:
+    first, second = _under_torchrun(two, str(FOLDER / "train_together.py"))
+    assert first[0] == 0, first[2]
+    assert second[0] == 0, second[2]
+    assert "TOGETHER hosts 2 islands 1" in first[1]
+
+
 def test_torchrun_keeps_the_exit_code_on_all_machines(two: list[Machine]) -> None:
     for code, _, said in _under_torchrun(two, str(FOLDER / "launched.py"), "exit5"):
         assert code == 1 and "exitcode  : 5" in said, said
