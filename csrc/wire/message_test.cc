@@ -34,7 +34,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("5057593103000b0009000000000000005400000000000000"  // header: PWY1, 2, RUN, 9, 84 bytes
+            std::string("5057593103000b0009000000000000005400000000000000"  // header: PWY1, 3, RUN, 9, 84 bytes
                         "0700000000000100"                                  // run
                         "0200000000000100"                                  // function
                         "0800000000000100"                                  // first output
@@ -55,13 +55,13 @@ TEST(GoldenFree) {
 
 TEST(GoldenCollectives) {
   EXPECT_EQ(Hex(Encode(CollectiveChunk{1, 2, 3, 4, 5, 6, 7, 8, 9, 1})),
-            std::string("5057593102002500000000000000000038000000"
+            std::string("5057593103002500000000000000000038000000"
                         "00000000"
                         "010000000200000003000000"          // source host and device, target device
                         "04000000000000000500000000000000"  // launch, gang
                         "06000000000000000700000000000000"  // offset, total
                         "080000000900000001000000"));       // number, ordinal, round
-  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593102002600000000000000000010000000"
+  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593103002600000000000000000010000000"
                                                                   "00000000"
                                                                   "01000000020000000300000004000000"));
 }
