@@ -37,7 +37,9 @@ GangGate::~GangGate() {
   for (const auto& lane : lanes_) {
     const std::lock_guard lock(lane->mutex);
     for (const auto& entry : lane->waiting) {
-      if (!entry->begun && !entry->ended) lane->spent.push_back(std::move(entry->fill));
+      if (entry->begun || entry->ended) continue;
+      lane->spent.push_back(std::move(entry->fill));
+      entry->ended = true;  // nobody may start it any more
     }
   }
   for (const auto& lane : lanes_) lane->spent.clear();
