@@ -38,7 +38,7 @@ class GangTurns {
 class GangGate {
  public:
   GangGate(std::shared_ptr<pjrt::Client> client, GangTurns* turns);
-  ~GangGate();  // executions still held back fail
+  ~GangGate();  // what is still held back never starts
 
   // The argument of one launch on a device.
   class Ticket {

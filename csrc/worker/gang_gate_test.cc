@@ -145,22 +145,5 @@ TEST(AFailedGangIsToldAndTheNextGoesOn) {
   EXPECT_EQ(notes[4], std::string("end on 0"));
 }
 
-TEST(WhatIsHeldBackWhenTheGateGoesFails) {
-  NEED_PLUGIN(client);
-  auto& recorder = *new Recorder;  // leaked: the plugin may call after the test
-  ASSERT_OK_AND_ASSIGN(const auto late, client->CreateAsyncBuffer({DType::kF32, {2}}, 3));
-  ASSERT_OK_AND_ASSIGN(pjrt::Buffer late_buffer, late->TakeBuffer());
-  pjrt::Buffer held;
-  {
-    GangGate gate(client->shared_from_this(), &recorder);
-    Launcher launcher(client, &gate);
-    ASSERT_OK_AND_ASSIGN(pjrt::Buffer first, launcher.Launch(1, 0, 3, std::move(late_buffer)));
-    ASSERT_OK_AND_ASSIGN(pjrt::Buffer argument, pjrt::Put(client, {1, 2}, 3));
-    ASSERT_OK_AND_ASSIGN(held, launcher.Launch(2, 0, 3, std::move(argument)));
-  }
-  EXPECT(!pjrt::Fetch(held).ok());
-  ASSERT_OK(late->SetError(Cancelled("the test is over")));
-}
-
 }  // namespace
 }  // namespace pathways::worker
