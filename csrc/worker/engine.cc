@@ -15,6 +15,7 @@
 
 #include "csrc/pjrt/custom_calls.h"
 #include "csrc/transport/endpoint.h"
+#include "csrc/transport/shm.h"
 
 namespace pathways::worker {
 
@@ -108,6 +109,9 @@ int Engine::Run() {
   if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
   if (data_) data_->Stop();
+  // A cluster ends with its controller, and whoever would have removed its shared memory may be gone with it. Errors
+  // leave files behind, which the next cluster on this machine removes.
+  if (exit_code_ == kExitOrphaned && !cluster_.empty()) (void)transport::CleanUp(cluster_);
   close(signal_fd);
   return exit_code_;
 }
