@@ -26,11 +26,12 @@ from ptpathways.bench._startup import STARTUP
 from ptpathways.bench._step import STEP
 from ptpathways.bench._systems import parse_peers
 from ptpathways.bench._tenancy import TENANCY
+from ptpathways.bench._train import TRAIN
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
 _FILE_COLUMNS = 180
-_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, COLLECTIVES, STEP, DATA_PARALLEL, STARTUP)
+_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, COLLECTIVES, STEP, TRAIN, DATA_PARALLEL, STARTUP)
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 """Every workload by its name."""

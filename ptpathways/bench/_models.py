@@ -1,17 +1,28 @@
-"""The models that ``step`` and ``data-parallel`` train: those of the examples, as plain PyTorch."""
+"""The models that ``step``, ``train`` and ``data-parallel`` train, as plain PyTorch."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 VOCABULARY = 256
-WIDTH = 128
-HEADS = 4
 CONTEXT = 64
-LAYERS = 4
 BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class GptShape:
+    """Of a ``Gpt``."""
+
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+
+
+SMALL = GptShape()
 
 
 class DigitNet(nn.Module):
@@ -32,21 +43,23 @@ class DigitNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP on (batch, time, WIDTH) float32."""
+    """Pre-norm attention and MLP on (batch, time, width) float32."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.project = nn.Linear(WIDTH, WIDTH)
-        self.norm2 = nn.LayerNorm(WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, time_steps, _ = x.shape
-        heads = self.qkv(self.norm1(x)).view(batch, time_steps, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
-        x = x + self.project(mixed.transpose(1, 2).reshape(batch, time_steps, WIDTH))
+        batch, time_steps, width = x.shape
+        split = self.qkv(self.norm1(x)).view(batch, time_steps, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.project(mixed.transpose(1, 2).reshape(batch, time_steps, width))
         output: Tensor = x + self.mlp(self.norm2(x))
         return output
 
@@ -56,14 +69,14 @@ class Gpt(nn.Module):
 
     places: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, shape: GptShape = SMALL) -> None:
         super().__init__()
-        self.token = nn.Embedding(VOCABULARY, WIDTH)
-        self.position = nn.Embedding(CONTEXT, WIDTH)
+        self.token = nn.Embedding(VOCABULARY, shape.width)
+        self.position = nn.Embedding(CONTEXT, shape.width)
         self.register_buffer("places", torch.arange(CONTEXT), persistent=False)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Linear(WIDTH, VOCABULARY)
+        self.blocks = nn.Sequential(*(Block(shape.width, shape.heads) for _ in range(shape.layers)))
+        self.norm = nn.LayerNorm(shape.width)
+        self.head = nn.Linear(shape.width, VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.head(self.norm(self.blocks(self.token(tokens) + self.position(self.places))))

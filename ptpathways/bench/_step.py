@@ -12,6 +12,7 @@ from ptpathways.bench._workload import BenchOptions, Goal, Workload
 
 _META_REFERENCE = "TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE"
 _TOLERANCE = 1e-2
+_TRAINING = "gpt 4/128"
 
 
 def _run(options: BenchOptions) -> list[Record]:
@@ -30,11 +31,11 @@ def _run(options: BenchOptions) -> list[Record]:
         return milliseconds_per_step
 
     with ExitStack() as stack:
-        ours = Child("ptpathways.bench._step_process", str(size.hosts), str(size.devices_per_host))
+        ours = Child("ptpathways.bench._step_process", _TRAINING, "lazy", str(size.hosts), str(size.devices_per_host))
         # The setting that importing ptpathways makes speeds up every tracer; the first peer has it, too, so that the
         # ratio tells the cost of being remote and nothing else. The second is what a user of PyTorch/XLA gets.
-        peer = Child("ptpathways.bench.peers.torch_xla_step", environment={_META_REFERENCE: "1"})
-        plain = Child("ptpathways.bench.peers.torch_xla_step", environment={_META_REFERENCE: "0"})
+        peer = Child("ptpathways.bench.peers.torch_xla_step", _TRAINING, environment={_META_REFERENCE: "1"})
+        plain = Child("ptpathways.bench.peers.torch_xla_step", _TRAINING, environment={_META_REFERENCE: "0"})
         children = {"ptpathways": ours, "torch_xla": peer, "torch_xla as it comes": plain}
         for child in children.values():
             stack.enter_context(child)

@@ -1,8 +1,12 @@
-"""Process of ``step``: the training step on PyTorch/XLA's own CPU device, in its own process."""
+"""Process of ``step`` and ``train``: training steps on PyTorch/XLA's own CPU device, in its own process.
+
+Argument: the training's name.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 
 from ptpathways.bench._child import serve
 
@@ -13,7 +17,7 @@ def main() -> None:
 
     from ptpathways.bench._step_loop import Loop
 
-    serve(Loop(torch_xla.device(), torch_xla.sync).answer)
+    serve(Loop(sys.argv[1], torch_xla.device(), torch_xla.sync).answer)
 
 
 if __name__ == "__main__":
