@@ -8,22 +8,23 @@ import torch
 from ptpathways.bench import _train
 from ptpathways.bench._record import Setting
 from ptpathways.bench._step_loop import TRAININGS, Loop
+from ptpathways.bench._workload import OURS
 
 
 def test_figures_are_ratios_of_the_same_round() -> None:
     seconds = {
-        _train.OURS: [0.2, 0.4],
+        OURS: [0.2, 0.4],
         _train.CAPTURED: [0.1, 0.2],
         _train.XLA: [0.2, 0.8],
         _train.EAGER: [0.4, 0.4],
     }
-    costs = {"client's CPU": {_train.OURS: [20.0, 22.0], _train.CAPTURED: [1.0, 1.0]}}
+    costs = {"client's CPU": {OURS: [20.0, 22.0], _train.CAPTURED: [1.0, 1.0]}}
     records = _train.figures("net", Setting("train", 1, 1), 8, seconds, costs)
     found = {(record.system, record.variant): record.median for record in records}
     assert found[_train.EAGER, "net: samples"] == pytest.approx(20.0)
-    assert found[_train.OURS, "net: times torch_xla"] == pytest.approx(1.5)
-    assert found[_train.OURS, "net: captured, times torch_xla"] == pytest.approx(3.0)
-    assert found[_train.OURS, "net: captured, times eager PyTorch"] == pytest.approx(3.0)
+    assert found[OURS, "net: times torch_xla"] == pytest.approx(1.5)
+    assert found[OURS, "net: captured, times torch_xla"] == pytest.approx(3.0)
+    assert found[OURS, "net: captured, times eager PyTorch"] == pytest.approx(3.0)
     assert found[_train.CAPTURED, "net: client's CPU"] == pytest.approx(1.0)
 
 
