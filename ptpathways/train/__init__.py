@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptpathways.train._feed import Feed, UnevenBatchWarning
+from ptpathways.data import Feed, UnevenBatchWarning
 from ptpathways.train._prepare import prepare
 
 __all__ = ["Feed", "UnevenBatchWarning", "prepare"]

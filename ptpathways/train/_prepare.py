@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ptpathways import frontend
-from ptpathways.train._feed import Feed
+from ptpathways.data import Feed
 from ptpathways.train._move import move_module, move_optimizer
 
 T = TypeVar("T")

@@ -20,6 +20,7 @@ PYTHON_ROOMS = [
     "launch",
     "programs",
     "frontend",
+    "data",
     "train",
     "testing",
     "bench",

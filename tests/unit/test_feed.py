@@ -1,4 +1,4 @@
-"""train: splitting batches, loading ahead, and the plain parts of prepare. No devices."""
+"""data and train: splitting batches, loading ahead, and the plain parts of prepare. No devices."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from ptpathways import core, frontend
+from ptpathways.data import _ahead, _batches, _feed
 from ptpathways.frontend import _mesh
-from ptpathways.train import _feed, _move, prepare
+from ptpathways.train import _move, prepare
 
 SIZES: dict[str | int, int] = {"data": 2, "fsdp": 2, "model": 3}
 FOUR = frontend.BatchLayout(None, SIZES, (("data", "fsdp"),))
@@ -67,13 +68,13 @@ def test_axes_that_cannot_be_are_refused(sizes: dict[str | int, int], said: obje
 
 
 def test_a_first_batch_that_every_device_computes_is_told_of() -> None:
-    with pytest.warns(_feed.UnevenBatchWarning, match="a batch of 6 cannot be divided over 4 devices"):
-        _feed.warn_if_uneven({"x": torch.zeros(6, 3), "y": torch.zeros(6), "scale": torch.zeros(())}, FOUR)
+    with pytest.warns(_batches.UnevenBatchWarning, match="a batch of 6 cannot be divided over 4 devices"):
+        _batches.warn_if_uneven({"x": torch.zeros(6, 3), "y": torch.zeros(6), "scale": torch.zeros(())}, FOUR)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _feed.warn_if_uneven((torch.zeros(8, 3), torch.zeros(3)), FOUR)
-        _feed.warn_if_uneven([torch.zeros(()), "text"], FOUR)
-        _feed.warn_if_uneven(torch.zeros(7), WHOLE)
+        _batches.warn_if_uneven((torch.zeros(8, 3), torch.zeros(3)), FOUR)
+        _batches.warn_if_uneven([torch.zeros(()), "text"], FOUR)
+        _batches.warn_if_uneven(torch.zeros(7), WHOLE)
 
 
 def test_batches_keep_their_structure_and_what_is_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,14 +87,14 @@ def test_batches_keep_their_structure_and_what_is_no_tensor(monkeypatch: pytest.
 
     monkeypatch.setattr(frontend, "upload", upload)
     batch = {"x": torch.zeros(8, 2), "y": (torch.zeros(3), "name"), "z": [7, None, torch.zeros(())]}
-    moved = _feed.to_devices(batch, FOUR)
+    moved = _batches.to_devices(batch, FOUR)
     assert asked == [(8, 2), (3,), ()]
     assert torch.equal(moved["x"], torch.ones(8, 2)) and torch.equal(moved["y"][0], torch.ones(3))
     assert moved["y"][1] == "name" and moved["z"][:2] == [7, None] and moved["z"][2].item() == 1
 
 
 def test_a_batch_without_tensors_is_not_uploaded() -> None:
-    assert _feed.to_devices(["text", 3], FOUR) == ["text", 3]
+    assert _batches.to_devices(["text", 3], FOUR) == ["text", 3]
 
 
 def test_items_come_in_order_and_only_so_many_ahead() -> None:
@@ -109,7 +110,7 @@ def test_items_come_in_order_and_only_so_many_ahead() -> None:
         return item * 10
 
     source = iter(range(6))
-    ahead = _feed.Ahead(source, next(source), work, 2)
+    ahead = _ahead.Ahead(source, next(source), work, 2)
     assert two_are_done.wait(10)
     assert not third_began.is_set() and worked == [0, 1]  # the third needs room, which only the user makes
     assert next(ahead) == 0
@@ -125,7 +126,7 @@ def test_an_error_of_the_loader_comes_where_its_batch_would_have() -> None:
         raise OSError("disk")
 
     numbers = source()
-    ahead = _feed.Ahead(numbers, next(numbers), lambda item: item, 2)
+    ahead = _ahead.Ahead(numbers, next(numbers), lambda item: item, 2)
     assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(OSError, match="disk"):
         next(ahead)
@@ -135,7 +136,7 @@ def test_an_error_of_the_loader_comes_where_its_batch_would_have() -> None:
 
 def test_leaving_a_loop_early_ends_the_thread() -> None:
     before = threading.active_count()
-    ahead = _feed.Ahead(iter(range(100)), -1, lambda item: item, 2)
+    ahead = _ahead.Ahead(iter(range(100)), -1, lambda item: item, 2)
     assert next(ahead) == -1
     ahead.close()
     assert threading.active_count() == before
