@@ -41,6 +41,7 @@ from ptpathways.core import (
 )
 
 if TYPE_CHECKING:
+    from ptpathways import metrics
     from ptpathways.frontend import (
         CapturedStep,
         CaptureWarning,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         wait,
         wait_stats,
     )
+    from ptpathways.metrics import MetricsWarning, Progress, log, progress
     from ptpathways.train import prepare
 
 # PyTorch would run every traced operation a second time on meta tensors, only to check itself. Without that, tracing
@@ -91,6 +93,7 @@ __all__ = [
     "InvalidProgram",
     "InvalidSharding",
     "IrregularFunctionWarning",
+    "MetricsWarning",
     "NotInitialized",
     "NotOneIsland",
     "Options",
@@ -98,6 +101,7 @@ __all__ = [
     "PathwaysError",
     "PluginNotFound",
     "Program",
+    "Progress",
     "RuntimeAlreadyStarted",
     "Simulated",
     "SliceUnavailable",
@@ -113,9 +117,12 @@ __all__ = [
     "function",
     "get",
     "init",
+    "log",
     "manual_seed",
+    "metrics",
     "prepare",
     "program",
+    "progress",
     "put",
     "shutdown",
     "step",
@@ -132,7 +139,9 @@ _ROOMS = {
     "CompiledFunction": "ptpathways.frontend",
     "Future": "ptpathways.frontend",
     "IrregularFunctionWarning": "ptpathways.frontend",
+    "MetricsWarning": "ptpathways.metrics",
     "Program": "ptpathways.frontend",
+    "Progress": "ptpathways.metrics",
     "VirtualSlice": "ptpathways.frontend",
     "WaitStats": "ptpathways.frontend",
     "cluster": "ptpathways.frontend",
@@ -141,9 +150,11 @@ _ROOMS = {
     "function": "ptpathways.frontend",
     "get": "ptpathways.frontend",
     "init": "ptpathways.frontend",
+    "log": "ptpathways.metrics",
     "manual_seed": "ptpathways.frontend",
     "prepare": "ptpathways.train",
     "program": "ptpathways.frontend",
+    "progress": "ptpathways.metrics",
     "put": "ptpathways.frontend",
     "shutdown": "ptpathways.frontend",
     "step": "ptpathways.frontend",
@@ -154,7 +165,13 @@ _ROOMS = {
 }
 
 
+_SUBMODULES = frozenset({"metrics"})
+"""Rooms that are public by themselves, as ``pw.metrics``."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"ptpathways.{name}")
     room = _ROOMS.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

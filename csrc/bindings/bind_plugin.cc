@@ -1,8 +1,12 @@
 // What the front end needs of the PJRT plugin in this library: moving values between devices, naming user lines.
+#include <pybind11/stl.h>
+
 #include <memory>
 
 #include "csrc/bindings/bindings.h"
 #include "csrc/plugin/adopt.h"
+#include "csrc/plugin/client.h"
+#include "csrc/plugin/compiles.h"
 #include "csrc/plugin/source.h"
 
 namespace py = pybind11;
@@ -21,6 +25,22 @@ std::string Locate(PyObject* locator) {
   }
 }
 
+// Runs on the compiling thread, too.
+void TellOfCompile(PyObject* listener, const pjrt::HloSummary& module, const std::string& source) {
+  py::gil_scoped_acquire acquire;
+  try {
+    py::list instructions;
+    for (const pjrt::HloInstructionSummary& instruction : module.instructions) {
+      instructions.append(
+          py::make_tuple(instruction.opcode, instruction.shape, instruction.detail, instruction.source));
+    }
+    const py::handle call = listener;
+    call(module.name, module.parameters, module.results, instructions, source);
+  } catch (const std::exception&) {
+    PyErr_Clear();  // nobody may fail a compile by listening
+  }
+}
+
 }  // namespace
 
 void BindPlugin(py::module_& module) {
@@ -36,6 +56,19 @@ void BindPlugin(py::module_& module) {
         plugin::SetSourceLocator([raw] { return Locate(raw); });
       },
       py::arg("locator"));
+  module.def(
+      "set_compile_listener",
+      [](const py::object& listener) {
+        if (listener.is_none()) {
+          plugin::SetCompileListener(nullptr);
+          return;
+        }
+        PyObject* raw = py::object(listener).release().ptr();  // leaked, as above
+        plugin::SetCompileListener(
+            [raw](const pjrt::HloSummary& summary, const std::string& source) { TellOfCompile(raw, summary, source); });
+      },
+      py::arg("listener"));
+  module.def("account_fetches_of_this_thread", &plugin::ClientState::AccountFetchesOfThisThread, py::arg("account"));
   module.def(
       "transfer",
       [](uint64_t token, int64_t device) {

@@ -12,6 +12,8 @@
 namespace pathways::plugin {
 namespace {
 
+thread_local bool fetches_are_waits = true;
+
 Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
   ClientOptions options;
   if (count > 0 && values == nullptr) return InvalidArgument("the client's options are null, but counted");
@@ -125,6 +127,10 @@ Result<std::shared_ptr<client::Function>> ClientState::RegisterOnce(const std::s
   functions_[key] = function;
   return function;
 }
+
+void ClientState::AccountFetchesOfThisThread(bool account) { fetches_are_waits = account; }
+
+bool ClientState::FetchesOfThisThreadAreWaits() { return fetches_are_waits; }
 
 void ClientState::FetchBegins() {
   std::lock_guard lock(mutex_);

@@ -67,6 +67,11 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   void FetchBegins();
   void FetchEnds();
 
+  // Whether fetches that the calling thread asks for from now on are waits of the client. A thread of our own that
+  // fetches beside the program says no.
+  static void AccountFetchesOfThisThread(bool account);
+  static bool FetchesOfThisThreadAreWaits();
+
   // A PJRT_Event for an event of this session (event.h).
   PJRT_Event* NewEvent(std::shared_ptr<Event> event, bool direct) const;
 

@@ -7,6 +7,7 @@
 #include "csrc/base/proto.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/hlo.h"
+#include "csrc/plugin/compiles.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/executable.h"
 #include "csrc/plugin/hash.h"
@@ -243,6 +244,8 @@ Status Client_Compile(PJRT_Client_Compile_Args* args) {
               {args->program->format, args->program->format_size},
               args->compile_options == nullptr ? std::string_view()
                                                : std::string_view(args->compile_options, args->compile_options_size)));
+  NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
+              program->function->spec().source);
   args->executable = new PJRT_LoadedExecutable{std::move(program)};
   return OkStatus();
 }

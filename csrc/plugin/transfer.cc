@@ -31,8 +31,10 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
                                   uint64_t size) {
   if (Recorder::active()) Recorder::Note(RecordedFetch{value});
   auto done = Event::Make();
-  value->client()->FetchBegins();
-  done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
+  if (ClientState::FetchesOfThisThreadAreWaits()) {
+    value->client()->FetchBegins();
+    done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
+  }
   const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
   Follow(value, done, [value, destination, offset, size, whole](const client::Shard& shard) {
     const std::shared_ptr<client::Session>& session = value->client()->session();

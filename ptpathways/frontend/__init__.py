@@ -6,11 +6,13 @@ first, because PyTorch/XLA takes its settings when it is loaded.
 
 from __future__ import annotations
 
-from ptpathways.frontend._capture import CapturedStep, CaptureWarning
+from ptpathways.frontend._busy import device_seconds
+from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_recording
 from ptpathways.frontend._fallback import ClientFallbackWarning
 from ptpathways.frontend._feeding import upload, upload_as
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
+from ptpathways.frontend._hooks import at_cuts, at_shutdown
 from ptpathways.frontend._init import (
     Cluster,
     Host,
@@ -32,6 +34,7 @@ from ptpathways.frontend._mesh import (
 )
 from ptpathways.frontend._program import Program, program
 from ptpathways.frontend._rng import manual_seed
+from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
 from ptpathways.frontend._transfer import transfer
@@ -51,22 +54,30 @@ __all__ = [
     "Program",
     "VirtualSlice",
     "WaitStats",
+    "at_cuts",
+    "at_shutdown",
     "batch_layout",
     "cluster",
     "cut_count",
     "device",
+    "device_seconds",
     "devices",
+    "fetch_beside",
     "function",
     "get",
     "init",
+    "is_recording",
     "manual_seed",
     "mark",
     "program",
     "put",
     "replicate_unless_marked",
+    "settle",
     "sharding_of",
     "shutdown",
+    "snapshot",
     "step",
+    "submit_means",
     "trace",
     "transfer",
     "upload",

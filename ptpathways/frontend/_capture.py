@@ -400,6 +400,11 @@ class _Recording:
         return tokens[0] not in made
 
 
+def is_recording() -> bool:
+    """Whether a call of a captured step is being recorded: nothing else may be submitted now."""
+    return _Recording.active
+
+
 _ABSENT = object()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptpathways import core
-from ptpathways.frontend import _backend, _fallback, _locator, _mesh, _rng, _session, _slice, _state
+from ptpathways.frontend import _backend, _fallback, _hooks, _locator, _mesh, _rng, _session, _slice, _state
 
 if TYPE_CHECKING:
     import torch
@@ -226,6 +226,8 @@ def shutdown() -> None:
 
     Runs by itself when the process exits.
     """
+    if _state.is_running():
+        _hooks.before_shutdown()
     with _state.lock:
         this = _state.end()
         if this is None:

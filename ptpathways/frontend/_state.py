@@ -58,6 +58,11 @@ def runtime() -> Runtime:
     return _runtime
 
 
+def is_running() -> bool:
+    """Whether this process has a runtime now."""
+    return _runtime is not None
+
+
 def check_unused() -> None:
     """Raises AlreadyInitialized when this process has, or had, a runtime."""
     if _runtime is not None or _was_shut_down:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptpathways.frontend import _state, _xla
+from ptpathways.frontend import _hooks, _state, _xla
 
 _cuts = 0
 
@@ -51,6 +51,7 @@ def _cut(wait_for_submit: bool) -> None:
     import torch_xla
 
     this = _state.runtime()
+    _hooks.before_cut()
     _cuts += 1
     torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
     current = _xla.binding()._xla_get_default_device_ordinal()

@@ -64,6 +64,19 @@ def adopt_next_upload(token: int) -> None:
 def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
 
+def set_compile_listener(
+    listener: Callable[[str, list[str], list[str], list[tuple[str, str, str, str]], str], None] | None,
+) -> None:
+    """``listener(name, parameters, results, instructions, source)`` hears of every HLO module that torch_xla compiles.
+
+    Called under the GIL on the compiling thread; what it raises is dropped. ``parameters``, ``results``: types such as
+    ``"f32[8,128]"``. An instruction is (opcode, type, detail, ``file:line`` or empty); detail: a constant's value, a
+    parameter's number, a slice's ranges, else a number for all attributes. ``source``: what the locator said.
+    """
+
+def account_fetches_of_this_thread(account: bool) -> None:
+    """Whether fetches that the calling thread asks for from now on count as waits of the client (``wait_stats``)."""
+
 # --- captured steps
 
 @final

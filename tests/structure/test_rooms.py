@@ -21,6 +21,7 @@ PYTHON_ROOMS = [
     "programs",
     "frontend",
     "data",
+    "metrics",
     "train",
     "testing",
     "bench",

@@ -1,0 +1,34 @@
+// What makes one module another than the one before it: its types, operations and constants, as short texts that can
+// be compared and shown. Read from a serialized HloModuleProto (openxla/xla, xla/service/hlo.proto).
+//
+// Ownership: plain values. Threads: pure functions of bytes; what is not a module gives INVALID_ARGUMENT.
+#ifndef PTPATHWAYS_PJRT_HLO_SUMMARY_H_
+#define PTPATHWAYS_PJRT_HLO_SUMMARY_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+
+namespace pathways::pjrt {
+
+struct HloInstructionSummary {
+  std::string opcode;
+  std::string shape;   // "f32[8,128]"; of a tuple "(f32[2], s32[])"
+  std::string detail;  // a constant's value, a parameter's number, a slice's ranges; else a number for all attributes
+  std::string source;  // "train.py:42" where the caller's metadata says so
+};
+
+struct HloSummary {
+  std::string name;
+  std::vector<std::string> parameters;  // types, of the entry computation
+  std::vector<std::string> results;
+  std::vector<HloInstructionSummary> instructions;  // of all computations, in the module's order
+};
+
+Result<HloSummary> SummarizeHlo(std::string_view module);
+
+}  // namespace pathways::pjrt
+
+#endif  // PTPATHWAYS_PJRT_HLO_SUMMARY_H_
