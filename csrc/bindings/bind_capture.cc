@@ -131,15 +131,16 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
   std::vector<py::array> keep;
   for (const py::handle& feed : feeds) {
     plugin::ReplayFeed& item = fed.emplace_back();
-    if (py::isinstance<py::array>(feed)) {
-      auto array = feed.cast<py::array>();
+    for (const py::handle& part : feed) {
+      if (!py::isinstance<py::array>(part)) {
+        item.values.push_back(part.cast<const PyValue&>().value);
+        continue;
+      }
+      auto array = part.cast<py::array>();
       if (!(array.flags() & py::array::c_style)) Raise(InvalidArgument("a feed's array must be dense and row-major"));
-      item.bytes = array.data();
-      item.size = static_cast<size_t>(array.nbytes());
+      item.bytes.emplace_back(static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes()));
       keep.push_back(std::move(array));
-      continue;
     }
-    for (const py::handle& part : feed) item.values.push_back(part.cast<const PyValue&>().value);
   }
   Result<std::vector<ValuePtr>> returned = [&] {
     py::gil_scoped_release release;
@@ -169,10 +170,16 @@ void BindCapture(py::module_& module) {
         const ValuePtr value = self.cell->value();
         return value != nullptr ? py::cast(PyValue{value}) : py::none();
       });
-  module.def("last_asked_cell", []() -> py::object {
-    std::shared_ptr<plugin::BufferCell> cell = plugin::LastAskedCell();
-    return cell != nullptr ? py::cast(PyCell{std::move(cell)}) : py::none();
-  });
+  module.def(
+      "asked_cells",
+      [](const py::function& ask) {
+        plugin::CellWatch watch;
+        ask();
+        std::vector<PyCell> cells;
+        for (const auto& cell : watch.cells()) cells.push_back({cell});
+        return cells;
+      },
+      py::arg("ask"));
   module.def("start_recording", [] { Check(plugin::Recorder::Start()); });
   module.def("stop_recording", [] {
     const plugin::Recording recording = plugin::Recorder::Stop();

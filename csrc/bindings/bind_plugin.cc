@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <vector>
 
 #include "csrc/bindings/bindings.h"
 #include "csrc/plugin/adopt.h"
@@ -79,7 +80,9 @@ void BindPlugin(py::module_& module) {
         return Unwrap(std::move(copy));
       },
       py::arg("token"), py::arg("device_index"));
-  module.def("adopt_next_upload", [](uint64_t token) { Check(plugin::AdoptNextUpload(token)); }, py::arg("token"));
+  module.def(
+      "adopt_next_uploads", [](const std::vector<uint64_t>& tokens) { Check(plugin::AdoptNextUploads(tokens)); },
+      py::arg("tokens"));
 }
 
 }  // namespace pathways::bindings

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
@@ -27,14 +28,19 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
   return result->token();
 }
 
-Status AdoptNextUpload(uint64_t token) {
-  SetNextUpload(nullptr);
-  if (token == 0) return OkStatus();
-  std::shared_ptr<Value> value = ReleaseClaim(token);
-  if (value == nullptr) {
-    return NotFound("token " + std::to_string(token) + " owns nothing to adopt; it was adopted or released before");
+Status AdoptNextUploads(std::span<const uint64_t> tokens) {
+  SetNextUploads({});
+  std::vector<std::shared_ptr<Value>> values;
+  for (const uint64_t token : tokens) {
+    std::shared_ptr<Value> value = ReleaseClaim(token);
+    if (value == nullptr) {
+      SetNextUploads(std::move(values));
+      SetNextUploads({});  // drops the others' holds
+      return NotFound("token " + std::to_string(token) + " owns nothing to adopt; it was adopted or released before");
+    }
+    values.push_back(std::move(value));
   }
-  SetNextUpload(std::move(value));
+  SetNextUploads(std::move(values));
   return OkStatus();
 }
 

@@ -3,11 +3,12 @@
 // A token is the number that PJRT_Buffer_UnsafePointer gave for a buffer, or that Transfer gave for a result. What
 // Transfer makes belongs to its token until an upload adopts it or it is released.
 //
-// Threads: any; AdoptNextUpload concerns only the thread that calls it.
+// Threads: any; AdoptNextUploads concerns only the thread that calls it.
 #ifndef PTPATHWAYS_PLUGIN_ADOPT_H_
 #define PTPATHWAYS_PLUGIN_ADOPT_H_
 
 #include <cstdint>
+#include <span>
 
 #include "csrc/base/status.h"
 
@@ -18,9 +19,10 @@ namespace pathways::plugin {
 // device.
 Result<uint64_t> Transfer(uint64_t token, int64_t device_id);
 
-// The next PJRT_Client_BufferFromHostBuffer of this thread gives a handle of the value that `token` owns, instead of
-// uploading; it fails when type or device differ. 0 drops a pending adoption, and what it would have adopted.
-Status AdoptNextUpload(uint64_t token);
+// The next calls of PJRT_Client_BufferFromHostBuffer of this thread give handles of the values that `tokens` own, one
+// each, in order, instead of uploading; one fails when its type or device differs. An empty list drops pending
+// adoptions, and what they would have adopted. NOT_FOUND: a token owns nothing; nothing is pending then.
+Status AdoptNextUploads(std::span<const uint64_t> tokens);
 
 // Drops what a token from Transfer owns, when nobody adopts it. Unknown tokens are ignored.
 void ReleaseToken(uint64_t token);

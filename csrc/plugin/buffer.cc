@@ -1,6 +1,7 @@
 // Buffers: making them, and what can be asked of them. Moving their bytes is in transfer.cc.
 #include "csrc/plugin/buffer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/plugin/entry.h"
@@ -27,8 +28,8 @@ pathways::Result<std::shared_ptr<pathways::plugin::Value>> PJRT_Buffer::Get() co
 namespace pathways::plugin {
 namespace {
 
-thread_local std::shared_ptr<Value> next_upload;
-thread_local std::weak_ptr<BufferCell> last_asked;
+thread_local std::vector<std::shared_ptr<Value>> next_uploads;  // the last one first
+thread_local CellWatch* watch = nullptr;
 
 Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorType& type, PJRT_Device* device) {
   if (value->type() == type && value->device() == device) return value;
@@ -93,11 +94,18 @@ bool BufferCell::Drop() {
   return true;
 }
 
-std::shared_ptr<BufferCell> LastAskedCell() { return last_asked.lock(); }
+CellWatch::CellWatch() { watch = this; }
 
-void SetNextUpload(std::shared_ptr<Value> value) {
-  next_upload.swap(value);
-  if (value != nullptr) value->DropHolder();
+CellWatch::~CellWatch() { watch = nullptr; }
+
+void CellWatch::Note(const std::shared_ptr<BufferCell>& cell) {
+  if (std::find(cells_.begin(), cells_.end(), cell) == cells_.end()) cells_.push_back(cell);
+}
+
+void SetNextUploads(std::vector<std::shared_ptr<Value>> values) {
+  next_uploads.swap(values);
+  std::reverse(next_uploads.begin(), next_uploads.end());
+  for (const std::shared_ptr<Value>& value : values) value->DropHolder();
 }
 
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
@@ -105,10 +113,14 @@ Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args) 
   PW_ASSIGN_OR_RETURN(PJRT_Device * device, args->client->state->DeviceOf(args->device, args->memory));
   PW_ASSIGN_OR_RETURN(const TensorType type, TypeFromC(args->type, args->dims, args->num_dims));
   if (Has(args, &Args::device_layout)) PW_RETURN_IF_ERROR(CheckDeviceLayout(args->device_layout, type));
-  const std::shared_ptr<Value> adopted = next_upload;
+  std::shared_ptr<Value> adopted;
+  if (!next_uploads.empty()) {
+    adopted = std::move(next_uploads.back());
+    next_uploads.pop_back();
+  }
   Result<std::shared_ptr<Value>> value = adopted != nullptr ? Adopt(adopted, type, device) : Upload(args, type, device);
   if (value.ok()) args->buffer = new PJRT_Buffer(*value);
-  SetNextUpload(nullptr);  // after the handle has its own hold
+  if (adopted != nullptr) adopted->DropHolder();  // after the handle has its own hold
   PW_RETURN_IF_ERROR(value.status());
   // Put has copied the data, so whatever semantics were asked for, the caller may have its memory back.
   args->done_with_host_buffer = args->client->state->NewEvent(Event::Done(OkStatus()), true);
@@ -201,6 +213,7 @@ Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
 
 Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
   args->is_deleted = args->buffer->cell->value() == nullptr;
+  if (watch != nullptr) watch->Note(args->buffer->cell);
   return OkStatus();
 }
 
@@ -212,7 +225,6 @@ Status Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args* args) {
 Status Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args* args) {
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
   args->buffer_pointer = PublishToken(value);
-  last_asked = args->buffer->cell;
   return OkStatus();
 }
 

@@ -41,8 +41,22 @@ class BufferCell {
   std::shared_ptr<Value> value_;  // guarded by mutex_
 };
 
-// The cell of the buffer whose PJRT_Buffer_UnsafePointer was last asked for on this thread; null when it is gone.
-std::shared_ptr<BufferCell> LastAskedCell();
+// While one is alive, the cells of the buffers that this thread asks of with PJRT_Buffer_IsDeleted are noted, in order:
+// callers look that way at every buffer of a tensor that lies on several devices, and at nothing else. One per thread.
+class CellWatch {
+ public:
+  CellWatch();
+  ~CellWatch();
+  CellWatch(const CellWatch&) = delete;
+  CellWatch& operator=(const CellWatch&) = delete;
+
+  // Each once, where it was first asked of.
+  const std::vector<std::shared_ptr<BufferCell>>& cells() const { return cells_; }
+  void Note(const std::shared_ptr<BufferCell>& cell);
+
+ private:
+  std::vector<std::shared_ptr<BufferCell>> cells_;
+};
 
 }  // namespace pathways::plugin
 
@@ -71,9 +85,9 @@ Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJ
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
                                   uint64_t size);
 
-// Makes the next PJRT_Client_BufferFromHostBuffer of this thread return a handle of `value` instead of uploading; null
-// takes that back. Takes over the caller's hold on the value. See adopt.h.
-void SetNextUpload(std::shared_ptr<Value> value);
+// Makes the next calls of PJRT_Client_BufferFromHostBuffer of this thread return handles of `values`, one each, instead
+// of uploading; an empty list takes that back. Takes over the caller's holds on the values. See adopt.h.
+void SetNextUploads(std::vector<std::shared_ptr<Value>> values);
 
 Status Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args* args);
 Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args* args);

@@ -138,18 +138,24 @@ Status Replay::Gather(size_t position, std::span<const ReplayFeed> feeds, Values
     return OkStatus();
   }
   const ReplayFeed& feed = feeds[input.index];
-  if (feed.bytes == nullptr) {
+  if (feed.bytes.empty()) {
     values.insert(values.end(), feed.values.begin(), feed.values.end());
     return OkStatus();
   }
-  if (feed.size != static_cast<size_t>(port.type->type.ByteSize())) {
-    return InvalidArgument("expected " + std::to_string(port.type->type.ByteSize()) + " bytes for feed " +
-                           std::to_string(input.index) + " (" + port.type->type.ToString() + "), got " +
-                           std::to_string(feed.size));
+  if (feed.bytes.size() != 1 && feed.bytes.size() != port.devices.size()) {
+    return InvalidArgument("expected the bytes of 1 or " + std::to_string(port.devices.size()) + " shards for feed " +
+                           std::to_string(input.index) + ", got those of " + std::to_string(feed.bytes.size()));
   }
-  for (PJRT_Device* device : port.devices) {
+  for (size_t i = 0; i < port.devices.size(); ++i) {
+    const std::span<const std::byte> bytes = feed.bytes[feed.bytes.size() == 1 ? 0 : i];
+    if (bytes.size() != static_cast<size_t>(port.type->type.ByteSize())) {
+      return InvalidArgument("expected " + std::to_string(port.type->type.ByteSize()) + " bytes for feed " +
+                             std::to_string(input.index) + " (" + port.type->type.ToString() + "), got " +
+                             std::to_string(bytes.size()));
+    }
+    PJRT_Device* const device = port.devices[i];
     PW_ASSIGN_OR_RETURN(client::Shard shard,
-                        client_->session()->Put(device->cluster_device, port.type->type, feed.bytes));
+                        client_->session()->Put(device->cluster_device, port.type->type, bytes.data()));
     values.push_back(std::make_shared<Value>(client_, device, std::move(shard)));
   }
   return OkStatus();

@@ -10,6 +10,7 @@
 #ifndef PTPATHWAYS_PLUGIN_REPLAY_H_
 #define PTPATHWAYS_PLUGIN_REPLAY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,11 +37,10 @@ struct ReplayOutput {
   bool returned = false;
 };
 
-// What a run is given: values that exist, by shard, or bytes to upload to every shard.
+// What a run is given: values that exist, by shard, or bytes to upload: the same to every shard, or each shard's own.
 struct ReplayFeed {
   std::vector<std::shared_ptr<Value>> values;
-  const void* bytes = nullptr;
-  size_t size = 0;
+  std::vector<std::span<const std::byte>> bytes;
 };
 
 class Replay {

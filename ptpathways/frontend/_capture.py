@@ -9,6 +9,7 @@ the same buffers, so the tensors stay the objects they are.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -61,10 +62,6 @@ class CapturedStep:
         if _Recording.active or _state.runtime().connection is None:
             return self._function(*args, **kwargs)
         with self._lock:
-            if not self._lazy and _state.runtime().mode is _state.Mode.TOGETHER:
-                self._give_up(
-                    "all devices are used together, as one mesh, and steps are captured on single devices only"
-                )
             if self._lazy:
                 return self._run_lazily(args, kwargs)
             return self._step(args, kwargs)
@@ -253,13 +250,13 @@ class _Recording:
         self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors()}
         self._before: dict[tuple[int, ...], Source] = {}
         self._places: dict[int, tuple[int, ...]] = {}
-        self._digests = {}
+        self._parts = _Parts()
         for number, leaf in enumerate(self._leaves):
             if isinstance(leaf, torch.Tensor):
                 if leaf.device.type == "xla":
                     self._note(leaf, Feed(number))
                 elif leaf.device.type == "cpu" and leaf.layout is torch.strided and leaf.numel() > 1:
-                    self._digests[number] = native.digest(buffers.dense_bytes(leaf))
+                    self._parts.add(number, leaf)
         for name, tensor in self._surroundings.tensors.items():
             self._note(tensor, State(name))
         known = {id(tensor) for tensor in self._surroundings.tensors.values()} | {id(leaf) for leaf in self._leaves}
@@ -309,7 +306,7 @@ class _Recording:
         import torch
 
         torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-        return (buffers.cell_of(tensor).token,)
+        return tuple(cell.token for cell in buffers.cells_of(tensor))
 
     def outcome(self, result: Any) -> tuple[Outcome, _capture_wiring.Wiring]:
         """What has to be known of the call.
@@ -351,7 +348,7 @@ class _Recording:
                 self._before,
                 names,
                 items,
-                self._digests,
+                self._parts,
                 self._seeds,
                 self._rates,
                 self._cuts,
@@ -361,7 +358,7 @@ class _Recording:
         used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
         extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
         shapes = {
-            where: (torch.empty(item.shape, dtype=item.dtype), item.device.index or 0)
+            where: buffers.shape_of(item, len(wiring.ops[where.op].result_types[where.index].devices))
             for where, item in zip(wiring.returned, returned, strict=True)
             if isinstance(where, _capture_wiring.Result)
         }
@@ -403,6 +400,26 @@ class _Recording:
 def is_recording() -> bool:
     """Whether a call of a captured step is being recorded: nothing else may be submitted now."""
     return _Recording.active
+
+
+class _Parts:
+    """Digests of the arguments that are CPU tensors, and of what they can be cut into: as they are when added."""
+
+    def __init__(self) -> None:
+        self._leaves: dict[int, tuple[Any, int]] = {}
+
+    def add(self, number: int, leaf: Any) -> None:
+        self._leaves[number] = leaf, native.digest(buffers.dense_bytes(leaf))
+
+    def __call__(self, dims: tuple[int, ...]) -> dict[int, list[int]]:
+        """By leaf, the digests of its parts of shape ``dims``; of those leaves that are still what they were."""
+        found = {}
+        for number, (leaf, digest) in self._leaves.items():
+            if leaf.numel() == math.prod(dims):
+                found[number] = [digest]
+            elif native.digest(buffers.dense_bytes(leaf)) == digest:
+                found[number] = [native.digest(buffers.dense_bytes(part)) for part in buffers.parts(leaf, dims)]
+        return found
 
 
 _ABSENT = object()

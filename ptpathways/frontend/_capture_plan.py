@@ -8,13 +8,11 @@ from typing import Any
 
 from ptpathways.frontend._capture_wiring import (
     Constant,
-    Feed,
     Number,
     Op,
     Result,
     Source,
     Type,
-    Uncapturable,
     Upload,
     Wiring,
 )
@@ -44,13 +42,10 @@ class _Host:
 
 
 def lower(wiring: Wiring, host_of: Mapping[int, int]) -> Lowered:
-    """Plans for the hosts that take part.
+    """Plans for the hosts that take part: an operation over devices of several hosts is in the plan of each.
 
     Args:
         host_of: the host of each device.
-
-    Raises:
-        Uncapturable: a function's devices are of several hosts.
     """
     return _Lowering(wiring, host_of).go()
 
@@ -103,39 +98,37 @@ class _Lowering:
     def _type_of(self, result: Result) -> Type:
         return self._wiring.ops[result.op].result_types[result.index]
 
-    def _host(self, kind: Type) -> int:
-        hosts = {self._host_of[device] for device in kind.devices}
-        if len(hosts) > 1:
-            raise Uncapturable("one of its computations spans several hosts")
-        return hosts.pop()
+    def _hosts_of(self, kind: Type) -> list[int]:
+        return sorted({self._host_of[device] for device in kind.devices})
 
-    def _plan(self, kind: Type) -> _Host:
-        return self._hosts.setdefault(self._host(kind), _Host())
+    def _plan(self, host: int) -> _Host:
+        return self._hosts.setdefault(host, _Host())
 
-    def _slot(self, key: Any, kind: Type) -> int:
-        plan = self._plan(kind)
+    def _slot(self, key: Any, kind: Type, host: int) -> int:
+        """The slot of the shards that lie on ``host``."""
+        plan = self._plan(host)
         if key not in plan.slot_of:
+            shards = [shard for shard, device in enumerate(kind.devices) if self._host_of[device] == host]
             plan.slot_of[key] = len(plan.slots)
             plan.slots.append(
                 {
                     "dtype": kind.dtype,
                     "dims": list(kind.dims),
-                    "shards": list(range(len(kind.devices))),
-                    "devices": list(kind.devices),
+                    "shards": shards,
+                    "devices": [kind.devices[shard] for shard in shards],
                 }
             )
         return plan.slot_of[key]
 
-    def _argument(self, source: Source, kind: Type) -> tuple[Any, int]:
-        """The value's key and slot; an argument of the program if nothing in it made it."""
-        # Numbers of one value may be needed on several devices.
-        key: Any = source if isinstance(source, Result) else (input_key(source), kind.devices)
-        if not isinstance(source, Result):
-            self._inputs.setdefault(key, (source, kind))
-        return key, self._slot(key, kind)
+    def _argument(self, source: Source, kind: Type) -> Any:
+        """The value's key; an argument of the program if nothing in it made it."""
+        if isinstance(source, Result):
+            return source
+        key = (input_key(source), kind.devices)  # numbers of one value may be needed on several devices
+        self._inputs.setdefault(key, (source, kind))
+        return key
 
-    def _execute(self, number: int, op: Op, arguments: list[tuple[Any, int]]) -> None:
-        keys = [key for key, _ in arguments]
+    def _execute(self, number: int, op: Op, keys: list[Any]) -> None:
         donated = [
             position
             for position in op.donated
@@ -144,30 +137,32 @@ class _Lowering:
             and not isinstance(op.arguments[position], Number | Constant | Upload)
         ]
         self._donated |= {keys[position] for position in donated}
-        where = (op.result_types or op.argument_types)[0]
-        self._plan(where).steps.append(
-            {
+        results = [(Result(number, index), kind) for index, kind in enumerate(op.result_types)]
+        for host in self._hosts_of((op.result_types or op.argument_types)[0]):
+            step = {
                 "kind": "execute",
                 "node": number,
                 "function": op.function,
-                "arguments": [slot for _, slot in arguments],
-                "results": [self._slot(Result(number, index), kind) for index, kind in enumerate(op.result_types)],
+                "arguments": [self._slot(*each, host) for each in zip(keys, op.argument_types, strict=True)],
+                "results": [self._slot(*each, host) for each in results],
                 "donated": donated,
             }
-        )
+            self._plan(host).steps.append(step)
 
-    def _copy(self, number: int, op: Op, argument: tuple[Any, int]) -> None:
+    def _copy(self, number: int, op: Op, key: Any) -> None:
         source, target = op.argument_types[0], op.result_types[0]
-        slot = self._slot(Result(number, 0), target)
-        if self._host(source) == self._host(target):
-            step = {"kind": "copy", "node": number, "from_slot": argument[1], "from_shard": 0, "slot": slot, "shard": 0}
-            self._plan(target).steps.append(step)
+        (here,), (there,) = self._hosts_of(source), self._hosts_of(target)
+        given, made = self._slot(key, source, here), self._slot(Result(number, 0), target, there)
+        if here == there:
+            step = {"kind": "copy", "node": number, "from_slot": given, "from_shard": 0, "slot": made, "shard": 0}
+            self._plan(there).steps.append(step)
             return
         channel, self._channels = self._channels, self._channels + 1
-        send = {"kind": "send", "node": number, "slot": argument[1], "shard": 0, "channel": channel}
-        self._plan(source).steps.append({**send, "host": self._host(target)})
-        pieces = [{"channel": channel, "host": self._host(source)}]
-        self._plan(target).steps.append({"kind": "receive", "node": number, "slot": slot, "shard": 0, "pieces": pieces})
+        send = {"kind": "send", "node": number, "slot": given, "shard": 0, "channel": channel, "host": there}
+        self._plan(here).steps.append(send)
+        pieces = [{"channel": channel, "host": here}]
+        receive = {"kind": "receive", "node": number, "slot": made, "shard": 0, "pieces": pieces}
+        self._plan(there).steps.append(receive)
 
     def _free(self, number: int, op: Op) -> None:
         """Frees the results that nobody needs after operation ``number``."""
@@ -176,14 +171,15 @@ class _Lowering:
         for result in done:
             if result in self._kept or result in self._donated:
                 continue
-            plan = self._plan(self._type_of(result))
-            plan.steps.append({"kind": "free", "slots": [plan.slot_of[result]]})
+            for host in self._hosts_of(self._type_of(result)):
+                plan = self._plan(host)
+                plan.steps.append({"kind": "free", "slots": [plan.slot_of[result]]})
 
 
 def input_key(source: Source) -> Any:
     """What makes two arguments of a step the same argument of its program."""
     if isinstance(source, Upload):
-        return Feed(min(source.leaves)) if source.leaves else source.tokens
+        return source.feed() or source.tokens
     return source
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_plan, _capture_wiring, _slice, _step, _xla
+from ptpathways.frontend import _capture_plan, _capture_wiring, _slice, _step
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Result, Seed, State, Upload, Wiring
 
@@ -36,8 +36,8 @@ class Outcome:
     """The structure of what was returned."""
     found: frozenset[str]
     """The parameters that had a gradient when the call began."""
-    shapes: Mapping[Result, tuple[Any, int]]
-    """For each returned result an empty CPU tensor like it, and its device's index."""
+    shapes: Mapping[Result, buffers.Shape]
+    """Of each returned result."""
 
 
 class Variant:
@@ -167,7 +167,7 @@ class Variant:
         with native.translated():
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
                 if handle != old:
-                    self._replay.bind(place, [buffers.cell_of(self._tensors[place])])
+                    self._replay.bind(place, buffers.cells_of(self._tensors[place]))
         self._handles = handles
         self._assignable_handles = [handles[place] for place, _ in self._assignable]
 
@@ -213,9 +213,7 @@ class Variant:
             if error.code == "FAILED_PRECONDITION":
                 raise Stale(str(error)) from error
             raise native.translate(error) from error
-        for index, seed in enumerate(seeds.values()):
-            after = _capture_wiring.seed_after(seed, wiring.cuts)
-            _xla.binding()._xla_set_rng_seed(after, _xla.device_name(index))
+        buffers.set_seeds({device: _capture_wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
         for parameter, gradient in self._to_set:
             parameter.grad = gradient
@@ -236,24 +234,27 @@ class Variant:
 
         if isinstance(feed, Feed):
             leaf = leaves[feed.leaf]
+            if feed.tiles:
+                parts = [buffers.dense_bytes(part) for part in buffers.parts(leaf, feed.dims)]
+                return [parts[tile] for tile in feed.tiles]
             if leaf.device.type == "cpu":
-                return buffers.dense_bytes(leaf)
-            value = buffers.cell_of(leaf).value
-            if value is None:
+                return [buffers.dense_bytes(leaf)]
+            values = [cell.value for cell in buffers.cells_of(leaf)]
+            if None in values:
                 raise Stale(f"argument {feed.leaf} of the step was given up")
-            return [value]
+            return values
         if isinstance(feed, Rate):
             bits = _capture_wiring.number_bits(rates[feed.expression], feed.dtype)
             assert bits is not None
-            return np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)
+            return [np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)]
         seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
-        return np.frombuffer(struct.pack("<Q", seed), np.uint8)
+        return [np.frombuffer(struct.pack("<Q", seed), np.uint8)]
 
     def _input(self, source: Any, donated: bool, recording: Mapping[str, Any]) -> tuple[Any, ...]:
         if isinstance(source, State):
             return "state", _place(self._states, source.name), donated
-        if isinstance(source, Upload) and source.leaves:
-            source = Feed(min(source.leaves))
+        if isinstance(source, Upload):
+            source = source.feed() or source
         if isinstance(source, Feed | Rate | Seed):
             return "feed", _place(self._feeds, source), donated
         assert isinstance(source, Number | Upload | Constant)

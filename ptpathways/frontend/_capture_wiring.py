@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,9 @@ class Feed:
     """A tensor among the step's arguments: leaf ``leaf`` of their tree."""
 
     leaf: int
+    dims: tuple[int, ...] = ()
+    tiles: tuple[int, ...] = ()
+    """Of a CPU tensor that is divided: the shape of the parts, and which one each shard is, in row-major order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,24 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A tensor uploaded in the step; ``leaves``: which of the step's arguments have exactly its bytes."""
+    """A tensor uploaded in the step.
 
-    digest: int = field(compare=False)
-    leaves: frozenset[int] = field(compare=False)
+    ``leaves``: the arguments of the step that have its bytes, each with the parts that a shard may be, by shard; parts
+    of equal contents cannot be told apart. A part is a number in row-major order, 0 when the shards are the whole.
+    """
+
+    digests: tuple[int, ...] = field(compare=False)
+    dims: tuple[int, ...] = field(compare=False)
+    leaves: Mapping[int, tuple[frozenset[int], ...]] = field(compare=False)
     tokens: Tokens = field(compare=False)
+
+    def feed(self) -> Feed | None:
+        """The argument that it is; None when it is none, or cannot be told."""
+        for leaf, parts in sorted(self.leaves.items()):
+            if all(len(candidates) == 1 for candidates in parts):
+                tiles = tuple(min(candidates) for candidates in parts)
+                return Feed(leaf, self.dims, tiles) if len(set(tiles)) > 1 else Feed(leaf)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +167,9 @@ class Observed:
     """State by name, after the call."""
     returned: Sequence[Any]
     """``(tokens,)`` for a tensor on the devices; anything else as it is."""
-    digests: Mapping[int, int] = field(default_factory=dict)
-    """Of the arguments that are CPU tensors of more than one element, by leaf."""
+    parts: Callable[[tuple[int, ...]], Mapping[int, Sequence[int]]] = lambda dims: {}
+    """For the shape of a shard: by leaf, the digests of the parts of that shape, of the arguments that are CPU tensors
+    of more than one element and can be divided so."""
     seeds: Mapping[int, int] = field(default_factory=dict)
     """The devices' seeds before the call."""
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -260,11 +277,16 @@ class _Wirer:
         return self._upload(tokens) or Constant(tokens)
 
     def _upload(self, tokens: Tokens) -> Upload | None:
-        digest = self._uploads.get(tokens[0])
-        if digest is None:
+        if any(token not in self._uploads for token in tokens):
             return None
-        leaves = frozenset(leaf for leaf, other in self._observed.digests.items() if other == digest)
-        return Upload(digest, leaves if len(tokens) == 1 else frozenset(), tokens)
+        digests = tuple(self._uploads[token] for token in tokens)
+        dims = tuple(self._values[tokens[0]]["dims"])
+        leaves = {}
+        for leaf, parts in self._observed.parts(dims).items():
+            found = tuple(frozenset(n for n, part in enumerate(parts) if part == digest) for digest in digests)
+            if all(found):
+                leaves[leaf] = found
+        return Upload(digests, dims, leaves, tokens)
 
     def _written(self) -> dict[str, Result]:
         before = {known.name: tokens for tokens, known in self._observed.before.items() if isinstance(known, State)}
@@ -320,8 +342,18 @@ def merge(first: Wiring, second: Wiring) -> Wiring:
 
 def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, what: str) -> Source:
     if isinstance(one, Upload) and isinstance(other, Upload):
-        if one.leaves & other.leaves or one.digest == other.digest:
-            return replace(other, leaves=one.leaves & other.leaves)
+        leaves = {
+            leaf: tuple(a & b for a, b in zip(parts, other.leaves[leaf], strict=True))
+            for leaf, parts in one.leaves.items()
+            if leaf in other.leaves
+        }
+        leaves = {leaf: parts for leaf, parts in leaves.items() if all(parts)}
+        merged = replace(other, leaves=leaves)
+        if leaves and merged.feed() is None:
+            leaf = min(leaves)
+            raise Different(f"it cannot be told which part of argument {leaf} each device is sent: parts are equal")
+        if leaves or one.digests == other.digests:
+            return merged
         raise Different(f"{what} takes a tensor that the step makes on the CPU anew each time; pass it as an argument")
     if isinstance(one, Seed | Number) and isinstance(other, Seed | Number):
         if type(one) is not type(other) or one != other:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,9 @@ from ptpathways.frontend import _mesh, _state, _xla
 
 if TYPE_CHECKING:
     import torch
+
+_lock = threading.Lock()
+_uploaded = 0
 
 
 def upload_as(tensor: torch.Tensor, sharding: Any) -> torch.Tensor:
@@ -32,4 +36,12 @@ def upload(tensors: Sequence[torch.Tensor], layout: _mesh.BatchLayout | None = N
     if _state.runtime().mode is _state.Mode.TOGETHER:
         shardings = [_mesh.upload_sharding(tensor, layout) for tensor in tensors]
     uploaded: list[torch.Tensor] = _xla.binding()._xla_tensors_from_aten(list(tensors), names, shardings)
+    global _uploaded
+    with _lock:
+        _uploaded += len(uploaded)
     return uploaded
+
+
+def uploaded_count() -> int:
+    """How many tensors ``upload`` has made in this process."""
+    return _uploaded

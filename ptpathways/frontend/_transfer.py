@@ -84,13 +84,13 @@ def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     _xla.binding()._xla_sync_live_tensors(source, [], True)
     _xla.binding()._xla_sync_multi([tensor], [], True)  # Nothing is left to do, as a rule.
     token = native.transfer(_xla.binding()._unsafe_buffer_pointer(tensor), device.index or 0)
-    native.adopt_next_upload(token)
+    native.adopt_next_uploads([token])
     try:
         with keep_untouched()():
             shape = torch.empty(tensor.shape, dtype=tensor.dtype)
             (moved,) = _xla.binding()._xla_tensors_from_aten([shape], [_xla.device_name(device.index or 0)])
     finally:
-        native.adopt_next_upload(0)
+        native.adopt_next_uploads([])
     result: torch.Tensor = moved
     return result
 

@@ -52,13 +52,13 @@ def transfer(token: int, device_index: int) -> int:
     """Copies the value of a buffer of the PJRT plugin to another device, worker to worker; returns at once.
 
     ``token``: what PJRT_Buffer_UnsafePointer answers for the buffer. Returns the token of the copy, which belongs to
-    the caller until ``adopt_next_upload`` hands it over. Raises NativeError NOT_FOUND, INVALID_ARGUMENT.
+    the caller until ``adopt_next_uploads`` hands it over. Raises NativeError NOT_FOUND, INVALID_ARGUMENT.
     """
 
-def adopt_next_upload(token: int) -> None:
-    """Makes the next upload of this thread give a handle of the value that ``token`` owns instead of uploading.
+def adopt_next_uploads(tokens: Sequence[int]) -> None:
+    """Makes this thread's next uploads give handles of the values that ``tokens`` own instead of uploading, in order.
 
-    0 drops a pending adoption. Raises NativeError NOT_FOUND.
+    An empty list drops pending adoptions. Raises NativeError NOT_FOUND.
     """
 
 def set_source_locator(locator: Callable[[], str] | None) -> None:
@@ -96,8 +96,8 @@ class BufferCell:
     @property
     def value(self) -> DeviceValue | None: ...
 
-def last_asked_cell() -> BufferCell | None:
-    """The cell of the buffer that PJRT_Buffer_UnsafePointer was last asked of on this thread; None when it is gone."""
+def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
+    """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
 
 def start_recording() -> None:
     """From now on the plugin notes every execution, upload, copy and fetch of this process.
@@ -139,10 +139,12 @@ class Replay:
         """
     def bind(self, state: int, cells: Sequence[BufferCell]) -> None:
         """The state lies in these buffers, by shard, from now on."""
-    def run(self, feeds: Sequence[npt.NDArray[Any] | Sequence[DeviceValue]]) -> list[int]:
-        """Submits a run and puts new values into the states, at once. A feed is bytes to upload, or values.
+    def run(self, feeds: Sequence[Sequence[npt.NDArray[Any]] | Sequence[DeviceValue]]) -> list[int]:
+        """Submits a run and puts new values into the states, at once.
 
-        Returns the tokens of what is returned, by result and shard; each is the caller's until ``adopt_next_upload``.
+        A feed is a value for each shard, or bytes to upload: one array for each shard, or a single one for all.
+
+        Returns the tokens of what is returned, by result and shard; each is the caller's until ``adopt_next_uploads``.
         Raises NativeError: FAILED_PRECONDITION, with nothing changed, when a state's buffer is gone or has another
         type; INVALID_ARGUMENT.
         """

@@ -200,12 +200,12 @@ def transfer_and_adoption() -> Any:
     xlac()._xla_sync_multi([source], [], True)
     before = cluster.session.transfer_stats()
     token = native.transfer(xlac()._unsafe_buffer_pointer(source), 1)
-    native.adopt_next_upload(token)
+    native.adopt_next_uploads([token])
     (there,) = xlac()._xla_tensors_from_aten([torch.empty(100_000)], ["xla:1"])
     after = cluster.session.transfer_stats()
     moved = {key: after[key] - before[key] for key in ("bytes_uploaded", "bytes_fetched", "copies")}
     wrong_type = native.transfer(xlac()._unsafe_buffer_pointer(source), 1)
-    native.adopt_next_upload(wrong_type)
+    native.adopt_next_uploads([wrong_type])
     mismatch = refused(lambda: xlac()._xla_tensors_from_aten([torch.empty(7)], ["xla:1"]))
     unknown = refused(lambda: native.transfer(12345, 1))
     return {
@@ -358,7 +358,7 @@ def across_hosts_goes_worker_to_worker() -> Any:
     source = torch.arange(50_000, dtype=torch.float32).to("xla:0") + 1
     xlac()._xla_sync_multi([source], [], True)
     token = native.transfer(xlac()._unsafe_buffer_pointer(source), 1)
-    native.adopt_next_upload(token)
+    native.adopt_next_uploads([token])
     (there,) = xlac()._xla_tensors_from_aten([torch.empty(50_000)], ["xla:1"])
     return float((there * 2).sum().item())
 

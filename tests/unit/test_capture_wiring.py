@@ -83,7 +83,7 @@ def step(scalar: int, first: int = 100, digest: int = 5, seed: int = 12345, rate
     batch = recording.upload(digest)
     number, drawn = recording.upload(scalar=scalar), recording.upload(scalar=seed, dtype="s64")
     new, loss = recording.run(weight, batch, number, drawn, results=2, donated=(0,))
-    return recording.wiring(weight, new, loss, digests={0: digest}, seeds={0: seed}, rates=rates or {})
+    return recording.wiring(weight, new, loss, parts=lambda dims: {0: [digest]}, seeds={0: seed}, rates=rates or {})
 
 
 def test_a_step_that_repeats_is_explained() -> None:
@@ -92,7 +92,7 @@ def test_a_step_that_repeats_is_explained() -> None:
     merged = merge(one, other)
     (op,) = merged.ops
     assert op.arguments[0] == State("weight")
-    assert isinstance(op.arguments[1], Upload) and op.arguments[1].leaves == {0}
+    assert isinstance(op.arguments[1], Upload) and op.arguments[1].feed() == Feed(0)
     assert isinstance(op.arguments[2], Number) and op.arguments[2].bits == 1
     assert isinstance(op.arguments[3], Seed) and (op.arguments[3].multiplier, op.arguments[3].addend) == (1, 0)
     assert merged.written == {"weight": Result(0, 0)} and merged.returned == (Result(0, 1),)
@@ -204,15 +204,61 @@ def test_a_plan_per_host_with_transfers_between_them() -> None:
     assert sorted({*freed, *kept} - {-1}) == list(range(len(here["slots"])))
 
 
-def test_a_computation_over_several_hosts_is_refused() -> None:
-    recording = Recording()
-    weight = recording.value()
-    new, loss = recording.run(weight, results=2)
-    recording.values[new]["device"] = 3
-    wiring = recording.wiring(weight, new, loss)
-    kind = wiring.ops[0].result_types[0]
-    spread = Wiring(
-        (type(wiring.ops[0])("f", 7, 0, (), (), (type(kind)("f32", (4,), (0, 3)),)),), {"weight": Result(0, 0)}, ()
-    )
-    with pytest.raises(Uncapturable, match="spans several hosts"):
-        lower(spread, {0: 0, 3: 1})
+def gang(
+    first: int, *, shards: tuple[int, ...] = (1, 2, 3, 4), parts: tuple[int, ...] = (1, 2, 3, 4), seed: int = 9
+) -> Wiring:
+    """weight, loss = f(weight, batch, seed) over four devices; the batch is uploaded in ``shards``, by digest, and the
+    step's argument consists of ``parts``."""
+    recording = Recording(first)
+    rows = [
+        (
+            recording.value(device),
+            recording.upload(digest, device=device),
+            recording.upload(scalar=seed, dtype="s64", device=device),
+        )
+        for device, digest in enumerate(shards)
+    ]
+    results = [[recording.value(device) for _ in range(2)] for device in range(4)]
+    run = {"kind": "run", "function": 0, "identity": 7, "what": "f", "whole": True, "donated": [0]}
+    recording.events.append({**run, "arguments": [list(row) for row in rows], "results": results})
+    before: dict[tuple[int, ...], Any] = {tuple(row[0] for row in rows): State("weight")}
+    after, loss = (tuple(row[index] for row in results) for index in range(2))
+    observed = Observed({"events": recording.events, "values": recording.values}, before, {"weight": after}, [(loss,)])
+    observed.parts = lambda dims: {0: parts} if dims == (4,) else {}
+    observed.seeds = dict.fromkeys(range(4), seed)
+    return wire(observed)
+
+
+def test_a_gang_takes_tensors_by_all_their_shards() -> None:
+    merged = merge(gang(100), gang(500, shards=(5, 6, 7, 8), parts=(5, 6, 7, 8), seed=seed_after(9, 1)))
+    (op,) = merged.ops
+    weight, batch, seed = op.arguments
+    assert weight == State("weight") and merged.written == {"weight": Result(0, 0)}
+    assert isinstance(batch, Upload) and batch.feed() == Feed(0, (4,), (0, 1, 2, 3))
+    assert isinstance(seed, Seed) and op.argument_types[0].devices == (0, 1, 2, 3)
+
+
+def test_a_batch_that_every_device_gets_whole_is_the_argument_itself() -> None:
+    merged = merge(gang(100, shards=(7,) * 4, parts=(7,)), gang(500, shards=(8,) * 4, parts=(8,)))
+    batch = merged.ops[0].arguments[1]
+    assert isinstance(batch, Upload) and batch.feed() == Feed(0)
+
+
+def test_parts_of_equal_contents_are_told_apart_by_another_recording() -> None:
+    alike = gang(100, shards=(7,) * 4, parts=(7,) * 4)
+    with pytest.raises(Different, match="cannot be told which part of argument 0"):
+        merge(alike, gang(500, shards=(8,) * 4, parts=(8,) * 4))
+    batch = merge(alike, gang(500, shards=(2, 1, 4, 3))).ops[0].arguments[1]
+    assert isinstance(batch, Upload) and batch.feed() == Feed(0, (4,), (1, 0, 3, 2))
+
+
+def test_a_gang_over_several_hosts_is_in_the_plan_of_each() -> None:
+    lowered = lower(gang(100), {0: 0, 1: 0, 2: 1, 3: 1})
+    assert [plan["host"] for plan in lowered.plans] == [0, 1]
+    for plan, devices in zip(lowered.plans, ([0, 1], [2, 3]), strict=True):
+        assert [step["kind"] for step in plan["steps"]] == ["execute"]
+        assert plan["steps"][0]["donated"] == [0] and plan["channels"] == 0
+        assert all(slot["devices"] == devices == slot["shards"] for slot in plan["slots"])
+        assert -1 not in plan["inputs"] and -1 not in plan["outputs"]
+    assert [port["devices"] for port in lowered.input_ports()] == [[0, 1, 2, 3]] * 3
+    assert [donated for _, _, donated in lowered.inputs] == [True, False, False]
