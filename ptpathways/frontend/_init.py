@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptpathways import core
-from ptpathways.frontend import _backend, _fallback, _hooks, _locator, _mesh, _rng, _session, _slice, _state
+from ptpathways.frontend import (
+    _backend,
+    _fallback,
+    _hooks,
+    _locator,
+    _mesh,
+    _operations,
+    _rng,
+    _session,
+    _slice,
+    _state,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -150,6 +161,7 @@ def init(
         _state.begin(_state.Runtime(options, connection, device_count))
         _rng.register()
         _fallback.register()
+        _operations.register()
         if connection is not None:
             _locator.register()
         # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.
