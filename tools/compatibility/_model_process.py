@@ -11,7 +11,10 @@ from typing import Any
 
 import ptpathways as pw
 from tools.compatibility._models import MODELS
-from tools.compatibility._training import Counters, Trained, train, unchanged
+from tools.compatibility._training import Counters, difference, train, unchanged
+
+LOOP_LINES = 3
+"""import ptpathways as pw; pw.init(...); model, optimizer, loader = pw.prepare(model, optimizer, loader)."""
 
 
 def main() -> None:
@@ -23,17 +26,21 @@ def main() -> None:
         result: dict[str, Any] = {"key": case.key}
         try:
             eager = train(case, unchanged, int(steps))
+            shaken = train(case, unchanged, int(steps), shaken=True)
             counters = Counters()
             cluster = train(case, pw.prepare, int(steps), counters)
-            result |= {"eager": dataclasses.asdict(eager), "cluster": dataclasses.asdict(cluster)}
+            result |= {
+                "eager": eager.losses,
+                "noise": difference(eager.losses, shaken.losses),
+                "difference": difference(eager.losses, cluster.losses),
+                "recompiles": cluster.recompiles,
+                "client_ms": cluster.client_ms,
+                "lines": LOOP_LINES + case.lines,
+                **dataclasses.asdict(cluster),
+            }
         except Exception:
             result["error"] = traceback.format_exc()
         print(json.dumps(result), flush=True)
-
-
-def read(answer: dict[str, Any]) -> tuple[Trained, Trained]:
-    """The two runs in a line that the process printed: plain PyTorch's and the cluster's."""
-    return Trained(**answer["eager"]), Trained(**answer["cluster"])
 
 
 if __name__ == "__main__":

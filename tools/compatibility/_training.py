@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tools.compatibility._models import BATCH, Batch, ModelCase
@@ -48,15 +48,25 @@ def unchanged(*things: Any) -> Any:
     return things[0] if len(things) == 1 else things
 
 
-def train(case: ModelCase, prepare: Prepare, steps: int = STEPS, counters: Counters | None = None) -> Trained:
-    """Trains with AdamW from seed 0. The model is made on the CPU, so that both begin with the same weights.
+def train(
+    case: ModelCase,
+    prepare: Prepare,
+    steps: int = STEPS,
+    counters: Counters | None = None,
+    shaken: bool = False,
+) -> Trained:
+    """Trains from seed 0. The model is made on the CPU, so that both begin with the same weights.
 
     Args:
         counters: asked after each step; None in plain PyTorch.
+        shaken: change the weights by about one rounding first, to see what a loss difference between two right
+            implementations is.
     """
     torch.manual_seed(0)
     model = case.build().train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    if shaken:
+        _shake(model)
+    optimizer = case.optimizer(list(model.parameters()))
     scheduler = _schedule(case, optimizer, steps)
     generator = torch.Generator().manual_seed(1)
     rows = [case.batch(generator) for _ in range(steps)]
@@ -80,6 +90,14 @@ def train(case: ModelCase, prepare: Prepare, steps: int = STEPS, counters: Count
     if counters is not None:
         result.fallbacks = counters.fallbacks()
     return result
+
+
+def _shake(model: nn.Module) -> None:
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            unit = torch.finfo(parameter.dtype).eps
+            parameter.mul_(1 + unit * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
 
 
 class _Rows(torch.utils.data.Dataset[Batch]):
