@@ -362,7 +362,10 @@ class _Recording:
             for where, item in zip(wiring.returned, returned, strict=True)
             if isinstance(where, _capture_wiring.Result)
         }
-        return Outcome(self._recording, after, extras, tree, self._found, shapes), wiring
+        gone = {
+            name: t for name, t in self._surroundings.tensors.items() if name.endswith(".grad") and name not in names
+        }
+        return Outcome(self._recording, after, extras, gone, tree, self._found, shapes), wiring
 
     def _check_nothing_kept(self, wiring: _capture_wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
         """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""

@@ -32,6 +32,8 @@ class Outcome:
     surroundings: Surroundings
     extras: Mapping[str, Any]
     """Further tensors by name that the walk does not find, but the step reads or writes."""
+    gone: Mapping[str, Any]
+    """Gradients by name that were there before the call, and are not after it."""
     tree: Any
     """The structure of what was returned."""
     found: frozenset[str]
@@ -112,18 +114,18 @@ class Variant:
         self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
         self._shapes = [outcome.shapes[result] for result in self._returned]
         self._used = {s.expression for op in wiring.ops for s in op.arguments if isinstance(s, Rate)}
-        self.bind(outcome.surroundings, outcome.extras)
+        self._kept = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
+        self._kept.update(outcome.gone)
+        self._extras = dict(outcome.extras)
+        self.bind(outcome.surroundings)
         self.ready = True
 
-    def bind(self, surroundings: Surroundings, extras: Mapping[str, Any] | None = None) -> None:
+    def bind(self, surroundings: Surroundings) -> None:
         """Takes the state from where it is now.
 
         Raises:
             Stale: a tensor of that name is no longer there.
         """
-        if extras is not None:
-            self._extras = dict(extras)
-            self._kept = {name: tensor for name, tensor in surroundings.tensors.items() if name.endswith(".grad")}
         tensors = {**self._kept, **self._extras, **surroundings.tensors}
         import torch
 

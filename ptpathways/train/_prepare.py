@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ptpathways import frontend
 from ptpathways.data import Feed
 from ptpathways.train._move import move_module, move_optimizer
+from ptpathways.train._steps import captured, check_given, is_step
 
 T = TypeVar("T")
 
@@ -21,10 +22,14 @@ _hooked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
 
 @overload
-def prepare(only: T, /, *, mesh: Any = None, batch_axis: Any = None) -> T: ...
+def prepare(only: T, /, *, mesh: Any = None, batch_axis: Any = None, capture: Literal[False] = False) -> T: ...
 @overload
-def prepare(first: Any, second: Any, /, *more: Any, mesh: Any = None, batch_axis: Any = None) -> tuple[Any, ...]: ...
-def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None) -> Any:
+def prepare(only: Any, /, *, mesh: Any = None, batch_axis: Any = None, capture: bool) -> Any: ...
+@overload
+def prepare(
+    first: Any, second: Any, /, *more: Any, mesh: Any = None, batch_axis: Any = None, capture: bool = False
+) -> tuple[Any, ...]: ...
+def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bool = False) -> Any:
     """Makes modules, optimizers, loaders and schedulers work on all devices of all hosts, data parallel by default.
 
     - A **module**'s parameters and buffers move to the devices, a copy on each. They stay the same Python objects, so
@@ -36,6 +41,8 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None) -> Any:
       batches arrive on the devices ahead of use, divided along the first dimension: a device is sent only its part.
       What cannot be divided evenly is copied to every device: the result is the same, every device computes all of it.
     - A **learning-rate scheduler** is returned as it is.
+    - A **function**, the loop's training step or evaluation, becomes a captured step (``program(kind="step")``) with
+      ``capture=True``: traced a few times, then replayed. Without it, it is returned as it is.
 
     The devices compute what one device would compute with the whole batch: a mean is over all of it, batch
     normalisation sees all of it.
@@ -50,13 +57,14 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None) -> Any:
         batch_axis: the mesh axis that divides a batch's first dimension, or a tuple of axes; ``()``: every device gets
             the whole batch. A list has one such entry per dimension, ``["data", "sequence"]``. Default: the axes
             named ``data`` and ``fsdp``.
+        capture: whether functions among the objects are captured.
 
     Raises:
         NotInitialized: before ``init``.
         RuntimeAlreadyStarted: devices are already used one by one.
         NotOneIsland: the devices lie on hosts that no collective connects.
         InvalidSharding: ``mesh`` or ``batch_axis`` cannot be used.
-        TypeError: an object of none of these kinds.
+        TypeError: an object of none of these kinds; ``capture`` without a function.
         ValueError: a parameter on the meta device.
         RuntimeError: a parameter cannot be replaced in place, because an autograd graph or a weak reference holds it.
     """
@@ -64,6 +72,8 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None) -> Any:
         raise TypeError("prepare() needs at least one module, optimizer, loader or scheduler, got none")
     for thing in objects:
         _check_kind(thing)
+    if capture:
+        check_given(objects)
     frontend.use_all_devices()
     layout = None
     if mesh is not None or batch_axis is not None or any(_is_loader(thing) for thing in objects):
@@ -80,6 +90,8 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None) -> Any:
     if pending:
         frontend.step()  # The first training step's computation is then the same as the later ones'.
     prepared = tuple(Feed(thing, layout) if layout is not None and _is_loader(thing) else thing for thing in objects)
+    if capture:
+        prepared = tuple(captured(thing) for thing in prepared)
     return prepared[0] if len(prepared) == 1 else prepared
 
 
@@ -88,13 +100,14 @@ def _check_kind(thing: Any) -> None:
         return
     if isinstance(thing, torch.Tensor | str | bytes | dict) or not isinstance(thing, Iterable):
         raise TypeError(
-            "prepare() takes modules, optimizers, loaders and learning-rate schedulers, "
+            "prepare() takes modules, optimizers, loaders, learning-rate schedulers and step functions, "
             f"got {type(thing).__module__}.{type(thing).__qualname__}"
         )
 
 
 def _is_loader(thing: Any) -> bool:
-    return not isinstance(thing, nn.Module | Optimizer | LRScheduler | ReduceLROnPlateau | Feed)
+    known = isinstance(thing, nn.Module | Optimizer | LRScheduler | ReduceLROnPlateau | Feed)
+    return not known and not is_step(thing)
 
 
 def _cut_after_each_step(optimizer: Optimizer) -> None:

@@ -240,6 +240,13 @@ def test_prepare_refuses_what_it_does_not_know(thing: object) -> None:
         prepare(thing)
 
 
+def test_capture_needs_a_function_and_shows_how() -> None:
+    with pytest.raises(TypeError, match=r"got only: Linear(.|\n)*train_step = pw\.prepare\(.*capture=True\)"):
+        prepare(nn.Linear(1, 1), capture=True)
+    with pytest.raises(core.NotInitialized):
+        prepare(nn.Linear(1, 1), lambda x: x, capture=True)
+
+
 def test_prepare_needs_something_and_a_cluster() -> None:
     with pytest.raises(TypeError, match="at least one"):
         prepare()  # type: ignore[call-overload]
