@@ -289,11 +289,6 @@ MODELS: tuple[ModelCase, ...] = (
         "mixtral-batched", "Mixtral, experts_implementation=batched_mm",
         lambda: _mixtral(experts_implementation="batched_mm"), causal, lines=1,
     ),
-    ModelCase(
-        "mixtral-eager", "Mixtral, experts_implementation=eager",
-        lambda: _mixtral(experts_implementation="eager"), causal, lines=1,
-        settings="routes by nonzero(): do not use it here",
-    ),
     ModelCase("mamba", "Mamba (MambaForCausalLM, 2 layers)", _mamba, causal),
     ModelCase("whisper", "Whisper (WhisperForConditionalGeneration)", _whisper, speech, settings=_NO_DROPOUT),
     ModelCase("clip", "CLIP (CLIPModel, contrastive loss)", _Clip, captions),

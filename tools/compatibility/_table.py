@@ -1,0 +1,111 @@
+"""docs/compatibility.md, from what the processes measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+_HEAD = "| {what} | lines changed | loss difference | of PyTorch to itself | recompiles | on the client | {time} |"
+_RULE = "| --- | --- | --- | --- | --- | --- | --- |"
+
+
+def number(value: float) -> str:
+    """A relative difference, as people write it: 0 for none, else one digit and a power of ten."""
+    if value != value or value == float("inf"):
+        return "not the same losses"
+    return "0" if value == 0 else f"{value:.0e}".replace("e-0", "e-")
+
+
+def line(title: str, row: Row) -> str:
+    """A line of either table."""
+    if "error" in row:
+        last = str(row["error"]).strip().splitlines()[-1][:200].replace("|", "/")
+        return f"| {title} | {row.get('lines', '')} | failed: {last} | | | | |"
+    cells = (
+        title,
+        row["lines"],
+        number(row["difference"]),
+        number(row["noise"]) if row.get("noise") is not None else "",
+        row["recompiles"],
+        ", ".join(f"`{name}`" for name in row["fallbacks"]) or "none",
+        f"{row['client_ms']:.0f}",
+    )
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def models_table(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
+    """The table of models; ``titles`` has keys and titles in order. Those without a row are left out."""
+    lines = [_HEAD.format(what="model", time="client ms per step"), _RULE]
+    lines += [line(title, rows[key]) for key, title in titles if key in rows]
+    return "\n".join(lines)
+
+
+def examples_table(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
+    """The table of programs, as ``models_table``."""
+    lines = [_HEAD.format(what="program", time="ms per backward pass, with its waits"), _RULE]
+    lines += [line(title, rows[key]) for key, title in titles if key in rows]
+    return "\n".join(lines)
+
+
+TEXT = """# Compatibility
+
+Models and programs that nobody here wrote, trained for {steps} steps on a cluster and in plain PyTorch on the CPU, with
+the same weights, data and seeds. This file is written by a command:
+
+```bash
+python -m tools.compatibility --examples PATH_TO_A_CHECKOUT_OF_PYTORCH_EXAMPLES
+```
+
+{date}; {versions}; {machine}; a cluster of {hosts} hosts x {devices} devices, CPU workers, data parallel. The machine
+had other work, too, so times say little more than their order of magnitude.
+
+- **lines changed**: new or changed lines of the user's program.
+- **loss difference**: the largest relative difference of a step's loss, over all steps, to plain PyTorch.
+- **of PyTorch to itself**: the same number for two runs of plain PyTorch, one with weights that were changed by about
+  one rounding of their type. Training amplifies rounding, some models by orders of magnitude in a few steps; a right
+  implementation cannot be expected to be much nearer than this.
+- **recompiles**: computations compiled after step 3. Before that there are two: the first step makes the optimizer's
+  state. An evaluation has its own.
+- **on the client**: operations that have no XLA form, so they are computed by the client, which waits for their
+  arguments.
+
+## Models
+
+`transformers` and `torchvision`, tiny random configurations, nothing downloaded; `prepare(model, optimizer, loader)`,
+labels in, loss out, AdamW with the library's own schedules (torchvision's convolutional networks: SGD with momentum).
+Dropout is 0, because devices draw other random numbers than PyTorch does on a CPU. The three lines are the import,
+`pw.init` and `pw.prepare`; a fourth is a setting of the model.
+
+{models}
+
+{model_notes}
+
+## Programs of pytorch/examples
+
+From <https://github.com/pytorch/examples>, none of it copied here: the command is given a checkout, and applies lists
+of edits to the programs' own text when it runs them. Their data sets would be downloaded; others from installed
+packages take their place (scikit-learn's digits for MNIST, its photographs for BSDS300, Python's documentation for
+Wikitext), in both runs, and are not counted. Nor are dropout 0, and normal numbers drawn on the CPU in both. What is
+compared is the loss at each `backward()`.
+
+{examples}
+
+{example_notes}
+"""
+
+MODEL_NOTES = """\
+- **Mixture of experts.** The default (`grouped_mm`) works: a grouped product is computed with static shapes, every row
+  against every expert, so its work grows with the number of experts. `batched_mm` gathers the weights of each token
+  instead: less arithmetic, more memory. `experts_implementation="eager"` asks which experts were chosen (`nonzero`), so
+  it waits in each layer and compiles for each number of tokens: do not use it here.
+- **Padding.** With an `attention_mask`, transformers asks on the host whether it is all ones: the step waits for the
+  mask, which has been uploaded long before, so this costs a round trip. `attn_implementation="eager"` does not ask.
+- **Lengths.** Each length of sequence is a computation of its own. Pad to a few lengths.
+- `transformers.Trainer` needs `accelerate` and has not been tried."""
+
+
+def notes(pairs: Sequence[tuple[str, str]]) -> str:
+    """A list of what there is to say, by name."""
+    return "\n".join(f"- **{name}**: {note}." for name, note in pairs)
