@@ -22,6 +22,7 @@ from ptpathways.core import (
     DeadlineExceeded,
     HostLost,
     ImpureFunction,
+    InputPipelineFailed,
     InvalidOption,
     InvalidProgram,
     InvalidSharding,
@@ -41,7 +42,7 @@ from ptpathways.core import (
 )
 
 if TYPE_CHECKING:
-    from ptpathways import metrics
+    from ptpathways import data, metrics
     from ptpathways.frontend import (
         CapturedStep,
         CaptureWarning,
@@ -89,6 +90,7 @@ __all__ = [
     "Future",
     "HostLost",
     "ImpureFunction",
+    "InputPipelineFailed",
     "InvalidOption",
     "InvalidProgram",
     "InvalidSharding",
@@ -112,6 +114,7 @@ __all__ = [
     "WrongCluster",
     "__version__",
     "cluster",
+    "data",
     "device",
     "devices",
     "function",
@@ -165,7 +168,7 @@ _ROOMS = {
 }
 
 
-_SUBMODULES = frozenset({"metrics"})
+_SUBMODULES = frozenset({"data", "metrics"})
 """Rooms that are public by themselves, as ``pw.metrics``."""
 
 

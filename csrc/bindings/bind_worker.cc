@@ -50,6 +50,8 @@ int RunWorker(const py::dict& options) {
   engine_options.parent_pid = Option<int64_t>(options, "parent_pid", 0);
   engine_options.connect_timeout = Milliseconds(Option<double>(options, "connect_timeout_s", 30.0));
   const std::string runtime_dir = Option<std::string>(options, "runtime_dir", "");
+  engine_options.python = Option<std::string>(options, "python", "");
+  engine_options.pipeline_script = Option<std::string>(options, "pipeline_script", "");
   engine_options.cache_dir = Option<std::string>(options, "cache_dir", "");
   engine_options.scratch_dir = runtime_dir;  // removed with the cluster, also after a crash
   engine_options.data_endpoint = Option<std::string>(options, "data_endpoint", "");

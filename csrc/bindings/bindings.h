@@ -56,6 +56,7 @@ void BindSim(pybind11::module_& module);
 void BindHlo(pybind11::module_& module);
 void BindCapture(pybind11::module_& module);
 void BindCollective(pybind11::module_& module);
+void BindPipelines(pybind11::module_& module);
 
 }  // namespace pathways::bindings
 

@@ -34,4 +34,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindHlo(module);
   pathways::bindings::BindCapture(module);
   pathways::bindings::BindCollective(module);
+  pathways::bindings::BindPipelines(module);
 }

@@ -25,6 +25,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
 #include "csrc/transport/curve.h"
+#include "csrc/wire/pipeline_bodies.h"
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::client {
@@ -241,6 +242,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<Shard> Declare(uint32_t device, const TensorType& type);
   Status Fill(const Shard& shard, uint64_t offset, const void* data, uint64_t size, bool last);
   Status Fail(const Shard& shard, const Status& status);
+  // A buffer whose bytes its host gets by itself, from an input pipeline. Its id is the transfer's key.
+  Result<Shard> DeclareForHost(uint32_t device, const TensorType& type);
   // Worker to worker; the bytes pass neither client nor controller.
   Result<Shard> Copy(const Shard& source, uint32_t device);
   // Writes the shard's bytes (dense row-major) to `destination`, which must live until the event is set.
@@ -275,6 +278,19 @@ class Session : public std::enable_shared_from_this<Session> {
   // The same about a function, which is registered on the device's host first if it is not yet there.
   Result<QueryAnswer> Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function, uint32_t device,
                           std::chrono::milliseconds timeout);
+
+  // --- input pipelines (session_pipelines.cc)
+  // A question that a host answers later.
+  struct Question {
+    std::shared_ptr<Event> done;
+    std::shared_ptr<QueryAnswer> answer;  // filled when `done` is OK
+  };
+  uint64_t MintPipeline();
+  // Starts a process of pipeline `open.pipeline` on host `open.host`; the answer's payload is what it says of itself.
+  Result<Question> OpenPipeline(wire::OpenPipeline open, std::string given);
+  // Done when the bytes have been handed to the buffers under `feed.keys`, or failed.
+  Result<Question> Feed(wire::Feed feed);
+  void ClosePipeline(uint64_t pipeline, uint32_t host) noexcept;
 
   // Wait with the time accounted as "the client waited".
   Status Wait(const std::shared_ptr<Event>& event);

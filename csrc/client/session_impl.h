@@ -97,6 +97,9 @@ struct Session::Impl : public dataplane::DataSink {
   void FlushLargeFrees();
   // Sends a question of which `host` is to answer (UINT32_MAX: the controller) and waits.
   Result<QueryAnswer> Ask(wire::Query query, uint32_t host, const std::string& whom, std::chrono::milliseconds timeout);
+  // The same without waiting.
+  template <typename Body>
+  Result<Question> Inquire(Body body, std::vector<Payload> payloads);
   Status RegisterOn(Function& function, uint64_t id, const FunctionSpec& spec, std::vector<uint32_t> devices,
                     std::vector<uint32_t>& hosts);
 

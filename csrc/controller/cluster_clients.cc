@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "csrc/controller/cluster_state.h"
+#include "csrc/wire/pipeline_bodies.h"
 
 namespace pathways::controller {
 namespace {
@@ -18,10 +19,11 @@ Result<Body> DecodeBody(const wire::Head& head) {
 void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
                                    std::vector<Payload>&& payloads, Outputs& out) {
   Client& state = clients_.at(client);
-  // Compiles and questions need no order among runs; all else keeps its place behind what waits.
+  // Compiles, questions and input pipelines need no order among runs; all else keeps its place behind what waits.
   const Type type = head.header.type;
   const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
-                         type == Type::kRequestSlice || type == Type::kReleaseSlice;
+                         type == Type::kRequestSlice || type == Type::kReleaseSlice || type == Type::kOpenPipeline ||
+                         type == Type::kFeed || type == Type::kClosePipeline;
   arrival_ = ++arrivals_;
   if (overtakes || state.held.empty()) {
     Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
@@ -139,6 +141,11 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
     case Type::kQuery:
       PW_RETURN_IF_ERROR(HandleQuery(client, head, frame, out));
       return Outcome::kHandled;
+    case Type::kOpenPipeline:
+    case Type::kFeed:
+    case Type::kClosePipeline:
+      PW_RETURN_IF_ERROR(HandlePipeline(client, head, frame, payloads, out));
+      return Outcome::kHandled;
     default:
       return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
   }
@@ -185,6 +192,42 @@ Status ClusterState::HandleQuery(uint32_t client, const wire::Head& head, std::s
     Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}}, out);
   } else {
     out.push_back({host->connection, std::move(frame), {}});
+  }
+  return OkStatus();
+}
+
+Status ClusterState::HandlePipeline(uint32_t client, const wire::Head& head, std::string& frame,
+                                    std::vector<Payload>& payloads, Outputs& out) {
+  uint64_t pipeline = 0, request = 0;
+  uint32_t index = 0;
+  if (head.header.type == Type::kOpenPipeline) {
+    PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, DecodeBody<wire::OpenPipeline>(head));
+    pipeline = open.pipeline, request = open.request, index = open.host;
+  } else if (head.header.type == Type::kFeed) {
+    PW_ASSIGN_OR_RETURN(const wire::Feed feed, DecodeBody<wire::Feed>(head));
+    pipeline = feed.pipeline, request = feed.request, index = feed.host;
+    for (const uint64_t key : feed.keys) PW_RETURN_IF_ERROR(CheckOwner(client, key, "transfer"));
+  } else {
+    PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, DecodeBody<wire::ClosePipeline>(head));
+    pipeline = close.pipeline, index = close.host;
+  }
+  PW_RETURN_IF_ERROR(CheckOwner(client, pipeline, "pipeline"));
+  if (request != 0) PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
+  if (index >= hosts_.size()) {
+    return InvalidArgument("an input pipeline is asked of host " + std::to_string(index) + ", there are " +
+                           std::to_string(hosts_.size()));
+  }
+  const Host& host = hosts_[index];
+  Status status;
+  if (!host.description.alive) {
+    status = Unavailable(host.lost_reason);
+  } else if (host.description.data_endpoint.empty()) {
+    status = Unimplemented("host '" + host.description.name + "' is simulated and runs no input pipeline");
+  }
+  if (status.ok()) {
+    out.push_back({host.connection, std::move(frame), std::move(payloads)});
+  } else if (request != 0) {
+    Send(clients_.at(client).connection, wire::Reply{request, status, {}, {}}, out);
   }
   return OkStatus();
 }

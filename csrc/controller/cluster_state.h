@@ -188,6 +188,9 @@ class ClusterState {
   Status HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out);
   Status HandleReleaseSlice(uint32_t client, const wire::Head& head);
   Status HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  // A message of an input pipeline, to the host it names.
+  Status HandlePipeline(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
+                        Outputs& out);
 
   // --- programs and runs
   Status HandleRegisterPlan(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "csrc/base/status.h"
 
@@ -23,6 +24,17 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id);
 // each, in order, instead of uploading; one fails when its type or device differs. An empty list drops pending
 // adoptions, and what they would have adopted. NOT_FOUND: a token owns nothing; nothing is pending then.
 Status AdoptNextUploads(std::span<const uint64_t> tokens);
+
+// From now until StopDeclaring, PJRT_Client_BufferFromHostBuffer on this thread reads nothing and sends nothing: it gives
+// handles of values whose bytes their hosts get by themselves (input pipelines).
+void StartDeclaring();
+struct Declared {
+  uint32_t device = 0;  // the cluster's number
+  int64_t device_id = 0;
+  uint64_t key = 0;  // under which the host is to deliver the bytes
+};
+// What was declared, in order.
+std::vector<Declared> StopDeclaring();
 
 // Drops what a token from Transfer owns, when nobody adopts it. Unknown tokens are ignored.
 void ReleaseToken(uint64_t token);

@@ -2,8 +2,10 @@
 #include "csrc/plugin/buffer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "csrc/plugin/adopt.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/error.h"
 #include "csrc/plugin/event.h"
@@ -30,6 +32,7 @@ namespace {
 
 thread_local std::vector<std::shared_ptr<Value>> next_uploads;  // the last one first
 thread_local CellWatch* watch = nullptr;
+thread_local std::optional<std::vector<Declared>> declaring;
 
 Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorType& type, PJRT_Device* device) {
   if (value->type() == type && value->device() == device) return value;
@@ -41,6 +44,11 @@ Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorT
 Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Args* args, const TensorType& type,
                                       PJRT_Device* device) {
   const std::shared_ptr<ClientState>& client = args->client->state;
+  if (declaring) {
+    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->DeclareForHost(device->cluster_device, type));
+    declaring->push_back({device->cluster_device, device->description.id, shard.buffer->id()});
+    return std::make_shared<Value>(client, device, std::move(shard));
+  }
   const void* data = args->data;
   if (data == nullptr && type.ByteSize() > 0) return InvalidArgument("the data of " + type.ToString() + " is null");
   std::vector<char> dense;
@@ -92,6 +100,15 @@ bool BufferCell::Drop() {
   if (dropped == nullptr) return false;
   dropped->DropHolder();
   return true;
+}
+
+void StartDeclaring() { declaring.emplace(); }
+
+std::vector<Declared> StopDeclaring() {
+  std::vector<Declared> declared;
+  if (declaring) declared.swap(*declaring);
+  declaring.reset();
+  return declared;
 }
 
 CellWatch::CellWatch() { watch = this; }

@@ -94,6 +94,12 @@ std::string_view TypeName(Type type) {
       return "KEY_VALUE";
     case Type::kIslandAnswer:
       return "ISLAND_ANSWER";
+    case Type::kOpenPipeline:
+      return "OPEN_PIPELINE";
+    case Type::kFeed:
+      return "FEED";
+    case Type::kClosePipeline:
+      return "CLOSE_PIPELINE";
   }
   return "UNKNOWN";
 }

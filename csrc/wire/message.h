@@ -65,6 +65,9 @@ enum class Type : uint16_t {
   kIslandJoin = 39,
   kKeyValue = 40,
   kIslandAnswer = 41,
+  kOpenPipeline = 45,
+  kFeed = 46,
+  kClosePipeline = 47,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.

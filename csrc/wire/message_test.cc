@@ -3,6 +3,7 @@
 
 #include "csrc/testing/test.h"
 #include "csrc/wire/island_bodies.h"
+#include "csrc/wire/pipeline_bodies.h"
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::wire {
@@ -64,6 +65,15 @@ TEST(GoldenCollectives) {
   EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593103002600000000000000000010000000"
                                                                   "00000000"
                                                                   "01000000020000000300000004000000"));
+}
+
+TEST(GoldenFeed) {
+  EXPECT_EQ(Hex(Encode(Feed{1, 2, 3, 4, {5}, "ab"})), std::string("5057593103002e0000000000000000002a000000"
+                                                                  "00000000"
+                                                                  "01000000000000000200000000000000"  // request, pipeline
+                                                                  "0300000004000000"                  // host, worker
+                                                                  "010000000500000000000000"          // keys
+                                                                  "020000006162"));                   // what
 }
 
 TEST(HeaderRefusesWithTheReason) {
@@ -172,6 +182,9 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(IslandJoin{"0.1.0", "host0", 42, "pod", 4, "cuda", "v1", 60000}, random);
   Fuzz(KeyValue{1, KeyValueKind::kGet, "k", "v", 1000}, random);
   Fuzz(IslandAnswer{1, OkStatus(), 2, "v"}, random);
+  Fuzz(OpenPipeline{1, 2, 0, 1, 120000, 300000, "a.py:3"}, random);
+  Fuzz(Feed{1, 2, 0, 1, {3, 4}, "{}"}, random);
+  Fuzz(ClosePipeline{1, 0}, random);
 }
 
 TEST(ForgedCountsCostNoMemory) {

@@ -105,6 +105,7 @@ int Engine::Run() {
   if (start.joinable()) start.join();
   // In this order: no new work, no compile under way, no bytes moving, then buffers and the plugin.
   if (reactor_) reactor_->Stop();
+  pipelines_.clear();
   if (control_) control_->Close();
   if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
@@ -318,6 +319,18 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       for (uint64_t id : request.programs) programs_.erase(id);
       return OkStatus();
     }
+    case Type::kOpenPipeline:
+      return OnOpenPipeline(head, frames);
+    case Type::kFeed: {
+      PW_ASSIGN_OR_RETURN(wire::Feed feed, wire::Decode<wire::Feed>(head.body));
+      OnFeed(std::move(feed));
+      return OkStatus();
+    }
+    case Type::kClosePipeline: {
+      PW_ASSIGN_OR_RETURN(wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(head.body));
+      pipelines_.erase(close.pipeline);
+      return OkStatus();
+    }
     case Type::kQuery: {
       PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(head.body));
       Answer(query);
@@ -407,6 +420,7 @@ void Engine::OnOwnerGone(uint32_t client) {
   const size_t removed = store_->RemoveClient(client);
   std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
+  std::erase_if(pipelines_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   incoming_->FailOfClient(client, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status);
   if (options_.verbose) Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));

@@ -30,10 +30,12 @@
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
+#include "csrc/wire/pipeline_bodies.h"
 #include "csrc/worker/compiler.h"
 #include "csrc/worker/gang_gate.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/island_link.h"
+#include "csrc/worker/pipeline.h"
 
 namespace pathways::worker {
 
@@ -47,6 +49,8 @@ struct EngineOptions {
   std::string data_endpoint;      // where to bind for bulk data
   std::string advertise;          // the host that peers connect to for it; empty: the one bound
   std::string scratch_dir;        // for files of the moment; empty: the system's temporary folder
+  std::string python;             // the interpreter of input pipelines
+  std::string pipeline_script;    // what it runs for one
   std::string cache_dir;          // where compiled programs outlive this process; empty: nowhere
   transport::CurveOptions curve;  // made of the cluster's join token; without one tcp stays on this machine
   pjrt::NamedValues create_options;
@@ -213,6 +217,12 @@ class Engine : private transport::SocketHandler, private GangTurns {
   };
   Result<Found> FindShard(uint64_t id, uint32_t shard) const;
 
+  // input pipelines (engine_pipeline.cc)
+  Status OnOpenPipeline(const wire::Head& head, transport::Frames& frames);
+  void OnFeed(wire::Feed feed);
+  // From any thread.
+  void SendReply(uint64_t request, const Status& status, std::string payload);
+
   // memory that is taken back for a while (engine_spill.cc)
   struct Spilling;
   void OnSpill(const wire::Spill& spill);
@@ -258,6 +268,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::unique_ptr<store::ObjectStore> store_;
   std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
   std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
+  std::unordered_map<uint64_t, std::unique_ptr<Pipeline>> pipelines_;
   std::vector<wire::HostDescription> hosts_;
   wire::Done done_;
   bool flush_posted_ = false;

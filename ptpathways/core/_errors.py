@@ -82,6 +82,14 @@ class OutOfDeviceMemory(PathwaysError):
     """
 
 
+class InputPipelineFailed(PathwaysError):
+    """A dataset's code raised in an input pipeline on a worker's host, or its process ended.
+
+    Raised by loops over ``data.remote``, and by reads of values that were computed from the batch. The message names
+    the host and the batch and has the original traceback.
+    """
+
+
 class CompileFailed(PathwaysError):
     """The devices' compiler refused a computation.
 

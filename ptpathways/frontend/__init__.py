@@ -32,6 +32,7 @@ from ptpathways.frontend._mesh import (
     sharding_of,
     use_all_devices,
 )
+from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
 from ptpathways.frontend._rng import manual_seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
@@ -51,6 +52,9 @@ __all__ = [
     "Future",
     "Host",
     "IrregularFunctionWarning",
+    "Part",
+    "Pipeline",
+    "Placement",
     "Program",
     "VirtualSlice",
     "WaitStats",

@@ -11,6 +11,8 @@ from pathlib import Path
 from ptpathways import core, native, platforms
 
 _SCRIPT = Path(__file__).with_name("_worker_process.py")
+_PIPELINE_SCRIPT = Path(__file__).parents[1] / "data" / "_process.py"
+"""Run in a process of its own when a client opens an input pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class WorkerOptions:
             "advertise": self.advertise,
             "log_level": self.log_level,
             "parent_pid": self.parent_pid,
+            "python": sys.executable,
+            "pipeline_script": str(_PIPELINE_SCRIPT),
             "connect_timeout_s": self.connect_timeout_s,
             "create_options": dict(launch.create_options),
         }

@@ -61,6 +61,45 @@ def adopt_next_uploads(tokens: Sequence[int]) -> None:
     An empty list drops pending adoptions. Raises NativeError NOT_FOUND.
     """
 
+def start_declaring() -> None:
+    """From now on uploads of this thread make buffers whose bytes come from their hosts' pipelines."""
+
+def stop_declaring() -> list[tuple[int, int, int]]:
+    """Ends that. For each upload, in order: the cluster's device, the plugin's device, and the key of its bytes."""
+
+# --- input pipelines
+
+@final
+class Question:
+    """Something asked of a host's input pipeline."""
+
+    @property
+    def done(self) -> bool: ...
+    def wait(self, timeout_s: float, what: str) -> bytes:
+        """The answer's text. Raises NativeError: that of the pipeline, or DEADLINE_EXCEEDED, saying ``what``."""
+
+def mint_pipeline(session: Session) -> int:
+    """A number for a new pipeline."""
+
+def open_pipeline(
+    session: Session,
+    pipeline: int,
+    host: int,
+    given: bytes,
+    *,
+    workers: int,
+    open_timeout_s: float,
+    batch_timeout_s: float,
+    name: str,
+) -> Question:
+    """Starts ``workers`` processes on a host. Raises NativeError (UNAVAILABLE: the host is lost)."""
+
+def feed(session: Session, pipeline: int, host: int, worker: int, keys: Sequence[int], what: str) -> Question:
+    """Passes ``what`` to a process, which is to answer with the bytes for ``keys``, in this order."""
+
+def close_pipeline(session: Session, pipeline: int, host: int) -> None:
+    """Ends the processes on a host."""
+
 def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ptpathways import frontend
-from ptpathways.data import Feed
+from ptpathways.data import Feed, prepared
 from ptpathways.train._move import move_module, move_optimizer
 from ptpathways.train._steps import captured, check_given, is_step
 
@@ -89,10 +89,10 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bo
             _cut_after_each_step(thing)
     if pending:
         frontend.step()  # The first training step's computation is then the same as the later ones'.
-    prepared = tuple(Feed(thing, layout) if layout is not None and _is_loader(thing) else thing for thing in objects)
+    result = tuple(prepared(thing, layout) if layout is not None and _is_loader(thing) else thing for thing in objects)
     if capture:
-        prepared = tuple(captured(thing) for thing in prepared)
-    return prepared[0] if len(prepared) == 1 else prepared
+        result = tuple(captured(thing) for thing in result)
+    return result[0] if len(result) == 1 else result
 
 
 def _check_kind(thing: Any) -> None:

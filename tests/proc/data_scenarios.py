@@ -1,0 +1,202 @@
+"""Loops over input pipelines on the workers' hosts. A program of its own: ``python data_scenarios.py HOSTS DEVICES``.
+
+Prints one JSON object: for each scenario what it saw, or the error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import ptpathways as pw
+from ptpathways import frontend
+from ptpathways.frontend import _state
+
+SAMPLES = 22
+BATCH = 8
+
+
+class Augmented(Dataset[Any]):
+    """Tells which sample it is, with random numbers of all kinds."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.fault == "raise" and index == 9:
+            raise LookupError(f"sample {index} is not there")
+        if self.fault == "exit" and index == 9:
+            os._exit(7)
+        if self.fault == "hang" and index == 9:
+            time.sleep(600)
+        return {"index": index, "drawn": torch.rand(3) + random.random()}
+
+
+def stream() -> Iterator[torch.Tensor]:
+    for index in range(SAMPLES):
+        yield torch.tensor([float(index), random.random()])
+
+
+def seen(loader: Any) -> list[Any]:
+    """Every batch of an epoch: indices, and sums of the random numbers."""
+    batches = list(loader)
+    return [[batch["index"].tolist(), [round(x, 4) for x in batch["drawn"].sum(1).tolist()]] for batch in batches]
+
+
+def order() -> dict[str, Any]:
+    """Two epochs, the second resumed in its middle; the uneven last batch goes to every device."""
+    before = bytes_uploaded()
+    loader = pw.data.remote(Augmented, batch_size=BATCH, seed=5)
+    first, second = seen(loader), seen(loader)
+    asked = [loader.order(0), loader.order(1)]
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = seen(iterator)
+    again = loader
+    if _state.runtime().device_count == 1:
+        loader.close()
+        again = pw.data.remote(Augmented, batch_size=BATCH, seed=5)
+    again.load_state_dict(state)
+    position = again.position
+    resumed = seen(again)
+    return {
+        "epochs": [first, second],
+        "asked": asked,
+        "position": position,
+        "rest": rest,
+        "resumed": resumed,
+        "after": [again.position, len(again)],
+        "uploaded": bytes_uploaded() - before,
+        "sharding": str(frontend.sharding_of(next(iter(again))["drawn"])),
+    }
+
+
+def bytes_uploaded() -> int:
+    connection = _state.runtime().connection
+    assert connection is not None
+    return int(connection.transfer_stats()["bytes_uploaded"])
+
+
+def training() -> dict[str, Any]:
+    """A prepared loop over remote batches, and the same over a DataLoader in this process."""
+
+    def loop(make: Callable[[], Any]) -> list[float]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        model, optimizer, loader = pw.prepare(model, optimizer, make())
+        losses = []
+        for _ in range(2):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss = (model(batch["drawn"]).flatten() - batch["index"].float()).square().mean()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+        return [float(loss) for loss in losses]
+
+    def fixed() -> Any:
+        return [{"index": index, "drawn": torch.full((3,), index / 10)} for index in range(SAMPLES)]
+
+    return {
+        "remote": loop(lambda: pw.data.remote(fixed, batch_size=BATCH, shuffle=False)),
+        "here": loop(lambda: DataLoader(fixed(), batch_size=BATCH)),
+    }
+
+
+def streamed() -> dict[str, Any]:
+    """An iterable dataset, resumed in the middle, and two processes on each host for another."""
+    loader = pw.data.remote(stream, batch_size=BATCH)
+    whole = [batch.tolist() for batch in loader]
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 1})
+    resumed = [batch.tolist() for batch in loader]
+    loader.close()
+    two = pw.data.remote(Augmented, batch_size=BATCH, seed=5, num_workers=2)
+    return {"whole": whole, "resumed": resumed, "two workers": seen(two)}
+
+
+def fault(kind: str) -> dict[str, Any]:
+    """How the loop hears of it, after how many batches; and what a value computed from the batch says."""
+    given: list[Any] = []
+    loader = pw.data.remote(lambda: Augmented(kind), batch_size=4, shuffle=False, timeout_s=2.0, prefetch=1)
+    message = name = value = ""
+    try:
+        for batch in loader:
+            given.append(batch["drawn"].sum())
+    except pw.PathwaysError as error:
+        message, name = str(error), type(error).__name__
+    good = [bool(torch.isfinite(total)) for total in given[:2]]
+    try:
+        for total in given[2:3]:
+            total.item()
+    except RuntimeError as error:
+        value = str(error)
+    return {"error": name, "message": message, "given": len(given), "good": good, "value": value}
+
+
+def faults() -> dict[str, Any]:
+    return {kind: fault(kind) for kind in ("raise", "exit", "hang")}
+
+
+def refusals() -> dict[str, Any]:
+    """What cannot be: datasets and arguments."""
+
+    def said(function: Callable[[], Any]) -> str:
+        try:
+            function()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    return {
+        "shuffled stream": said(lambda: next(iter(pw.data.remote(stream, shuffle=True)))),
+        "no function": said(lambda: pw.data.remote([1])),  # type: ignore[arg-type]
+        "batch size": said(lambda: pw.data.remote(stream, batch_size=0)),
+        "state": said(
+            lambda: pw.data.remote(Augmented, batch_size=4).load_state_dict(
+                {**pw.data.remote(Augmented, batch_size=8).state_dict(), "epoch": 1}
+            )
+        ),
+    }
+
+
+SCENARIOS: dict[str, list[Callable[[], Any]]] = {
+    "1x1": [order, streamed, faults, refusals],
+    "2x2": [order, training],
+    "4x1": [order],
+}
+
+
+def main(hosts: int, devices: int) -> None:
+    pw.init(hosts=hosts, devices_per_host=devices)
+    results: dict[str, Any] = {}
+    for scenario in SCENARIOS[f"{hosts}x{devices}"]:
+        began = time.monotonic()
+        try:
+            results[scenario.__name__] = scenario()
+        except Exception:
+            results[scenario.__name__] = {"failure": traceback.format_exc()}
+        results[scenario.__name__]["seconds"] = round(time.monotonic() - began, 1)
+    connection = _state.runtime().connection
+    assert connection is not None
+    results["pids"] = connection.host_pids()
+    pw.shutdown()
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
