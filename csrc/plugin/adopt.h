@@ -25,8 +25,8 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id);
 // adoptions, and what they would have adopted. NOT_FOUND: a token owns nothing; nothing is pending then.
 Status AdoptNextUploads(std::span<const uint64_t> tokens);
 
-// From now until StopDeclaring, PJRT_Client_BufferFromHostBuffer on this thread reads nothing and sends nothing: it gives
-// handles of values whose bytes their hosts get by themselves (input pipelines).
+// From now until StopDeclaring, PJRT_Client_BufferFromHostBuffer on this thread reads nothing and sends nothing: it
+// gives handles of values whose bytes their hosts get by themselves (input pipelines).
 void StartDeclaring();
 struct Declared {
   uint32_t device = 0;  // the cluster's number

@@ -68,12 +68,13 @@ TEST(GoldenCollectives) {
 }
 
 TEST(GoldenFeed) {
-  EXPECT_EQ(Hex(Encode(Feed{1, 2, 3, 4, {5}, "ab"})), std::string("5057593103002e0000000000000000002a000000"
-                                                                  "00000000"
-                                                                  "01000000000000000200000000000000"  // request, pipeline
-                                                                  "0300000004000000"                  // host, worker
-                                                                  "010000000500000000000000"          // keys
-                                                                  "020000006162"));                   // what
+  EXPECT_EQ(Hex(Encode(Feed{1, 2, 3, 4, {5}, "ab"})),
+            std::string("5057593103002e0000000000000000002a000000"
+                        "00000000"
+                        "01000000000000000200000000000000"  // request, pipeline
+                        "0300000004000000"                  // host, worker
+                        "010000000500000000000000"          // keys
+                        "020000006162"));                   // what
 }
 
 TEST(HeaderRefusesWithTheReason) {

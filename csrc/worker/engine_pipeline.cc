@@ -33,7 +33,8 @@ Status Engine::OnOpenPipeline(const wire::Head& head, transport::Frames& frames)
   options.workers = open.workers;
   options.open_timeout = std::chrono::milliseconds(open.open_timeout_ms);
   options.batch_timeout = std::chrono::milliseconds(open.batch_timeout_ms);
-  Result<std::unique_ptr<Pipeline>> pipeline = Pipeline::Start(std::move(options), std::string(frames[1].bytes()), answer);
+  Result<std::unique_ptr<Pipeline>> pipeline =
+      Pipeline::Start(std::move(options), std::string(frames[1].bytes()), answer);
   if (pipeline.ok()) {
     pipelines_[open.pipeline] = *std::move(pipeline);
   } else {

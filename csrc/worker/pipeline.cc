@@ -130,8 +130,7 @@ Status Pipeline::Spawn() {
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     std::string channels = std::to_string(options_.workers), parent = std::to_string(getpid());
     std::string python = options_.python, script = options_.script, safe_path = "-P";
-    char* const arguments[] = {python.data(),   safe_path.data(), script.data(),
-                               channels.data(), parent.data(),    nullptr};
+    char* const arguments[] = {python.data(), safe_path.data(), script.data(), channels.data(), parent.data(), nullptr};
     const int error = posix_spawn(&pid_, python.c_str(), &actions, &attributes, arguments, environ);
     if (error != 0) {
       pid_ = -1;
@@ -230,7 +229,8 @@ void Pipeline::Loop() {
         status = Status(Code::kDeadlineExceeded,
                         "expected input pipeline " + options_.name + " to " +
                             (channel.opening ? "build its dataset" : "make its part of a batch") + " within " +
-                            Seconds(limit) + " s, got nothing, so its process was killed; the dataset's code hangs, or give it more "
+                            Seconds(limit) +
+                            " s, got nothing, so its process was killed; the dataset's code hangs, or give it more "
                             "time (timeout_s)");
       }
       if (!status.ok()) Break(status);

@@ -1,11 +1,12 @@
-// Pipeline: a user's input pipeline on this host. Starts its Python processes, passes requests to them, and hands on the
-// bytes that they answer with.
+// Pipeline: a user's input pipeline on this host. Starts its Python processes, passes requests to them, and hands on
+// the bytes that they answer with.
 //
 // A pipeline is one process group: the process that is started here, and those that it forks, which take turns. Each is
 // the other end of a channel, a socket pair. What is said on it:
 //
 //   to the process    u32 length, bytes. The first message is what the pipeline was opened with; each is answered once.
-//   from the process  u32 code (0: OK, else Status's), u32 length of a text, u32 count, u32 zero; the text (what it says
+//   from the process  u32 code (0: OK, else Status's), u32 length of a text, u32 count, u32 zero; the text (what it
+//   says
 //                     of itself, or the error); `count` u64 sizes. If their sum is not 0, a file descriptor comes with
 //                     the first byte: memory with the values one after another, each at a multiple of 64 bytes.
 //
@@ -77,10 +78,10 @@ class Pipeline {
     int fd = -1;
     std::string out;
     std::string in;
-    std::deque<int> descriptors;   // received and not used yet
-    std::deque<Request> waiting;   // for an answer, in order
+    std::deque<int> descriptors;    // received and not used yet
+    std::deque<Request> waiting;    // for an answer, in order
     Clock::time_point front_since;  // since when the first of them is the first
-    bool opening = false;          // it has not answered at all
+    bool opening = false;           // it has not answered at all
   };
 
   explicit Pipeline(PipelineOptions options) : options_(std::move(options)) {}

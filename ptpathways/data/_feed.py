@@ -23,6 +23,7 @@ from ptpathways.data._random import (
     states_of,
 )
 from ptpathways.data._source import Mark, Source, Way, has_own_state, has_workers_from_before
+from ptpathways.data._workers import States
 
 DEPTH = 2
 """Batches that are on their way while the loop uses one."""
@@ -168,6 +169,8 @@ class _Position:
         self._resume: RandomState | Literal["from the start"] | None = "from the start"
         """If a state was loaded that is in the middle of an epoch: the generators to go on with, None for those that
         there are then."""
+        self._workers: States | None = None
+        """The same of the loader's worker processes."""
         self._had_workers = False
         """Whether the state that was loaded last is of a loader that had workers."""
 
@@ -183,6 +186,7 @@ class _Position:
         way = Way(skip=self.batch)
         if after != "from the start":
             way.after_skip = (after or RandomState.now()).set
+            way.workers, self._workers = self._workers, None
         if (after != "from the start" or had_workers) and not has_own_state(loader):
             self._start.set(loader)
             if self._start.workers:
@@ -206,8 +210,9 @@ class _Position:
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
         loading = self._mark.random if self._source is not None and self._source.draws else None
-        if isinstance(self._resume, RandomState):  # loaded, and not yet gone on from
-            loading = self._resume
+        workers = self._mark.workers
+        if self._resume != "from the start":  # loaded, and not yet gone on from
+            loading, workers = self._resume, self._workers
         own = None
         if has_own_state(loader):
             own = self._mark.loader if self.batch and self._begun is not None else loader.state_dict()
@@ -220,6 +225,7 @@ class _Position:
             "now": _Start.now(loader, self._had_workers).encoded(),
             "start": None if self._start is None else self._start.encoded(),
             "loading": None if loading is None else loading.encoded(),
+            "workers": None if workers is None else {"count": loader.num_workers, "random": dict(workers)},
             "loader": own,
         }
 
@@ -230,11 +236,15 @@ class _Position:
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
         self._begun, self._source, self._mark = None, None, Mark()
         self._start, self._resume, self._had_workers = None, "from the start", now.workers
+        self._workers = None
         if state["loader"] is not None:
             loader.load_state_dict(state["loader"])
         if state["start"] is not None:
             self._start = _Start.decode(state["start"])
             self._resume = None if state["loading"] is None else RandomState.decode(state["loading"])
+            workers = state["workers"]
+            same = workers is not None and workers["count"] == getattr(loader, "num_workers", 0)
+            self._workers = workers["random"] if same else None
 
 
 def _check(loader: Any, state: Mapping[str, Any]) -> None:

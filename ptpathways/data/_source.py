@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from ptpathways.data._random import RandomState
+from ptpathways.data._workers import Sealed, States, brings_random_states, sealing
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class Mark:
     """The process's generators then; None when the batch was not made in this process."""
     loader: Any = None
     """The loader's own state, if it keeps one."""
+    workers: States | None = None
+    """The generators of the loader's worker processes."""
 
 
 def has_own_state(loader: Any) -> bool:
@@ -46,6 +50,8 @@ class Way:
     """Called before a sampler draws the order."""
     after_skip: Callable[[], None] | None = None
     """Called when the batches have been passed over, before anything else."""
+    workers: States | None = None
+    """The generators that worker processes go on with."""
 
 
 class Source:
@@ -62,25 +68,35 @@ class Source:
         self._before: RandomState | None = None
         self.draws = False
         """Whether making a batch changes the process's random generators, as the first one has shown."""
-        plain = self._own or way == Way()
-        if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
-            self._batches = iter(loader) if plain and not self._here else self._over_sampler(loader, way)
-        else:
-            self._batches = iter(loader) if self._own else self._read_and_drop(loader, way)
+        self._workers: dict[str, Any] = dict(way.workers or {})
+        has_indices = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+        seal = has_indices and not self._own and brings_random_states(loader)
+        with sealing(cast("DataLoader[Any]", loader), way.skip, way.workers) if seal else nullcontext():
+            self._batches = self._begin(loader, way, has_indices)
 
     def __iter__(self) -> Iterator[tuple[Any, Mark]]:
         return self
 
     def __next__(self) -> tuple[Any, Mark]:
         batch = next(self._batches)
+        workers = None
+        if isinstance(batch, Sealed):
+            self._workers[str(batch.worker)] = batch.random
+            workers, batch = dict(self._workers), batch.batch
         mark = Mark(
             RandomState.now() if self._here else None,
             self._loader.state_dict() if self._own else None,  # type: ignore[attr-defined]
+            workers,
         )
         if self._before is not None:
             self.draws = mark.random != self._before
             self._before = None
         return batch, mark
+
+    def _begin(self, loader: Any, way: Way, has_indices: bool) -> Iterator[Any]:
+        if self._own or (has_indices and not self._here and way == Way()):
+            return iter(loader)
+        return self._over_sampler(loader, way) if has_indices else self._read_and_drop(loader, way)
 
     def _note(self) -> None:
         """The next thing that may draw is the making of the first batch."""

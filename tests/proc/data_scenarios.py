@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import ptpathways as pw
-from ptpathways import frontend
-from ptpathways.frontend import _state
+from ptpathways.frontend import _state, _xla
 
 SAMPLES = 22
 BATCH = 8
@@ -69,19 +68,22 @@ def order() -> dict[str, Any]:
     again = loader
     if _state.runtime().device_count == 1:
         loader.close()
-        again = pw.data.remote(Augmented, batch_size=BATCH, seed=5)
+        again = pw.data.remote(Augmented, batch_size=BATCH, seed=5, num_workers=2)
     again.load_state_dict(state)
     position = again.position
     resumed = seen(again)
+    after = [again.position, len(again)]
+    again.set_epoch(0)
     return {
         "epochs": [first, second],
         "asked": asked,
         "position": position,
         "rest": rest,
         "resumed": resumed,
-        "after": [again.position, len(again)],
         "uploaded": bytes_uploaded() - before,
-        "sharding": str(frontend.sharding_of(next(iter(again))["drawn"])),
+        "after": after,
+        "first again": seen(again),
+        "sharding": _xla.binding()._get_xla_sharding_spec(next(iter(again))["drawn"]),
     }
 
 
@@ -112,21 +114,24 @@ def training() -> dict[str, Any]:
     def fixed() -> Any:
         return [{"index": index, "drawn": torch.full((3,), index / 10)} for index in range(SAMPLES)]
 
+    before = bytes_uploaded()
+    for _ in pw.prepare(DataLoader(TensorDataset(torch.zeros(16, 1024)), batch_size=8)):
+        pass
     return {
+        "sent": bytes_uploaded() - before,
         "remote": loop(lambda: pw.data.remote(fixed, batch_size=BATCH, shuffle=False)),
         "here": loop(lambda: DataLoader(fixed(), batch_size=BATCH)),
     }
 
 
 def streamed() -> dict[str, Any]:
-    """An iterable dataset, resumed in the middle, and two processes on each host for another."""
+    """An iterable dataset, resumed in the middle."""
     loader = pw.data.remote(stream, batch_size=BATCH)
     whole = [batch.tolist() for batch in loader]
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 1})
     resumed = [batch.tolist() for batch in loader]
     loader.close()
-    two = pw.data.remote(Augmented, batch_size=BATCH, seed=5, num_workers=2)
-    return {"whole": whole, "resumed": resumed, "two workers": seen(two)}
+    return {"whole": whole, "resumed": resumed}
 
 
 def fault(kind: str) -> dict[str, Any]:

@@ -56,12 +56,16 @@ def test_no_byte_of_a_batch_passes_the_client(shape: str) -> None:
 
 
 def test_batches_are_divided_over_the_devices() -> None:
-    assert "devices=[4,1]" in outcome("2x2", "order")["sharding"]
+    assert "devices=[4,1]0,1,2,3" in outcome("2x2", "order")["sharding"]
 
 
 def test_a_prepared_loop_computes_what_it_computes_with_a_loader_of_its_own() -> None:
     result = outcome("2x2", "training")
     assert result["remote"] == pytest.approx(result["here"], rel=1e-5) and len(result["here"]) == 6
+
+
+def test_each_device_is_sent_only_its_part_of_a_batch_of_this_process() -> None:
+    assert outcome("2x2", "training")["sent"] == 16 * 1024 * 4
 
 
 def test_a_stream_is_read_whole_and_gone_on_with() -> None:
@@ -71,7 +75,8 @@ def test_a_stream_is_read_whole_and_gone_on_with() -> None:
 
 
 def test_two_processes_give_what_one_gives() -> None:
-    assert outcome("1x1", "streamed")["two workers"] == outcome("1x1", "order")["epochs"][0]
+    result = outcome("1x1", "order")
+    assert result["first again"] == result["epochs"][0]
 
 
 @pytest.mark.parametrize(

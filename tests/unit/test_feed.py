@@ -119,6 +119,24 @@ def test_items_come_in_order_and_only_so_many_ahead() -> None:
     ahead.close()
 
 
+def test_uploads_are_under_way_before_the_loop_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    third = threading.Event()
+    uploaded: list[int] = []
+
+    def upload(tensors: list[torch.Tensor], layout: frontend.BatchLayout) -> list[torch.Tensor]:
+        uploaded.append(int(tensors[0][0]))
+        if len(uploaded) == 3:
+            third.set()
+        return tensors
+
+    monkeypatch.setattr(frontend, "upload", upload)
+    monkeypatch.setattr(frontend, "cut_count", lambda: 0)
+    batches = iter(_feed.Feed([torch.full((1,), number) for number in range(9)], WHOLE))
+    next(batches)
+    assert third.wait(10), "the loop works on the first batch, and two more are on their way"
+    assert uploaded == [0, 1, 2]
+
+
 def test_an_error_of_the_loader_comes_where_its_batch_would_have() -> None:
     def source() -> Iterator[int]:
         yield 1

@@ -85,6 +85,7 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "weighted": lambda: DataLoader(Numbers(), batch_size=2, sampler=Weighted([1.0] * SAMPLES, SAMPLES)),
     "without batches": lambda: DataLoader(Numbers(), batch_size=None, shuffle=True),
     "workers": lambda: DataLoader(Numbers(), batch_size=3, shuffle=True, num_workers=1),
+    "augmenting workers": lambda: DataLoader(Augmented(), batch_size=2, shuffle=True, num_workers=2),
     "persistent workers": lambda: DataLoader(
         Numbers(), batch_size=3, shuffle=True, num_workers=1, persistent_workers=True
     ),
