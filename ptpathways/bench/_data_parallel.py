@@ -13,6 +13,7 @@ from ptpathways.bench._record import Record, Setting
 from ptpathways.bench._workload import OURS, BenchOptions, Goal, Workload
 
 MODELS = ("digits", "gpt")
+CAPTURED = f"{OURS}, captured"
 DDP = "torchrun, DDP"
 GPT_GOAL = 1.3
 
@@ -35,9 +36,9 @@ class Timed:
         self.answers.append(self._ask(self._request))
         return self.answers[-1]["seconds"] / float(self._request["steps"])
 
-    def submitting_ms(self, count: int) -> list[float]:
-        """Of the last ``count`` answers: milliseconds per step until everything was submitted."""
-        return [answer["submit_seconds"] / self._request["steps"] * 1e3 for answer in self.answers[-count:]]
+    def milliseconds(self, what: str, count: int) -> list[float]:
+        """Per step, of the last ``count`` answers: ``submit_seconds`` or ``client_seconds``."""
+        return [answer[what] / self._request["steps"] * 1e3 for answer in self.answers[-count:]]
 
 
 def _run(options: BenchOptions) -> list[Record]:
@@ -63,26 +64,32 @@ def _measure(model: str, hosts: int, options: BenchOptions) -> list[Record]:
     own = "ptpathways.bench._data_parallel_process"
     launcher = ("--standalone", "--nproc-per-node", str(hosts), "-m", "ptpathways.bench.peers.ddp_peer", model)
     with ExitStack() as stack:
-        ours = stack.enter_context(Child(own, model, str(hosts), str(hosts), environment=threads))
-        alone = stack.enter_context(Child(own, model, "1", "1", environment=threads))
+        ours = stack.enter_context(Child(own, model, str(hosts), str(hosts), "lazy", environment=threads))
+        replayed = stack.enter_context(Child(own, model, str(hosts), str(hosts), "captured", environment=threads))
+        alone = stack.enter_context(Child(own, model, "1", "1", "lazy", environment=threads))
         ddp = stack.enter_context(Child("torch.distributed.run", *launcher, environment=threads))
         timed = {
             OURS: Timed(ours.ask, {"steps": steps}),
+            CAPTURED: Timed(replayed.ask, {"steps": steps}),
             DDP: Timed(ddp.ask, {"steps": steps}),
             _ALONE: Timed(alone.ask, {"steps": steps}),
         }
-        # Two rounds compile: the first step's graph, which creates the optimizer's state, and the later ones'.
+        # Two rounds compile: the first step's graph, which creates the optimizer's state, and the later ones'; the
+        # captured loop's third step makes its program.
         values = interleave(
             {name: one.seconds_per_step for name, one in timed.items()}, repeats=options.repeats_or(5, 2), warm_up=2
         )
         # Of the first block: much later, what rounding made different has grown.
-        check_losses({name: timed[name].answers[0]["loss"] for name in (OURS, DDP)})
+        check_losses({name: timed[name].answers[0]["loss"] for name in (OURS, CAPTURED, DDP)})
         # Last, because the replicas part from each other.
         timed[_OFF] = Timed(ddp.ask, {"steps": steps, "exchange": False})
         values[_OFF] = [timed[_OFF].seconds_per_step() for _ in values[DDP]]
     samples = SAMPLES_PER_HOST[model] * hosts
-    submitting = timed[OURS].submitting_ms(len(values[OURS]))
-    return figures(model, Setting("data-parallel", hosts, hosts), samples, values, submitting)
+    costs = {
+        what: {name: timed[name].milliseconds(key, len(values[name])) for name in (OURS, CAPTURED)}
+        for what, key in (("submitting", "submit_seconds"), ("the client's thread", "client_seconds"))
+    }
+    return figures(model, Setting("data-parallel", hosts, hosts), samples, values, costs)
 
 
 def check_losses(losses: Mapping[str, float]) -> None:
@@ -92,17 +99,24 @@ def check_losses(losses: Mapping[str, float]) -> None:
 
 
 def figures(
-    model: str, setting: Setting, samples: int, seconds: Mapping[str, Sequence[float]], submitting_ms: Sequence[float]
+    model: str,
+    setting: Setting,
+    samples: int,
+    seconds: Mapping[str, Sequence[float]],
+    costs: Mapping[str, Mapping[str, Sequence[float]]],
 ) -> list[Record]:
-    """Records of one model from ``seconds`` per step, by system and by what bounds each; a step has ``samples``."""
+    """Records of one model from ``seconds`` per step, by system and by what bounds each, and parts of a step in ms by
+    what and whose; a step has ``samples``."""
     records = [
         setting.record(system, f"{model}: samples", "samples/s", [samples / value for value in seconds[system]])
-        for system in (OURS, DDP)
+        for system in (OURS, CAPTURED, DDP)
     ]
-    ratios = [theirs / mine for mine, theirs in zip(seconds[OURS], seconds[DDP], strict=True)]
-    records.append(setting.record(OURS, f"{model}: times DDP's samples/s", "x", ratios))
-    records.append(setting.record(OURS, f"{model}: a step", "ms", _ms(seconds[OURS])))
-    records.append(setting.record(OURS, f"{model}: a step, submitting", "ms", submitting_ms))
+    for name, how in ((OURS, ""), (CAPTURED, "captured, ")):
+        ratios = [theirs / mine for mine, theirs in zip(seconds[name], seconds[DDP], strict=True)]
+        records.append(setting.record(OURS, f"{model}: {how}times DDP's samples/s", "x", ratios))
+    for name in (OURS, CAPTURED):
+        records.append(setting.record(name, f"{model}: a step", "ms", _ms(seconds[name])))
+        records += [setting.record(name, f"{model}: a step, {what}", "ms", costs[what][name]) for what in costs]
     records.append(setting.record(OURS, f"{model}: a step, {_ALONE}", "ms", _ms(seconds[_ALONE])))
     records.append(setting.record(DDP, f"{model}: a step", "ms", _ms(seconds[DDP])))
     records.append(setting.record(DDP, f"{model}: a step, {_OFF}", "ms", _ms(seconds[_OFF])))
@@ -116,7 +130,7 @@ def _ms(seconds: Sequence[float]) -> list[float]:
 DATA_PARALLEL = Workload(
     "data-parallel",
     "training the digits net and a small GPT over 2 hosts, against torchrun with DistributedDataParallel (gloo, eager) "
-    "in as many processes with as many threads: samples per second, the ratio, and what bounds it",
+    "in as many processes with as many threads: samples per second, traced and captured, the ratio, and what bounds it",
     _run,
-    {"gpt: times DDP's samples/s": Goal(GPT_GOAL, at_least=True)},
+    {f"gpt: {how}times DDP's samples/s": Goal(GPT_GOAL, at_least=True) for how in ("", "captured, ")},
 )

@@ -22,6 +22,7 @@ _ROUNDS = 1000
 _CLASSES = 10
 
 Pair = tuple[Tensor, Tensor]
+Step = Callable[[Tensor, Tensor], Tensor]
 
 
 class Batches:
@@ -55,12 +56,24 @@ def make(model: str) -> tuple[nn.Module, Optimizer]:
     return module, torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.01)
 
 
-class Loop:
-    """A model in training."""
+def step_of(model: nn.Module, optimizer: Optimizer) -> Step:
+    """What the loop does with a batch: inputs and targets to the loss."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, batches: Iterable[Pair]) -> None:
-        self.model = model
-        self._optimizer = optimizer
+    def train_step(inputs: Tensor, targets: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return train_step
+
+
+class Loop:
+    """Steps of a training, one after the other."""
+
+    def __init__(self, step: Step, batches: Iterable[Pair]) -> None:
+        self._step = step
         self._batches = batches
         self._next: Iterator[Pair] = iter(())
 
@@ -74,20 +87,23 @@ class Loop:
     def block(self, steps: int, whole: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """Makes ``steps`` steps, of which only the end waits: for ``whole`` of the last loss.
 
-        ``seconds`` is all of it, ``submit_seconds`` until every step was submitted.
+        ``seconds`` is all of it, ``submit_seconds`` until every step was submitted, ``client_seconds`` what the calling
+        thread computed until then.
         """
         loss: Tensor | None = None
-        start = time.perf_counter()
+        start, thread = time.perf_counter(), time.thread_time()
         for _ in range(steps):
-            inputs, targets = self._batch()
-            self._optimizer.zero_grad()
-            loss = F.cross_entropy(self.model(inputs).flatten(0, -2), targets.flatten())
-            loss.backward()
-            self._optimizer.step()
+            loss = self._step(*self._batch())
         submitted = time.perf_counter()
+        client = time.thread_time() - thread
         assert loss is not None
-        value = whole(loss.detach()).item()
-        return {"seconds": time.perf_counter() - start, "submit_seconds": submitted - start, "loss": value}
+        value = whole(loss).item()
+        return {
+            "seconds": time.perf_counter() - start,
+            "submit_seconds": submitted - start,
+            "client_seconds": client,
+            "loss": value,
+        }
 
     def answer(self, request: Any) -> Any:
         """For ``serve``: ``{"steps": n}`` to what ``block`` returns."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ptpathways.bench import WORKLOADS, Record, _data_parallel, _scale, _systems
-from ptpathways.bench._data_parallel_loop import SAMPLES_PER_HOST, Batches, Loop, make
+from ptpathways.bench._data_parallel_loop import SAMPLES_PER_HOST, Batches, Loop, make, step_of
 from ptpathways.bench._record import Setting
 from ptpathways.bench._workload import OURS
 
@@ -50,11 +50,15 @@ def test_every_system_gets_the_same_threads(hosts: int, cores: int, threads: str
 def test_figures_of_a_model() -> None:
     seconds = {
         OURS: [0.1, 0.2],
+        _data_parallel.CAPTURED: [0.1, 0.1],
         "torchrun, DDP": [0.2, 0.2],
         "one host's part alone": [0.05, 0.05],
         "without exchange": [0.15, 0.15],
     }
-    records = _by_variant(_data_parallel.figures("gpt", Setting("data-parallel", 2, 2), 32, seconds, [1.0, 3.0]))
+    costs = {"submitting": {OURS: [1.0, 3.0], _data_parallel.CAPTURED: [0.5, 0.5]}}
+    records = _by_variant(_data_parallel.figures("gpt", Setting("data-parallel", 2, 2), 32, seconds, costs))
+    captured = records[OURS, "gpt: captured, times DDP's samples/s"]
+    assert captured.median == pytest.approx(2) and WORKLOADS["data-parallel"].goal_of(captured) is not None
     assert records["torchrun, DDP", "gpt: samples"].median == pytest.approx(160)
     ratio = records[OURS, "gpt: times DDP's samples/s"]
     assert ratio.median == pytest.approx(1.5) and ratio.repeats == 2
@@ -79,7 +83,7 @@ def test_a_timed_process_keeps_what_it_was_told() -> None:
 
     timed = _data_parallel.Timed(ask, {"steps": 10})
     assert [timed.seconds_per_step() for _ in range(3)] == [0.05] * 3
-    assert timed.submitting_ms(2) == pytest.approx([20.0, 30.0])
+    assert timed.milliseconds("submit_seconds", 2) == pytest.approx([20.0, 30.0])
     assert asked == [{"steps": 10}] * 3
 
 
@@ -95,6 +99,6 @@ def test_the_hosts_parts_make_the_whole_batch(model: str) -> None:
 def test_the_loop_trains() -> None:
     model, optimizer = make("digits")
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    answer = Loop(model, optimizer, Batches("digits", 1, slice(None))).answer({"steps": 3})
+    answer = Loop(step_of(model, optimizer), Batches("digits", 1, slice(None))).answer({"steps": 3})
     assert 0 < answer["submit_seconds"] <= answer["seconds"]
     assert all(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))

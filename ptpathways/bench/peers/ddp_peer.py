@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ptpathways.bench._child import serve
-from ptpathways.bench._data_parallel_loop import SAMPLES_PER_HOST, Batches, Loop, make
+from ptpathways.bench._data_parallel_loop import SAMPLES_PER_HOST, Batches, Loop, make, step_of
 
 _END = 0
 
@@ -32,7 +32,7 @@ class Rank:
         module, optimizer = make(model)
         self._replica = DistributedDataParallel(module)
         part = slice(self.rank * samples, (self.rank + 1) * samples)
-        self._loop = Loop(self._replica, optimizer, Batches(model, ranks, part))
+        self._loop = Loop(step_of(self._replica, optimizer), Batches(model, ranks, part))
 
     def told(self, steps: int, exchange: bool) -> tuple[int, bool]:
         """What rank 0 says; the others' own arguments are ignored."""
