@@ -85,10 +85,10 @@ class Surroundings:
 
 def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Surroundings:
     """Everything that a call ``function(*args, **kwargs)`` can reach; tensors among the arguments are not state."""
-    walker = _Walker()
+    walker = _Walker(home=_file_of(function))
     walker.visit("", function, 0)
     for number, value in [*enumerate(args), *kwargs.items()]:
-        if _is_root(value):
+        if _is_root(value, walker.home):
             walker.visit(f"argument {number}", value, 0)
     return walker.finish()
 
@@ -101,8 +101,11 @@ def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
 
 
 class _Walker:
-    def __init__(self, kinds: tuple[type, ...] = ()) -> None:
+    def __init__(self, kinds: tuple[type, ...] = (), home: str = "") -> None:
+        """``home``: a file that is the user's wherever it lies."""
         import torch
+
+        self.home = home
 
         self._torch = torch
         self._kinds = kinds
@@ -151,7 +154,7 @@ class _Walker:
             if isinstance(value, list):
                 self.found.sequences.append((value, tuple(value)))
             self._items(name, enumerate(value), depth)
-        elif _is_users(type(value)) and hasattr(value, "__dict__"):
+        elif _is_users(type(value), self.home) and hasattr(value, "__dict__"):
             self._mapping(name, vars(value), depth, attributes=True)
             call = inspect.getattr_static(type(value), "__call__", None)
             if isinstance(call, types.FunctionType):
@@ -183,7 +186,8 @@ class _Walker:
                 self._link(where, mapping, key, value, depth)
 
     def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
-        if _locator.is_library(function.__code__.co_filename):
+        filename = function.__code__.co_filename
+        if filename != self.home and _locator.is_library(filename):
             return
         prefix = f"{name}." if name else ""
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -315,12 +319,22 @@ def _floats(value: Any) -> Iterator[tuple[str, float]]:
             yield f"[{place}]", item
 
 
-def _is_root(value: Any) -> bool:
+def _is_root(value: Any, home: str) -> bool:
     import torch
 
     return isinstance(value, torch.nn.Module | torch.optim.Optimizer) or (
-        hasattr(value, "__dict__") and _is_users(type(value))
+        hasattr(value, "__dict__") and _is_users(type(value), home)
     )
+
+
+def _file_of(function: Any) -> str:
+    """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        function = inspect.getattr_static(type(function), "__call__", None)
+    code = getattr(function, "__code__", None)
+    return code.co_filename if code is not None else ""
 
 
 def _global_names(code: types.CodeType) -> Iterator[str]:
@@ -330,8 +344,10 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _is_users(kind: type) -> bool:
-    """Whether a class is the user's own, and not Python's or a library's."""
+def _is_users(kind: type, home: str) -> bool:
+    """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
     module = sys.modules.get(kind.__module__)
     filename = getattr(module, "__file__", None)
-    return kind.__module__ == "__main__" or (filename is not None and not _locator.is_library(filename))
+    if kind.__module__ == "__main__" or filename == home:
+        return True
+    return filename is not None and not _locator.is_library(filename)
