@@ -1,8 +1,15 @@
 // Engine: input pipelines. Their processes make the bytes of buffers that clients have PUT without any.
+#include <algorithm>
+
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
+namespace {
+
+constexpr uint64_t kLongestMs = uint64_t{30} * 24 * 3600 * 1000;
+
+}  // namespace
 
 void Engine::SendReply(uint64_t request, const Status& status, std::string payload) {
   wire::Reply reply;
@@ -31,8 +38,8 @@ Status Engine::OnOpenPipeline(const wire::Head& head, transport::Frames& frames)
   options.script = options_.pipeline_script;
   options.name = open.name;
   options.workers = open.workers;
-  options.open_timeout = std::chrono::milliseconds(open.open_timeout_ms);
-  options.batch_timeout = std::chrono::milliseconds(open.batch_timeout_ms);
+  options.open_timeout = std::chrono::milliseconds(std::min(open.open_timeout_ms, kLongestMs));
+  options.batch_timeout = std::chrono::milliseconds(std::min(open.batch_timeout_ms, kLongestMs));
   Result<std::unique_ptr<Pipeline>> pipeline =
       Pipeline::Start(std::move(options), std::string(frames[1].bytes()), answer);
   if (pipeline.ok()) {

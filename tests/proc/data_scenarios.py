@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
+import signal
 import sys
 import time
 import traceback
@@ -179,10 +181,35 @@ def refusals() -> dict[str, Any]:
     }
 
 
+def lost_worker() -> dict[str, Any]:
+    """A worker is killed; its pipeline's process goes with it, and the loop is told of the host."""
+    connection = _state.runtime().connection
+    assert connection is not None
+    loader = pw.data.remote(Augmented, batch_size=BATCH)
+    batches = iter(loader)
+    next(batches)
+    worker = connection.host_pids()[-1]
+    children = [int(pid) for task in os.listdir(f"/proc/{worker}/task") for pid in _children(worker, task)]
+    watched = [os.pidfd_open(pid) for pid in children]
+    os.kill(worker, signal.SIGKILL)
+    gone = [bool(select.select([one], [], [], 20)[0]) for one in watched]
+    try:
+        seen(batches)
+        seen(loader)
+    except RuntimeError as error:
+        return {"children": len(children), "gone": gone, "error": type(error).__name__, "message": str(error)}
+    return {"children": len(children), "gone": gone, "error": ""}
+
+
+def _children(process: int, task: str) -> list[str]:
+    with open(f"/proc/{process}/task/{task}/children") as file:
+        return file.read().split()
+
+
 SCENARIOS: dict[str, list[Callable[[], Any]]] = {
     "1x1": [order, streamed, faults, refusals],
     "2x2": [order, training],
-    "4x1": [order],
+    "4x1": [order, lost_worker],
 }
 
 

@@ -110,6 +110,12 @@ def test_what_cannot_be_is_refused(what: str, said: str) -> None:
     assert said in outcome("1x1", "refusals")[what]
 
 
+def test_a_pipeline_ends_with_its_worker_and_the_loop_hears_of_the_host() -> None:
+    result = outcome("4x1", "lost_worker")
+    assert result["children"] == 1 and result["gone"] == [True]
+    assert result["error"] in ("HostLost", "RuntimeError") and "host3" in result["message"]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_nothing_is_left_of_a_cluster_that_had_pipelines(shape: str) -> None:
     outcome(shape, "order")
