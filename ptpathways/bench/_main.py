@@ -15,6 +15,7 @@ from ptpathways import core, native
 from ptpathways.bench._collectives import COLLECTIVES
 from ptpathways.bench._data_parallel import DATA_PARALLEL
 from ptpathways.bench._dispatch import DISPATCH
+from ptpathways.bench._input import INPUT
 from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._plot import plot
@@ -31,7 +32,21 @@ from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
 _FILE_COLUMNS = 180
-_ALL = (DISPATCH, PARITY, STAGES, TENANCY, SHARES, PIPELINE, TRANSFER, COLLECTIVES, STEP, TRAIN, DATA_PARALLEL, STARTUP)
+_ALL = (
+    DISPATCH,
+    PARITY,
+    STAGES,
+    TENANCY,
+    SHARES,
+    PIPELINE,
+    TRANSFER,
+    COLLECTIVES,
+    STEP,
+    TRAIN,
+    INPUT,
+    DATA_PARALLEL,
+    STARTUP,
+)
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 """Every workload by its name."""
