@@ -4,6 +4,7 @@
 #include <set>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/guards.h"
 #include "csrc/bindings/values.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/recorder.h"
@@ -158,9 +159,10 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
 }  // namespace
 
 void BindCapture(py::module_& module) {
+  BindGuards(module);
   py::class_<PyValue>(module, "DeviceValue");
   py::class_<PyCell>(module, "BufferCell")
-      .def_property_readonly("alive", [](const PyCell& self) { return self.cell->value() != nullptr; })
+      .def_property_readonly("alive", [](const PyCell& self) { return !self.cell->is_empty(); })
       .def_property_readonly("token",
                              [](const PyCell& self) {
                                const ValuePtr value = self.cell->value();

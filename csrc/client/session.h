@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -162,6 +163,33 @@ struct ProgramArgument {
   std::vector<Shard> shards;  // used when `buffer` is null
 };
 
+// A run on what the program's last such run left (wire::RunInPlace).
+struct InPlaceArguments {
+  uint64_t previous = 0;  // InPlaceResult::run of the last one; 0: this is the first, and fills every place
+  std::vector<uint32_t> argument_places, result_places;  // only in the first
+  struct Change {
+    uint32_t place = 0;
+    size_t position = 0;  // of the argument that is read there; not looked at when `before` is empty
+    std::optional<ProgramArgument> before;
+    bool written = false;
+  };
+  std::vector<Change> changes;
+  struct Argument {
+    size_t position = 0;
+    ProgramArgument value;
+  };
+  std::vector<Argument> arguments;  // without a place, by position
+  std::vector<uint32_t> results;    // positions of those without a place
+  std::vector<uint32_t> donated;    // positions, of arguments named above
+};
+
+struct InPlaceResult {
+  uint64_t run = 0;
+  std::vector<uint64_t> placed;                         // for each change what is there now: an id without a handle
+  std::vector<std::shared_ptr<LogicalBuffer>> outputs;  // those without a place
+  std::shared_ptr<Event> done;
+};
+
 struct SliceRequest {
   uint32_t device_count = 1;
   std::string island;
@@ -262,6 +290,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<RunResult> RunProgram(const std::shared_ptr<Program>& program, std::span<const ProgramArgument> arguments,
                                std::span<const uint32_t> donated = {});
 
+  // The same, on values that stay where they are from run to run. What lies in a written place has no handle: whoever
+  // wants one makes it of the place's id, and says so in the next run. Does not block; call AwaitWindow before.
+  Result<InPlaceResult> RunInPlace(const std::shared_ptr<Program>& program, const InPlaceArguments& arguments);
+  // Blocks while window_runs runs are in flight.
+  void AwaitWindow();
+
   // --- slices (paper 4.1)
   Result<Slice> RequestSlice(const SliceRequest& request, std::chrono::milliseconds timeout);
   void ReleaseSlice(uint64_t slice) noexcept;
@@ -322,6 +356,11 @@ class Session : public std::enable_shared_from_this<Session> {
   // Registers a one-device function on the host of `device` unless that was done before.
   Status EnsureRegistered(Function& function, uint32_t device);
   Status RegisterFunctionsOf(const ProgramSpec& spec);
+  // The argument as a run names it; single shards are listed in `assembled`.
+  Result<uint64_t> ArgumentId(const Program& program, size_t position, const ProgramArgument& argument,
+                              std::vector<uint64_t>& assembled) const;
+  // Whether a program can be run at all now.
+  Status CheckReach(const Program& program) const;
 
   const std::unique_ptr<Impl> impl_;
 };

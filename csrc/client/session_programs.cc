@@ -95,12 +95,63 @@ Status Session::RegisterFunctionsOf(const ProgramSpec& spec) {
   return OkStatus();
 }
 
+Result<uint64_t> Session::ArgumentId(const Program& program, size_t position, const ProgramArgument& argument,
+                                     std::vector<uint64_t>& assembled) const {
+  const auto wrong = [&](const std::string& why) {
+    return InvalidArgument(*program.description_ + ", argument " + std::to_string(position) + ": " + why);
+  };
+  if (position >= program.spec().inputs.size()) return wrong("there is no such argument");
+  const Port& port = program.spec().inputs[position];
+  const auto check = [&](const LogicalBuffer& buffer) -> Status {
+    if (buffer.session().get() != this) return wrong("it belongs to another session");
+    if (buffer.given_up()) {
+      return wrong("it was given up (donated) to an earlier run; pass a value that still exists");
+    }
+    if (buffer.shard_type() != port.shard_type) {
+      return wrong("expected shards of " + port.shard_type.ToString() + ", got " + buffer.shard_type().ToString());
+    }
+    return OkStatus();
+  };
+  if (argument.buffer) {
+    PW_RETURN_IF_ERROR(check(*argument.buffer));
+    if (argument.buffer->devices() != port.devices) {
+      return wrong("its shards are on other devices than the program expects them");
+    }
+    return argument.buffer->id();
+  }
+  if (argument.shards.size() != port.devices.size()) {
+    return wrong("expected " + std::to_string(port.devices.size()) + " shards, got " +
+                 std::to_string(argument.shards.size()));
+  }
+  const uint64_t id = wire::kAssembledBit | assembled.size();
+  for (size_t i = 0; i < argument.shards.size(); ++i) {
+    const Shard& shard = argument.shards[i];
+    PW_RETURN_IF_ERROR(check(*shard.buffer));
+    if (shard.device() != port.devices[i]) {
+      return wrong("expected shard " + std::to_string(i) + " on device " + std::to_string(port.devices[i]) +
+                   ", got it on device " + std::to_string(shard.device()));
+    }
+    assembled.push_back(shard.buffer->id());
+    assembled.push_back(shard.index);
+  }
+  return id;
+}
+
+Status Session::CheckReach(const Program& program) const {
+  std::lock_guard lock(impl_->mutex);
+  if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+  if (!impl_->controller_lost.ok()) return impl_->controller_lost;
+  for (uint32_t host : *program.hosts_) {
+    if (!impl_->hosts[host].alive) {
+      return Unavailable(impl_->lost_reasons[host]).WithPrefix(*program.description_ + " cannot run");
+    }
+  }
+  return OkStatus();
+}
+
 Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
                                       std::span<const ProgramArgument> arguments, std::span<const uint32_t> donated) {
   const ProgramSpec& spec = program->spec();
-  const auto wrong = [&](size_t position, const std::string& why) {
-    return InvalidArgument(*program->description_ + ", argument " + std::to_string(position) + ": " + why);
-  };
   if (arguments.size() != spec.inputs.size()) {
     return InvalidArgument(*program->description_ + ": expected " + std::to_string(spec.inputs.size()) +
                            " arguments, got " + std::to_string(arguments.size()));
@@ -108,57 +159,14 @@ Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
   wire::RunProgram run;
   run.arguments.reserve(arguments.size());
   for (size_t position = 0; position < arguments.size(); ++position) {
-    const ProgramArgument& argument = arguments[position];
-    const Port& port = spec.inputs[position];
-    const auto check = [&](const LogicalBuffer& buffer) -> Status {
-      if (buffer.session().get() != this) return wrong(position, "it belongs to another session");
-      if (buffer.given_up()) {
-        return wrong(position, "it was given up (donated) to an earlier run; pass a value that still exists");
-      }
-      if (buffer.shard_type() != port.shard_type) {
-        return wrong(position,
-                     "expected shards of " + port.shard_type.ToString() + ", got " + buffer.shard_type().ToString());
-      }
-      return OkStatus();
-    };
-    if (argument.buffer) {
-      PW_RETURN_IF_ERROR(check(*argument.buffer));
-      if (argument.buffer->devices() != port.devices) {
-        return wrong(position, "its shards are on other devices than the program expects them");
-      }
-      run.arguments.push_back(argument.buffer->id());
-      continue;
-    }
-    if (argument.shards.size() != port.devices.size()) {
-      return wrong(position, "expected " + std::to_string(port.devices.size()) + " shards, got " +
-                                 std::to_string(argument.shards.size()));
-    }
-    run.arguments.push_back(wire::kAssembledBit | run.assembled.size());
-    for (size_t i = 0; i < argument.shards.size(); ++i) {
-      const Shard& shard = argument.shards[i];
-      PW_RETURN_IF_ERROR(check(*shard.buffer));
-      if (shard.device() != port.devices[i]) {
-        return wrong(position, "expected shard " + std::to_string(i) + " on device " + std::to_string(port.devices[i]) +
-                                   ", got it on device " + std::to_string(shard.device()));
-      }
-      run.assembled.push_back(shard.buffer->id());
-      run.assembled.push_back(shard.index);
-    }
+    PW_ASSIGN_OR_RETURN(uint64_t id, ArgumentId(*program, position, arguments[position], run.assembled));
+    run.arguments.push_back(id);
   }
   for (uint32_t position : donated) {
     if (position >= arguments.size()) return InvalidArgument("there is no argument " + std::to_string(position));
     run.donated.push_back(position);
   }
-  {
-    std::lock_guard lock(impl_->mutex);
-    if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
-    if (!impl_->controller_lost.ok()) return impl_->controller_lost;
-    for (uint32_t host : *program->hosts_) {
-      if (!impl_->hosts[host].alive) {
-        return Unavailable(impl_->lost_reasons[host]).WithPrefix(*program->description_ + " cannot run");
-      }
-    }
-  }
+  PW_RETURN_IF_ERROR(CheckReach(*program));
   run.program = program->id();
   run.run = impl_->MintIds();
   run.output_count = static_cast<uint32_t>(spec.outputs.size());
@@ -185,6 +193,77 @@ Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
   for (uint32_t position : donated) {
     if (arguments[position].buffer) arguments[position].buffer->GiveUp();
     for (const Shard& shard : arguments[position].shards) shard.buffer->GiveUp();
+  }
+  return result;
+}
+
+void Session::AwaitWindow() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [&] {
+    return impl_->runs.size() < impl_->options.window_runs || impl_->closed || !impl_->controller_lost.ok();
+  });
+}
+
+Result<InPlaceResult> Session::RunInPlace(const std::shared_ptr<Program>& program, const InPlaceArguments& arguments) {
+  const ProgramSpec& spec = program->spec();
+  wire::RunInPlace run;
+  run.program = program->id();
+  run.previous = arguments.previous;
+  run.argument_places = arguments.argument_places;
+  run.result_places = arguments.result_places;
+  InPlaceResult result;
+  const uint64_t first_placed = arguments.changes.empty() ? 0 : impl_->MintIds(arguments.changes.size());
+  for (size_t i = 0; i < arguments.changes.size(); ++i) {
+    const InPlaceArguments::Change& change = arguments.changes[i];
+    uint64_t before = 0;
+    if (change.before) {
+      PW_ASSIGN_OR_RETURN(before, ArgumentId(*program, change.position, *change.before, run.assembled));
+    }
+    result.placed.push_back(change.written ? first_placed + i : before);
+    run.places.push_back(change.place);
+    run.before.push_back(before);
+  }
+  run.after = result.placed;
+  for (const InPlaceArguments::Argument& argument : arguments.arguments) {
+    PW_ASSIGN_OR_RETURN(uint64_t id, ArgumentId(*program, argument.position, argument.value, run.assembled));
+    run.arguments.push_back(id);
+  }
+  run.donated = arguments.donated;
+  PW_RETURN_IF_ERROR(CheckReach(*program));
+  run.run = result.run = impl_->MintIds();
+  run.output_count = static_cast<uint32_t>(arguments.results.size());
+  run.first_output = impl_->MintIds(std::max<uint32_t>(run.output_count, 1));
+  run.first_key = impl_->MintIds(std::max<uint32_t>(program->channels_, 1));
+  result.done = Event::Make();
+  {
+    Impl::PendingRun pending{result.done, program->hosts_->front(), program->description_};
+    pending.hosts = program->hosts_;
+    std::lock_guard lock(impl_->mutex);
+    impl_->runs[run.run] = std::move(pending);
+  }
+  for (size_t k = 0; k < arguments.results.size(); ++k) {
+    const Port& port = spec.outputs[arguments.results[k]];
+    result.outputs.push_back(std::make_shared<LogicalBuffer>(shared_from_this(), run.first_output + k, port.devices,
+                                                             port.shard_type, result.done));
+  }
+  impl_->run_count += 1;
+  impl_->FlushLargeFrees();
+  if (Status status = impl_->Send(run); !status.ok()) {
+    impl_->LeaveRun(run.run);
+    result.done->Set(status);
+    return status;
+  }
+  const auto give_up = [&](const ProgramArgument& argument) {
+    if (argument.buffer) argument.buffer->GiveUp();
+    for (const Shard& shard : argument.shards) shard.buffer->GiveUp();
+  };
+  std::vector<char> donated(spec.inputs.size(), 0);
+  for (const uint32_t position : arguments.donated) donated[position] = 1;
+  for (const InPlaceArguments::Change& change : arguments.changes) {
+    if (change.before && donated[change.position]) give_up(*change.before);
+  }
+  for (const InPlaceArguments::Argument& argument : arguments.arguments) {
+    if (donated[argument.position]) give_up(argument.value);
   }
   return result;
 }

@@ -75,7 +75,7 @@ void ClusterState::GrantTurns(Outputs& out) {
 Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
                                                          std::vector<Payload>& payloads, Outputs& out) {
   const Type type = head.header.type;
-  if (!options_.scheduling.arbitrate && type != Type::kRun && type != Type::kRunProgram) {
+  if (!options_.scheduling.arbitrate && !wire::IsRun(type)) {
     arrival_order_.Release(client, [&out](Outgoing message) { out.push_back(std::move(message)); });
   }
   switch (type) {
@@ -83,6 +83,8 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       return HandleRun(client, head, frame, payloads, out);
     case Type::kRunProgram:
       return HandleRunProgram(client, head, frame, out);
+    case Type::kRunInPlace:
+      return HandleRunInPlace(client, head, frame, out);
     case Type::kRegisterPlan:
       PW_RETURN_IF_ERROR(HandleRegisterPlan(client, head, frame, out));
       return Outcome::kHandled;

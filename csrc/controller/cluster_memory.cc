@@ -79,20 +79,90 @@ void ClusterState::RequestRun(uint32_t client, const wire::Run& run, const Funct
   for (const uint32_t device : request_.devices) request_.scratch.push_back({device, function.temp_bytes});
 }
 
-void ClusterState::RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program) {
+// What runs of the program cost on all its hosts together.
+void ClusterState::SumCosts(ProgramState& program) const {
   MemoryRequest& memory = program.memory;
-  if (memory.hosts.empty()) {
-    for (const auto& [host, plan] : program.hosts) {
-      memory.hosts.push_back(host);
-      for (MemoryRequest::Made made : plan.made) {
-        made.first_device += static_cast<uint32_t>(memory.devices.size());
-        memory.made.push_back(made);
-      }
-      memory.devices.insert(memory.devices.end(), plan.made_devices.begin(), plan.made_devices.end());
-      memory.scratch.insert(memory.scratch.end(), plan.scratch.begin(), plan.scratch.end());
+  if (!memory.hosts.empty()) return;
+  for (const auto& [host, plan] : program.hosts) {
+    memory.hosts.push_back(host);
+    for (MemoryRequest::Made made : plan.made) {
+      made.first_device += static_cast<uint32_t>(memory.devices.size());
+      memory.made.push_back(made);
+    }
+    memory.devices.insert(memory.devices.end(), plan.made_devices.begin(), plan.made_devices.end());
+    memory.scratch.insert(memory.scratch.end(), plan.scratch.begin(), plan.scratch.end());
+  }
+}
+
+// Arguments that the message names and gives up.
+void ClusterState::DonateNamed(const wire::RunInPlace& run, const plan::Places& places, const ProgramState& program) {
+  if (run.donated.empty()) return;
+  std::vector<uint64_t> before(run.places.empty() ? 0 : places.buffers().size(), 0);
+  for (size_t i = 0; i < run.places.size(); ++i) before[run.places[i]] = run.before[i];
+  std::vector<char> donated(places.argument_places().size(), 0);
+  for (const uint32_t position : run.donated) donated[position] = 1;
+  size_t named = 0;
+  for (size_t position = 0; position < donated.size(); ++position) {
+    const uint32_t place = places.argument_places()[position];
+    const uint64_t argument = place == wire::kNoPlace ? run.arguments[named++] : before.empty() ? 0 : before[place];
+    if (donated[position]) Donate(argument, program.input_shards[position], run.assembled);
+  }
+}
+
+void ClusterState::RequestInPlace(uint32_t client, const wire::RunInPlace& run, ProgramState& program,
+                                  const plan::Places& places) {
+  SumCosts(program);
+  const MemoryRequest& memory = program.memory;
+  request_.Clear();
+  request_.id = run.run;
+  request_.client = client;
+  request_.is_run = true;
+  request_.hosts = memory.hosts;
+  request_.scratch = memory.scratch;
+  const auto name = [&](uint64_t id) {
+    if (id != 0 && !(id & wire::kAssembledBit)) request_.arguments.push_back(id);
+  };
+  std::for_each(run.arguments.begin(), run.arguments.end(), name);
+  std::for_each(run.before.begin(), run.before.end(), name);
+  for (size_t i = 0; i < run.assembled.size(); i += 2) request_.arguments.push_back(run.assembled[i]);
+  std::vector<char> differs(run.places.empty() ? 0 : places.buffers().size(), 0);
+  for (const uint32_t place : run.places) differs[place] = 1;
+  if (run.places.empty()) {
+    if (!program.residents) program.residents = std::make_shared<Residents>(Residents{places.buffers()});
+    request_.residents = program.residents;
+  } else {
+    for (size_t place = 0; place < differs.size(); ++place) {
+      if (!differs[place]) request_.arguments.push_back(places.buffers()[place]);
     }
   }
-  request_ = memory;
+  DonateNamed(run, places, program);
+  // What a result replaces stays until the run is over, unless the result is made in its memory.
+  uint64_t unplaced = 0;
+  size_t numbered = 0;  // results up to here are counted in `unplaced`
+  for (const MemoryRequest::Made& made : memory.made) {
+    const size_t k = made.buffer;
+    if (k < numbered) unplaced = numbered = 0;  // the next host
+    for (; numbered < k; ++numbered) unplaced += places.result_places()[numbered] == wire::kNoPlace;
+    const uint32_t place = places.result_places()[k];
+    const bool fresh = place == wire::kNoPlace || (!differs.empty() && differs[place]);
+    if (!fresh && places.is_overwritten(place)) continue;
+    MemoryRequest::Made one = made;
+    one.buffer = place == wire::kNoPlace ? run.first_output + unplaced : places.buffers()[place];
+    one.first_device = static_cast<uint32_t>(request_.devices.size());
+    for (uint32_t d = made.first_device; d < made.first_device + made.device_count; ++d) {
+      if (fresh) {
+        request_.devices.push_back(memory.devices[d]);
+      } else {
+        request_.scratch.push_back({memory.devices[d], made.bytes});
+      }
+    }
+    if (fresh) request_.made.push_back(one);
+  }
+}
+
+void ClusterState::RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program) {
+  SumCosts(program);
+  request_ = program.memory;
   request_.id = run.run;
   request_.client = client;
   request_.is_run = true;
@@ -103,15 +173,18 @@ void ClusterState::RequestProgram(uint32_t client, const wire::RunProgram& run, 
   for (size_t i = 0; i < run.assembled.size(); i += 2) request_.arguments.push_back(run.assembled[i]);
   for (const uint32_t position : run.donated) {
     if (position >= run.arguments.size() || position >= program.input_shards.size()) continue;
-    const uint64_t argument = run.arguments[position];
-    if (!(argument & wire::kAssembledBit)) {
-      request_.donated.push_back(argument);
-      continue;
-    }
-    const size_t first = argument & ~wire::kAssembledBit;
-    for (size_t i = first; i < first + 2 * program.input_shards[position] && i < run.assembled.size(); i += 2) {
-      request_.donated.push_back(run.assembled[i]);
-    }
+    Donate(run.arguments[position], program.input_shards[position], run.assembled);
+  }
+}
+
+void ClusterState::Donate(uint64_t argument, uint32_t shards, const std::vector<uint64_t>& assembled) {
+  if (!(argument & wire::kAssembledBit)) {
+    if (argument != 0) request_.donated.push_back(argument);
+    return;
+  }
+  const size_t first = argument & ~wire::kAssembledBit;
+  for (size_t i = first; i < first + 2 * shards && i < assembled.size(); i += 2) {
+    request_.donated.push_back(assembled[i]);
   }
 }
 
@@ -210,6 +283,18 @@ void ClusterState::FreeBehind(Client& owner, Outputs& out) {
         item.head = *wire::DecodeHead(item.frame);
         break;
       }
+      case Type::kRunInPlace:
+        if (auto run = wire::Decode<wire::RunInPlace>(item.head.body);
+            run.ok() && run->output_count <= wire::kMaxRunOutputs) {
+          name_run(*run);
+          std::for_each(run->before.begin(), run->before.end(), name);
+          std::for_each(run->after.begin(), run->after.end(), name);
+          auto program = owner.programs.find(run->program);
+          if (program == owner.programs.end()) break;
+          const std::vector<uint64_t>& buffers = program->second.places.buffers();
+          std::for_each(buffers.begin(), buffers.end(), name);
+        }
+        break;
       default:
         break;
     }

@@ -4,6 +4,7 @@
 // compiled (else it waits); there is memory for it (else it waits); its turn has come on every island it needs (else it
 // waits). Then the same bytes go to every host that takes part, with the island's sequence number.
 #include <algorithm>
+#include <optional>
 
 #include "csrc/controller/cluster_state.h"
 
@@ -181,6 +182,10 @@ Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head,
     return InvalidArgument("program " + Quoted(program.name) + " has two plans for host " + std::to_string(plan.host));
   }
   program.shape.reset();
+  program.overwritten.resize(program.inputs, 0);
+  const std::vector<char> overwritten = plan::OverwrittenInputs(plan);
+  for (size_t k = 0; k < std::min(overwritten.size(), program.inputs); ++k) program.overwritten[k] |= overwritten[k];
+  program.places = plan::Places(program.overwritten, program.outputs);
   const Host& host = hosts_[plan.host];
   Status status = OkStatus();
   if (!host.description.alive) {
@@ -263,6 +268,58 @@ Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, co
   }
   std::vector<Payload> none;
   return Dispatch(owner, {run.run, client, run.program, program.shape, arrival_}, frame, none, out);
+}
+
+Status ClusterState::CheckOwners(uint32_t client, const wire::RunInPlace& run) const {
+  // What the run is given and makes; that its places are the client's own was checked when they were filled.
+  PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
+  PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, 0, run.after, {}));
+  for (const uint64_t id : run.before) {
+    if (id != 0 && !(id & wire::kAssembledBit)) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
+  }
+  return OkStatus();
+}
+
+Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, const wire::Head& head,
+                                                             std::string& frame, Outputs& out) {
+  PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(head.body));
+  PW_RETURN_IF_ERROR(CheckOwners(client, run));
+  Client& owner = clients_.at(client);
+  auto it = owner.programs.find(run.program);
+  if (it == owner.programs.end()) {
+    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), out);
+  }
+  ProgramState& program = it->second;
+  if (program.channels > 0) {
+    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key, "transfer"));
+    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key + program.channels, "transfer"));
+  }
+  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, out);
+  if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
+  if (Status fits = program.places.Check(run); !fits.ok()) {
+    return FailRun(owner, run.run, fits.WithPrefix("program " + Quoted(program.name)), out);
+  }
+  if (!program.shape) program.shape = ShapeOfProgram(program);
+  std::optional<plan::Places> changed;  // taken over once the message goes on: it may come here several times
+  if (!run.places.empty()) {
+    changed = program.places;
+    changed->Apply(run);
+  }
+  request_.id = 0;
+  if (Limited(*program.shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
+    RequestInPlace(client, run, program, changed ? *changed : program.places);
+    if (!EnterMemory(out)) return MustWait(owner, Wait::kMemory, run.run);
+  }
+  std::vector<Payload> none;
+  const Outcome outcome = Dispatch(owner, {run.run, client, run.program, program.shape, arrival_}, frame, none, out);
+  if (outcome == Outcome::kMustWait) return outcome;
+  if (changed) {
+    program.places = *std::move(changed);
+    program.residents.reset();
+  } else {
+    program.places.Apply(run);
+  }
+  return outcome;
 }
 
 // --- the last gate

@@ -35,6 +35,7 @@
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/resource_manager.h"
+#include "csrc/plan/places.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/plan_bodies.h"
@@ -133,6 +134,10 @@ class ClusterState {
     Status failure;                                     // of a plan, or the loss of a host: no run can be
     std::shared_ptr<const scheduler::GangShape> shape;  // made for the first run
     MemoryRequest memory;                               // the same, of any run
+    // What its runs in place leave for each other, and the buffers in it for the books.
+    plan::Places places;
+    std::vector<char> overwritten;  // by argument, on any host
+    std::shared_ptr<Residents> residents;
   };
   struct Held {
     wire::Head head;  // body borrowed from `frame`
@@ -197,6 +202,8 @@ class ClusterState {
   Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                             Outputs& out);
   Result<Outcome> HandleRunProgram(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Result<Outcome> HandleRunInPlace(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Status CheckOwners(uint32_t client, const wire::RunInPlace& run) const;
   Status CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const;
   // Where a run computes; the reason, for its client, when it cannot.
   Result<std::shared_ptr<const scheduler::GangShape>> ShapeOfRun(const wire::Run& run, FunctionState& function);
@@ -212,6 +219,11 @@ class ClusterState {
   void RequestRun(uint32_t client, const wire::Run& run, const FunctionState& function,
                   const scheduler::GangShape& shape);
   void RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program);
+  // `places`: as they are once the message has gone on.
+  void RequestInPlace(uint32_t client, const wire::RunInPlace& run, ProgramState& program, const plan::Places& places);
+  void DonateNamed(const wire::RunInPlace& run, const plan::Places& places, const ProgramState& program);
+  void Donate(uint64_t argument, uint32_t shards, const std::vector<uint64_t>& assembled);
+  void SumCosts(ProgramState& program) const;
   void RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, int64_t bytes, uint32_t device,
                      uint32_t others_here = 0);
   void KeepCosts(const wire::Registered& answer, FunctionState& function);

@@ -13,6 +13,7 @@ void MemoryRequest::Clear() {
   hosts.clear();
   arguments.clear();
   donated.clear();
+  residents.reset();
   made.clear();
   devices.clear();
   scratch.clear();
@@ -71,26 +72,39 @@ void MemoryLedger::ResetTouched() {
   touched_.clear();
 }
 
-bool MemoryLedger::Evaluate(const MemoryRequest& request) {
+bool MemoryLedger::EvaluateArgument(Host& host, uint64_t argument) {
+  auto it = host.buffers.find(argument);
+  if (it == host.buffers.end() || it->second.seen == evaluation_) return false;
+  Entry& entry = it->second;
+  entry.seen = evaluation_;
+  entry.named = clock_;
+  ForDevices(entry, [&](uint32_t device) {
+    Touch(device);
+    devices_[device].arguments += entry.bytes;
+    if (entry.place == Place::kStaged) devices_[device].restored += entry.bytes;
+  });
+  return entry.place == Place::kLeaving;
+}
+
+bool MemoryLedger::Evaluate(const MemoryRequest& request, bool thorough) {
   ResetTouched();
   ++evaluation_;
   ++clock_;
   bool leaving = false;
+  if (Residents* residents = request.residents.get()) {
+    residents->named = clock_;
+    if (!residents->known) {
+      residents->known = true;
+      std::erase_if(residents_, [](const auto& known) { return known.expired(); });
+      residents_.push_back(request.residents);
+    }
+  }
   for (const uint32_t index : request.hosts) {
     if (!limited(index)) continue;
     Host& host = hosts_[index];
-    for (const uint64_t argument : request.arguments) {
-      auto it = host.buffers.find(argument);
-      if (it == host.buffers.end() || it->second.seen == evaluation_) continue;
-      Entry& entry = it->second;
-      entry.seen = evaluation_;
-      entry.named = clock_;
-      leaving = leaving || entry.place == Place::kLeaving;
-      ForDevices(entry, [&](uint32_t device) {
-        Touch(device);
-        devices_[device].arguments += entry.bytes;
-        if (entry.place == Place::kStaged) devices_[device].restored += entry.bytes;
-      });
+    for (const uint64_t argument : request.arguments) leaving |= EvaluateArgument(host, argument);
+    if (request.residents && (thorough || host.staged > 0)) {
+      for (const uint64_t argument : request.residents->buffers) leaving |= EvaluateArgument(host, argument);
     }
     for (const uint64_t donated : request.donated) {
       auto it = host.buffers.find(donated);
@@ -130,8 +144,23 @@ bool MemoryLedger::NeverFitsTouched() const {
   });
 }
 
+void MemoryLedger::AgeResidents() {
+  for (const std::weak_ptr<Residents>& known : residents_) {
+    const std::shared_ptr<Residents> residents = known.lock();
+    if (residents == nullptr) continue;
+    for (const uint64_t id : residents->buffers) {
+      for (Host& host : hosts_) {
+        if (auto it = host.buffers.find(id); it != host.buffers.end()) {
+          it->second.named = std::max(it->second.named, residents->named);
+        }
+      }
+    }
+  }
+}
+
 MemoryLedger::Answer MemoryLedger::Ask(const MemoryRequest& request, uint64_t now_ms) {
-  const bool in_place = Evaluate(request);
+  bool in_place = Evaluate(request, false);
+  if (request.residents && !(in_place && FitsTouched(request.client))) in_place = Evaluate(request, true);
   auto waiter = waiters_.empty() ? waiters_.end() : waiters_.find(request.client);
   if (waiter != waiters_.end() && waiter->second.request.id != request.id) {
     RemoveWaiter(request.client);
@@ -165,19 +194,24 @@ MemoryLedger::Answer MemoryLedger::Ask(const MemoryRequest& request, uint64_t no
 
 // --- entering and erasing
 
+void MemoryLedger::Return(Host& host, uint64_t argument, Order& order) {
+  auto it = host.buffers.find(argument);
+  if (it == host.buffers.end() || it->second.place != Place::kStaged) return;
+  Entry& entry = it->second;
+  entry.place = Place::kDevice;
+  host.staged -= entry.total();
+  ForDevices(entry, [&](uint32_t device) { devices_[device].used += entry.bytes; });
+  order.buffers.push_back(argument);
+}
+
 void MemoryLedger::Enter(const MemoryRequest& request) {
   for (const uint32_t index : request.hosts) {
     if (!limited(index)) continue;
     Host& host = hosts_[index];
     Order order{index, true, {}};
-    for (const uint64_t argument : request.arguments) {
-      auto it = host.buffers.find(argument);
-      if (it == host.buffers.end() || it->second.place != Place::kStaged) continue;
-      Entry& entry = it->second;
-      entry.place = Place::kDevice;
-      host.staged -= entry.total();
-      ForDevices(entry, [&](uint32_t device) { devices_[device].used += entry.bytes; });
-      order.buffers.push_back(argument);
+    for (const uint64_t argument : request.arguments) Return(host, argument, order);
+    if (request.residents && host.staged > 0) {
+      for (const uint64_t argument : request.residents->buffers) Return(host, argument, order);
     }
     if (order.buffers.empty()) continue;
     restores_ += order.buffers.size();
@@ -236,6 +270,7 @@ void MemoryLedger::Pin(const MemoryRequest& request, int by) {
       if (it != hosts_[host].buffers.end()) it->second.pins += by;
     };
     std::for_each(request.arguments.begin(), request.arguments.end(), pin);
+    if (request.residents) std::for_each(request.residents->buffers.begin(), request.residents->buffers.end(), pin);
     for (const MemoryRequest::Made& made : request.made) pin(made.buffer);
   }
 }

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,14 +24,22 @@
 
 namespace pathways::controller {
 
+// Buffers that many messages in a row name, so that the books need not look at each of them every time.
+struct Residents {
+  std::vector<uint64_t> buffers;  // distinct
+  uint64_t named = 0;             // when last named, in the ledger's ticks
+  bool known = false;             // to the ledger
+};
+
 // What one message needs. Devices are cluster-wide numbers.
 struct MemoryRequest {
   uint64_t id = 0;  // the run, or the buffer that is put or copied
   uint32_t client = 0;
-  bool is_run = false;              // PartDone will follow
-  std::vector<uint32_t> hosts;      // that take part
-  std::vector<uint64_t> arguments;  // buffers that must be on their devices; may repeat
-  std::vector<uint64_t> donated;    // of these, given up
+  bool is_run = false;                   // PartDone will follow
+  std::vector<uint32_t> hosts;           // that take part
+  std::vector<uint64_t> arguments;       // buffers that must be on their devices; may repeat
+  std::vector<uint64_t> donated;         // of these, given up
+  std::shared_ptr<Residents> residents;  // further arguments; never given up
   struct Made {
     uint64_t buffer = 0;
     int64_t bytes = 0;                            // per shard
@@ -181,13 +190,20 @@ class MemoryLedger {
     visit(entry.device);
     for (const uint32_t device : entry.more_devices) visit(device);
   }
-  // Adds up what the request means for each device it touches. False when an argument is on its way out.
-  bool Evaluate(const MemoryRequest& request);
+  // Adds up what the request means for each device it touches. False when an argument is on its way out. Unless it is
+  // `thorough`, residents of a host from which nothing is away are left out: they change nothing then.
+  bool Evaluate(const MemoryRequest& request, bool thorough);
+  // One argument of it; whether it is on its way out.
+  bool EvaluateArgument(Host& host, uint64_t argument);
+  // Notes in the books when residents were last named.
+  void AgeResidents();
   void Touch(uint32_t device);
   void ResetTouched();
   bool FitsTouched(uint32_t client) const;
   bool NeverFitsTouched() const;
   void Enter(const MemoryRequest& request);
+  // Back from host memory; added to the order if it was there.
+  void Return(Host& host, uint64_t argument, Order& order);
   void GiveUp(const MemoryRequest& request);
   void Pin(const MemoryRequest& request, int by);
   // Undoes Hold.
@@ -210,6 +226,7 @@ class MemoryLedger {
   std::map<uint32_t, Held> held_;                                    // by client
   std::unordered_map<uint64_t, std::vector<uint64_t>> let_through_;  // runs, with what they make if they can
   std::unordered_map<uint64_t, Running> running_;                    // runs that use scratch
+  std::vector<std::weak_ptr<Residents>> residents_;
   std::vector<uint32_t> touched_;
   std::vector<Order> orders_;
   uint64_t clock_ = 0;

@@ -38,7 +38,7 @@ std::optional<uint32_t> MemoryLedger::TakeReady() {
     Waiter& waiter = waiters_.at(client);
     if (waiter.looked_at == generation_) continue;
     waiter.looked_at = generation_;
-    if (Evaluate(waiter.request) && (waiter.let_through || FitsTouched(client))) return client;
+    if (Evaluate(waiter.request, true) && (waiter.let_through || FitsTouched(client))) return client;
   }
   return std::nullopt;
 }
@@ -52,7 +52,8 @@ void MemoryLedger::Tick(uint64_t now_ms) {
 }
 
 void MemoryLedger::MakeRoom(uint32_t client, Waiter& waiter, uint64_t now_ms) {
-  Evaluate(waiter.request);
+  AgeResidents();
+  Evaluate(waiter.request, true);
   const bool lost_patience = waiter.spilled_ms != 0 &&
                              now_ms >= waiter.spilled_ms + kPatience * std::max<uint64_t>(options_.spill_after_ms, 1);
   std::vector<std::pair<uint32_t, int64_t>> missing;  // device, bytes

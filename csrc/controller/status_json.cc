@@ -110,7 +110,7 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
   const MemoryLedger::ClientBooks books = memory_.client_books(index);
   size_t waiting = 0;
   for (const auto& held : client.held) {
-    waiting += held->head.header.type == wire::Type::kRun || held->head.header.type == wire::Type::kRunProgram;
+    waiting += wire::IsRun(held->head.header.type);
   }
   return Object()
       .Number("client", index)

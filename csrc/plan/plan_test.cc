@@ -115,7 +115,7 @@ struct Numbers {
   Status ErrorOf(const Value& value) const { return value->error; }
   Value Failed(Status status) const { return std::make_shared<Cell>(Cell{0, std::move(status)}); }
   Value Empty(const wire::PlanSlot&) const { return std::make_shared<Cell>(); }
-  Result<Value> Argument(const Plan&, const wire::RunProgram& run, size_t position) {
+  Result<Value> Argument(const Plan&, const wire::RunProgram& run, size_t position, bool) {
     auto it = store.find(run.arguments[position]);
     if (it == store.end()) return NotFound("no such buffer");
     return it->second;
@@ -140,7 +140,7 @@ struct Numbers {
     to = from;
     return OkStatus();
   }
-  void Keep(uint64_t buffer, Value value) { store[buffer] = std::move(value); }
+  void Keep(size_t, uint64_t buffer, Value value) { store[buffer] = std::move(value); }
 };
 
 wire::RunProgram RunOf(std::vector<uint64_t> arguments, std::vector<uint32_t> donated = {}) {
@@ -162,7 +162,7 @@ TEST(AWalkComputesSendsAndReceives) {
   host.store[7] = std::make_shared<Numbers::Cell>(Numbers::Cell{3, {}});
   host.incoming = 10;
   Walker<Numbers> walker;
-  ASSERT_OK(walker.Walk(*plan, RunOf({7}), host));
+  ASSERT_OK(walker.Walk(*plan, RunOf({7}), {}, host));
   EXPECT_EQ(host.store[100]->number, 16.0);
   EXPECT_EQ(host.sent[503]->number, 6.0);
   EXPECT_EQ(host.donated, 1);  // slot 1 is still held by what was sent
@@ -174,7 +174,7 @@ TEST(ArgumentsAreDonatedOnlyWhenGivenUp) {
   Walker<Numbers> walker;
   Numbers host;
   host.store[7] = std::make_shared<Numbers::Cell>();
-  ASSERT_OK(walker.Walk(*plan, RunOf({7}), host));
+  ASSERT_OK(walker.Walk(*plan, RunOf({7}), {}, host));
   EXPECT_EQ(host.donated, 0);
 }
 
@@ -186,11 +186,11 @@ TEST(ErrorsAreValues) {
   Walker<Numbers> walker;
   Numbers host;
   host.store[7] = std::make_shared<Numbers::Cell>(Numbers::Cell{1, {}});
-  const Status status = walker.Walk(*plan, RunOf({7}), host);
+  const Status status = walker.Walk(*plan, RunOf({7}), {}, host);
   EXPECT(Says(std::string(status.message()), "node 'n' of program 'p'"));
   EXPECT(Says(std::string(host.sent[500]->error.message()), "broken"));
   EXPECT_EQ(host.store[100]->number, 2.0);  // what does not depend on it goes on
-  const Status missing = walker.Walk(*plan, RunOf({8}), host);
+  const Status missing = walker.Walk(*plan, RunOf({8}), {}, host);
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_EQ(host.store[100]->error.code(), Code::kNotFound);
 }

@@ -8,20 +8,19 @@
 //   bool IsSomething(const Value&)           not default-constructed
 //   Status ErrorOf(const Value&)             the root cause when there is no value and never will be
 //   Value Failed(Status)                     such a value
-//   Result<Value> Argument(const Plan&, const wire::RunProgram&, size_t position)
+//   Result<Value> Argument(const Plan&, const wire::RunProgram&, size_t position, bool given_up)
 //   Value Empty(const wire::PlanSlot&)       room for the shards of a slot that is filled one by one
 //   Status Execute(const Plan&, size_t step, std::span<const Value> arguments, std::span<const char> may_donate,
 //                  std::span<Value> results) an error here concerns this step and what depends on it
 //   void Send(const wire::PlanStep&, const wire::PlanSlot&, const Value&, uint64_t key)   errors travel, too
 //   Status Receive(const wire::PlanStep&, const wire::PlanSlot&, Value&, uint64_t first_key)
 //   Status Copy(const wire::PlanStep&, const Value& from, Value& to)
-//   void Keep(uint64_t buffer, Value)        a result of the program
+//   void Keep(size_t result, uint64_t buffer, Value)      a result of the program
 //
 // Ownership: keeps its slots between walks only as memory to reuse. Threads: none inside; one walk at a time.
 #ifndef PTPATHWAYS_PLAN_WALKER_H_
 #define PTPATHWAYS_PLAN_WALKER_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -36,24 +35,30 @@ class Walker {
  public:
   using Value = typename Backend::Value;
 
-  // Every output of the run gets a value or an error. `first_error`: of this host's own steps, for the report.
-  Status Walk(const Plan& plan, const wire::RunProgram& run, Backend& backend) {
+  // Every output of the run gets a value or an error; what is returned is the first one of this host's own steps, for
+  // the report. `results`: the buffers of the outputs; empty: those from run.first_output on.
+  Status Walk(const Plan& plan, const wire::RunProgram& run, std::span<const uint64_t> results, Backend& backend) {
     first_error_ = OkStatus();
     slots_.assign(plan.slots().size(), Value());
     given_up_.assign(plan.slots().size(), 1);
+    uses_.assign(plan.slots().size(), 0);
     const wire::RegisterPlan& description = plan.description();
+    donated_.assign(description.inputs.size(), 0);
+    for (const uint32_t position : run.donated) {
+      if (position < donated_.size()) donated_[position] = 1;
+    }
     for (size_t position = 0; position < description.inputs.size(); ++position) {
       const uint32_t slot = description.inputs[position].slot;
       if (slot == wire::kNoSlot) continue;
-      given_up_[slot] = std::find(run.donated.begin(), run.donated.end(), position) != run.donated.end();
-      Result<Value> argument = backend.Argument(plan, run, position);
+      given_up_[slot] = donated_[position];
+      Result<Value> argument = backend.Argument(plan, run, position, donated_[position] != 0);
       if (!argument.ok()) Note(argument.status());
       slots_[slot] = argument.ok() ? *std::move(argument) : backend.Failed(argument.status());
     }
     for (size_t i = 0; i < plan.steps().size(); ++i) Step(plan, run, i, backend);
     for (size_t k = 0; k < description.outputs.size(); ++k) {
       const uint32_t slot = description.outputs[k].slot;
-      if (slot != wire::kNoSlot) backend.Keep(run.first_output + k, slots_[slot]);
+      if (slot != wire::kNoSlot) backend.Keep(k, results.empty() ? run.first_output + k : results[k], slots_[slot]);
     }
     slots_.clear();
     return std::exchange(first_error_, OkStatus());
@@ -102,16 +107,17 @@ class Walker {
     for (uint32_t position : step.donated) {
       may_donate_[position] = given_up_[step.arguments[position]];
     }
+    for (const uint32_t slot : step.arguments) ++uses_[slot];
     Status error;
     for (size_t position = 0; position < step.arguments.size() && error.ok(); ++position) {
       Value& value = slots_[step.arguments[position]];
       error = backend.ErrorOf(value);
       // A donated slot is not read again; moving it out leaves the walker without a reference, which shows the backend
       // that nobody else holds the memory.
-      const bool last_use = may_donate_[position] &&
-                            std::count(step.arguments.begin(), step.arguments.end(), step.arguments[position]) == 1;
+      const bool last_use = may_donate_[position] && uses_[step.arguments[position]] == 1;
       arguments_.push_back(last_use ? std::exchange(value, Value()) : value);
     }
+    for (const uint32_t slot : step.arguments) uses_[slot] = 0;
     results_.assign(step.results.size(), Value());
     if (error.ok()) {
       error = backend.Execute(plan, index, arguments_, may_donate_, results_);
@@ -141,6 +147,8 @@ class Walker {
 
   std::vector<Value> slots_;
   std::vector<char> given_up_;  // by slot: the program owns it
+  std::vector<char> donated_;   // by position of the program's arguments
+  std::vector<uint32_t> uses_;  // by slot: how often the step at hand names it
   std::vector<Value> arguments_;
   std::vector<char> may_donate_;
   std::vector<Value> results_;

@@ -11,6 +11,7 @@
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/host_layout.h"
 #include "csrc/plugin/recorder.h"
+#include "csrc/plugin/resident.h"
 
 PJRT_Buffer::PJRT_Buffer(std::shared_ptr<pathways::plugin::Value> of)
     : client(of->client()),
@@ -76,29 +77,70 @@ Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Arg
 BufferCell::BufferCell(std::shared_ptr<Value> value) : value_(std::move(value)) { value_->AddHolder(); }
 
 std::shared_ptr<Value> BufferCell::value() const {
+  for (;;) {
+    View view = Look();
+    if (view.value != nullptr || view.home == nullptr) return std::move(view.value);
+    view.home->CheckOut(view.place);
+  }
+}
+
+bool BufferCell::is_empty() const {
   std::lock_guard lock(mutex_);
-  return value_;
+  return value_ == nullptr && home_ == nullptr;
+}
+
+BufferCell::View BufferCell::Look() const {
+  std::lock_guard lock(mutex_);
+  return {value_, home_, place_};
 }
 
 bool BufferCell::Replace(std::shared_ptr<Value> value) {
+  std::shared_ptr<Residents> home;
+  size_t place;
   {
     std::lock_guard lock(mutex_);
-    if (value_ == nullptr) return false;
+    if (value_ == nullptr && home_ == nullptr) return false;
     value->AddHolder();
     value_.swap(value);
+    home_.swap(home);
+    place = place_;
   }
-  value->DropHolder();
+  if (value != nullptr) value->DropHolder();
+  if (home != nullptr) home->CellChanged(place);
   return true;
 }
 
 bool BufferCell::Drop() {
   std::shared_ptr<Value> dropped;
+  std::shared_ptr<Residents> home;
+  size_t place;
   {
     std::lock_guard lock(mutex_);
     dropped.swap(value_);
+    home_.swap(home);
+    place = place_;
   }
-  if (dropped == nullptr) return false;
-  dropped->DropHolder();
+  if (dropped != nullptr) dropped->DropHolder();
+  if (home != nullptr) home->CellChanged(place);
+  return dropped != nullptr || home != nullptr;
+}
+
+bool BufferCell::Reside(std::shared_ptr<Residents> home, size_t place, const Value* before) {
+  std::shared_ptr<Value> dropped;
+  std::shared_ptr<Residents> left;
+  size_t left_place;
+  {
+    std::lock_guard lock(mutex_);
+    if (value_ == nullptr && home_ == nullptr) return false;
+    if (before != nullptr && value_.get() != before) return false;
+    if (value_ == nullptr && home_ == home) return false;
+    dropped.swap(value_);
+    left.swap(home_);
+    left_place = std::exchange(place_, place);
+    home_ = std::move(home);
+  }
+  if (dropped != nullptr) dropped->DropHolder();
+  if (left != nullptr) left->CellLeft(left_place);
   return true;
 }
 
@@ -109,6 +151,43 @@ std::vector<Declared> StopDeclaring() {
   if (declaring) declared.swap(*declaring);
   declaring.reset();
   return declared;
+}
+
+bool BufferCell::Watch(std::shared_ptr<Residents> home, size_t place, const Value* before) {
+  std::shared_ptr<Residents> left;
+  size_t left_place;
+  {
+    std::lock_guard lock(mutex_);
+    if (value_ == nullptr || value_.get() != before) return false;
+    left.swap(home_);
+    left_place = std::exchange(place_, place);
+    home_ = home;
+  }
+  if (left != nullptr && left != home) left->CellLeft(left_place);
+  return true;
+}
+
+void BufferCell::Settle(const Residents* home, std::shared_ptr<Value> value) {
+  std::shared_ptr<Residents> left;
+  std::lock_guard lock(mutex_);
+  if (home_.get() != home || value_ != nullptr) return;
+  value->AddHolder();
+  value_ = std::move(value);
+  left.swap(home_);
+}
+
+void BufferCell::Leave(const Residents* home) {
+  std::shared_ptr<Residents> left;
+  std::lock_guard lock(mutex_);
+  if (home_.get() == home && value_ != nullptr) left.swap(home_);
+}
+
+void BufferCell::Overwrite(std::shared_ptr<Value> value) {
+  std::lock_guard lock(mutex_);
+  if (value_ == nullptr) return;
+  value->AddHolder();
+  value_.swap(value);
+  value->DropHolder();
 }
 
 CellWatch::CellWatch() { watch = this; }
@@ -229,7 +308,7 @@ Status Buffer_Delete(PJRT_Buffer_Delete_Args* args) {
 }
 
 Status Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args* args) {
-  args->is_deleted = args->buffer->cell->value() == nullptr;
+  args->is_deleted = args->buffer->cell->is_empty();
   if (watch != nullptr) watch->Note(args->buffer->cell);
   return OkStatus();
 }

@@ -21,7 +21,10 @@
 
 namespace pathways::plugin {
 
-// The place of a handle's value. It counts as one holder of the value.
+class Residents;
+
+// The place of a handle's value. It counts as one holder of the value. The value may be resident (resident.h): then it
+// gets a form that can be shared when somebody asks for it.
 class BufferCell {
  public:
   explicit BufferCell(std::shared_ptr<Value> value);
@@ -31,14 +34,38 @@ class BufferCell {
 
   // Null once the handle was destroyed or deleted, or its value donated.
   std::shared_ptr<Value> value() const;
+  bool is_empty() const;
   // Puts `value` in the place of what is there. False, and nothing happens, when there is nothing.
   bool Replace(std::shared_ptr<Value> value);
   // Gives the value up. False when that has happened before.
   bool Drop();
 
+  // --- for residents, which call these under their lock
+  struct View {
+    std::shared_ptr<Value> value;
+    std::shared_ptr<Residents> home;
+    size_t place = 0;
+  };
+  View Look() const;
+  // What is here (`before`, or whatever it is if that is null) becomes resident at `home`. False, and nothing happens,
+  // when something else is here by now.
+  bool Reside(std::shared_ptr<Residents> home, size_t place, const Value* before);
+  // Tells `home` when `before`, which stays, is replaced or dropped. False as above.
+  bool Watch(std::shared_ptr<Residents> home, size_t place, const Value* before);
+  // The value in the form to share, if it is resident at `home`.
+  void Settle(const Residents* home, std::shared_ptr<Value> value);
+  // Forgets `home`.
+  void Leave(const Residents* home);
+  // As Replace, without telling anybody.
+  void Overwrite(std::shared_ptr<Value> value);
+
  private:
   mutable std::mutex mutex_;
-  std::shared_ptr<Value> value_;  // guarded by mutex_
+  // Guarded by mutex_. Without value_ and home_ the cell is empty; without value_ it is resident at home_, with both it
+  // is watched from there.
+  std::shared_ptr<Value> value_;
+  std::shared_ptr<Residents> home_;
+  size_t place_ = 0;
 };
 
 // While one is alive, the cells of the buffers that this thread asks of with PJRT_Buffer_IsDeleted are noted, in order:

@@ -21,35 +21,6 @@ Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const std
   return InvalidArgument("a captured step names a device that this client does not have");
 }
 
-// One whole logical buffer if the shards are exactly that, in order; else the shards one by one.
-Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value>> row) {
-  if (row.size() == 1) {  // as nearly always, and there may be thousands
-    const Result<client::Shard>& shard = row[0]->shard();
-    PW_RETURN_IF_ERROR(shard.status());
-    if (shard->buffer->devices().size() == 1) return client::ProgramArgument{shard->buffer, {}};
-  }
-  client::ProgramArgument argument;
-  for (const std::shared_ptr<Value>& value : row) {
-    const Result<client::Shard>& shard = value->shard();
-    PW_RETURN_IF_ERROR(shard.status());
-    argument.shards.push_back(*shard);
-  }
-  const std::shared_ptr<client::LogicalBuffer>& buffer = argument.shards[0].buffer;
-  bool whole = buffer->devices().size() == argument.shards.size();
-  for (size_t i = 0; i < argument.shards.size(); ++i) {
-    whole = whole && argument.shards[i].buffer == buffer && argument.shards[i].index == i;
-  }
-  if (whole) return client::ProgramArgument{buffer, {}};
-  return argument;
-}
-
-// Whether a run can be given all of this: a shard of a buffer whose other shards live on elsewhere cannot go alone.
-bool IsWhole(const client::ProgramArgument& argument) {
-  return argument.buffer != nullptr ||
-         std::all_of(argument.shards.begin(), argument.shards.end(),
-                     [](const client::Shard& shard) { return shard.buffer->devices().size() == 1; });
-}
-
 }  // namespace
 
 Result<client::RunResult> Replay::Launch(const ClientState& client, const std::shared_ptr<client::Program>& program,
@@ -107,7 +78,61 @@ Result<std::shared_ptr<Replay>> Replay::Create(std::shared_ptr<ClientState> clie
   replay->device_ids_.assign(ids.begin(), ids.end());
   replay->cells_.resize(states);
   replay->feeds_ = feeds;
+  replay->MakePlaces(states);
   return replay;
+}
+
+Replay::~Replay() {
+  if (residents_ != nullptr) residents_->Release();
+}
+
+void Replay::MakePlaces(size_t states) {
+  std::vector<size_t> read(states, 0), written(states, 0);
+  for (const ReplayInput& input : inputs_) {
+    if (input.kind == ReplayInput::Kind::kState) ++read[input.index];
+  }
+  const auto sole_state = [](const ReplayOutput& output) { return output.states.size() == 1 && !output.returned; };
+  for (const ReplayOutput& output : outputs_) {
+    for (const size_t state : output.states) written[state] += sole_state(output) ? 1 : 2;
+  }
+  std::vector<Residents::Place> places;
+  place_of_.assign(states, Residents::kNowhere);
+  const auto place_of = [&](size_t state, const Port& port) -> Residents::Place* {
+    if (read[state] > 1 || written[state] > 1) return nullptr;
+    if (place_of_[state] == Residents::kNowhere) {
+      place_of_[state] = places.size();
+      places.push_back({port.devices, port.type});
+    }
+    return &places[place_of_[state]];
+  };
+  for (size_t position = 0; position < inputs_.size(); ++position) {
+    const ReplayInput& input = inputs_[position];
+    const Port& port = (*input_ports_)[position];
+    Residents::Place* place = nullptr;
+    if (input.kind == ReplayInput::Kind::kConstant) {
+      place = &places.emplace_back(Residents::Place{port.devices, port.type});
+      place->constant = input.constant;
+    } else if (input.kind == ReplayInput::Kind::kState) {
+      place = place_of(input.index, port);
+    }
+    if (place == nullptr) {
+      named_arguments_.push_back(position);
+      continue;
+    }
+    place->argument = position;
+    place->may_donate = input.may_donate;
+  }
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    const Port& port = (*output_ports_)[k];
+    Residents::Place* place = sole_state(outputs_[k]) ? place_of(outputs_[k].states[0], port) : nullptr;
+    // What is read there must be what was put there.
+    if (place != nullptr && place->devices == port.devices && place->type->type == port.type->type) {
+      place->result = k;
+    } else {
+      named_results_.push_back(k);
+    }
+  }
+  residents_ = std::make_shared<Residents>(client_, program_, std::move(places));
 }
 
 Status Replay::Bind(size_t index, std::span<const std::shared_ptr<BufferCell>> cells) {
@@ -116,6 +141,7 @@ Status Replay::Bind(size_t index, std::span<const std::shared_ptr<BufferCell>> c
                            std::to_string(index));
   }
   cells_[index].assign(cells.begin(), cells.end());
+  if (place_of_[index] != Residents::kNowhere) residents_->Bind(place_of_[index], cells);
   return OkStatus();
 }
 
@@ -183,13 +209,8 @@ std::vector<uint32_t> Replay::Donated(const Values& values) const {
     for (const auto& value : RowOf(values, (*input_ports_)[position])) fed.insert(value.get());
   }
   for (size_t position = 0; position < inputs_.size(); ++position) {
-    const ReplayInput& input = inputs_[position];
-    if (!input.may_donate || input.kind == ReplayInput::Kind::kConstant) continue;
-    const Row row = RowOf(values, (*input_ports_)[position]);
-    const bool sole = std::all_of(row.begin(), row.end(), [&](const auto& value) {
-      return value->HasOneHolder() && (input.kind == ReplayInput::Kind::kFeed || !fed.contains(value.get()));
-    });
-    if (sole) donated.push_back(static_cast<uint32_t>(position));
+    if (MayGive(position, RowOf(values, (*input_ports_)[position]), fed))
+      donated.push_back(static_cast<uint32_t>(position));
   }
   return donated;
 }
@@ -198,6 +219,77 @@ Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFe
   if (feeds.size() != feeds_) {
     return InvalidArgument("expected " + std::to_string(feeds_) + " feeds, got " + std::to_string(feeds.size()));
   }
+  if (client_->sequencer().is_idle()) return RunResident(feeds);
+  residents_->Release();
+  return RunHeld(feeds);
+}
+
+Result<std::vector<std::shared_ptr<Value>>> Replay::RunResident(std::span<const ReplayFeed> feeds) {
+  Values values;
+  std::vector<client::InPlaceArguments::Argument> arguments;
+  std::vector<size_t> first;  // of each named argument's values
+  for (const size_t position : named_arguments_) {
+    first.push_back(values.size());
+    PW_RETURN_IF_ERROR(Gather(position, feeds, values));
+    PW_RETURN_IF_ERROR(Check(position, Row(values).subspan(first.back())));
+  }
+  std::set<const Value*> fed;  // what the caller passes may be state, too
+  for (size_t i = 0; i < named_arguments_.size(); ++i) {
+    if (inputs_[named_arguments_[i]].kind != ReplayInput::Kind::kFeed) continue;
+    for (const auto& value : RowOf(values, first[i], named_arguments_[i])) fed.insert(value.get());
+  }
+  std::vector<uint32_t> donated;
+  Residents::Submitted submitted;
+  for (size_t i = 0; i < named_arguments_.size(); ++i) {
+    const size_t position = named_arguments_[i];
+    const Row row = RowOf(values, first[i], position);
+    Result<client::ProgramArgument> argument = ArgumentOf(row);
+    if (!argument.ok()) {  // it failed long ago; so does all that follows from it
+      submitted.status = argument.status();
+      break;
+    }
+    if (MayGive(position, row, fed) && IsWhole(*argument)) donated.push_back(static_cast<uint32_t>(position));
+    arguments.push_back({position, *std::move(argument)});
+  }
+  if (submitted.status.ok()) {
+    PW_ASSIGN_OR_RETURN(submitted, residents_->Run(std::move(arguments), std::move(donated), fed));
+  } else {
+    residents_->Fail(submitted.status);
+  }
+  Values returned;
+  for (size_t k = 0; k < named_results_.size(); ++k) {
+    const Port& port = (*output_ports_)[named_results_[k]];
+    Values row;
+    for (size_t i = 0; i < port.devices.size(); ++i) {
+      row.push_back(std::make_shared<Value>(client_, port.devices[i], port.type));
+      row.back()->Resolve(submitted.status.ok()
+                              ? Result<client::Shard>(client::Shard{submitted.outputs[k], static_cast<uint32_t>(i)})
+                              : Result<client::Shard>(submitted.status));
+    }
+    Put(named_results_[k], row, returned);
+  }
+  return returned;
+}
+
+// Puts a result into the cells of its states, and among what is returned.
+void Replay::Put(size_t result, Row row, Values& returned) const {
+  for (const size_t state : outputs_[result].states) {
+    for (size_t i = 0; i < row.size() && i < cells_[state].size(); ++i) {
+      if (const std::shared_ptr<BufferCell> cell = cells_[state][i].lock()) cell->Replace(row[i]);
+    }
+  }
+  if (outputs_[result].returned) returned.insert(returned.end(), row.begin(), row.end());
+}
+
+bool Replay::MayGive(size_t position, Row row, const std::set<const Value*>& fed) const {
+  const ReplayInput& input = inputs_[position];
+  if (!input.may_donate || input.kind == ReplayInput::Kind::kConstant) return false;
+  return std::all_of(row.begin(), row.end(), [&](const auto& value) {
+    return value->HasOneHolder() && (input.kind == ReplayInput::Kind::kFeed || !fed.contains(value.get()));
+  });
+}
+
+Result<std::vector<std::shared_ptr<Value>>> Replay::RunHeld(std::span<const ReplayFeed> feeds) {
   Values arguments;
   arguments.reserve(inputs_.size());
   for (size_t position = 0; position < inputs_.size(); ++position) {
@@ -215,13 +307,7 @@ Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFe
     for (PJRT_Device* device : port.devices) {
       results.push_back(std::make_shared<Value>(client_, device, port.type));
     }
-    const Row row = RowOf(results, port);
-    for (size_t state : outputs_[k].states) {
-      for (size_t i = 0; i < row.size() && i < cells_[state].size(); ++i) {
-        if (const std::shared_ptr<BufferCell> cell = cells_[state][i].lock()) cell->Replace(row[i]);
-      }
-    }
-    if (outputs_[k].returned) returned.insert(returned.end(), row.begin(), row.end());
+    Put(k, RowOf(results, port), returned);
   }
   auto launch = [client = client_, program = program_, inputs = input_ports_, outputs = output_ports_,
                  arguments = std::move(arguments), results = std::move(results), donated = std::move(donated)] {

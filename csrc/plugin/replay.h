@@ -2,8 +2,9 @@
 //
 // The recorded computations are a program of the cluster (one message per host and run). Its arguments are read from
 // the cells of the caller's buffers at the time of the run, and what replaces state is put into the cells again: the
-// caller's tensors keep their handles and never notice. Like Execute, a run waits for nothing; its values are pending
-// while a gang on its devices is incomplete.
+// caller's tensors keep their handles and never notice. State stays at the workers meanwhile (resident.h). Like
+// Execute, a run waits for nothing; while a gang on its devices is incomplete its values are pending, and nothing is
+// resident.
 //
 // Ownership: keeps the program registered and its constants alive; cells only weakly (their handles are the caller's).
 // Threads:   calls on one replay must not overlap. Locks: those of the cells.
@@ -13,12 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
 #include "csrc/plugin/buffer.h"
+#include "csrc/plugin/resident.h"
 #include "csrc/plugin/value.h"
 
 namespace pathways::plugin {
@@ -51,6 +54,10 @@ class Replay {
                                                 std::vector<ReplayInput> inputs, std::vector<ReplayOutput> outputs,
                                                 size_t states, size_t feeds);
 
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
   // State `index` lies in `cells`, by shard, from now on.
   Status Bind(size_t index, std::span<const std::shared_ptr<BufferCell>> cells);
 
@@ -70,9 +77,20 @@ class Replay {
   using Row = std::span<const std::shared_ptr<Value>>;  // the shards of one port
 
   Replay() = default;
+  // Which states and constants have a place, and which arguments and results not.
+  void MakePlaces(size_t states);
+  Result<std::vector<std::shared_ptr<Value>>> RunResident(std::span<const ReplayFeed> feeds);
+  Result<std::vector<std::shared_ptr<Value>>> RunHeld(std::span<const ReplayFeed> feeds);
   static Row RowOf(const Values& values, const Port& port) {
     return Row(values).subspan(port.first, port.devices.size());
   }
+  // The shards of argument `position`, which begin at `first`.
+  Row RowOf(const Values& values, size_t first, size_t position) const {
+    return Row(values).subspan(first, (*input_ports_)[position].devices.size());
+  }
+  void Put(size_t result, Row row, Values& returned) const;
+  // Whether a run may be given the argument's memory. `fed`: values that the caller passes.
+  bool MayGive(size_t position, Row row, const std::set<const Value*>& fed) const;
   // Appends the values of an argument.
   Status Gather(size_t position, std::span<const ReplayFeed> feeds, Values& values) const;
   Status Check(size_t position, Row row) const;
@@ -89,6 +107,10 @@ class Replay {
   std::vector<uint32_t> device_ids_;                           // of all that take part
   std::vector<std::vector<std::weak_ptr<BufferCell>>> cells_;  // by state and shard
   size_t feeds_ = 0;
+  std::shared_ptr<Residents> residents_;
+  std::vector<size_t> place_of_;         // by state, or Residents::kNowhere
+  std::vector<size_t> named_arguments_;  // those without a place
+  std::vector<size_t> named_results_;
 };
 
 }  // namespace pathways::plugin

@@ -48,6 +48,8 @@ class Sequencer : public std::enable_shared_from_this<Sequencer> {
   // Runs `work`, which acts on values of `devices`, after everything submitted for these devices before.
   void Submit(std::span<const uint32_t> devices, std::function<void()> work);
   void Join(std::shared_ptr<GangCall> call);
+  // Whether nothing is held, so that Submit would run the work at once.
+  bool is_idle() const { return held_.load(std::memory_order_acquire) == 0; }
 
  private:
   using Clock = std::chrono::steady_clock;

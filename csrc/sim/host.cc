@@ -59,6 +59,11 @@ Status Host::Handle(const wire::Head& head, const std::vector<Payload>& payloads
       OnRunProgram(run);
       return OkStatus();
     }
+    case Type::kRunInPlace: {
+      PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(head.body));
+      OnRunInPlace(run);
+      return OkStatus();
+    }
     case Type::kRun: {
       PW_ASSIGN_OR_RETURN(const wire::Run run, wire::Decode<wire::Run>(head.body));
       OnRun(run);
@@ -265,6 +270,8 @@ Status Host::OnRegisterPlan(wire::RegisterPlan description) {
       owned->occurrence.push_back(step.kind == wire::StepKind::kExecute ? seen[step.function]++ : 0);
     }
     owned->plan = std::make_unique<plan::Plan>(*std::move(plan));
+    const wire::RegisterPlan& checked = owned->plan->description();
+    owned->places = plan::Places(plan::OverwrittenInputs(checked), checked.outputs.size());
   } else {
     owned->status = Here(plan.status().WithPrefix(name));
   }

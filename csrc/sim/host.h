@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/plan/places.h"
 #include "csrc/plan/plan.h"
 #include "csrc/sim/compiler.h"
 #include "csrc/sim/fleet.h"
@@ -135,6 +136,7 @@ class Host {
   };
   struct Program {
     std::unique_ptr<plan::Plan> plan;
+    plan::Places places;
     Status status;
     bool ready = false;  // PLAN_READY was sent
     uint32_t trace_name = 0;
@@ -154,6 +156,10 @@ class Host {
   void OnRun(const wire::Run& run);
   Status Execute(const wire::Run& run, const Function& function);
   void OnRunProgram(const wire::RunProgram& run);
+  void OnRunInPlace(const wire::RunInPlace& message);
+  // Why no run of it can be, or OK.
+  Status StateOf(uint64_t program) const;
+  void WalkProgram(const Program& program, const wire::RunProgram& run, std::span<const uint64_t> results);
   void OnFetch(const wire::Fetch& fetch);
   void OnCopy(const wire::Copy& copy);
   void OnExpect(const wire::Expect& expect);

@@ -2,6 +2,7 @@
 #include "csrc/sim/host_runs.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace pathways::sim {
 namespace {
@@ -164,28 +165,48 @@ Status Host::Execute(const wire::Run& run, const Function& function) {
 
 // --- programs
 
+Status Host::StateOf(uint64_t program) const {
+  auto it = programs_.find(program);
+  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(program) + " is not registered"));
+  if (!it->second->ready) return Here(Internal("a run overtook the registration of its program"));
+  return it->second->status;
+}
+
 void Host::OnRunProgram(const wire::RunProgram& run) {
-  auto it = programs_.find(run.program);
-  Status status;
-  if (it == programs_.end()) {
-    status = Here(NotFound("program " + std::to_string(run.program) + " is not registered"));
-  } else if (!it->second->ready) {
-    status = Here(Internal("a run overtook the registration of its program"));
-  } else {
-    status = it->second->status;
-  }
-  if (!status.ok()) {
+  if (Status status = StateOf(run.program); !status.ok()) {
     for (uint32_t k = 0; k < run.output_count; ++k) KeepFailed(run.first_output + k, status, false);
     return Report(run.run, status, 0);
   }
+  WalkProgram(*programs_.at(run.program), run, {});
+}
+
+void Host::OnRunInPlace(const wire::RunInPlace& message) {
+  Status status = StateOf(message.program);
+  if (status.ok()) status = Here(programs_.at(message.program)->places.Check(message));
+  if (!status.ok()) {
+    for (uint32_t k = 0; k < message.output_count; ++k) KeepFailed(message.first_output + k, status, false);
+    for (size_t i = 0; i < message.after.size() && i < message.before.size(); ++i) {
+      if (message.after[i] != message.before[i]) KeepFailed(message.after[i], status, false);
+    }
+    return Report(message.run, status, 0);
+  }
+  Program& program = *programs_.at(message.program);
+  plan::FullRun full;
+  program.places.Apply(message);
+  program.places.Spell(message, full);
+  WalkProgram(program, full.run, full.results);
+}
+
+void Host::WalkProgram(const Program& program, const wire::RunProgram& run, std::span<const uint64_t> results) {
   auto part = std::make_shared<Part>(this, run.run);
-  runner_->backend.Begin(*it->second, run, part);
-  status = runner_->walker.Walk(*it->second->plan, run, runner_->backend);
+  runner_->backend.Begin(program, run, part);
+  const Status status = runner_->walker.Walk(*program.plan, run, results, runner_->backend);
   runner_->backend.End(status);
+  const std::unordered_set<uint64_t> kept(results.begin(), results.end());  // a run in place may make what it is given
   for (const uint32_t position : run.donated) {
     if (position >= run.arguments.size()) continue;
     const uint64_t argument = run.arguments[position];
-    if (!(argument & wire::kAssembledBit)) buffers_.erase(argument);
+    if (!(argument & wire::kAssembledBit) && !kept.contains(argument)) buffers_.erase(argument);
   }
   part->Close(status);
 }
@@ -220,7 +241,8 @@ PlanBackend::Value PlanBackend::Failed(const Status& status) {
   return host_->FailedBuffer(status);
 }
 
-Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position) {
+Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position,
+                                                 bool) {
   const wire::PlanPort& port = plan.description().inputs[position];
   const wire::PlanSlot& slot = plan.slots()[port.slot];
   if (position >= run.arguments.size()) {
@@ -363,7 +385,7 @@ Status PlanBackend::Copy(const wire::PlanStep& step, const Value& from, Value& t
   return OkStatus();
 }
 
-void PlanBackend::Keep(uint64_t buffer, const Value& value) {
+void PlanBackend::Keep(size_t, uint64_t buffer, const Value& value) {
   if (value == nullptr)
     return host_->KeepFailed(buffer, host_->Here(Internal("a plan keeps what it never made")), false);
   for (const Host::Shard& shard : value->shards) {

@@ -51,14 +51,14 @@ class PlanBackend {
   bool IsSomething(const Value& value) const { return value != nullptr; }
   Status ErrorOf(const Value& value);
   Value Failed(const Status& status);
-  Result<Value> Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position);
+  Result<Value> Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position, bool given_up);
   Value Empty(const wire::PlanSlot& slot);
   Status Execute(const plan::Plan& plan, size_t step, std::span<const Value> arguments,
                  std::span<const char> may_donate, std::span<Value> results);
   void Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key);
   Status Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key);
   Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
-  void Keep(uint64_t buffer, const Value& value);
+  void Keep(size_t result, uint64_t buffer, const Value& value);
 
  private:
   Launch LaunchOf(size_t step, const Host::Function& function) const;

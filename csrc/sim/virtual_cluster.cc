@@ -70,8 +70,8 @@ void VirtualCluster::Deliver(controller::Outputs& out) {
     std::string stream = "to " + outgoing.to;
     if (host != host_of_.end() && !spec_.in_order) {
       const Result<wire::Head> head = wire::DecodeHead(outgoing.head);
-      if (head.ok() && (head->header.type == wire::Type::kRun || head->header.type == wire::Type::kRunProgram)) {
-        // Both bodies begin with the run's id, which names the client.
+      if (head.ok() && wire::IsRun(head->header.type)) {
+        // All their bodies begin with the run's id, which names the client.
         uint64_t run = 0;
         if (head->body.size() >= sizeof run) std::copy_n(head->body.data(), sizeof run, reinterpret_cast<char*>(&run));
         stream += " of " + std::to_string(wire::ClientOf(run));

@@ -100,6 +100,8 @@ std::string_view TypeName(Type type) {
       return "FEED";
     case Type::kClosePipeline:
       return "CLOSE_PIPELINE";
+    case Type::kRunInPlace:
+      return "RUN_IN_PLACE";
   }
   return "UNKNOWN";
 }

@@ -68,10 +68,14 @@ enum class Type : uint16_t {
   kOpenPipeline = 45,
   kFeed = 46,
   kClosePipeline = 47,
+  kRunInPlace = 49,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.
 std::string_view TypeName(Type type);
+
+// Whether a message of this type takes devices for a while and has a place in its islands' order.
+constexpr bool IsRun(Type type) { return type == Type::kRun || type == Type::kRunProgram || type == Type::kRunInPlace; }
 
 struct Header {
   Type type{};

@@ -171,6 +171,7 @@ TEST(EveryDecoderSurvivesGarbage) {
        random);
   Fuzz(PlanReady{1, 0, OkStatus(), {4}, {8}}, random);
   Fuzz(RunProgram{1, 2, 3, 1, 9, {4, kAssembledBit}, {5, 0}, {0}}, random);
+  Fuzz(RunInPlace{1, 2, 9, 3, {0, kNoPlace}, {0, kNoPlace}, {0}, {5}, {6}, {kAssembledBit}, 7, 1, {8, 0}, {0}}, random);
   Fuzz(RequestSlice{1, 8, "i", "cpu", 1, 2}, random);
   Fuzz(SliceGranted{1, OkStatus(), 2, {0, 1}}, random);
   Fuzz(ReleaseSlice{{2}}, random);

@@ -148,6 +148,42 @@ struct RunProgram {
   }
 };
 
+inline constexpr uint32_t kNoPlace = UINT32_MAX;
+
+// Runs a program on what its last run left: a RunProgram that names only what differs from the program's last run in
+// place. A *place* holds one logical buffer from run to run. An argument may be read from a place and a result put
+// into one; both at once is what a training step does with its state. Where nothing else was said the result takes the
+// place's buffer id, and what it replaces is given up: no id is minted, and nothing is freed.
+struct RunInPlace {
+  static constexpr Type kType = Type::kRunInPlace;
+  uint64_t run = 0;
+  uint64_t program = 0;
+  uint64_t first_key = 0;
+  // The program's last run in place, which this one continues. 0: this is the first; the two lists below say for every
+  // argument and every result its place or kNoPlace, and all places are empty until this message fills them.
+  uint64_t previous = 0;
+  std::vector<uint32_t> argument_places;
+  std::vector<uint32_t> result_places;
+  // Places that hold something else than before. `before`: what this run reads there, as in Run::arguments; 0 for a
+  // place that is only written. `after`: the buffer that is there from now on. In a place that is written it is a new
+  // id, of the result; in one that is only read it is `before`.
+  std::vector<uint32_t> places;
+  std::vector<uint64_t> before;
+  std::vector<uint64_t> after;
+  // Arguments without a place, in order, and the id of the first result without a place, of which there are so many.
+  std::vector<uint64_t> arguments;
+  uint64_t first_output = 0;
+  uint32_t output_count = 0;
+  std::vector<uint64_t> assembled;
+  // Positions of arguments given up by this run, among those that it names.
+  std::vector<uint32_t> donated;
+  template <typename A>
+  void Fields(A& a) {
+    a(run)(program)(first_key)(previous)(argument_places)(result_places)(places)(before)(after)(arguments);
+    a(first_output)(output_count)(assembled)(donated);
+  }
+};
+
 // Asks the resource manager for `device_count` devices of one island.
 struct RequestSlice {
   static constexpr Type kType = Type::kRequestSlice;

@@ -276,6 +276,12 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       OnRunProgram(run);
       return OkStatus();
     }
+    case Type::kRunInPlace: {
+      PW_ASSIGN_OR_RETURN(wire::RunInPlace run, wire::Decode<wire::RunInPlace>(head.body));
+      sequence_ = head.header.sequence;
+      OnRunInPlace(run);
+      return OkStatus();
+    }
     case Type::kRegisterPlan:
       return OnRegisterPlan(head);
     case Type::kPut: {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "csrc/collective/communicator.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
+#include "csrc/plan/places.h"
 #include "csrc/plan/walker.h"
 #include "csrc/store/object_store.h"
 #include "csrc/transport/reactor.h"
@@ -108,11 +110,13 @@ class Engine : private transport::SocketHandler, private GangTurns {
     Status status;  // guarded by mutex: the first failure
     // Of a program's run: the program, and the events that were not set when their steps were enqueued, in order.
     std::shared_ptr<const Program> program;
+    std::vector<uint64_t> results;  // of a run in place, whose ids are no sequence
     std::vector<std::pair<pjrt::EventHandle, size_t>> steps;
   };
   struct Program {
     wire::RegisterPlan description;  // until the plan is made
     std::optional<plan::Plan> plan;
+    plan::Places places;
     std::vector<std::shared_ptr<Function>> by_step;  // the step's function, or null
     // By output: whether some of it is received or copied, so that no computation here tells when it is there.
     std::vector<char> watch_output;
@@ -164,7 +168,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
                 std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
   void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
   void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
-  void Poison(const wire::Run& run, const Status& status);
+  // The run has failed before anything was enqueued, and its results have no value.
+  void Poison(uint64_t run, std::span<const uint64_t> results, const Status& status);
   void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);
   Status RootCause(const Status& reported, const std::string& what);
   void Report(uint64_t run, const Status& status, uint64_t device_us);
@@ -193,6 +198,10 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void AnswerPlan(uint64_t id, Program& program);
   void FailOutputs(const Pending& pending, const Status& cause);
   void OnRunProgram(const wire::RunProgram& run);
+  void OnRunInPlace(const wire::RunInPlace& message);
+  Result<std::shared_ptr<Program>> ReadyProgram(uint64_t id);
+  void WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
+                   std::span<const uint64_t> results);
   Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
   void RememberCause(const Status& cause);
 
@@ -287,6 +296,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::vector<pjrt::Buffer*> ticket_buffers_;
   pjrt::ExecuteOutputs outputs_;
   std::shared_ptr<PlanHost> plan_host_;
+  plan::FullRun full_run_;  // memory to reuse
 
   std::mutex mutex_;
   std::vector<Finished> finished_;  // guarded by mutex_

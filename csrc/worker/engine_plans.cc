@@ -1,5 +1,6 @@
 // Engine: programs. Plans are registered, answered once their functions are compiled, and walked.
 #include <algorithm>
+#include <numeric>
 
 #include "csrc/base/strided.h"
 #include "csrc/worker/engine.h"
@@ -15,7 +16,8 @@ class Engine::PlanHost {
 
   explicit PlanHost(Engine& engine) : engine_(engine) {}
 
-  Status Run(const std::shared_ptr<Program>& program, const wire::RunProgram& run, Status refused) {
+  Status Run(const std::shared_ptr<Program>& program, const wire::RunProgram& run, std::span<const uint64_t> results,
+             Status refused) {
     program_ = program.get();
     refused_ = std::move(refused);
     failure_ = OkStatus();
@@ -23,10 +25,12 @@ class Engine::PlanHost {
     pending_->run = run.run;
     pending_->first_output = run.first_output;
     pending_->output_count = run.output_count;
+    in_place_ = !results.empty();
+    if (in_place_) pending_->results.assign(results.begin(), results.end());
     pending_->left = 1;  // until everything has been enqueued
     pending_->enqueued = Clock::now();
     pending_->program = program;
-    return walker_.Walk(*program->plan, run, *this);
+    return walker_.Walk(*program->plan, run, results, *this);
   }
   std::shared_ptr<Pending> TakePending() { return std::move(pending_); }
   // Why a step of the last walk was not enqueued, or OK.
@@ -50,13 +54,13 @@ class Engine::PlanHost {
     }
     return object;
   }
-  Result<Value> Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position);
+  Result<Value> Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position, bool given_up);
   Status Execute(const plan::Plan& plan, size_t index, std::span<const Value> arguments,
                  std::span<const char> may_donate, std::span<Value> results);
   void Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key);
   Status Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key);
   Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
-  void Keep(uint64_t buffer, Value value);
+  void Keep(size_t result, uint64_t buffer, Value value);
 
  private:
   // The object as the slot lists its shards; the object itself when that is how it is.
@@ -70,10 +74,11 @@ class Engine::PlanHost {
   Status failure_;
   Status refused_;  // not OK: the run does not fit, and only hands its error on
   std::shared_ptr<Pending> pending_;
+  bool in_place_ = false;
 };
 
 Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& plan, const wire::RunProgram& run,
-                                                           size_t position) {
+                                                           size_t position, bool given_up) {
   const std::string& program = plan.description().name;
   const auto here = [&](const char* why) {
     return engine_.Here(
@@ -82,7 +87,6 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
   if (position >= run.arguments.size()) return here("the run gives fewer arguments than the program has");
   const wire::PlanPort& port = plan.description().inputs[position];
   const wire::PlanSlot& slot = plan.slots()[port.slot];
-  const bool given_up = std::find(run.donated.begin(), run.donated.end(), position) != run.donated.end();
   const uint64_t argument = run.arguments[position];
   const auto find = [&](uint64_t id) -> Result<Value> {
     Value object = engine_.store_->Find(id);
@@ -270,9 +274,8 @@ Status Engine::PlanHost::Copy(const wire::PlanStep& step, const Value& from, Val
   return OkStatus();
 }
 
-void Engine::PlanHost::Keep(uint64_t buffer, Value value) {
-  const size_t k = static_cast<size_t>(buffer - pending_->first_output);
-  if (value->error.ok() && program_->watch_output[k]) {
+void Engine::PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
+  if (value->error.ok() && program_->watch_output[result]) {
     for (size_t p = 0; p < value->shards.size(); ++p) {
       Result<pjrt::EventHandle> ready = value->At(p).buffer.ReadyEvent();
       if (!ready.ok() || ready->IsReady()) continue;
@@ -280,6 +283,7 @@ void Engine::PlanHost::Keep(uint64_t buffer, Value value) {
       engine_.CompleteLater(pending_, *ready);
     }
   }
+  if (in_place_) engine_.store_->Remove(buffer);  // what the result takes the place of
   if (Status status = engine_.store_->Insert(buffer, std::move(value)); !status.ok()) engine_.Log(status.ToString());
 }
 
@@ -305,6 +309,8 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
     return OkStatus();
   }
   program.plan = *std::move(made);
+  program.places =
+      plan::Places(plan::OverwrittenInputs(program.plan->description()), program.plan->description().outputs.size());
   program.by_step.resize(program.plan->steps().size());
   for (size_t i = 0; i < program.by_step.size(); ++i) {
     const wire::PlanStep& step = program.plan->steps()[i];
@@ -430,31 +436,55 @@ Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& r
 }
 
 void Engine::OnRunProgram(const wire::RunProgram& run) {
-  auto it = programs_.find(run.program);
-  Status status;
-  if (it == programs_.end()) {
-    status = Here(NotFound("program " + std::to_string(run.program) + " is not registered"));
-  } else if (!it->second->status.ok()) {
-    status = it->second->status;
-  } else if (it->second->compiles_left > 0) {
-    status = Here(Internal("a run overtook the compile of its program"));
-  } else if (run.output_count != it->second->plan->description().outputs.size()) {
+  Result<std::shared_ptr<Program>> program = ReadyProgram(run.program);
+  Status status = program.status();
+  if (status.ok() && run.output_count != (*program)->plan->description().outputs.size()) {
     status =
-        Here(InvalidArgument("expected a run with " + std::to_string(it->second->plan->description().outputs.size()) +
+        Here(InvalidArgument("expected a run with " + std::to_string((*program)->plan->description().outputs.size()) +
                              " outputs, got " + std::to_string(run.output_count)));
   }
-  if (!status.ok()) {
-    wire::Run failed;
-    failed.run = run.run;
-    failed.first_output = run.first_output;
-    failed.output_count = run.output_count;
-    AbortElsewhere(run.run, status);
-    return Poison(failed, status);
+  if (status.ok()) return WalkProgram(*program, run, {});
+  std::vector<uint64_t> results(std::min(run.output_count, wire::kMaxRunOutputs));
+  std::iota(results.begin(), results.end(), run.first_output);
+  AbortElsewhere(run.run, status);
+  Poison(run.run, results, status);
+}
+
+void Engine::OnRunInPlace(const wire::RunInPlace& message) {
+  Result<std::shared_ptr<Program>> program = ReadyProgram(message.program);
+  Status status = program.status();
+  if (status.ok()) status = Here((*program)->places.Check(message));
+  if (status.ok()) {
+    (*program)->places.Apply(message);
+    (*program)->places.Spell(message, full_run_);
+    return WalkProgram(*program, full_run_.run, full_run_.results);
   }
+  // What it would have made anew has no value. Its client fills all places again after a failure (places.h).
+  std::vector<uint64_t> results;
+  for (size_t i = 0; i < message.after.size() && i < message.before.size(); ++i) {
+    if (message.after[i] != message.before[i]) results.push_back(message.after[i]);
+  }
+  for (uint32_t k = 0; k < std::min(message.output_count, wire::kMaxRunOutputs); ++k) {
+    results.push_back(message.first_output + k);
+  }
+  AbortElsewhere(message.run, status);
+  Poison(message.run, results, status);
+}
+
+Result<std::shared_ptr<Engine::Program>> Engine::ReadyProgram(uint64_t id) {
+  auto it = programs_.find(id);
+  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(id) + " is not registered"));
+  PW_RETURN_IF_ERROR(it->second->status);
+  if (it->second->compiles_left > 0) return Here(Internal("a run overtook the compile of its program"));
+  return it->second;
+}
+
+void Engine::WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
+                         std::span<const uint64_t> results) {
   if (plan_host_ == nullptr) plan_host_ = std::make_shared<PlanHost>(*this);
-  status = plan_host_->Run(it->second, run, CheckPlanMemory(*it->second, run));
+  Status status = plan_host_->Run(program, run, results, CheckPlanMemory(*program, run));
   std::shared_ptr<Pending> pending = plan_host_->TakePending();
-  if (it->second->spans_hosts) {
+  if (program->spans_hosts) {
     if (const Status& failure = status.ok() ? plan_host_->failure() : status; !failure.ok()) {
       AbortElsewhere(run.run, failure);
     }
@@ -476,8 +506,9 @@ void Engine::OnRunProgram(const wire::RunProgram& run) {
 
 // Only the results that the failure reached; the others keep their values.
 void Engine::FailOutputs(const Pending& pending, const Status& cause) {
-  for (uint32_t k = 0; k < pending.output_count; ++k) {
-    auto object = store_->Find(pending.first_output + k);
+  const size_t count = pending.results.empty() ? pending.output_count : pending.results.size();
+  for (size_t k = 0; k < count; ++k) {
+    auto object = store_->Find(pending.results.empty() ? pending.first_output + k : pending.results[k]);
     if (object == nullptr || !object->error.ok()) continue;
     for (size_t p = 0; p < object->shards.size(); ++p) {
       if (!object->At(p).buffer.valid()) continue;

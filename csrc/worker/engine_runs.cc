@@ -1,5 +1,6 @@
 // Engine: runs. Enqueueing computations without waiting, and reporting those that finished.
 #include <algorithm>
+#include <numeric>
 
 #include "csrc/worker/engine.h"
 
@@ -36,7 +37,9 @@ void Engine::OnRun(const wire::Run& run) {
   if (!status.ok()) {
     RemoveDonated(run);
     if (PlacesOf(run.devices)) AbortElsewhere(run.run, status);
-    Poison(run, status);
+    std::vector<uint64_t> results(run.output_count);
+    std::iota(results.begin(), results.end(), run.first_output);
+    Poison(run.run, results, status);
   }
   held_.clear();
 }
@@ -258,13 +261,13 @@ void Engine::RememberCause(const Status& cause) {
   if (root_causes_.size() > kRemembered) root_causes_.pop_front();
 }
 
-void Engine::Poison(const wire::Run& run, const Status& status) {
-  for (uint32_t k = 0; k < run.output_count; ++k) {
+void Engine::Poison(uint64_t run, std::span<const uint64_t> results, const Status& status) {
+  for (const uint64_t id : results) {
     auto object = std::make_shared<store::Object>(0);
     object->error = status;
-    (void)store_->Insert(run.first_output + k, std::move(object));  // only fails for an id in use, whose value stays
+    (void)store_->Insert(id, std::move(object));  // only fails for an id in use, whose value stays
   }
-  Report(run.run, status, 0);
+  Report(run, status, 0);
 }
 
 void Engine::Report(uint64_t run, const Status& status, uint64_t device_us) {

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ptpathways import native
 from ptpathways.frontend import _locator
 
 _DEPTH_MAX = 8
@@ -43,12 +44,19 @@ class Surroundings:
     """Options of optimizers that are floats (or pairs of them), by name: group and key."""
     optimizers: list[Any] = field(default_factory=list)
 
+    _guards: Any = None
+    _others: list[tuple[Any, Any, Any]] = field(default_factory=list)
+
     def still_holds(self) -> bool:
         """Whether every link leads where it did, and every setting has its value."""
-        get = dict.get
-        for mapping, key, value in self.links:
-            if get(mapping, key) is not value:
-                return False
+        if self._guards is None:
+            links = [(mapping, key, value, False) for mapping, key, value in self.links]
+            settings = [item for item in self.settings.values() if isinstance(item[0], dict)]
+            links += [(mapping, key, value, True) for mapping, key, value in settings]
+            self._others = [item for item in self.settings.values() if not isinstance(item[0], dict)]
+            self._guards = native.Guards(links)  # which borrows what this object holds
+        if not self._guards.hold():
+            return False
         for cell, value in self.cells:
             if cell.cell_contents is not value:
                 return False
@@ -57,7 +65,7 @@ class Surroundings:
                 return False
         if any(len(container) != size for container, size in self.sizes):
             return False
-        return all(_equal(mapping.get(key), value) for mapping, key, value in self.settings.values())
+        return all(_equal(mapping.get(key), value) for mapping, key, value in self._others)
 
     def changed_settings(self) -> set[str]:
         """The settings that have another value than when the walk was made."""

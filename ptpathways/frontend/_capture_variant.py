@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H", "s64": "<Q", "s32": "<I"}
 _MASK = (1 << 64) - 1
+_gradient_of = operator.attrgetter("grad")
 
 
 class Stale(Exception):
@@ -139,21 +141,24 @@ class Variant:
         }
         self._tensors = [tensors[name] for name in self._states]
         # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
-        self._assignable = [
-            (place, tensor) for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)
+        self._assignable_places = [
+            place for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)
         ]
+        self._assignable = [self._tensors[place] for place in self._assignable_places]
         self._handles: list[int] = []
         self._bind_moved()
         self._bind_gradients(tensors)
 
     def _bind_gradients(self, tensors: Mapping[str, Any]) -> None:
         """Which gradients the step must find, and which it leaves behind: ``zero_grad`` makes them come and go."""
-        self._gradients: list[tuple[Any, Any]] = []
+        self._with_gradients: list[Any] = []
+        self._gradients: list[Any] = []
         self._to_set: list[tuple[Any, Any]] = []
         for name, parameter in self._surroundings.parameters.items():
             gradient = tensors.get(f"{name}.grad")
             found, left = name in self._found, name in self._left
-            self._gradients.append((parameter, (gradient if gradient is not None else self) if found else None))
+            self._with_gradients.append(parameter)
+            self._gradients.append((gradient if gradient is not None else self) if found else None)
             if found != left:
                 self._to_set.append((parameter, gradient if left else None))
 
@@ -171,13 +176,13 @@ class Variant:
                 if handle != old:
                     self._replay.bind(place, buffers.cells_of(self._tensors[place]))
         self._handles = handles
-        self._assignable_handles = [handles[place] for place, _ in self._assignable]
+        self._assignable_handles = [handles[place] for place in self._assignable_places]
 
     def holds(self) -> bool:
         """Whether everything is where ``bind`` found it."""
         if not self._surroundings.still_holds():
             return False
-        return all(parameter.grad is gradient for parameter, gradient in self._gradients)
+        return all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients))
 
     def rates(self) -> dict[str, float]:
         """The expressions of the optimizers' options, now."""
@@ -205,7 +210,7 @@ class Variant:
             Stale: nothing has happened; bind or record again.
         """
         wiring = self._wiring
-        if traced or buffers.handles([tensor for _, tensor in self._assignable]) != self._assignable_handles:
+        if traced or buffers.handles(self._assignable) != self._assignable_handles:
             self._bind_moved()
         seeds = buffers.seeds()
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]

@@ -135,6 +135,15 @@ class BufferCell:
     @property
     def value(self) -> DeviceValue | None: ...
 
+class Guards:
+    """Whether dictionaries still hold what they held. Borrows: the maker keeps alive everything in ``entries``."""
+
+    def __init__(self, entries: Sequence[tuple[dict[Any, Any], Any, Any, bool]]) -> None:
+        """Each entry: dictionary, key, what has to be there, and whether an equal object of its type will do."""
+
+    def hold(self) -> bool:
+        """Whether all entries do. Costs one comparison per dictionary that has not changed since."""
+
 def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
     """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
 

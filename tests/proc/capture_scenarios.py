@@ -1,6 +1,6 @@
 """Training steps that must give the same numbers captured as eagerly. A program of its own: one process, one use.
 
-    python capture_scenarios.py one|two      one device, or two devices on two hosts
+    python capture_scenarios.py one|two|tight    one device, two devices on two hosts, one of little memory that dies
 
 Prints one JSON object: for each scenario what it gives on the CPU, captured, and what was said; or the error.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import signal
 import sys
 import traceback
 import warnings
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
+from ptpathways.frontend import _state
 
 STEPS = 20
 Capture = Callable[[Callable[..., Any]], Any]
@@ -282,6 +285,47 @@ def aliases(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
+def shared(places: list[torch.device], capture: Capture) -> list[float]:
+    """Parameters that two captured steps, a lazy loop and held values share; one of the steps is dropped midway."""
+    model = network().to(places[0])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+    @capture
+    def train(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    @capture
+    def judge(x: Tensor, y: Tensor) -> Tensor:
+        with torch.no_grad():
+            return F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+
+    found, kept = [], []
+    for place, (x, y) in enumerate(batches()):
+        found.append(train(x, y))
+        if place % 3 != 2:
+            found.append(judge(x, y))
+        if place % 5 == 4:
+            kept.append(model[0].weight.detach().clone())
+            found.append(optimizer.state[model[2].bias]["exp_avg"].sum())
+        if place == 9:
+            found.append(model[0].weight.grad.sum())
+            optimizer.zero_grad()
+        if place == 15:  # what it has left is still there
+            _expect(train, said=1, texts=("gradients",))
+            del train
+
+            def train(x: Tensor, y: Tensor) -> Tensor:
+                loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+                return (loss + sum(p.grad.sum() * 0 for p in model.parameters())).detach()
+
+    _expect(judge, said=0)
+    return numbers(found) + [float(weight.sum()) for weight in kept]
+
+
 def not_captured(places: list[torch.device], capture: Capture) -> list[float]:
     """Steps that wait, keep tensors or use a Python number of their own stay lazy, say why, and are right."""
     model = network().to(places[0])
@@ -382,6 +426,60 @@ def pipeline(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(losses)
 
 
+def crowded(places: list[torch.device], capture: Capture) -> list[float]:
+    """State that is moved to host memory between replays, because something else needs the device, comes back."""
+    model = nn.Linear(256, 256).to(places[0])  # weight, gradient and momentum: three quarters of a MiB
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(x.to(places[0])).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    x = torch.randn(4, 256, generator=torch.Generator().manual_seed(2))
+    for place in range(10):
+        losses.append(step(x))
+        if place in (5, 7):  # of 4 MiB
+            losses.append(torch.full((int(3.6 * 2**18),), 0.5).to(places[0])[:10].sum())
+            if places[0].type == "xla":
+                pw.step()
+    _expect(step, replays=7, said=0)
+    return numbers(losses)
+
+
+def lost(places: list[torch.device], capture: Capture) -> list[float]:
+    """A host that dies: every value that depended on it says so, also those that nobody had asked for before."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(x.to(places[0])).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    x, _ = batches(1)[0]
+    last = [float(step(x)) for _ in range(6)][-1]
+    if places[0].type == "xla":
+        connection = _state.runtime().connection
+        assert connection is not None
+        os.kill(connection.host_pids()[0], signal.SIGKILL)
+        for ask in (lambda: float(step(x)), lambda: float(step(x)), lambda: model[0].weight.cpu()):
+            try:
+                ask()
+            except Exception as error:
+                assert "host0" in str(error), error
+            else:
+                raise AssertionError("a value of a lost host was given")
+    return [last]
+
+
 ONE: tuple[Scenario, ...] = (
     momentum,
     adamw,
@@ -393,12 +491,13 @@ ONE: tuple[Scenario, ...] = (
     numbers_as_tensors,
     results_stay,
     aliases,
+    shared,
     not_captured,
     dropout,
 )
 LAZY = (dropout,)
 """Compared with a lazy run, because other devices draw other random numbers."""
-SCENARIOS: dict[str, tuple[Scenario, ...]] = {"one": ONE, "two": (pipeline,)}
+SCENARIOS: dict[str, tuple[Scenario, ...]] = {"one": ONE, "two": (pipeline,), "tight": (crowded, lost)}
 SAID: list[str] = []
 
 
@@ -415,7 +514,7 @@ def _expect(step: Any, replays: int | None = None, said: int | None = None, text
 
 def main() -> None:
     (mode,) = sys.argv[1:]
-    pw.init(hosts=2 if mode == "two" else 1)
+    pw.init(hosts=2 if mode == "two" else 1, memory_per_device="4MiB" if mode == "tight" else "")
     warnings.showwarning = lambda message, *unused, **more: SAID.append(str(message))
     warnings.simplefilter("always")
     results: dict[str, Any] = {}

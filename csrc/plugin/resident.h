@@ -1,0 +1,109 @@
+// Residents: the state of a captured step, which stays at the workers from replay to replay.
+//
+// A replay's parameters, optimizer state and gradients are many, and between two replays nobody looks at most of them.
+// So a value that a replay has made for a cell is no value of ours at first: the cell says that it is *resident* at a
+// place of the program (wire::RunInPlace), and the next replay names neither it nor its successor. Whoever asks such a
+// cell for its value has one made then, a handle of the buffer that lies in the place, and the next replay is told to
+// take its argument from there and to put the result under another id. What was asked for is never changed.
+//
+// A place that is only read keeps its value in the cell, which is *watched*: it tells when the value is replaced.
+//
+// Ownership: shared by the replay and the cells that are resident here; it knows cells weakly. It owns the buffers in
+//            written places until somebody asks for them.
+// Threads:   Bind and Run by one thread at a time; cells call from any thread.
+// Locks:     one for all residents of the process, because a cell may move from one to another. It is held while a run
+//            is submitted, and taken before a cell's own lock, never while one is held.
+#ifndef PTPATHWAYS_PLUGIN_RESIDENT_H_
+#define PTPATHWAYS_PLUGIN_RESIDENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/value.h"
+
+namespace pathways::plugin {
+
+// One whole logical buffer if the shards are exactly that, in order; else the shards one by one.
+Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value>> row);
+// Whether a run can be given all of this: a shard of a buffer whose other shards live on elsewhere cannot go alone.
+bool IsWhole(const client::ProgramArgument& argument);
+
+class Residents : public std::enable_shared_from_this<Residents> {
+ public:
+  static constexpr size_t kNowhere = SIZE_MAX;
+
+  struct Place {
+    std::vector<PJRT_Device*> devices;               // by shard
+    ArrayTypePtr type;                               // of a shard
+    size_t argument = kNowhere;                      // the program's argument that is read here
+    size_t result = kNowhere;                        // the program's result that is put here
+    bool may_donate = false;                         // the argument, if nobody else holds its value
+    std::vector<std::shared_ptr<Value>> constant{};  // by shard: a value that no cell holds
+  };
+
+  Residents(std::shared_ptr<ClientState> client, std::shared_ptr<client::Program> program, std::vector<Place> places);
+
+  // The value of `place` lies in `cells`, by shard, from now on.
+  void Bind(size_t place, std::span<const std::shared_ptr<BufferCell>> cells);
+
+  struct Submitted {
+    Status status;                                                // else no result has a value
+    std::vector<std::shared_ptr<client::LogicalBuffer>> outputs;  // results without a place
+  };
+  // Submits a run. `arguments`: those without a place; `fed`: values that the caller holds, which are not given up even
+  // if they are state, too. FAILED_PRECONDITION, with nothing changed: a cell of an argument is empty, or holds another
+  // kind of value.
+  Result<Submitted> Run(std::vector<client::InPlaceArguments::Argument> arguments, std::vector<uint32_t> donated,
+                        const std::set<const Value*>& fed);
+
+  // Gives every cell its value. Afterwards nothing is resident here.
+  void Release();
+
+  // The same, with an error for a value in all places that results go to.
+  void Fail(const Status& status);
+
+  // --- for cells
+  // Gives the cells of a place their values.
+  void CheckOut(size_t place);
+  // A cell that is resident or watched here has got another value, or is gone.
+  void CellChanged(size_t place);
+  // The same, from a call of other residents, under the lock.
+  void CellLeft(size_t place);
+
+ private:
+  struct Slot {
+    Place of;
+    std::vector<std::weak_ptr<BufferCell>> cells;
+    uint64_t buffer = 0;   // what lies there when `owned`
+    bool owned = false;    // no handle of it exists
+    bool changed = false;  // listed in changed_
+  };
+
+  void CheckOutLocked(Slot& slot, size_t place);
+  void MarkLocked(size_t place);
+  void ReleaseLocked();
+  void FailLocked(const Status& status);
+  // The values in the cells of a place, by shard; empty if one of them has none.
+  std::vector<std::shared_ptr<Value>> ValuesLocked(size_t place);
+  Status CheckLocked(const Slot& slot, std::span<const std::shared_ptr<Value>> values) const;
+  void SettleLocked(size_t place, uint64_t buffer, std::span<const std::shared_ptr<Value>> before);
+
+  const std::shared_ptr<ClientState> client_;
+  const std::shared_ptr<client::Program> program_;
+  std::vector<uint32_t> argument_places_, result_places_, other_results_;
+  // Guarded by the lock of all residents:
+  std::vector<Slot> slots_;
+  std::vector<size_t> changed_;  // places that the next run has to name
+  uint64_t last_run_ = 0;
+  std::shared_ptr<Event> done_;  // of that run
+};
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_RESIDENT_H_
