@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ptpathways import core, native
+from ptpathways.bench._capture import CAPTURE
 from ptpathways.bench._collectives import COLLECTIVES
 from ptpathways.bench._data_parallel import DATA_PARALLEL
 from ptpathways.bench._dispatch import DISPATCH
@@ -42,6 +43,7 @@ _ALL = (
     TRANSFER,
     COLLECTIVES,
     STEP,
+    CAPTURE,
     TRAIN,
     INPUT,
     DATA_PARALLEL,
