@@ -95,7 +95,10 @@ void Places::Apply(const wire::RunInPlace& message) {
       if (place != wire::kNoPlace && written_[place] && overwritten_[position]) written_[place] = 2;
     }
   }
-  for (size_t i = 0; i < message.places.size(); ++i) buffers_[message.places[i]] = message.after[i];
+  // Shards that were put together for this run have no id to be found under in the next, which has to name them again.
+  for (size_t i = 0; i < message.places.size(); ++i) {
+    buffers_[message.places[i]] = message.after[i] & wire::kAssembledBit ? 0 : message.after[i];
+  }
   last_ = message.run;
 }
 

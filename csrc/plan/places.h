@@ -39,7 +39,7 @@ class Places {
   // What the message that was applied last asks for.
   void Spell(const wire::RunInPlace& message, FullRun& full) const;
 
-  // The buffers in all places, 0 for those that were never filled.
+  // The buffers in all places; 0 where single shards were put together for one run.
   const std::vector<uint64_t>& buffers() const { return buffers_; }
   // By argument and by result: its place or kNoPlace.
   const std::vector<uint32_t>& argument_places() const { return argument_places_; }

@@ -77,6 +77,15 @@ TEST(WhatSomebodyElseHoldsIsReadAndNotReplaced) {
   EXPECT(Take(places, Next(102, 101)).run.arguments == (Ids{12, 20, 31}));
 }
 
+TEST(ShardsPutTogetherAreNamedEachTime) {
+  Places places = Training();
+  wire::RunInPlace message = First();
+  message.before[1] = message.after[1] = wire::kAssembledBit;
+  message.assembled = {21, 0, 22, 0};
+  EXPECT(Take(places, message).run.arguments[1] == wire::kAssembledBit);
+  EXPECT(Take(places, Next(101, 100)).run.arguments == (Ids{11, 0, 31}));  // which no buffer has
+}
+
 TEST(ALostRunIsNoticed) {
   Places places = Training();
   Take(places, First());

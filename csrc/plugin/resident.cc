@@ -236,8 +236,7 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
 
 void Residents::SettleLocked(size_t place, uint64_t buffer, std::span<const std::shared_ptr<Value>> before) {
   Slot& slot = slots_[place];
-  if (!slot.of.constant.empty()) return;
-  bool here = !slot.cells.empty();
+  bool here = !slot.cells.empty() || !slot.of.constant.empty();
   if (slot.of.result == kNowhere) {
     for (size_t i = 0; i < slot.cells.size(); ++i) {
       const std::shared_ptr<BufferCell> cell = slot.cells[i].lock();
