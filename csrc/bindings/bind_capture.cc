@@ -63,7 +63,7 @@ py::dict Describe(const plugin::Recording& recording) {
   for (const plugin::RecordedEvent& event : recording) {
     py::dict entry;
     if (const auto* run = std::get_if<plugin::RecordedRun>(&event)) {
-      const std::shared_ptr<client::Function>& function = run->program->function;
+      const std::shared_ptr<client::Function> function = Unwrap(run->program->Registered());
       auto at = std::find(known.begin(), known.end(), function.get());
       entry["kind"] = "run";
       entry["function"] = at - known.begin();

@@ -83,6 +83,10 @@ void BindPlugin(py::module_& module) {
   module.def(
       "adopt_next_uploads", [](const std::vector<uint64_t>& tokens) { Check(plugin::AdoptNextUploads(tokens)); },
       py::arg("tokens"));
+  module.def(
+      "attach_clients",
+      [](const std::shared_ptr<client::Session>& session) { return Unwrap(plugin::AttachClients(session)); },
+      py::arg("session"));
 }
 
 }  // namespace pathways::bindings

@@ -57,6 +57,7 @@ void BindHlo(pybind11::module_& module);
 void BindCapture(pybind11::module_& module);
 void BindCollective(pybind11::module_& module);
 void BindPipelines(pybind11::module_& module);
+void BindInterrupt(pybind11::module_& module);
 
 }  // namespace pathways::bindings
 

@@ -35,4 +35,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindCapture(module);
   pathways::bindings::BindCollective(module);
   pathways::bindings::BindPipelines(module);
+  pathways::bindings::BindInterrupt(module);
 }

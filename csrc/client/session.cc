@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "csrc/base/interrupt.h"
 #include "csrc/client/session_impl.h"
 
 namespace pathways::client {
@@ -73,7 +74,7 @@ uint32_t Session::device_count() const {
 
 Result<uint32_t> Session::Impl::HostOf(uint32_t device) const {
   std::lock_guard lock(mutex);
-  if (closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+  if (closed) return FailedPrecondition(LeftText());
   if (!controller_lost.ok()) return controller_lost;
   if (device >= device_to_host.size()) {
     return InvalidArgument("expected a device below " + std::to_string(device_to_host.size()) + ", got " +
@@ -82,6 +83,11 @@ Result<uint32_t> Session::Impl::HostOf(uint32_t device) const {
   const uint32_t host = device_to_host[device];
   if (!hosts[host].alive) return Unavailable(lost_reasons[host]);
   return host;
+}
+
+std::string Session::Impl::LeftText() const {
+  return "it belongs to cluster '" + cluster +
+         "', which this process has left; what was made there is gone, so make it anew after ptpathways.init()";
 }
 
 std::string Session::Impl::HostName(uint32_t host) const {
@@ -137,7 +143,7 @@ Result<std::shared_ptr<Function>> Session::Register(FunctionSpec spec) {
     PW_RETURN_IF_ERROR(impl_->RegisterOn(*function, id, function->spec_, devices, function->hosts_));
   }
   if (!function->spec_.outputs_known) {
-    PW_RETURN_IF_ERROR(Wait(function->compiled_));
+    PW_RETURN_IF_ERROR(WaitForCompile(function->compiled_, *function->description_));
     std::lock_guard lock(impl_->mutex);
     function->spec_.outputs = impl_->functions[id].outputs;
     function->spec_.outputs_known = true;
@@ -153,6 +159,16 @@ void Session::UnregisterFunction(uint64_t id) noexcept {
 
 // --- buffers
 
+template <typename Predicate>
+void Session::Impl::WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room) {
+  // Bounds that keep a tight loop from filling memory, not needs: so a Ctrl-C passes them, and the loop then ends in
+  // its own code. The thread that waits may be one of PyTorch/XLA's, on behalf of the main thread.
+  const uint64_t signals = interrupt::Count();
+  while (!changed.wait_for(lock, kInterruptSlice, has_room)) {
+    if (interrupt::Count() != signals) return;
+  }
+}
+
 Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes) {
   const uint64_t size = bytes->size();
   {
@@ -161,7 +177,7 @@ Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMem
       uploaded += size;
       return OkStatus();
     }
-    changed.wait(lock, [&] {
+    WaitForRoom(lock, [&] {
       return upload_bytes_pending == 0 || upload_bytes_pending + size <= kMaxUploadBytesPending || closed ||
              !controller_lost.ok() || !hosts[host].alive;
     });
@@ -278,7 +294,8 @@ Result<Shard> Session::Copy(const Shard& source, uint32_t device) {
   return shard;
 }
 
-std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uint64_t size) {
+std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uint64_t size, uint64_t* request) {
+  if (request != nullptr) *request = 0;
   if (destination != nullptr && size != static_cast<uint64_t>(shard.type().ByteSize())) {
     return Event::Done(InvalidArgument("expected room for " + shard.type().ToString() + " (" +
                                        std::to_string(shard.type().ByteSize()) + " bytes), got " +
@@ -303,6 +320,7 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
     if (failed != impl_->failed_buffers.end()) return Event::Done(failed->second);
     impl_->fetches[fetch.request] = {event, static_cast<char*>(destination), size, 0, *host};
   }
+  if (request != nullptr) *request = fetch.request;
   // The buffer must not be freed before it has been read.
   event->OnReady([keep = shard.buffer](const Status&) {});
   Status status = impl_->Send(fetch);
@@ -322,6 +340,23 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
     explained->Set(cause && !cause->ok() ? *cause : fetched);
   });
   return explained;
+}
+
+void Session::GiveUpFetch(uint64_t request, const Status& status) {
+  std::shared_ptr<Event> event;
+  {
+    std::unique_lock lock(impl_->mutex);
+    auto it = impl_->fetches.find(request);
+    // One piece at most is being copied.
+    while (it != impl_->fetches.end() && it->second.being_written) {
+      impl_->changed.wait_for(lock, kInterruptSlice);
+      it = impl_->fetches.find(request);
+    }
+    if (it == impl_->fetches.end()) return;
+    event = std::move(it->second.done);
+    impl_->fetches.erase(it);
+  }
+  event->Set(status);
 }
 
 std::shared_ptr<Event> Session::Ready(const Shard& shard) {
@@ -385,7 +420,7 @@ Status Session::EnsureRegistered(Function& function, uint32_t device) {
 
 void Session::Impl::EnterRun(uint64_t run, PendingRun pending) {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return runs.size() < options.window_runs || closed || !controller_lost.ok(); });
+  WaitForRoom(lock, [&] { return runs.size() < options.window_runs || closed || !controller_lost.ok(); });
   runs[run] = std::move(pending);
 }
 
@@ -457,85 +492,6 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
     return status;
   }
   return result;
-}
-
-// --- asking and waiting
-
-Result<Session::QueryAnswer> Session::Impl::Ask(wire::Query query, uint32_t host, const std::string& whom,
-                                                std::chrono::milliseconds timeout) {
-  query.request = MintIds();
-  auto answer = std::make_shared<QueryAnswer>();
-  auto event = Event::Make();
-  {
-    std::lock_guard lock(mutex);
-    if (closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
-    if (!controller_lost.ok()) return controller_lost;
-    queries[query.request] = {event, answer, host};
-  }
-  PW_RETURN_IF_ERROR(Send(query));
-  std::optional<Status> status = event->WaitFor(timeout);
-  if (!status) {
-    std::lock_guard lock(mutex);
-    queries.erase(query.request);
-    return DeadlineExceeded("expected " + whom + " to answer within " + std::to_string(timeout.count()) +
-                            " ms, got nothing");
-  }
-  PW_RETURN_IF_ERROR(*status);
-  return std::move(*answer);
-}
-
-Result<Session::QueryAnswer> Session::Ask(wire::QueryKind kind, uint64_t function, uint32_t device,
-                                          std::chrono::milliseconds timeout) {
-  PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(device));
-  wire::Query query;
-  query.kind = kind;
-  query.function = function;
-  query.device = device;
-  return impl_->Ask(query, host, "host '" + impl_->HostName(host) + "'", timeout);
-}
-
-Result<std::string> Session::ClusterStatus(std::chrono::milliseconds timeout) {
-  wire::Query query;
-  query.kind = wire::QueryKind::kStatus;
-  PW_ASSIGN_OR_RETURN(QueryAnswer answer, impl_->Ask(query, UINT32_MAX, "the controller", timeout));
-  return std::move(answer.payload);
-}
-
-Result<Session::QueryAnswer> Session::Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function,
-                                          uint32_t device, std::chrono::milliseconds timeout) {
-  PW_RETURN_IF_ERROR(EnsureRegistered(*function, device));
-  return Ask(kind, function->id(), device, timeout);
-}
-
-Status Session::Wait(const std::shared_ptr<Event>& event) {
-  if (auto status = event->TryGet()) return *status;
-  const auto start = Clock::now();
-  Status status = event->Wait();
-  AccountWait(Clock::now() - start);
-  return status;
-}
-
-void Session::AccountWait(std::chrono::nanoseconds waited) {
-  impl_->waits += 1;
-  impl_->wait_ns += static_cast<uint64_t>(waited.count());
-}
-
-WaitStats Session::wait_stats() const { return {impl_->waits, static_cast<double>(impl_->wait_ns) * 1e-9}; }
-
-TransferStats Session::transfer_stats() const {
-  return {impl_->uploaded, impl_->fetched, impl_->run_count, impl_->copies};
-}
-
-Status Session::Drain(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(impl_->mutex);
-  const bool idle = impl_->changed.wait_for(lock, timeout, [&] { return impl_->runs.empty() || impl_->closed; });
-  if (idle) return impl_->controller_lost;
-  std::set<std::string> names;
-  for (const auto& [id, run] : impl_->runs) names.insert(impl_->hosts[run.host].name);
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return DeadlineExceeded("expected all runs to finish within " + std::to_string(timeout.count()) + " ms, got " +
-                          std::to_string(impl_->runs.size()) + " unfinished on " + list);
 }
 
 void Session::Close(const std::string& reason) {

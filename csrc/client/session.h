@@ -94,6 +94,7 @@ class Function {
   Function(std::shared_ptr<Session> session, uint64_t id, FunctionSpec spec);
   ~Function();
   uint64_t id() const { return id_; }
+  const std::shared_ptr<Session>& session() const { return session_; }
   const FunctionSpec& spec() const { return spec_; }
   // Resolves when every host it was registered on has compiled it, with the first error otherwise.
   const std::shared_ptr<Event>& compiled() const { return compiled_; }
@@ -142,6 +143,7 @@ class Program {
   Program(std::shared_ptr<Session> session, uint64_t id, ProgramSpec spec);
   ~Program();
   uint64_t id() const { return id_; }
+  const std::shared_ptr<Session>& session() const { return session_; }
   const ProgramSpec& spec() const { return spec_; }
   // Resolves when every host has its plan and the functions in it compiled, with the first error otherwise.
   const std::shared_ptr<Event>& ready() const { return ready_; }
@@ -275,7 +277,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Worker to worker; the bytes pass neither client nor controller.
   Result<Shard> Copy(const Shard& source, uint32_t device);
   // Writes the shard's bytes (dense row-major) to `destination`, which must live until the event is set.
-  std::shared_ptr<Event> Fetch(const Shard& shard, void* destination, uint64_t size);
+  // `request`, if given, is filled before the event can be set, and names the fetch for GiveUpFetch; 0: it is over.
+  std::shared_ptr<Event> Fetch(const Shard& shard, void* destination, uint64_t size, uint64_t* request = nullptr);
+  // Sets the fetch's event to `status` unless it is complete; once it is set, nothing writes to its destination.
+  void GiveUpFetch(uint64_t request, const Status& status);
   // Set when the shard's value exists on its device, with the root cause when it never will.
   std::shared_ptr<Event> Ready(const Shard& shard);
 
@@ -327,7 +332,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void ClosePipeline(uint64_t pipeline, uint32_t host) noexcept;
 
   // Wait with the time accounted as "the client waited".
+  // Wait with the time accounted as "the client waited". CANCELLED when a Ctrl-C came meanwhile (base/interrupt.h).
   Status Wait(const std::shared_ptr<Event>& event);
+  // Waits for a compilation. Ctrl-C during it is said and waits, too, since callers of the C API lose the values of
+  // what they compile when it fails; a second one gives it up. `what`: for the message.
+  Status WaitForCompile(const std::shared_ptr<Event>& event, const std::string& what);
   // The same for a wait that happened elsewhere.
   void AccountWait(std::chrono::nanoseconds waited);
   WaitStats wait_stats() const;

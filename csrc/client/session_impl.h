@@ -40,6 +40,7 @@ struct Session::Impl : public dataplane::DataSink {
     uint64_t size = 0;
     uint64_t received = 0;
     uint32_t host = 0;
+    bool being_written = false;  // its destination, without the lock
   };
   struct PendingQuery {
     std::shared_ptr<Event> done;
@@ -88,6 +89,11 @@ struct Session::Impl : public dataplane::DataSink {
   // OK when the device exists and its host is alive; gives the host.
   Result<uint32_t> HostOf(uint32_t device) const;
   std::string HostName(uint32_t host) const;
+  // What to say to those who use what this session made once it is closed.
+  std::string LeftText() const;
+  // Waits until `has_room()`, or until a Ctrl-C comes.
+  template <typename Predicate>
+  void WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room);
   // Waits while the window of runs is full, then enters one.
   void EnterRun(uint64_t run, PendingRun pending);
   void LeaveRun(uint64_t run);
@@ -139,6 +145,8 @@ struct Session::Impl : public dataplane::DataSink {
   Status controller_lost;
 };
 
+// How long a wait sleeps before it looks for a Ctrl-C.
+inline constexpr std::chrono::milliseconds kInterruptSlice{50};
 // Uploads not yet handed over, before Put waits.
 inline constexpr uint64_t kMaxUploadBytesPending = uint64_t{1} << 30;
 // Frees of small buffers that are kept back, at most until the next tick.

@@ -188,6 +188,7 @@ void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::
     auto it = fetches.find(key);
     if (it != fetches.end() && it->second.size == total && offset + bytes.size() <= total) {
       destination = it->second.destination;
+      it->second.being_written = true;
     }
   }
   if (destination == nullptr) {
@@ -203,12 +204,14 @@ void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::
     std::lock_guard lock(mutex);
     auto it = fetches.find(key);
     if (it == fetches.end()) return;
+    it->second.being_written = false;
     it->second.received += bytes.size();
-    if (it->second.received < total) return;
-    event = std::move(it->second.done);
-    fetches.erase(it);
+    if (it->second.received >= total) {
+      event = std::move(it->second.done);
+      fetches.erase(it);
+    }
   }
-  event->Set(OkStatus());
+  if (event != nullptr) event->Set(OkStatus());
 }
 
 void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {

@@ -27,7 +27,7 @@ Result<std::shared_ptr<Program>> Session::RegisterProgram(ProgramSpec spec) {
   std::vector<uint32_t> hosts;
   {
     std::lock_guard lock(impl_->mutex);
-    if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (impl_->closed) return FailedPrecondition(impl_->LeftText());
     if (!impl_->controller_lost.ok()) return impl_->controller_lost;
     for (const wire::RegisterPlan& plan : spec.plans) {
       if (plan.host >= impl_->hosts.size()) {
@@ -139,7 +139,7 @@ Result<uint64_t> Session::ArgumentId(const Program& program, size_t position, co
 
 Status Session::CheckReach(const Program& program) const {
   std::lock_guard lock(impl_->mutex);
-  if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+  if (impl_->closed) return FailedPrecondition(impl_->LeftText());
   if (!impl_->controller_lost.ok()) return impl_->controller_lost;
   for (uint32_t host : *program.hosts_) {
     if (!impl_->hosts[host].alive) {
@@ -338,7 +338,7 @@ Result<Slice> Session::RequestSlice(const SliceRequest& request, std::chrono::mi
   auto event = Event::Make();
   {
     std::lock_guard lock(impl_->mutex);
-    if (impl_->closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (impl_->closed) return FailedPrecondition(impl_->LeftText());
     if (!impl_->controller_lost.ok()) return impl_->controller_lost;
     impl_->slices[message.request] = {event, slice};
   }

@@ -28,8 +28,8 @@ Status Transfer(Manager& manager, int index, const void* data, int64_t offset, i
   std::lock_guard lock(manager.mutex);
   Manager::Slot& slot = manager.slots[static_cast<size_t>(index)];
   if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
-  PW_RETURN_IF_ERROR(manager.client->session()->Fill(*slot.value->shard(), static_cast<uint64_t>(offset), data,
-                                                     static_cast<uint64_t>(size), last));
+  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->Fill(*slot.value->shard(), static_cast<uint64_t>(offset),
+                                                                  data, static_cast<uint64_t>(size), last));
   slot.finished = last;
   return OkStatus();
 }
@@ -41,7 +41,8 @@ PJRT_AsyncHostToDeviceTransferManager::~PJRT_AsyncHostToDeviceTransferManager() 
   for (Slot& slot : slots) {
     if (slot.finished || !slot.retrieved) continue;
     // Whoever uses the buffer must not wait for ever; when the host is lost, its users hear that instead.
-    (void)client->session()->Fail(*slot.value->shard(), pathways::Cancelled("its transfer was given up half-way"));
+    (void)slot.value->shard()->buffer->session()->Fail(*slot.value->shard(),
+                                                       pathways::Cancelled("its transfer was given up half-way"));
   }
 }
 
@@ -144,7 +145,7 @@ Status AsyncHostToDeviceTransferManager_SetBufferError(
   std::lock_guard lock(manager.mutex);
   Manager::Slot& slot = manager.slots[static_cast<size_t>(args->buffer_index)];
   if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
-  PW_RETURN_IF_ERROR(manager.client->session()->Fail(*slot.value->shard(), error));
+  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->Fail(*slot.value->shard(), error));
   slot.finished = true;
   return OkStatus();
 }

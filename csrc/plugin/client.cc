@@ -53,8 +53,9 @@ ClientState::ClientState(std::shared_ptr<client::Session> session, const ClientO
 
 Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client::Session> session,
                                                          const ClientOptions& options) {
+  const std::vector<wire::HostDescription> hosts = session->hosts();
+  const std::string cluster = session->cluster();
   std::shared_ptr<ClientState> state(new ClientState(std::move(session), options));
-  const std::vector<wire::HostDescription> hosts = state->session_->hosts();
   struct Place {
     const wire::HostDescription* host;
     size_t ordinal;
@@ -72,7 +73,7 @@ Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client:
     if (!host.devices.empty()) platforms.insert(host.platform + " " + host.platform_version);
   }
   if (bound.empty()) {
-    return FailedPrecondition("cluster '" + state->session_->cluster() + "' has no devices; start workers first");
+    return FailedPrecondition("cluster '" + cluster + "' has no devices; start workers first");
   }
   std::set<int64_t> seen;
   for (size_t i = 0; i < bound.size(); ++i) {
@@ -110,18 +111,19 @@ Result<PJRT_Device*> ClientState::DeviceOf(PJRT_Device* device, PJRT_Memory* mem
 }
 
 Result<std::shared_ptr<client::Function>> ClientState::RegisterOnce(const std::string& key, client::FunctionSpec spec) {
+  const std::shared_ptr<client::Session> session = this->session();
   {
     std::lock_guard lock(mutex_);
     auto it = functions_.find(key);
     if (it != functions_.end()) {
-      if (std::shared_ptr<client::Function> known = it->second.lock()) {
+      if (std::shared_ptr<client::Function> known = it->second.lock(); known && known->session() == session) {
         // One that failed to compile is tried again: the cause may have gone.
         std::optional<Status> outcome = known->compiled()->TryGet();
         if (!outcome || outcome->ok()) return known;
       }
     }
   }
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> function, session_->Register(std::move(spec)));
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> function, session->Register(std::move(spec)));
   std::lock_guard lock(mutex_);
   std::erase_if(functions_, [](const auto& entry) { return entry.second.expired(); });
   functions_[key] = function;
@@ -144,17 +146,83 @@ void ClientState::FetchEnds() {
     if (--fetches_ > 0) return;
     begin = first_fetch_;
   }
-  session_->AccountWait(std::chrono::steady_clock::now() - begin);
+  session()->AccountWait(std::chrono::steady_clock::now() - begin);
 }
 
 PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) const {
-  return new PJRT_Event{std::move(event), session_, direct};
+  return new PJRT_Event{std::move(event), session(), direct};
+}
+
+Status ClientState::Attach(std::shared_ptr<client::Session> session) {
+  std::unordered_map<uint32_t, std::string> islands;
+  size_t count = 0;
+  for (const wire::HostDescription& host : session->hosts()) {
+    if (!host.alive) continue;
+    count += host.devices.size();
+    for (size_t i = 0; i < host.devices.size(); ++i) {
+      islands[host.first_device + static_cast<uint32_t>(i)] = host.island;
+    }
+  }
+  if (count != device_pointers_.size()) {
+    return FailedPrecondition("PyTorch/XLA keeps the " + std::to_string(device_pointers_.size()) +
+                              " devices that it started with, and cluster '" + session->cluster() + "' has " +
+                              std::to_string(count));
+  }
+  for (const PJRT_Device* device : device_pointers_) {
+    const auto place = islands.find(device->cluster_device);
+    if (place == islands.end()) {
+      return FailedPrecondition("PyTorch/XLA keeps device " + std::to_string(device->cluster_device) +
+                                ", and cluster '" + session->cluster() + "' has none of that number");
+    }
+    for (const PJRT_Device* other : device_pointers_) {
+      const auto its = islands.find(other->cluster_device);
+      if (its == islands.end() || (device->island == other->island) == (place->second == its->second)) {
+        continue;
+      }
+      return FailedPrecondition("PyTorch/XLA keeps the islands that it started with, and cluster '" +
+                                session->cluster() + "' divides the devices into others");
+    }
+  }
+  session_.store(std::move(session));
+  return OkStatus();
+}
+
+namespace {
+
+struct Clients {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<ClientState>> states;  // guarded by mutex
+};
+
+Clients& AllClients() {
+  static auto* const clients = new Clients;  // leaked: PJRT may be asked during interpreter shutdown
+  return *clients;
+}
+
+}  // namespace
+
+Result<bool> AttachClients(const std::shared_ptr<client::Session>& session) {
+  Clients& clients = AllClients();
+  std::lock_guard lock(clients.mutex);
+  bool any = false;
+  for (const std::weak_ptr<ClientState>& each : clients.states) {
+    const std::shared_ptr<ClientState> state = each.lock();
+    if (state == nullptr) continue;
+    PW_RETURN_IF_ERROR(state->Attach(session));
+    any = true;
+  }
+  return any;
 }
 
 Status Client_Create(PJRT_Client_Create_Args* args) {
   PW_ASSIGN_OR_RETURN(const ClientOptions options, ReadOptions(args->create_options, args->num_options));
   PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Session> session, CurrentSession());
   PW_ASSIGN_OR_RETURN(std::shared_ptr<ClientState> state, ClientState::Create(std::move(session), options));
+  {
+    Clients& clients = AllClients();
+    std::lock_guard lock(clients.mutex);
+    clients.states.push_back(state);
+  }
   args->client = new PJRT_Client{std::move(state)};
   return OkStatus();
 }

@@ -8,6 +8,7 @@
 #ifndef PTPATHWAYS_PLUGIN_CLIENT_H_
 #define PTPATHWAYS_PLUGIN_CLIENT_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -47,7 +48,12 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   ClientState(const ClientState&) = delete;
   ClientState& operator=(const ClientState&) = delete;
 
-  const std::shared_ptr<client::Session>& session() const { return session_; }
+  // The cluster's that this client is attached to now.
+  std::shared_ptr<client::Session> session() const { return session_.load(); }
+  // Leaves the cluster for that of `session`. Values stay what they are: of the cluster that they were made in.
+  // Programs are registered there when they are next executed. FAILED_PRECONDITION, with nothing changed, unless both
+  // have the same devices, by number and island: PJRT's devices are there for good.
+  Status Attach(std::shared_ptr<client::Session> session);
   Sequencer& sequencer() const { return *sequencer_; }
   const std::string& platform_version() const { return platform_version_; }
   std::span<PJRT_Device* const> devices() const { return device_pointers_; }
@@ -78,7 +84,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
  private:
   ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
 
-  const std::shared_ptr<client::Session> session_;
+  std::atomic<std::shared_ptr<client::Session>> session_;
   const std::shared_ptr<Sequencer> sequencer_;
   std::string platform_version_;
   std::vector<std::unique_ptr<PJRT_Device>> devices_;
@@ -92,6 +98,9 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   int fetches_ = 0;
   std::chrono::steady_clock::time_point first_fetch_;  // of those under way
 };
+
+// Attaches every client of this process to the cluster of `session`; true if there was one. Fails as Attach does.
+Result<bool> AttachClients(const std::shared_ptr<client::Session>& session);
 
 }  // namespace pathways::plugin
 

@@ -149,6 +149,16 @@ constexpr char kSerializedMark[] = "ptpathways program 1";
 
 }  // namespace
 
+Result<std::shared_ptr<client::Function>> Program::Registered() const {
+  const std::shared_ptr<client::Session> session = client->session();
+  if (function->session() == session) return function;
+  std::lock_guard lock(mutex);
+  if (renewed == nullptr || renewed->session() != session) {
+    PW_ASSIGN_OR_RETURN(renewed, client->RegisterOnce(key, function->spec()));
+  }
+  return renewed;
+}
+
 void Program::Describe() {
   for (size_t i = 0; i < devices.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
@@ -220,6 +230,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     spec.outputs = *facts.results;
     spec.outputs_known = true;
   }
+  program->key = key;
   PW_ASSIGN_OR_RETURN(program->function, client->RegisterOnce(key, std::move(spec)));
   for (const TensorType& type : program->function->spec().outputs) {
     program->results.push_back(std::make_shared<const ArrayType>(type));

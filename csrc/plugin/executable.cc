@@ -49,7 +49,8 @@ std::string Program::What() const {
 
 Result<client::Session::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
   const uint32_t device = devices.empty() ? client->devices()[0]->cluster_device : devices[0]->cluster_device;
-  return client->session()->Ask(kind, function, device, kAskTimeout);
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> registered, Registered());
+  return registered->session()->Ask(kind, registered, device, kAskTimeout);
 }
 
 Result<const client::Session::QueryAnswer*> Program::Optimized() const {

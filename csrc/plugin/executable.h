@@ -26,7 +26,9 @@ namespace pathways::plugin {
 
 struct Program {
   std::shared_ptr<ClientState> client;
+  // As it was compiled first: its name and module. What to run is Registered.
   std::shared_ptr<client::Function> function;
+  std::string key;  // ClientState::RegisterOnce's
   std::string fingerprint;
   std::string options;  // as the caller gave them
   int64_t replicas = 1;
@@ -54,10 +56,13 @@ struct Program {
   // Guarded by mutex, filled on first use:
   mutable std::optional<client::Session::QueryAnswer> optimized;
   mutable std::unique_ptr<NamedValueList> costs;
+  mutable std::shared_ptr<client::Function> renewed;  // in the cluster that the client was attached to later
 
   const std::string& name() const { return function->spec().name; }
   // Fills everything that follows from `results` and `parameters`.
   void Describe();
+  // The function in the cluster that the client is attached to now; registered there by the first call.
+  Result<std::shared_ptr<client::Function>> Registered() const;
   // Asks a host of this program's devices.
   Result<client::Session::QueryAnswer> Ask(wire::QueryKind kind) const;
   // What PJRT calls the optimized program: format and bytes, which live as long as the program.

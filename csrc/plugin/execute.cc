@@ -54,10 +54,34 @@ std::vector<uint32_t> WholeBuffers(const std::vector<uint32_t>& donated,
   return whole;
 }
 
+Status OfFormerCluster(const client::Shard& shard) {
+  return FailedPrecondition("a tensor " + shard.type().ToString() + " belongs to cluster '" +
+                            shard.buffer->session()->cluster() +
+                            "', which this process has left; make it anew in the cluster of now: run the code that "
+                            "builds the model, the optimizer and the data again");
+}
+
+// The caller keeps uploaded numbers and uses them again. In the cluster of now they are uploaded anew, into the place
+// of the old ones.
+Status RenewNumber(const client::Session& session, const std::shared_ptr<BufferCell>& cell,
+                   std::shared_ptr<Value>& value) {
+  const Result<client::Shard>& shard = value->shard();
+  if (!shard.ok() || shard->buffer->session().get() == &session || !value->scalar()) return OkStatus();
+  const uint64_t bits = *value->scalar();
+  PW_ASSIGN_OR_RETURN(client::Shard fresh,
+                      value->client()->session()->Put(value->device()->cluster_device, value->type(), &bits));
+  auto renewed = std::make_shared<Value>(value->client(), value->device(), std::move(fresh));
+  renewed->KeepScalar(&bits, static_cast<size_t>(value->type().ByteSize()));
+  cell->Replace(renewed);
+  value = std::move(renewed);
+  return OkStatus();
+}
+
 // Submits one run over all rows and resolves their results.
 void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<uint32_t>& donated) {
   client::RunArguments run;
   Status status;
+  const std::shared_ptr<client::Session> session = program->client->session();
   for (Row* row : rows) {
     run.devices.push_back(row->device->cluster_device);
     auto& shards = run.arguments.emplace_back();
@@ -68,13 +92,19 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
         status = shard.status();
         break;
       }
+      if (shard->buffer->session() != session) {
+        status = OfFormerCluster(*shard);
+        break;
+      }
       shards.push_back(*shard);
     }
   }
   client::RunResult result;
   if (status.ok()) {
     run.donated = WholeBuffers(donated, run.arguments);
-    Result<client::RunResult> submitted = program->client->session()->Run(program->function, run);
+    const Result<std::shared_ptr<client::Function>> function = program->Registered();
+    Result<client::RunResult> submitted =
+        function.ok() ? session->Run(*function, run) : Result<client::RunResult>(function.status());
     if (submitted.ok()) {
       result = *std::move(submitted);
     } else {
@@ -103,6 +133,7 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
   Row row;
   row.device = device;
   row.arguments.reserve(count);
+  const std::shared_ptr<client::Session> session = program.client->session();
   for (size_t i = 0; i < count; ++i) {
     const PJRT_Buffer* const buffer = arguments[i];
     const auto which = [&] { return "argument " + std::to_string(i) + " of " + program.What(); };
@@ -117,6 +148,7 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     }
     Result<std::shared_ptr<Value>> value = buffer->Get();
     if (!value.ok()) return value.status().WithPrefix(which());
+    PW_RETURN_IF_ERROR(RenewNumber(*session, buffer->cell, *value));
     row.arguments.push_back(*std::move(value));
   }
   row.results.reserve(program.results.size());

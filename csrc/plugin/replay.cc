@@ -31,6 +31,10 @@ Result<client::RunResult> Replay::Launch(const ClientState& client, const std::s
     PW_ASSIGN_OR_RETURN(client::ProgramArgument argument, ArgumentOf(RowOf(values, port)));
     arguments.push_back(std::move(argument));
   }
+  if (program->session() != client.session()) {
+    return FailedPrecondition("the step was captured in cluster '" + program->session()->cluster() +
+                              "', which this process has left; capture it anew");
+  }
   std::erase_if(donated, [&](uint32_t position) { return !IsWhole(arguments[position]); });
   return client.session()->RunProgram(program, arguments, donated);
 }

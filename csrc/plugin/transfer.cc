@@ -2,6 +2,7 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/base/interrupt.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/host_layout.h"
@@ -25,6 +26,59 @@ void Follow(const std::shared_ptr<Value>& value, std::shared_ptr<Event> done,
   });
 }
 
+// A fetch that a Ctrl-C ends: the caller's memory is written to before `done` is set and never after.
+class Fetching : public std::enable_shared_from_this<Fetching> {
+ public:
+  explicit Fetching(std::shared_ptr<Event> done) : done_(std::move(done)) {}
+
+  std::shared_ptr<Event> Start(const client::Shard& shard, void* destination, uint64_t size) {
+    {
+      std::lock_guard lock(mutex_);
+      if (given_up_) return done_;
+      starting_ = true;
+    }
+    uint64_t request = 0;
+    const std::shared_ptr<client::Session>& session = shard.buffer->session();
+    std::shared_ptr<Event> event = session->Fetch(shard, destination, size, &request);
+    bool give_up = false;
+    {
+      std::lock_guard lock(mutex_);
+      starting_ = false;
+      request_ = request;
+      session_ = session;
+      give_up = given_up_;
+    }
+    if (give_up) session->GiveUpFetch(request, Cancelled(interrupt::kMessage));
+    return event;
+  }
+
+  void GiveUp() {
+    uint64_t request = 0;
+    std::shared_ptr<client::Session> session;
+    {
+      std::lock_guard lock(mutex_);
+      given_up_ = true;
+      if (starting_) return;  // Start sees it
+      request = request_;
+      session = session_;
+    }
+    if (request == 0) {
+      done_->Set(Cancelled(interrupt::kMessage));  // not begun: the gang it waits for is incomplete
+    } else {
+      session->GiveUpFetch(request, Cancelled(interrupt::kMessage));
+    }
+  }
+
+ private:
+  const std::shared_ptr<Event> done_;
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  bool starting_ = false;
+  bool given_up_ = false;
+  uint64_t request_ = 0;
+  std::shared_ptr<client::Session> session_;  // set with request_
+};
+
 }  // namespace
 
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
@@ -36,19 +90,23 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
     done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
   }
   const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
-  Follow(value, done, [value, destination, offset, size, whole](const client::Shard& shard) {
-    const std::shared_ptr<client::Session>& session = value->client()->session();
-    if (whole == 0 || size == 0) return session->Ready(shard);
-    if (offset == 0 && size == whole) return session->Fetch(shard, destination, size);
+  auto fetching = std::make_shared<Fetching>(done);
+  Follow(value, done, [value, fetching, destination, offset, size, whole](const client::Shard& shard) {
+    if (whole == 0 || size == 0) return shard.buffer->session()->Ready(shard);
+    if (offset == 0 && size == whole) return fetching->Start(shard, destination, size);
     auto bytes = std::make_shared<std::vector<char>>(whole);
     auto copied = Event::Make();
-    session->Fetch(shard, bytes->data(), whole)
+    fetching->Start(shard, bytes->data(), whole)
         ->OnReady([bytes, copied, destination, offset, size](const Status& status) {
           if (status.ok()) std::memcpy(destination, bytes->data() + offset, size);
           copied->Set(status);
         });
     return copied;
   });
+  if (!done->IsReady()) {
+    auto wait = std::make_shared<interrupt::Wait>([fetching] { fetching->GiveUp(); });
+    done->OnReady([wait](const Status&) { wait->End(); });
+  }
   return done;
 }
 
@@ -60,7 +118,7 @@ Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJ
                               static_cast<uint32_t>(device->description.id)};
   client->sequencer().Submit(devices, [value, copy] {
     const Result<client::Shard>& shard = value->shard();
-    copy->Resolve(shard.ok() ? value->client()->session()->Copy(*shard, copy->device()->cluster_device) : shard);
+    copy->Resolve(shard.ok() ? shard->buffer->session()->Copy(*shard, copy->device()->cluster_device) : shard);
   });
   return copy;
 }
@@ -133,7 +191,7 @@ Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
 Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
   auto done = Event::Make();
-  Follow(value, done, [value](const client::Shard& shard) { return value->client()->session()->Ready(shard); });
+  Follow(value, done, [](const client::Shard& shard) { return shard.buffer->session()->Ready(shard); });
   args->event = args->buffer->client->NewEvent(std::move(done), false);
   return OkStatus();
 }

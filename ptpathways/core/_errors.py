@@ -22,10 +22,11 @@ class NotInitialized(PathwaysError):
 
 
 class AlreadyInitialized(PathwaysError):
-    """``init`` was called a second time in this process.
+    """``init`` was called a second time in this process, for a cluster that it cannot have.
 
-    Raised by ``init``. PyTorch/XLA starts its runtime once per process, so a process belongs to one cluster for its
-    whole life: keep the first one, or start another process.
+    Raised by ``init``. PyTorch/XLA starts its runtime once per process and keeps its number of devices. The same
+    ``init`` again returns the running cluster; for another one with as many devices call ``shutdown`` first; for one
+    with other devices start another process.
     """
 
 

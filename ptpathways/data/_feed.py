@@ -64,6 +64,7 @@ class Feed:
             position.end(begun)
             return
         warn_if_uneven(first[0], self._layout)
+        patience_s = 10.0
         batches = Ahead(source, first, lambda item: (to_devices(item[0], self._layout), item[1]), DEPTH)
         try:
             for batch, mark in batches:
@@ -72,8 +73,11 @@ class Feed:
                 yield batch
                 if frontend.cut_count() == cuts:
                     frontend.step()
+        except KeyboardInterrupt:
+            patience_s = 0.0  # nobody waits for a slow loader then
+            raise
         finally:
-            batches.close()
+            batches.close(patience_s)
             position.end(begun)
 
     def __len__(self) -> int:

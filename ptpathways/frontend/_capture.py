@@ -48,6 +48,7 @@ class CapturedStep:
         self._function = function
         self._variants: dict[Key, Variant] = {}
         self._last: tuple[Key, Variant, Any] | None = None
+        self._connection: Any = None  # whose cluster the variants belong to
         self._own: set[str] = set()  # settings that the step itself changes
         self._lazy = False
         self._clean = -1
@@ -62,6 +63,10 @@ class CapturedStep:
         if _Recording.active or _state.runtime().connection is None:
             return self._function(*args, **kwargs)
         with self._lock:
+            if self._connection is not _state.runtime().connection:  # the process has joined another cluster
+                self._connection = _state.runtime().connection
+                self._variants.clear()
+                self._last = None
             if self._lazy:
                 return self._run_lazily(args, kwargs)
             return self._step(args, kwargs)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ptpathways import core
+from ptpathways import core, native
 from ptpathways.frontend import (
+    _again,
     _backend,
     _fallback,
     _hooks,
@@ -17,6 +19,7 @@ from ptpathways.frontend import (
     _operations,
     _rng,
     _session,
+    _show,
     _slice,
     _state,
 )
@@ -47,6 +50,12 @@ class Cluster:
     backend: str
     device_count: int
     hosts: tuple[Host, ...]
+
+    def __repr__(self) -> str:
+        return _show.text(self)
+
+    def _repr_html_(self) -> str:
+        return _show.html(self)
 
     def slice(
         self,
@@ -122,48 +131,43 @@ def init(
 
     Call it before the first tensor goes to an XLA device; importing torch or torch_xla before is fine.
 
+    Called again while that cluster runs, it returns the same cluster, if nothing else is asked for: a notebook's cell
+    can run again. After ``shutdown`` a process can join another cluster with the same number of devices.
+
     Raises:
         InvalidOption: an argument or environment variable cannot be used.
-        AlreadyInitialized: called before in this process.
+        AlreadyInitialized: the process is part of another cluster, or was part of one with other devices.
         RuntimeAlreadyStarted: PyTorch/XLA has already started its own runtime.
         ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded: there is no such cluster.
     """
-    options = core.Options.from_environment(
-        address=address,
-        token=token,
-        bind=bind,
-        remote_hosts=remote_hosts,
-        hosts=hosts,
-        devices_per_host=devices_per_host,
-        islands=islands,
-        platform=platform,
-        plugin=plugin,
-        memory_per_device=memory_per_device,
-        cache_dir=cache_dir,
-        startup_timeout_s=startup_timeout_s,
-        log_level=log_level,
-        policy=policy,
-        weight=weight,
-        priority=priority,
-        backend=backend,
-        simulated=simulated,
-    )
+    given = _again.given_options(locals())
+    options = core.Options.from_environment(**given)
     with _state.lock:
-        _state.check_unused()
-        _backend.check_not_started()
+        if _state.is_running():
+            _again.check_same(_state.runtime(), options, given)
+            return cluster()
+        former = _state.former()
+        if former is None:
+            _backend.check_not_started()
+        else:
+            _again.check_can_follow(former, options)
         connection = _session.open_connection(options) if options.backend == "pathways" else None
         try:
-            device_count = _backend.start(options)
+            if former is not None and connection is not None:
+                _again.attach(connection)
+            device_count = _backend.start(options) if former is None else former.device_count
         except BaseException:
             if connection is not None:
                 connection.close("the client failed to start")
             raise
-        _state.begin(_state.Runtime(options, connection, device_count))
+        mode = _state.Mode.UNDECIDED if former is None else former.mode
+        _state.begin(_state.Runtime(options, connection, device_count, mode))
         _rng.register()
         _fallback.register()
         _operations.register()
         if connection is not None:
             _locator.register()
+            native.watch_interrupts(threading.main_thread().ident or 0)
         # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.
         atexit.register(shutdown)
         return cluster()
@@ -245,7 +249,11 @@ def shutdown() -> None:
         if this is None:
             return
         atexit.unregister(shutdown)
-        _backend.finish()
-        if this.connection is not None:
-            _locator.unregister()
-            this.connection.close("the client shut down")
+        try:
+            _backend.finish()
+        except RuntimeError:
+            pass  # what could not be done, because a host is lost perhaps, is told by the values
+        finally:
+            if this.connection is not None:
+                _locator.unregister()
+                this.connection.close("the client shut down")

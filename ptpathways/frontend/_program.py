@@ -146,6 +146,11 @@ class Program:
         kinds = len(self._entries)
         return f"<program {self.label}, traced for {kinds} kind{'' if kinds == 1 else 's'} of arguments>"
 
+    def _repr_svg_(self) -> str | None:
+        """In a notebook: the graph for the kind of arguments that it was traced for last."""
+        graphs = [entry.whole for entry in self._entries.values() if entry.whole is not None]
+        return ir.to_svg(graphs[-1]) if graphs else None
+
     def __str__(self) -> str:
         """The graph of every kind of arguments that it was traced for; before that, what ``repr`` gives."""
         graphs = [str(entry.whole).rstrip() for entry in self._entries.values() if entry.whole is not None]

@@ -1,8 +1,9 @@
 """What this process knows of itself: not initialised, part of a cluster, or shut down; and how it uses its devices.
 
-PyTorch/XLA creates its client once per process and cannot be given another, so all of this goes one way. Devices are
-used *one by one* (``device(i)``, a torch device each) or *all together* (one torch device, the mesh; ``prepare``, or
-``device()`` without a number, on more than one device).
+PyTorch/XLA creates its client once per process and cannot be given another. The plugin's client can be attached to
+another cluster with the same devices, so a process that was shut down may begin again; how it uses its devices stays.
+Devices are used *one by one* (``device(i)``, a torch device each) or *all together* (one torch device, the mesh;
+``prepare``, or ``device()`` without a number, on more than one device).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Runtime:
 
 lock = threading.RLock()
 _runtime: Runtime | None = None
-_was_shut_down = False
+_former: Runtime | None = None  # the last one that was ended
 
 
 def runtime() -> Runtime:
@@ -53,8 +54,8 @@ def runtime() -> Runtime:
         NotInitialized: ``init`` was not called, or ``shutdown`` was.
     """
     if _runtime is None:
-        what = "was shut down" if _was_shut_down else "is not initialised"
-        raise core.NotInitialized(f"ptpathways {what} in this process; call pw.init() first, once")
+        what = "was shut down" if _former is not None else "is not initialised"
+        raise core.NotInitialized(f"ptpathways {what} in this process; call pw.init() first")
     return _runtime
 
 
@@ -63,14 +64,9 @@ def is_running() -> bool:
     return _runtime is not None
 
 
-def check_unused() -> None:
-    """Raises AlreadyInitialized when this process has, or had, a runtime."""
-    if _runtime is not None or _was_shut_down:
-        past = "was shut down in" if _was_shut_down else "is already part of a cluster in"
-        raise core.AlreadyInitialized(
-            f"ptpathways {past} this process, and PyTorch/XLA starts only once per process; "
-            "keep the first cluster, or start another process"
-        )
+def former() -> Runtime | None:
+    """The runtime that was shut down last."""
+    return _former
 
 
 def begin(started: Runtime) -> None:
@@ -80,10 +76,10 @@ def begin(started: Runtime) -> None:
 
 
 def end() -> Runtime | None:
-    """Takes the runtime away for good; None when there is none."""
-    global _runtime, _was_shut_down
+    """Takes the runtime away; None when there is none."""
+    global _runtime, _former
     ended, _runtime = _runtime, None
-    _was_shut_down = _was_shut_down or ended is not None
+    _former = ended or _former
     return ended
 
 

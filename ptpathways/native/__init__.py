@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         adopt_next_uploads,
         annotate_hlo,
         asked_cells,
+        attach_clients,
         clean_up_dead_shared_memory,
         clean_up_shared_memory,
         close_pipeline,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         stop_declaring,
         stop_recording,
         transfer,
+        watch_interrupts,
     )
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "adopt_next_uploads",
     "annotate_hlo",
     "asked_cells",
+    "attach_clients",
     "clean_up_dead_shared_memory",
     "clean_up_shared_memory",
     "close_pipeline",
@@ -111,6 +114,7 @@ __all__ = [
     "transfer",
     "translate",
     "translated",
+    "watch_interrupts",
 ]
 
 _TYPES_ONLY = frozenset({"HostDict", "SliceDict", "TransferStats", "WaitStats"})

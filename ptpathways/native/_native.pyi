@@ -99,6 +99,18 @@ def feed(session: Session, pipeline: int, host: int, worker: int, keys: Sequence
 
 def close_pipeline(session: Session, pipeline: int, host: int) -> None:
     """Ends the processes on a host."""
+def attach_clients(session: Session) -> bool:
+    """Attaches PyTorch/XLA's client in this process, if there is one, to the cluster of ``session``.
+
+    Raises NativeError FAILED_PRECONDITION when that has other devices, by number and island.
+    """
+
+def watch_interrupts(main_thread: int) -> None:
+    """From now on SIGINT ends waits of this process's main thread inside PyTorch/XLA, with KeyboardInterrupt.
+
+    Args:
+        main_thread: its ``threading`` identity.
+    """
 
 def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""

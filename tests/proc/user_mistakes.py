@@ -64,10 +64,10 @@ def late_init() -> None:
 
 
 def twice() -> None:
-    """init twice."""
+    """init twice, for another cluster."""
     pw.init()
     try:
-        pw.init()
+        pw.init(hosts=2)
     except pw.PathwaysError as error:
         print("caught:", type(error).__name__, error)
 
