@@ -98,6 +98,14 @@ class CompileFailed(PathwaysError):
     """
 
 
+class TooManyRecompiles(PathwaysError):
+    """More computations were compiled after warm-up than ``recompile_limit``.
+
+    Raised where a loop submits a step, with ``pw.init(recompiles="raise")``. The message has the last one's cause;
+    ``recompiles`` lists all.
+    """
+
+
 class NotOneIsland(PathwaysError):
     """One computation was asked to run on devices that no collective connects.
 

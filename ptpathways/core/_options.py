@@ -16,6 +16,8 @@ from ptpathways.core._units import parse_bytes
 BACKENDS = ("pathways", "xla-cpu")
 POLICIES = ("fifo", "fair", "priority", "arrival")
 """Whose computations go next when several clients share devices (docs/scheduling.md)."""
+RECOMPILES = ("warn", "ignore", "raise")
+WAITS = ("warn", "ignore")
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -46,6 +48,9 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_POLICY", "policy", str, "how an embedded controller shares devices: fifo, fair, priority"),
     Variable("PTPATHWAYS_WEIGHT", "weight", float, "this client's share under the fair policy"),
     Variable("PTPATHWAYS_PRIORITY", "priority", int, "this client's class under the priority policy: higher first"),
+    Variable("PTPATHWAYS_RECOMPILES", "recompiles", str, "what a compile after warm-up does: warn, ignore or raise"),
+    Variable("PTPATHWAYS_RECOMPILE_LIMIT", "recompile_limit", int, "how many of them are told of"),
+    Variable("PTPATHWAYS_WAITS", "waits", str, "what a line that waits at every step does: warn or ignore"),
     Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
 )
 """Every environment variable that ``Options.from_environment`` reads, in the order of the documentation."""
@@ -97,6 +102,13 @@ class Options:
     """This client's share of an island's time under the fair policy, relative to other clients' weights."""
     priority: int = 0
     """This client's class under the priority policy: higher goes first."""
+    recompiles: str = "warn"
+    """What a computation that is compiled after its loop's warm-up does: ``warn`` with its cause, ``ignore``, or
+    ``raise`` when there are more than ``recompile_limit``."""
+    recompile_limit: int = 64
+    """Compiles after warm-up that are told of."""
+    waits: str = "warn"
+    """What a line does that reads a value (``item()``) at every step: ``warn`` once with its cost, or ``ignore``."""
     backend: str = "pathways"
     """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, as the thing to compare with."""
     simulated: Simulated | None = None
@@ -104,7 +116,7 @@ class Options:
 
     def __post_init__(self) -> None:
         self._check_members()
-        least = {"hosts": 0 if self.remote_hosts else 1, "devices_per_host": 1, "remote_hosts": 0}
+        least = {"hosts": 0 if self.remote_hosts else 1, "devices_per_host": 1, "remote_hosts": 0, "recompile_limit": 0}
         for name, minimum in least.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= 65536:
@@ -129,6 +141,8 @@ class Options:
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("backend", self.backend, BACKENDS)
         _check_choice("policy", self.policy, POLICIES)
+        _check_choice("recompiles", self.recompiles, RECOMPILES)
+        _check_choice("waits", self.waits, WAITS)
         if self.simulated is not None:
             if not isinstance(self.simulated, Simulated):
                 raise InvalidOption(f"option simulated must be a Simulated, got {self.simulated!r}")

@@ -34,12 +34,15 @@ from ptpathways.frontend._mesh import (
 )
 from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
+from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
+from ptpathways.frontend._recompiles import expected as expected_compiles
 from ptpathways.frontend._rng import manual_seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
+from ptpathways.frontend._wait_notice import WaitWarning
 from ptpathways.frontend._waiting import WaitStats, wait_stats
 
 __all__ = [
@@ -56,8 +59,11 @@ __all__ = [
     "Pipeline",
     "Placement",
     "Program",
+    "Recompile",
+    "RecompileWarning",
     "VirtualSlice",
     "WaitStats",
+    "WaitWarning",
     "at_cuts",
     "at_shutdown",
     "batch_layout",
@@ -66,6 +72,7 @@ __all__ = [
     "device",
     "device_seconds",
     "devices",
+    "expected_compiles",
     "fetch_beside",
     "function",
     "get",
@@ -75,6 +82,7 @@ __all__ = [
     "mark",
     "program",
     "put",
+    "recompiles",
     "replicate_unless_marked",
     "settle",
     "sharding_of",

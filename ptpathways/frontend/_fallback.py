@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend import _locator, _trace, _xla
+from ptpathways.frontend import _locator, _recompiles, _trace, _wait_notice, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -43,18 +44,25 @@ def register() -> None:
 def _to_cpu(tensors: list[torch.Tensor]) -> Any:
 
     _trace.refuse_values()
-    _warn_once()
-    return _xla.binding()._xla_get_cpu_tensors(tensors)
+    intended = _warn_once()
+    _recompiles.about_to_run()
+    began = time.perf_counter()
+    values = _xla.binding()._xla_get_cpu_tensors(tensors)
+    if intended:
+        _wait_notice.note(began)
+    _recompiles.report()
+    return values
 
 
-def _warn_once() -> None:
+def _warn_once() -> bool:
+    """Whether the user asks for a value; if not, but for an operation, warns."""
     operation = _current_operation()
     if operation in _INTENDED:
-        return
+        return True
     frame = _locator.user_frame()
     filename, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 0)
     if (filename, line, operation) in _warned:
-        return
+        return False
     _warned.add((filename, line, operation))
     warnings.warn_explicit(
         f"{operation} has no XLA form, so it runs on the client: this line waits for its arguments each time",
@@ -62,6 +70,7 @@ def _warn_once() -> None:
         filename,
         line or 1,
     )
+    return False
 
 
 def _current_operation() -> str:

@@ -17,11 +17,13 @@ from ptpathways.frontend import (
     _locator,
     _mesh,
     _operations,
+    _recompiles,
     _rng,
     _session,
     _show,
     _slice,
     _state,
+    _wait_notice,
 )
 
 if TYPE_CHECKING:
@@ -116,6 +118,9 @@ def init(
     policy: str | None = None,
     weight: float | None = None,
     priority: int | None = None,
+    recompiles: str | None = None,
+    recompile_limit: int | None = None,
+    waits: str | None = None,
     backend: str | None = None,
     simulated: core.Simulated | None = None,
 ) -> Cluster:
@@ -165,9 +170,11 @@ def init(
         _rng.register()
         _fallback.register()
         _operations.register()
+        _wait_notice.register(options.waits)
         if connection is not None:
             _locator.register()
             native.watch_interrupts(threading.main_thread().ident or 0)
+            _recompiles.register(options.recompiles, options.recompile_limit)
         # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.
         atexit.register(shutdown)
         return cluster()
@@ -256,4 +263,5 @@ def shutdown() -> None:
         finally:
             if this.connection is not None:
                 _locator.unregister()
+                _recompiles.unregister()
                 this.connection.close("the client shut down")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptpathways import native
-from ptpathways.frontend import _state, _xla
+from ptpathways.frontend import _recompiles, _state, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -40,14 +40,16 @@ def submit_means(groups: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]
 
     with torch.no_grad():
         means = [torch.stack([_as_float(value) for value in group]).mean() for group in groups]
-    _xla.binding()._xla_sync_multi(means, [], False)
+    with _recompiles.expected():
+        _xla.binding()._xla_sync_multi(means, [], False)
     return means
 
 
 def settle(tensors: Sequence[torch.Tensor]) -> None:
     """Submits what these values need, if that has not happened, and nothing else. Waits for no device."""
     if tensors:
-        _xla.binding()._xla_sync_multi(list(tensors), [], True)
+        with _recompiles.expected():
+            _xla.binding()._xla_sync_multi(list(tensors), [], True)
 
 
 def fetch_beside(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

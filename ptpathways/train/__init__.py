@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ptpathways.data import Feed, UnevenBatchWarning
+from ptpathways.train._bucket import bucket, bucketed
 from ptpathways.train._prepare import prepare
 
-__all__ = ["Feed", "UnevenBatchWarning", "prepare"]
+__all__ = ["Feed", "UnevenBatchWarning", "bucket", "bucketed", "prepare"]

@@ -1,0 +1,133 @@
+"""Buckets: batches of varying length, padded to a few lengths, so that a few computations serve them all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch.utils import _pytree as pytree
+
+Sizes = Sequence[int] | Literal["pow2"]
+PadValue = float | Mapping[Any, float]
+
+
+def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue = 0, mask: bool | str = False) -> Any:
+    """``batch`` with its tensors padded on the right along ``dim``, up to the next of a few sizes.
+
+    The first tensor that has the dimension gives the length; those as long along ``dim`` are padded, others stay as
+    they are. With a padded first dimension (``dim=0``) the added rows count in a mean: use the mask.
+
+    Args:
+        batch: a tensor, or any nest of tuples, lists and dictionaries. Another mapping comes back as a dictionary.
+        dim: from 0, or from the end if negative.
+        sizes: the sizes there are; ``"pow2"``: the powers of two.
+        pad_value: what is put there; or by key or position of ``batch`` (``{"input_ids": 0, "labels": -100}``), where
+            what is not named gets 0.
+        mask: adds a boolean tensor that is True where the batch had something: of shape [rows, padded length], or
+            [padded length] for ``dim=0``. A dictionary gets it under this name (True: ``"mask"``), unless it has one;
+            a tuple or list gets one more element; a tensor becomes the pair of both.
+
+    Raises:
+        ValueError: the batch is longer than the largest size, no tensor has the dimension, or ``sizes`` cannot be used.
+        TypeError: there is no place for a mask in a batch of this kind.
+    """
+    if isinstance(batch, Mapping) and not isinstance(batch, dict):
+        batch = dict(batch)  # such as a tokenizer's
+    first = next((leaf for leaf in pytree.tree_leaves(batch) if _has(leaf, dim)), None)
+    if first is None:
+        raise ValueError(f"bucket() pads along dimension {dim}, and no tensor of the batch has it")
+    length = first.shape[dim]
+    padded = bucket_size(length, sizes)
+
+    def pad(leaf: Any, value: float) -> Any:
+        if not _has(leaf, dim) or leaf.shape[dim] != length or padded == length:
+            return leaf
+        shape = list(leaf.shape)
+        shape[dim] = padded - length
+        return torch.cat([leaf, leaf.new_full(shape, value)], dim)
+
+    made = _by_part(batch, pad, pad_value)
+    return _with_mask(made, _mask(first, dim, length, padded), mask) if mask else made
+
+
+def bucketed(
+    collate_fn: Callable[[Any], Any] | None = None,
+    *,
+    dim: int = 1,
+    sizes: Sizes = "pow2",
+    pad_value: PadValue = 0,
+    mask: bool | str = False,
+) -> Callable[[Any], Any]:
+    """A ``collate_fn`` for a ``DataLoader`` that pads what ``collate_fn`` makes, as ``bucket`` does.
+
+    Default: torch's ``default_collate``. It can be pickled if ``collate_fn`` can, so loaders may have workers.
+    """
+    check_sizes(sizes)
+    collate = torch.utils.data.default_collate if collate_fn is None else collate_fn
+    return functools.partial(_collate, collate, dim=dim, sizes=sizes, pad_value=pad_value, mask=mask)
+
+
+def bucket_size(length: int, sizes: Sizes = "pow2") -> int:
+    """The least of ``sizes`` that holds ``length``. Raises ValueError as ``bucket``."""
+    check_sizes(sizes)
+    if isinstance(sizes, str):
+        return 1 << max(length - 1, 0).bit_length()
+    fitting = [size for size in sizes if size >= length]
+    if not fitting:
+        raise ValueError(
+            f"a batch of length {length} does not fit into the largest bucket, {max(sizes)}; cut it, or give a larger "
+            "size"
+        )
+    return min(fitting)
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """Raises ValueError unless these are sizes of buckets."""
+    good = sizes == "pow2" if isinstance(sizes, str) else bool(sizes) and all(_is_size(size) for size in sizes)
+    if not good:
+        raise ValueError(f'sizes must be "pow2" or some positive integers, got {sizes!r}')
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size > 0
+
+
+def _collate(collate: Callable[[Any], Any], samples: Any, **options: Any) -> Any:
+    return bucket(collate(samples), **options)
+
+
+def _has(leaf: Any, dim: int) -> bool:
+    return isinstance(leaf, torch.Tensor) and -leaf.dim() <= dim < leaf.dim()
+
+
+def _by_part(batch: Any, pad: Callable[[Any, float], Any], value: PadValue) -> Any:
+    """Each part of the batch padded with its own value."""
+    if not isinstance(value, Mapping):
+        return pytree.tree_map(lambda leaf: pad(leaf, value), batch)
+    if isinstance(batch, Mapping):
+        return {key: _by_part(part, pad, value.get(key, 0)) for key, part in batch.items()}
+    if isinstance(batch, tuple | list):
+        parts = [_by_part(part, pad, value.get(at, 0)) for at, part in enumerate(batch)]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    raise TypeError(f"pad_value by key is for dictionaries, tuples and lists, got a {type(batch).__name__}")
+
+
+def _mask(first: torch.Tensor, dim: int, length: int, padded: int) -> torch.Tensor:
+    row = torch.arange(padded) < length
+    at = dim % first.dim()
+    return row if at == 0 else row.expand(first.shape[0], padded).clone()
+
+
+def _with_mask(batch: Any, mask: torch.Tensor, name: bool | str) -> Any:
+    if isinstance(batch, torch.Tensor):
+        return batch, mask
+    if isinstance(batch, Mapping):
+        key = name if isinstance(name, str) else "mask"
+        if key in batch:
+            return batch
+        return {**batch, key: mask}
+    if type(batch) in (tuple, list):
+        return type(batch)([*batch, mask])
+    raise TypeError(f"a mask can be added to tensors, dictionaries, tuples and lists, got a {type(batch).__name__}")
