@@ -171,7 +171,8 @@ def _of_few_operations(module: Module, before: Module) -> Cause | None:
     old, new = of_old - of_new, of_new - of_old
     slices = [[i[2] for i in of if i[0] == "slice"] for of in (old, new)]
     if all(0 < len(some) <= _SHOWN for some in slices):
-        return _slice(slices[0][0], slices[1][0])
+        line = next((i[3] for i in module.instructions if i[0] == "slice" and i[2] == slices[1][0]), "")
+        return _slice(slices[0][0], slices[1][0], line)
     numbers = [[i[2] for i in of if i[0] == "constant" and i[1].endswith("[]")] for of in (old, new)]
     if all(0 < len(some) <= _SHOWN for some in numbers):
         return _number(*numbers)

@@ -117,7 +117,8 @@ class Watch:
             cause = Cause("structure", "not looked into: there were too many before", "")
         else:
             cause = cause_of(module, alike, _names_in(_user_frames()))
-        made = Recompile(cause.line or module.line, run, cause.kind, cause.text, cause.hint)
+        own = cause.line and not _locator.is_library(cause.line.rpartition(":")[0])
+        made = Recompile(cause.line if own else module.line, run, cause.kind, cause.text, cause.hint)
         self._kept.append(made)
         return made
 
