@@ -100,4 +100,15 @@ void ScatterBox(const TensorType& tensor, const BoxView& box, const void* from, 
   }
 }
 
+Status VisitRows(const TensorType& tensor, const BoxView& box,
+                 const std::function<Status(int64_t offset, int64_t bytes)>& visit) {
+  const int64_t total = BoxBytes(tensor, box);
+  if (total == 0) return OkStatus();
+  const Rows rows(tensor, box);
+  for (int64_t row = 0; row * rows.row_bytes() < total; ++row) {
+    PW_RETURN_IF_ERROR(visit(rows.Offset(row), rows.row_bytes()));
+  }
+  return OkStatus();
+}
+
 }  // namespace pathways

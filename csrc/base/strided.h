@@ -5,6 +5,7 @@
 #define PTPATHWAYS_BASE_STRIDED_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -29,6 +30,11 @@ void GatherBox(const TensorType& tensor, const BoxView& box, const void* from, v
 // `to`.
 void ScatterBox(const TensorType& tensor, const BoxView& box, const void* from, uint64_t offset, uint64_t count,
                 void* to);
+
+// The box as rows, runs of bytes that are contiguous in the tensor: calls `visit` with the offset of each in the
+// tensor, in order, and the bytes of a row, which are the same for all. Stops at the first error and returns it.
+Status VisitRows(const TensorType& tensor, const BoxView& box,
+                 const std::function<Status(int64_t offset, int64_t bytes)>& visit);
 
 }  // namespace pathways
 

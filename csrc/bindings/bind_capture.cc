@@ -4,6 +4,7 @@
 #include <set>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/cells.h"
 #include "csrc/bindings/guards.h"
 #include "csrc/bindings/values.h"
 #include "csrc/plugin/buffer.h"
@@ -18,12 +19,6 @@ namespace {
 using plugin::Value;
 using ValuePtr = std::shared_ptr<Value>;
 
-struct PyCell {
-  std::shared_ptr<plugin::BufferCell> cell;
-};
-struct PyValue {
-  ValuePtr value;
-};
 struct PyReplay {
   std::shared_ptr<plugin::Replay> replay;
 };
@@ -160,7 +155,13 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
 
 void BindCapture(py::module_& module) {
   BindGuards(module);
-  py::class_<PyValue>(module, "DeviceValue");
+  py::class_<PyValue>(module, "DeviceValue")
+      .def_property_readonly("dtype",
+                             [](const PyValue& self) { return std::string(DTypeName(self.value->type().dtype)); })
+      .def_property_readonly("dims", [](const PyValue& self) { return py::tuple(py::cast(self.value->type().dims)); })
+      .def_property_readonly("device", [](const PyValue& self) { return self.value->device()->cluster_device; })
+      .def_property_readonly("is_uploaded_scalar",
+                             [](const PyValue& self) { return self.value->scalar().has_value(); });
   py::class_<PyCell>(module, "BufferCell")
       .def_property_readonly("alive", [](const PyCell& self) { return !self.cell->is_empty(); })
       .def_property_readonly("token",
@@ -168,10 +169,14 @@ void BindCapture(py::module_& module) {
                                const ValuePtr value = self.cell->value();
                                return value != nullptr ? plugin::PublishToken(value) : 0;
                              })
-      .def_property_readonly("value", [](const PyCell& self) -> py::object {
-        const ValuePtr value = self.cell->value();
-        return value != nullptr ? py::cast(PyValue{value}) : py::none();
-      });
+      .def_property_readonly("value",
+                             [](const PyCell& self) -> py::object {
+                               const ValuePtr value = self.cell->value();
+                               return value != nullptr ? py::cast(PyValue{value}) : py::none();
+                             })
+      .def(
+          "replace", [](const PyCell& self, const PyValue& value) { return self.cell->Replace(value.value); },
+          py::arg("value"));
   module.def(
       "asked_cells",
       [](const py::function& ask) {

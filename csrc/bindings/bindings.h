@@ -55,6 +55,7 @@ void BindPlugin(pybind11::module_& module);
 void BindSim(pybind11::module_& module);
 void BindHlo(pybind11::module_& module);
 void BindCapture(pybind11::module_& module);
+void BindFiles(pybind11::module_& module);
 void BindCollective(pybind11::module_& module);
 void BindPipelines(pybind11::module_& module);
 void BindInterrupt(pybind11::module_& module);

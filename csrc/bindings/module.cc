@@ -33,6 +33,7 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindSim(module);
   pathways::bindings::BindHlo(module);
   pathways::bindings::BindCapture(module);
+  pathways::bindings::BindFiles(module);
   pathways::bindings::BindCollective(module);
   pathways::bindings::BindPipelines(module);
   pathways::bindings::BindInterrupt(module);

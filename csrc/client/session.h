@@ -26,6 +26,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
 #include "csrc/transport/curve.h"
+#include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/wire/plan_bodies.h"
 
@@ -216,6 +217,21 @@ struct TransferStats {
   uint64_t copies = 0;  // worker to worker, none of whose bytes the client sees
 };
 
+// What a host does with files, under way.
+struct FileOperation {
+  struct Outcome {
+    uint64_t bytes = 0;
+    uint64_t elapsed_us = 0;
+  };
+  std::shared_ptr<Event> done = Event::Make();
+  std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();  // written before `done` is set
+};
+
+struct SavedShard {
+  Shard shard;
+  std::vector<wire::FileBox> boxes;
+};
+
 using Payload = std::shared_ptr<const std::string>;
 
 // How messages reach the controller and come back. Send never blocks and may be called from any thread. The sink is
@@ -283,6 +299,15 @@ class Session : public std::enable_shared_from_this<Session> {
   void GiveUpFetch(uint64_t request, const Status& status);
   // Set when the shard's value exists on its device, with the root cause when it never will.
   std::shared_ptr<Event> Ready(const Shard& shard);
+
+  // --- files (session_files.cc); the hosts read and write them, and no byte of a tensor passes here
+  // Has a host write boxes of shards that lie there into one file. The values are those of now, whatever is submitted
+  // later. `save`: request and shards are filled in.
+  FileOperation Save(wire::Save save, std::span<const SavedShard> shards);
+  // A logical buffer whose bytes a Load brings. The data key of shard i is its id + i.
+  Result<std::shared_ptr<LogicalBuffer>> Announce(const std::vector<uint32_t>& devices, const TensorType& shard_type);
+  // Has a host read announced shards out of files; without shards, only look whether it sees the files.
+  FileOperation Load(wire::Load load);
 
   // --- runs
   // Mints the outputs and submits. Blocks only while window_runs runs are in flight.

@@ -47,6 +47,11 @@ struct Session::Impl : public dataplane::DataSink {
     std::shared_ptr<QueryAnswer> answer;
     uint32_t host = 0;
   };
+  struct PendingFiles {
+    std::shared_ptr<Event> done;
+    std::shared_ptr<FileOperation::Outcome> outcome;
+    uint32_t host = 0;
+  };
   struct PendingFunction {
     std::shared_ptr<Event> compiled;
     std::set<uint32_t> waiting_for;  // hosts
@@ -68,6 +73,7 @@ struct Session::Impl : public dataplane::DataSink {
   void OnRegistered(const wire::Registered& answer);
   void OnPlanReady(const wire::PlanReady& answer);
   void OnSliceGranted(const wire::SliceGranted& answer);
+  void OnStored(const wire::Stored& answer);
   void OnReply(const wire::Reply& reply, std::vector<Payload>& payloads);
   void OnHosts(std::vector<wire::HostDescription> hosts);
   void OnHostLost(const wire::HostLost& lost);
@@ -94,6 +100,8 @@ struct Session::Impl : public dataplane::DataSink {
   // Waits until `has_room()`, or until a Ctrl-C comes.
   template <typename Predicate>
   void WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room);
+  // OK when the host is there and holds values.
+  Status CheckAlive(uint32_t host) const;
   // Waits while the window of runs is full, then enters one.
   void EnterRun(uint64_t run, PendingRun pending);
   void LeaveRun(uint64_t run);
@@ -132,6 +140,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::unordered_map<uint64_t, PendingRun> runs;
   std::unordered_map<uint64_t, PendingFetch> fetches;
   std::unordered_map<uint64_t, PendingQuery> queries;
+  std::unordered_map<uint64_t, PendingFiles> files;
   std::unordered_map<uint64_t, PendingFunction> functions;
   std::unordered_map<uint64_t, Status> failed_buffers;  // until their handles are dropped
   std::unordered_map<uint64_t, Declared> declared;

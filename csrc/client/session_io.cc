@@ -88,6 +88,11 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
       OnSliceGranted(answer);
       return OkStatus();
     }
+    case Type::kStored: {
+      PW_ASSIGN_OR_RETURN(wire::Stored answer, wire::Decode<wire::Stored>(head.body));
+      OnStored(answer);
+      return OkStatus();
+    }
     case Type::kReply: {
       PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(head.body));
       OnReply(reply, payloads);
@@ -293,6 +298,7 @@ void Session::Impl::FailPending(Predicate predicate, const Status& status) {
     };
     std::erase_if(fetches, take);
     std::erase_if(queries, take);
+    std::erase_if(files, take);
     for (auto& [id, function] : functions) {
       if (std::erase_if(function.waiting_for, predicate) > 0) failed.emplace_back(function.compiled, status);
     }

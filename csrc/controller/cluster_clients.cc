@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "csrc/controller/cluster_state.h"
+#include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 
 namespace pathways::controller {
@@ -128,6 +129,21 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       }
       return Outcome::kHandled;
     }
+    case Type::kSave: {
+      PW_ASSIGN_OR_RETURN(wire::Save save, DecodeBody<wire::Save>(head));
+      for (const wire::SavedShard& shard : save.shards) PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
+      PW_RETURN_IF_ERROR(ForwardFileRequest(client, save.request, save.host, frame, out));
+      return Outcome::kHandled;
+    }
+    case Type::kLoad: {
+      PW_ASSIGN_OR_RETURN(wire::Load load, DecodeBody<wire::Load>(head));
+      for (const wire::LoadedShard& shard : load.shards) {
+        PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
+        PW_RETURN_IF_ERROR(CheckOwner(client, shard.key, "transfer"));
+      }
+      PW_RETURN_IF_ERROR(ForwardFileRequest(client, load.request, load.host, frame, out));
+      return Outcome::kHandled;
+    }
     case Type::kFree: {
       PW_ASSIGN_OR_RETURN(wire::Free free, DecodeBody<wire::Free>(head));
       for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
@@ -151,6 +167,18 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
     default:
       return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
   }
+}
+
+Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame,
+                                        Outputs& out) {
+  PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
+  if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
+  if (!hosts_[host].description.alive) {
+    Send(clients_.at(client).connection, wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0}, out);
+  } else {
+    out.push_back({hosts_[host].connection, std::move(frame), {}});
+  }
+  return OkStatus();
 }
 
 Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out) {

@@ -1,6 +1,7 @@
 // ClusterState: the messages of workers.
 #include "csrc/controller/cluster_state.h"
 #include "csrc/controller/deadlock.h"
+#include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
 namespace {
@@ -35,6 +36,11 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
       return OnPlanReady(host, head, frame, out);
     case Type::kFetched: {
       PW_ASSIGN_OR_RETURN(wire::Fetched answer, DecodeBody<wire::Fetched>(head));
+      ToClient(answer.request, std::move(frame), {}, out);
+      return OkStatus();
+    }
+    case Type::kStored: {
+      PW_ASSIGN_OR_RETURN(wire::Stored answer, DecodeBody<wire::Stored>(head));
       ToClient(answer.request, std::move(frame), {}, out);
       return OkStatus();
     }

@@ -94,6 +94,12 @@ std::string_view TypeName(Type type) {
       return "KEY_VALUE";
     case Type::kIslandAnswer:
       return "ISLAND_ANSWER";
+    case Type::kSave:
+      return "SAVE";
+    case Type::kLoad:
+      return "LOAD";
+    case Type::kStored:
+      return "STORED";
     case Type::kOpenPipeline:
       return "OPEN_PIPELINE";
     case Type::kFeed:

@@ -109,6 +109,7 @@ int Engine::Run() {
   if (control_) control_->Close();
   if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
+  if (files_) files_->Stop();
   if (data_) data_->Stop();
   // A cluster ends with its controller, and whoever would have removed its shared memory may be gone with it. Errors
   // leave files behind, which the next cluster on this machine removes.
@@ -141,6 +142,7 @@ Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(std::optional<DiskCache> disk, OpenDiskCache());
   compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, std::move(disk));
   incoming_ = std::make_unique<Incoming>();
+  files_ = std::make_unique<FileThread>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   PW_RETURN_IF_ERROR(reactor_->Add(control_, this));
   return Join();
@@ -311,6 +313,16 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kRestore: {
       PW_ASSIGN_OR_RETURN(wire::Restore restore, wire::Decode<wire::Restore>(head.body));
       OnRestore(restore);
+      return OkStatus();
+    }
+    case Type::kSave: {
+      PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(head.body));
+      OnSave(std::move(save));
+      return OkStatus();
+    }
+    case Type::kLoad: {
+      PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(head.body));
+      OnLoad(std::move(load));
       return OkStatus();
     }
     case Type::kExpect: {

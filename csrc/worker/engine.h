@@ -4,8 +4,9 @@
 // Ownership: owns the plugin's client, the object store, its sockets and threads.
 // Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages and
 // owns store_, functions_ and everything not marked
-//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming. Callbacks of
-//            the plugin run on its threads and only post results. Run() waits for signals on the caller's thread.
+//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming; "pw-files"
+//            waits for disks. Callbacks of the plugin run on its threads and only post results. Run() waits for signals
+//            on the caller's thread.
 // Locks:     mutex_ guards finished_ only.
 #ifndef PTPATHWAYS_WORKER_ENGINE_H_
 #define PTPATHWAYS_WORKER_ENGINE_H_
@@ -32,8 +33,10 @@
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
+#include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/worker/compiler.h"
+#include "csrc/worker/file_thread.h"
 #include "csrc/worker/gang_gate.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/island_link.h"
@@ -226,6 +229,17 @@ class Engine : private transport::SocketHandler, private GangTurns {
   };
   Result<Found> FindShard(uint64_t id, uint32_t shard) const;
 
+  // files (engine_files.cc)
+  struct Saving;
+  void OnSave(wire::Save save);
+  void TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found found);
+  void CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
+               std::shared_ptr<const void> keep);
+  // From any thread: a shard's bytes are there, or its error is. The last one finishes the file.
+  void WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Status status,
+                  std::shared_ptr<const TensorType> type, const void* from, std::shared_ptr<const void> owner);
+  void OnLoad(wire::Load load);
+  Status ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered);
   // input pipelines (engine_pipeline.cc)
   Status OnOpenPipeline(const wire::Head& head, transport::Frames& frames);
   void OnFeed(wire::Feed feed);
@@ -262,6 +276,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
   std::unique_ptr<Compiler> compiler_;
+  std::unique_ptr<FileThread> files_;
   // Made on joining, for platforms whose own runtime does not reach other hosts:
   std::unique_ptr<collective::Communicator> communicator_;
   std::unique_ptr<GangGate> gate_;

@@ -4,6 +4,7 @@
 #include "csrc/base/host_memory.h"
 #include "csrc/base/strided.h"
 #include "csrc/worker/engine.h"
+#include "csrc/worker/pin.h"
 
 namespace pathways::worker {
 namespace {
@@ -15,23 +16,6 @@ std::shared_ptr<store::Object> OneShard(pjrt::Buffer buffer, size_t device, int6
   object->shards[0].bytes = bytes;
   return object;
 }
-
-// Keeps a shard from being donated, and its memory alive, while bytes are read behind the plugin's back.
-class Pin {
- public:
-  Pin(std::shared_ptr<store::Object> object, size_t position)
-      : object_(std::move(object)), shard_(object_->At(position)) {
-    shard_.pins.fetch_add(1);
-  }
-  ~Pin() { shard_.pins.fetch_sub(1); }
-  Pin(const Pin&) = delete;
-  Pin& operator=(const Pin&) = delete;
-  const pjrt::Buffer& buffer() const { return shard_.buffer; }
-
- private:
-  const std::shared_ptr<store::Object> object_;
-  store::Object::Shard& shard_;
-};
 
 }  // namespace
 

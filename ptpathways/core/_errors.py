@@ -172,3 +172,23 @@ class WrongCluster(PathwaysError, ValueError):
 
     Raised by calls. Fetch the value with ``result()`` and pass that.
     """
+
+
+class CheckpointError(PathwaysError):
+    """A checkpoint cannot be written or read: no such file, no permission, a full disk, a file that was cut off.
+
+    Raised by ``load``, and by the wait for a ``save``. The message names file and host. Nothing was changed: neither
+    the tensors that were to be loaded nor the last good checkpoint.
+    """
+
+
+class CheckpointMismatch(CheckpointError, ValueError):
+    """A checkpoint is of another model: names are missing or left over, or shapes differ.
+
+    Raised by ``load`` before anything is changed. The message lists them. ``strict=False`` leaves out what has no
+    counterpart.
+    """
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint that nobody waits for could not be written."""

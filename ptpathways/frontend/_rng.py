@@ -71,6 +71,15 @@ def follow_torch() -> None:
             manual_seed_all(seed)
 
 
+def keep_apart() -> None:
+    """Notes that torch's generator has been set, and that the devices' are not to follow."""
+    import torch
+
+    global _followed
+    with _state.lock:
+        _followed = torch.initial_seed()
+
+
 def manual_seed(seed: int) -> None:
     """``torch.manual_seed``, for the devices, too.
 

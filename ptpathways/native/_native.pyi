@@ -134,6 +134,18 @@ def account_fetches_of_this_thread(account: bool) -> None:
 class DeviceValue:
     """A value of the PJRT plugin; keeps it on its device."""
 
+    @property
+    def dtype(self) -> str:
+        """``"f32"`` and so on."""
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Of the shard, with padding."""
+    @property
+    def device(self) -> int:
+        """The cluster's number."""
+    @property
+    def is_uploaded_scalar(self) -> bool: ...
+
 @final
 class BufferCell:
     """Where a PJRT buffer keeps its value; captured steps put new values there."""
@@ -146,6 +158,8 @@ class BufferCell:
         """Names the value in it; 0 when it is not alive."""
     @property
     def value(self) -> DeviceValue | None: ...
+    def replace(self, value: DeviceValue) -> bool:
+        """Puts another value there; False, and nothing happens, when the cell is not alive."""
 
 class Guards:
     """Whether dictionaries still hold what they held. Borrows: the maker keeps alive everything in ``entries``."""
@@ -158,6 +172,52 @@ class Guards:
 
 def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
     """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
+
+def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
+    """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
+
+FileBox = tuple[int, int, Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
+"""File, offset of the tensor in it, its dimensions, where the box starts in it, where in the shard, and its size."""
+
+@final
+class FileOperation:
+    """What a host does with files, under way."""
+
+    def wait(self, timeout_s: float, what: str = ...) -> None:
+        """Raises NativeError: DEADLINE_EXCEEDED, saying ``what`` was expected, or why the host could not do it."""
+    def done(self) -> bool: ...
+    @property
+    def bytes(self) -> int:
+        """Of tensors, written or read."""
+    @property
+    def seconds(self) -> float:
+        """What it took the host."""
+
+def save_values(
+    *,
+    host: int,
+    path: str,
+    file_bytes: int,
+    create: bool,
+    header: bytes,
+    values: Sequence[tuple[DeviceValue, Sequence[FileBox]]],
+) -> FileOperation:
+    """Has a host write boxes of values that lie there into a file, as they are now; returns at once.
+
+    ``create``: the file is made, and gets its name when it is on the disk; otherwise it is there with its full size.
+    """
+
+def load_values(
+    session: Session,
+    *,
+    host: int,
+    files: Sequence[tuple[str, int]],
+    values: Sequence[tuple[DeviceValue, Sequence[FileBox]]],
+) -> FileOperation:
+    """Has a host fill announced values out of files, given as (path, bytes); without values it only looks for them."""
+
+def announce_values(like: Sequence[DeviceValue]) -> list[DeviceValue]:
+    """Values of one type and on the devices of ``like``, whose bytes ``load_values`` brings. Raises NativeError."""
 
 def start_recording() -> None:
     """From now on the plugin notes every execution, upload, copy and fetch of this process.

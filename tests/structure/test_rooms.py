@@ -21,6 +21,7 @@ PYTHON_ROOMS = [
     "programs",
     "frontend",
     "data",
+    "checkpoint",
     "metrics",
     "train",
     "testing",

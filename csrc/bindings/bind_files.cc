@@ -1,0 +1,95 @@
+// Files of tensors: saving values that the plugin's buffers hold, loading others in their place.
+#include <pybind11/stl.h>
+
+#include "csrc/bindings/bindings.h"
+#include "csrc/bindings/cells.h"
+#include "csrc/plugin/files.h"
+
+namespace py = pybind11;
+
+namespace pathways::bindings {
+namespace {
+
+using plugin::Value;
+using ValuePtr = std::shared_ptr<Value>;
+using Dims = std::vector<int64_t>;
+using BoxTuple = std::tuple<uint32_t, uint64_t, Dims, Dims, Dims, Dims>;
+using Boxes = std::vector<BoxTuple>;
+
+struct PyFileOperation {
+  client::FileOperation operation;
+};
+
+std::vector<wire::FileBox> ToBoxes(const Boxes& boxes) {
+  std::vector<wire::FileBox> result;
+  result.reserve(boxes.size());
+  for (const auto& [file, offset, dims, at, start, size] : boxes)
+    result.push_back({file, offset, dims, at, start, size});
+  return result;
+}
+
+PyFileOperation SaveValues(uint32_t host, const std::string& path, uint64_t file_bytes, bool create,
+                           const py::bytes& header, const std::vector<std::pair<PyValue, Boxes>>& values) {
+  if (values.empty()) Raise(InvalidArgument("expected at least one value to save, got none"));
+  wire::Save save;
+  save.host = host;
+  save.path = path;
+  save.file_bytes = file_bytes;
+  save.create = create;
+  save.header = header;
+  std::vector<plugin::SavedValue> saved;
+  saved.reserve(values.size());
+  for (const auto& [value, boxes] : values) saved.push_back({value.value, ToBoxes(boxes)});
+  py::gil_scoped_release release;
+  return {plugin::SaveValues(std::move(save), std::move(saved))};
+}
+
+PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint32_t host,
+                           const std::vector<std::pair<std::string, uint64_t>>& files,
+                           const std::vector<std::pair<PyValue, Boxes>>& values) {
+  wire::Load load;
+  load.host = host;
+  for (const auto& [path, bytes] : files) load.files.push_back({path, bytes});
+  for (const auto& [value, boxes] : values) {
+    load.shards.push_back(Unwrap(plugin::LoadOf(*value.value, ToBoxes(boxes))));
+  }
+  py::gil_scoped_release release;
+  return {session->Load(std::move(load))};
+}
+
+}  // namespace
+
+void BindFiles(py::module_& module) {
+  py::class_<PyFileOperation>(module, "FileOperation")
+      .def(
+          "wait",
+          [](const PyFileOperation& self, double timeout_s, const std::string& what) {
+            Check(WaitFor(self.operation.done, timeout_s, what));
+          },
+          py::arg("timeout_s"), py::arg("what") = "an answer of a host that reads or writes files")
+      .def("done", [](const PyFileOperation& self) { return self.operation.done->TryGet().has_value(); })
+      .def_property_readonly("bytes", [](const PyFileOperation& self) { return self.operation.outcome->bytes; })
+      .def_property_readonly("seconds", [](const PyFileOperation& self) {
+        return static_cast<double>(self.operation.outcome->elapsed_us) * 1e-6;
+      });
+  module.def("save_values", &SaveValues, py::kw_only(), py::arg("host"), py::arg("path"), py::arg("file_bytes"),
+             py::arg("create"), py::arg("header"), py::arg("values"));
+  module.def("load_values", &LoadValues, py::arg("session"), py::kw_only(), py::arg("host"), py::arg("files"),
+             py::arg("values"));
+  module.def(
+      "announce_values",
+      [](const std::vector<PyValue>& like) {
+        std::vector<ValuePtr> row;
+        for (const PyValue& value : like) row.push_back(value.value);
+        Result<std::vector<ValuePtr>> made = [&] {
+          py::gil_scoped_release release;
+          return plugin::AnnounceValues(row);
+        }();
+        std::vector<PyValue> values;
+        for (ValuePtr& value : Unwrap(std::move(made))) values.push_back({std::move(value)});
+        return values;
+      },
+      py::arg("like"));
+}
+
+}  // namespace pathways::bindings

@@ -1,0 +1,36 @@
+// Files: values that hosts save into files, and values that hosts load out of them.
+//
+// Saving takes note of what the values are after everything that was submitted before, and waits for nothing. What is
+// loaded becomes new values, which whoever asked puts into buffers (BufferCell::Replace) once they are there.
+//
+// Ownership: shares the values. Threads: any.
+#ifndef PTPATHWAYS_PLUGIN_FILES_H_
+#define PTPATHWAYS_PLUGIN_FILES_H_
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/plugin/value.h"
+
+namespace pathways::plugin {
+
+struct SavedValue {
+  std::shared_ptr<Value> value;
+  std::vector<wire::FileBox> boxes;
+};
+
+// Has `save.host` write boxes of values that lie there, at least one, into a file.
+client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values);
+
+// Values of the type and on the devices of `like`, one logical buffer, whose bytes a LOAD brings.
+Result<std::vector<std::shared_ptr<Value>>> AnnounceValues(std::span<const std::shared_ptr<Value>> like);
+
+// What a LOAD says of an announced value. FAILED_PRECONDITION for other values.
+Result<wire::LoadedShard> LoadOf(const Value& value, std::vector<wire::FileBox> boxes);
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_FILES_H_

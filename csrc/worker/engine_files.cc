@@ -1,0 +1,168 @@
+// Engine: shards into files and out of them. What is to be saved is taken note of in the order of the messages, so that
+// later runs do not change it; the disk is waited for elsewhere.
+#include <algorithm>
+#include <new>
+
+#include "csrc/worker/engine.h"
+#include "csrc/worker/pin.h"
+#include "csrc/worker/tensor_file.h"
+
+namespace pathways::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+uint64_t MicrosecondsSince(Clock::time_point start) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+}
+
+int64_t BytesOf(const std::vector<wire::FileBox>& boxes, DType dtype) {
+  int64_t bytes = 0;
+  for (const wire::FileBox& box : boxes) bytes += BoxBytes({dtype, {}}, {{}, box.size});
+  return bytes;
+}
+
+}  // namespace
+
+// A file that is being written. Used by jobs of the file thread, but for `left`.
+struct Engine::Saving {
+  explicit Saving(wire::Save message) : save(std::move(message)), left(save.shards.size() + 1) {}
+  const wire::Save save;
+  const Clock::time_point start = Clock::now();
+  std::optional<TensorFile> file;
+  Status status;
+  uint64_t bytes = 0;
+  std::atomic<size_t> left;  // shards whose bytes have not been written, and one
+
+  Status Open() {
+    if (file) return OkStatus();
+    PW_ASSIGN_OR_RETURN(TensorFile opened, save.create != 0 ? TensorFile::Create(save.path, save.file_bytes)
+                                                            : TensorFile::OpenToWrite(save.path, save.file_bytes));
+    file.emplace(std::move(opened));
+    return file->Write(save.header, 0);
+  }
+  Status Write(size_t index, const TensorType& type, const void* from) {
+    PW_RETURN_IF_ERROR(Open());
+    for (const wire::FileBox& box : save.shards[index].boxes) PW_RETURN_IF_ERROR(file->WriteBox(box, type, from));
+    bytes += static_cast<uint64_t>(BytesOf(save.shards[index].boxes, type.dtype));
+    return OkStatus();
+  }
+};
+
+void Engine::OnSave(wire::Save save) {
+  auto saving = std::make_shared<Saving>(std::move(save));
+  std::vector<Found> found;
+  for (const wire::SavedShard& shard : saving->save.shards) {
+    Result<Found> one = FindShard(shard.buffer, shard.shard);
+    if (!one.ok()) return Send(wire::Stored{saving->save.request, host_, one.status(), 0, 0});
+    found.push_back(*std::move(one));
+  }
+  for (size_t index = 0; index < found.size(); ++index) TakeOut(saving, index, std::move(found[index]));
+  WriteShard(saving, saving->save.shards.size(), OkStatus(), nullptr, nullptr, nullptr);
+}
+
+// Sees to it that a shard's bytes as they are now are handed to the file thread, once they exist.
+void Engine::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found found) {
+  const store::Object::Shard& shard = found.object->At(found.position);
+  if (shard.staged != nullptr) {
+    return WriteShard(saving, index, OkStatus(), shard.staged_type, shard.staged->data(), shard.staged);
+  }
+  const std::shared_ptr<const TensorType> type = shard.buffer.shared_type();
+  // Where devices compute in this host's memory the bytes are read in place, and a run that would overwrite them takes
+  // other memory. Elsewhere they are copied, which the plugin orders before what is enqueued later.
+  if (options_.platform == "cpu") {
+    auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
+    Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
+    if (!ready.ok()) return WriteShard(saving, index, ready.status(), type, nullptr, nullptr);
+    ready->OnReady([this, saving, index, type, pin](const Status& status) {
+      Result<const void*> pointer = status.ok() ? pin->buffer().HostPointer() : Result<const void*>(status);
+      if (pointer.ok()) return WriteShard(saving, index, status, type, *pointer, pin);
+      if (!status.ok()) return WriteShard(saving, index, status, type, nullptr, nullptr);
+      CopyOut(saving, index, pin->buffer(), pin);
+    });
+    return;
+  }
+  CopyOut(saving, index, shard.buffer, found.object);
+}
+
+void Engine::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
+                     std::shared_ptr<const void> keep) {
+  const std::shared_ptr<const TensorType> type = buffer.shared_type();
+  std::shared_ptr<HostMemory> bytes;
+  try {
+    bytes = std::make_shared<HostMemory>(static_cast<size_t>(type->ByteSize()));
+  } catch (const std::bad_alloc&) {
+    return WriteShard(saving, index, ResourceExhausted("no host memory for a copy of " + type->ToString()), type,
+                      nullptr, nullptr);
+  }
+  buffer.ToHost(bytes->data(), bytes->size(), [this, saving, index, type, bytes, keep](const Status& status) {
+    WriteShard(saving, index, status, type, bytes->data(), bytes);
+  });
+}
+
+void Engine::WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Status status,
+                        std::shared_ptr<const TensorType> type, const void* from, std::shared_ptr<const void> owner) {
+  files_->Submit([this, saving, index, status = std::move(status), type = std::move(type), from,
+                  owner = std::move(owner)]() mutable {
+    const bool is_shard = index < saving->save.shards.size();
+    if (!status.ok() && saving->status.ok()) saving->status = status;
+    if (saving->status.ok() && is_shard) saving->status = saving->Write(index, *type, from);
+    owner.reset();
+    if (saving->left.fetch_sub(1) > 1) return;
+    if (saving->status.ok()) saving->status = saving->Open();  // a file without shards
+    if (saving->status.ok()) saving->status = saving->file->Finish();
+    saving->file.reset();
+    Send(wire::Stored{saving->save.request, host_, saving->status.ok() ? OkStatus() : Here(saving->status),
+                      saving->bytes, MicrosecondsSince(saving->start)});
+  });
+}
+
+void Engine::OnLoad(wire::Load load) {
+  Status status;
+  for (const wire::LoadedShard& shard : load.shards) {
+    // The PUT before this message may have failed.
+    const std::shared_ptr<store::Object> object = store_->Find(shard.buffer);
+    if (object == nullptr) status = NotFound("buffer " + std::to_string(shard.buffer) + " is not on this host");
+    if (object != nullptr && !object->error.ok()) status = object->error;
+    if (!status.ok()) break;
+  }
+  files_->Submit([this, load = std::move(load), status]() mutable {
+    const Clock::time_point start = Clock::now();
+    uint64_t bytes = 0;
+    size_t delivered = 0;
+    if (status.ok()) status = ReadShards(load, &bytes, &delivered);
+    if (!status.ok()) {
+      status = Here(status);
+      for (size_t i = delivered; i < load.shards.size(); ++i) incoming_->DeliverFailure(load.shards[i].key, status);
+    }
+    Send(wire::Stored{load.request, host_, status, bytes, MicrosecondsSince(start)});
+  });
+}
+
+Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered) {
+  std::vector<TensorFile> files;
+  for (const wire::SourceFile& file : load.files) {
+    PW_ASSIGN_OR_RETURN(TensorFile opened, TensorFile::OpenToRead(file.path, file.bytes));
+    files.push_back(std::move(opened));
+  }
+  for (const wire::LoadedShard& shard : load.shards) {
+    for (const wire::FileBox& box : shard.boxes) {
+      if (box.file >= files.size()) return InvalidArgument("LOAD names file " + std::to_string(box.file));
+      PW_RETURN_IF_ERROR(TensorFile::Check(box, shard.type, load.files[box.file].bytes));
+    }
+  }
+  for (const wire::LoadedShard& shard : load.shards) {
+    const int64_t size = shard.type.ByteSize();
+    const int64_t covered = BytesOf(shard.boxes, shard.type.dtype);
+    PW_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, files_->Borrow(static_cast<size_t>(size), covered < size));
+    for (const wire::FileBox& box : shard.boxes) {
+      PW_RETURN_IF_ERROR(files[box.file].ReadBox(box, shard.type, memory->data()));
+    }
+    *bytes += static_cast<uint64_t>(covered);
+    incoming_->Deliver(shard.key, {reinterpret_cast<const std::byte*>(memory->data()), memory->size()}, memory);
+    ++*delivered;
+  }
+  return OkStatus();
+}
+
+}  // namespace pathways::worker

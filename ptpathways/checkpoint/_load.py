@@ -1,0 +1,260 @@
+"""``load``: every host reads what its devices need, whatever hosts and devices wrote it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ptpathways import frontend, native
+from ptpathways.checkpoint import _directory, _dtypes, _generators, _handle, _matching, _plan
+from ptpathways.checkpoint._sources import Checkpoint, Source, open_checkpoint
+from ptpathways.core import CheckpointError, CheckpointMismatch
+from ptpathways.sharding import Box
+
+
+class Loaded(Mapping[str, Any]):
+    """What ``load`` gives: the plain values of a checkpoint by name, such as ``loaded["step"]``."""
+
+    def __init__(self, path: Path, values: dict[str, Any], bytes_read: int, seconds: float) -> None:
+        self.path = path
+        self.bytes_read = bytes_read
+        """Bytes that the hosts read."""
+        self.seconds = seconds
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<loaded '{self.path}', {self._values!r}>"
+
+
+def load(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    strict: bool = True,
+    rng: bool = True,
+    allow_pickle: bool = False,
+    timeout_s: float = 3600.0,
+    **objects: Any,
+) -> Loaded:
+    """Puts a checkpoint's contents into objects, on whatever hosts and devices, sharded however they are now.
+
+    Tensors keep their identity: parameters, the state of an optimizer that has some, and captured steps go on with the
+    new contents. State that an optimizer does not have yet is made, and lies as its parameters do. Everything is
+    checked and read before anything is changed.
+
+        loaded = pw.load("run/step{step}", model=model, optimizer=optimizer, loader=loader)
+        first = loaded["step"] + 1
+
+    Args:
+        path: what ``save`` wrote, where ``{step}`` stands for the last one that is finished; a ``.safetensors`` file, a
+            Hugging Face ``.index.json`` of several, or a directory with such; or a file of ``torch.save``.
+        strict: names that are missing or left over in a module are errors; otherwise they are left out.
+        rng: also the random generators of Python, NumPy, torch and the devices, if they were saved.
+        allow_pickle: values that JSON has no form for may be unpickled, which may run code of who wrote them.
+        timeout_s: for the hosts to read.
+        objects: modules, optimizers and others with ``load_state_dict()``, and tensors, by the names they were saved
+            by. A file of one object's tensors needs a single one, of any name.
+
+    Raises:
+        CheckpointMismatch: it is of another model; everything that differs is listed.
+        CheckpointError: no such checkpoint, a file that was cut off or that a host does not see, a newer format.
+        DeadlineExceeded: a host did not answer.
+        NotInitialized: before ``init``.
+    """
+    started = time.monotonic()
+    frontend.session()
+    _handle.finish_all()  # it may be the one that is being written
+    checkpoint = open_checkpoint(_resolve(os.fspath(path)))
+    targets = [name for name, thing in objects.items() if thing is not None]
+    assume = targets[0] if len(targets) == 1 else None
+    matching = _matching.match(
+        checkpoint,
+        {name: objects[name] for name in targets},
+        strict=strict,
+        allow_pickle=allow_pickle,
+        assume=assume,
+    )
+    if matching.problems:
+        raise CheckpointMismatch(
+            f"'{checkpoint.path}' does not fit:\n  " + "\n  ".join(matching.problems) + "\nNothing was changed"
+        )
+    reading = _Reading(checkpoint, time.monotonic() + timeout_s)
+    reading.check_hosts_see_files(matching)
+    for new in matching.new:
+        new.made = _make(new)
+    reading.add([*matching.existing, *((new.made, new.source) for new in matching.new if new.made is not None)])
+    reading.run()
+    for finish in matching.finish:
+        finish()
+    if rng and checkpoint.rng is not None:
+        _generators.restore(checkpoint.rng)
+    return Loaded(checkpoint.path, matching.values, reading.bytes, time.monotonic() - started)
+
+
+def _resolve(text: str) -> Path:
+    if not _directory.is_series(text):
+        return Path(text).absolute()
+    finished = _directory.Series(os.path.abspath(text)).finished()
+    if not finished:
+        raise CheckpointError(f"there is no finished checkpoint '{text}'")
+    return finished[-1][1]
+
+
+def _make(new: _matching.New) -> torch.Tensor:
+    """A tensor of zeros for state that is not there yet."""
+    dtype = _dtypes.dtype_of(new.source.dtype)
+    if new.like is None or new.like.device.type != "xla":
+        return torch.zeros(new.source.shape, dtype=dtype)
+    with torch.no_grad():
+        made = torch.zeros(new.source.shape, dtype=dtype, device=new.like.device)
+    sharding = frontend.sharding_of(new.like)
+    if sharding is not None and made.shape == new.like.shape:
+        frontend.mark(made, sharding)
+    else:
+        frontend.replicate_unless_marked(made)
+    return made
+
+
+@dataclass(slots=True)
+class _Target:
+    """A tensor on devices, and the values that will replace its own."""
+
+    tensor: torch.Tensor
+    source: Source
+    """What is read."""
+    copy_to: torch.Tensor | None = None
+    """Where it goes from there, when that is of another type."""
+    parts: list[frontend.DevicePart] = field(default_factory=list)
+    values: list[native.DeviceValue] = field(default_factory=list)
+
+
+class _Reading:
+    """Reads tensors into new values, and puts these in the place of the old ones when all of them are there."""
+
+    def __init__(self, checkpoint: Checkpoint, deadline: float) -> None:
+        self.bytes = 0
+        self._checkpoint = checkpoint
+        self._deadline = deadline
+        self._files = [(str(file), size) for file, size in checkpoint.files]
+        self._on_devices: list[_Target] = []
+        self._here: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def check_hosts_see_files(self, matching: _matching.Matching) -> None:
+        """Asks every host of a device that will read something. Raises CheckpointError."""
+        wanted = [t.device.type == "xla" for t, _ in matching.existing]
+        wanted += [new.like is not None and new.like.device.type == "xla" for new in matching.new]
+        if not any(wanted) or not self._files:
+            return
+        session = frontend.session()
+        self._wait(
+            [
+                native.load_values(session, host=number, files=self._files, values=[])
+                for number, host in enumerate(session.hosts())
+                if host["alive"]
+            ]
+        )
+
+    def add(self, tensors: list[tuple[torch.Tensor, Source]]) -> None:
+        """Tensors, and what is to be in them."""
+        seen: set[int] = set()
+        for tensor, source in tensors:
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            target = tensor.detach()
+            if tensor.device.type != "xla" or source.value is not None:
+                self._here.append((target, self._checkpoint.read(source)))
+            elif _matching.dtype_matches(tensor, source):
+                self._on_devices.append(_Target(target, source))
+            else:
+                made = _make(_matching.New(source, tensor))
+                self._on_devices.append(_Target(made, source, copy_to=target))
+
+    def run(self) -> None:
+        """Raises CheckpointError; then nothing was changed."""
+        if self._on_devices:
+            self._read()
+        with torch.no_grad():
+            for tensor, value in self._here:
+                tensor.copy_(value)
+            for target in self._on_devices:
+                for part, new in zip(target.parts, target.values, strict=True):
+                    if not part.cell.replace(new):
+                        raise CheckpointError("a tensor was given up while a checkpoint was being loaded")
+                if target.copy_to is not None:
+                    target.copy_to.copy_(target.tensor)
+        if self._here or any(target.copy_to is not None for target in self._on_devices):
+            frontend.submit_pending()
+
+    def _read(self) -> None:
+        self._locate()
+        per_host: dict[int, list[tuple[native.DeviceValue, list[_plan.FileBox]]]] = {}
+        for target in self._on_devices:
+            source = target.source
+            with native.translated():
+                target.values = native.announce_values([part.value for part in target.parts])
+            for part, value in zip(target.parts, target.values, strict=True):
+                wanted = Box(part.box.start, part.box.size)
+                boxes = _plan.gather(wanted, source.pieces)
+                if sum(Box(box[4], box[5]).elements for box in boxes) != wanted.elements:
+                    raise CheckpointError(f"'{self._checkpoint.path}' lacks parts of a tensor of shape {source.shape}")
+                if 0 not in value.dims:
+                    per_host.setdefault(part.host, []).append((value, boxes))
+        session = frontend.session()
+        operations = []
+        for host, values in per_host.items():
+            for first in range(0, len(values), _plan.FILE_PIECES):
+                group = values[first : first + _plan.FILE_PIECES]
+                operations.append(native.load_values(session, host=host, files=self._files, values=group))
+        self._wait(operations)
+        self.bytes = sum(operation.bytes for operation in operations)
+
+    def _locate(self) -> None:
+        """Finds where the tensors are, each in buffers that nothing else shares."""
+        frontend.submit_pending()
+        shared: dict[int, list[_Target]] = {}
+        for target in self._on_devices:
+            target.parts = frontend.parts_of(target.tensor)
+            for part in target.parts[:1]:
+                shared.setdefault(part.cell.token, []).append(target)
+        own = [
+            target
+            for targets in shared.values()
+            for target in targets
+            if len(targets) > 1 or target.parts[0].value.is_uploaded_scalar
+        ]
+        if not own:
+            return
+        for target in own:
+            frontend.make_own(target.tensor)
+        frontend.submit_pending()
+        for target in own:
+            target.parts = frontend.parts_of(target.tensor)
+
+    def _wait(self, operations: list[native.FileOperation]) -> None:
+        failed: RuntimeError | None = None
+        for operation in operations:
+            try:
+                operation.wait(max(self._deadline - time.monotonic(), 0), "an answer of a host that reads a checkpoint")
+            except RuntimeError as error:
+                failed = failed or error
+        if failed is None:
+            return
+        if getattr(failed, "code", "") == "DEADLINE_EXCEEDED":
+            raise native.translate(failed)
+        raise CheckpointError(f"'{self._checkpoint.path}' was not loaded, and nothing was changed: {failed}") from None
