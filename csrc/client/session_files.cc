@@ -7,7 +7,8 @@ namespace pathways::client {
 namespace {
 
 template <typename Message, typename Files>
-FileOperation Ask(Message message, Files& files, std::mutex& mutex, const std::function<Status(const Message&)>& send) {
+FileOperation AskHost(Message message, Files& files, std::mutex& mutex,
+                      const std::function<Status(const Message&)>& send) {
   FileOperation operation;
   {
     std::lock_guard lock(mutex);
@@ -41,7 +42,7 @@ FileOperation Session::Save(wire::Save save, std::span<const SavedShard> shards)
     save.shards.push_back({item.shard.buffer->id(), item.shard.index, item.boxes});
   }
   save.request = impl_->MintIds();
-  return Ask<wire::Save>(std::move(save), impl_->files, impl_->mutex, [this](const wire::Save& message) {
+  return AskHost<wire::Save>(std::move(save), impl_->files, impl_->mutex, [this](const wire::Save& message) {
     PW_RETURN_IF_ERROR(impl_->CheckAlive(message.host));
     PW_RETURN_IF_ERROR(impl_->Send(message));
     return impl_->CheckAlive(message.host);
@@ -76,7 +77,7 @@ Result<std::shared_ptr<LogicalBuffer>> Session::Announce(const std::vector<uint3
 
 FileOperation Session::Load(wire::Load load) {
   load.request = impl_->MintIds();
-  return Ask<wire::Load>(std::move(load), impl_->files, impl_->mutex, [this](const wire::Load& message) {
+  return AskHost<wire::Load>(std::move(load), impl_->files, impl_->mutex, [this](const wire::Load& message) {
     PW_RETURN_IF_ERROR(impl_->CheckAlive(message.host));
     PW_RETURN_IF_ERROR(impl_->Send(message));
     return impl_->CheckAlive(message.host);

@@ -266,6 +266,25 @@ TEST(LargeAllReduceMovesTheFewestBytesAndIsEqualEverywhere) {
   }
 }
 
+TEST(EveryMemberGetsTheSameBitsWhateverTheHosts) {
+  std::mt19937_64 random(6);
+  for (const auto& [hosts, devices] : {std::pair{2u, 2u}, {2u, 3u}, {3u, 2u}}) {
+    for (const int64_t elements : {int64_t{513}, int64_t{100003}}) {  // in one hop, and in two
+      Island island(hosts);
+      Case c = AllReduceOf(hosts * devices, elements, random);
+      c.shards = Island::Grid(hosts, devices);
+      for (auto& input : c.inputs) {
+        for (size_t i = 0; i < input[0].size(); i += 4) {
+          const float value = static_cast<float>(random()) * 1e-9f;
+          std::memcpy(input[0].data() + i, &value, 4);
+        }
+      }
+      for (const Status& status : RunCase(island, Island::MakeGang(c.shards, 1), c)) ASSERT_OK(status);
+      for (const auto& output : c.outputs) EXPECT(output[0] == c.outputs[0][0]);
+    }
+  }
+}
+
 TEST(MeetingsOfOneLaunchFollowEachOther) {
   // As a loop in a computation: the same instruction again and again, small and large in turn.
   Island island(3);

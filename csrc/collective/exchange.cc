@@ -164,7 +164,7 @@ Status Exchange::SendChunk(PeerState& peer, uint32_t round, uint64_t end) {
     } else {
       std::vector<Term> terms;
       for (const Stream& stream : sources) terms.push_back({&stream, nullptr});
-      ReduceTerms(terms, sources[0], plan_.reduction, begin, size, {nullptr, payload}, -1);
+      ReduceTerms(terms, sources[0], plan_.reduction, begin, size, {nullptr, payload}, 0, terms.size());
     }
   }
   ChunkHeader header;
@@ -236,8 +236,9 @@ void Exchange::ReduceRange(uint64_t begin, uint64_t size) {
     const InLane::Chunk* head = peers_[i].head;
     terms_[i < plan_.lower_hosts ? i : i + own].dense = head->payload + (begin - head->header.offset);
   }
-  const int aliased = static_cast<int>(plan_.lower_hosts);  // the first member's input may be its output
-  ReduceTerms(terms_, plan_.Own()[0], plan_.reduction, begin, size, {&plan_.results[0], nullptr}, aliased);
+  // The first member's input may be its output.
+  ReduceTerms(terms_, plan_.Own()[0], plan_.reduction, begin, size, {&plan_.results[0], nullptr}, plan_.lower_hosts,
+              own);
   // The other members of this host get copies, which their inputs may be the memory of: those have been read.
   for (size_t i = 1; i < plan_.results.size(); ++i) {
     plan_.results[0].ForEach(begin, size, false, [&](size_t piece, uint64_t offset, uint64_t count, uint64_t) {

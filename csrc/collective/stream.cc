@@ -74,8 +74,9 @@ void CopyStream(const Stream& from, const Stream& to) {
 }
 
 void ReduceTerms(const std::vector<Term>& terms, const Stream& shape, pjrt::Reduction reduction, uint64_t begin,
-                 uint64_t size, Term result, int aliased) {
+                 uint64_t size, Term result, size_t first_own, size_t own) {
   alignas(64) std::byte running[kBlockBytes];
+  alignas(64) std::byte joined[kBlockBytes];
   const auto reduce_block = [&](size_t index, uint64_t offset, uint64_t count) {
     const Piece& piece = shape.pieces()[index];
     std::byte* const to = TermAt(result, shape, index, offset, begin);
@@ -87,9 +88,16 @@ void ReduceTerms(const std::vector<Term>& terms, const Stream& shape, pjrt::Redu
     // Types without arithmetic are refused before any exchange begins.
     const ReduceFunction reduce = *FindReduction(piece.dtype, reduction);
     const auto elements = static_cast<size_t>(count / static_cast<uint64_t>(DTypeBytes(piece.dtype)));
-    for (size_t i = 1; i < terms.size(); ++i) {
-      std::byte* const step = static_cast<int>(i) < aliased ? running : to;
-      reduce(step, left, TermAt(terms[i], shape, index, offset, begin), elements);
+    const std::byte* ours = TermAt(terms[first_own], shape, index, offset, begin);
+    for (size_t i = 1; i < own; ++i) {
+      std::byte* const step = own == terms.size() && i + 1 == own ? to : joined;
+      reduce(step, ours, TermAt(terms[first_own + i], shape, index, offset, begin), elements);
+      ours = step;
+    }
+    if (first_own == 0) left = ours;
+    for (size_t i = first_own == 0 ? own : 1; i < terms.size(); i += i == first_own ? own : 1) {
+      std::byte* const step = i < first_own ? running : to;
+      reduce(step, left, i == first_own ? ours : TermAt(terms[i], shape, index, offset, begin), elements);
       left = step;
     }
   };

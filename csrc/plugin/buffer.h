@@ -85,23 +85,6 @@ class CellWatch {
   std::vector<std::shared_ptr<BufferCell>> cells_;
 };
 
-// While one is alive, the cells of the buffers that this thread asks of with PJRT_Buffer_IsDeleted are noted, in order:
-// callers look that way at every buffer of a tensor that lies on several devices, and at nothing else. One per thread.
-class CellWatch {
- public:
-  CellWatch();
-  ~CellWatch();
-  CellWatch(const CellWatch&) = delete;
-  CellWatch& operator=(const CellWatch&) = delete;
-
-  // Each once, where it was first asked of.
-  const std::vector<std::shared_ptr<BufferCell>>& cells() const { return cells_; }
-  void Note(const std::shared_ptr<BufferCell>& cell);
-
- private:
-  std::vector<std::shared_ptr<BufferCell>> cells_;
-};
-
 }  // namespace pathways::plugin
 
 struct PJRT_Buffer {

@@ -2,6 +2,7 @@
 #include <random>
 
 #include "csrc/testing/test.h"
+#include "csrc/wire/file_bodies.h"
 #include "csrc/wire/island_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/wire/plan_bodies.h"
@@ -75,6 +76,24 @@ TEST(GoldenFeed) {
                         "0300000004000000"                  // host, worker
                         "010000000500000000000000"          // keys
                         "020000006162"));                   // what
+TEST(GoldenFiles) {
+  EXPECT_EQ(Hex(Encode(Save{1, 2, "/a", 24, 1, "h", {{3, 0, {{0, 16, {4}, {1}, {0}, {2}}}}}})),
+            std::string("5057593103002a0000000000000000006f000000"
+                        "00000000"
+                        "0100000000000000"                  // request
+                        "02000000020000002f61"              // host, path
+                        "1800000000000000010100000068"      // bytes of the file, to be made, header
+                        "01000000030000000000000000000000"  // one shard: buffer 3, shard 0
+                        "0100000000000000"                  // one box, in file 0
+                        "1000000000000000"                  // at byte 16
+                        "010000000400000000000000"          // of a tensor of 4
+                        "010000000100000000000000"          // from element 1
+                        "010000000000000000000000"          // of the shard from element 0
+                        "010000000200000000000000"));       // 2 elements
+  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9})), std::string("5057593103002c00000000000000000024000000"
+                                                                     "00000000"
+                                                                     "0100000000000000020000000000000000000000"
+                                                                     "08000000000000000900000000000000"));
 }
 
 TEST(HeaderRefusesWithTheReason) {
@@ -181,6 +200,10 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Stalled{{{1, 2, 3, 4, 5, "f"}}}, random);
   Fuzz(CollectiveChunk{1, 0, 2, 7, 8, 4096, 1 << 20, 3, 4, 1}, random);
   Fuzz(CollectiveTaken{1, 0, 2, 4}, random);
+  const FileBox box{1, 16, {4, 2}, {1, 0}, {0, 0}, {2, 2}};
+  Fuzz(Save{1, 2, "/a", 24, 1, "h", {{3, 0, {box, box}}}}, random);
+  Fuzz(Load{1, 2, {{"/a", 24}}, {{3, 4, type, {box}}}}, random);
+  Fuzz(Stored{1, 2, OkStatus(), 8, 9}, random);
   Fuzz(IslandJoin{"0.1.0", "host0", 42, "pod", 4, "cuda", "v1", 60000}, random);
   Fuzz(KeyValue{1, KeyValueKind::kGet, "k", "v", 1000}, random);
   Fuzz(IslandAnswer{1, OkStatus(), 2, "v"}, random);

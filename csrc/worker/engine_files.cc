@@ -124,6 +124,10 @@ void Engine::OnLoad(wire::Load load) {
     const std::shared_ptr<store::Object> object = store_->Find(shard.buffer);
     if (object == nullptr) status = NotFound("buffer " + std::to_string(shard.buffer) + " is not on this host");
     if (object != nullptr && !object->error.ok()) status = object->error;
+    const bool fits =
+        object != nullptr && std::any_of(object->shards.begin(), object->shards.end(),
+                                         [&](const auto& of) { return of.bytes == shard.type.ByteSize(); });
+    if (status.ok() && !fits) status = InvalidArgument("no shard of the buffer is " + shard.type.ToString());
     if (!status.ok()) break;
   }
   files_->Submit([this, load = std::move(load), status]() mutable {

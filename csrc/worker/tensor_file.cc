@@ -43,6 +43,12 @@ Status FileError(const std::string& doing, const std::string& path, int error) {
   }
 }
 
+// What is relative would be so to wherever the worker was started.
+Status CheckPath(const std::string& path) {
+  if (!path.empty() && path[0] == '/') return OkStatus();
+  return InvalidArgument("expected the absolute path of a file, got '" + path + "'");
+}
+
 BoxView InFile(const wire::FileBox& box) { return {box.at, box.size}; }
 BoxView InShard(const wire::FileBox& box) { return {box.start, box.size}; }
 bool IsWhole(const wire::FileBox& box, const TensorType& shard) { return box.size == shard.dims; }
@@ -50,6 +56,7 @@ bool IsWhole(const wire::FileBox& box, const TensorType& shard) { return box.siz
 }  // namespace
 
 Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes) {
+  PW_RETURN_IF_ERROR(CheckPath(path));
   const std::string name = TemporaryName(path);
   const int fd = open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return FileError("cannot make", path, errno);
@@ -62,12 +69,14 @@ Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes) {
 }
 
 Result<TensorFile> TensorFile::OpenToWrite(const std::string& path, uint64_t bytes) {
+  PW_RETURN_IF_ERROR(CheckPath(path));
   const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return FileError("cannot write", path, errno);
   return TensorFile(path, fd, bytes, false);
 }
 
 Result<TensorFile> TensorFile::OpenToRead(const std::string& path, uint64_t bytes) {
+  PW_RETURN_IF_ERROR(CheckPath(path));
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return FileError("cannot read", path, errno);
   TensorFile file(path, fd, bytes, false);

@@ -93,7 +93,8 @@ def _entry(name: str, item: Mapping[str, object], start: int) -> Entry:
     dtype, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if dtype not in ITEM_BYTES:
         raise ValueError(f"tensor {name!r} is of type {dtype!r}; known are {', '.join(ITEM_BYTES)}")
-    assert isinstance(dtype, str) and isinstance(shape, list) and isinstance(offsets, list)
+    if not (isinstance(dtype, str) and isinstance(shape, list) and isinstance(offsets, list)):
+        raise ValueError(f"tensor {name!r} has shape {shape!r} and lies at {offsets!r}")
     entry = Entry(dtype, tuple(int(size) for size in shape), start + int(offsets[0]))
     if entry.bytes != int(offsets[1]) - int(offsets[0]) or min(entry.shape, default=0) < 0 or offsets[0] < 0:
         raise ValueError(f"tensor {name!r} of {dtype} {shape} cannot lie at bytes {offsets}")

@@ -227,7 +227,7 @@ def _await_all(running: Running, failed: BaseException | None) -> None:
     if isinstance(failed, CheckpointError):
         raise failed
     if failed is not None:
-        raise CheckpointError(f"the checkpoint was not written: {failed}") from None
+        raise CheckpointError(str(failed)) from None
 
 
 def _save_file(

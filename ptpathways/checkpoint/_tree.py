@@ -115,7 +115,7 @@ def decode(tree: Any, tensor: Callable[[str, Path], Any], *, allow_pickle: bool,
     if tag == "$pickle":
         if not allow_pickle:
             raise CheckpointError(
-                f"{'.'.join(map(str, path))} is a pickled {tree['type']}, and to read it may run code of whoever wrote "
+                f"{'.'.join(map(str, path)) or 'a value'} is a pickled {tree['type']}, and to read it may run code of whoever wrote "
                 "it; if you trust the checkpoint say allow_pickle=True"
             )
         return pickle.load(io.BytesIO(base64.b64decode(body)))

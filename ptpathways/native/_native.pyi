@@ -173,9 +173,6 @@ class Guards:
 def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
     """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
 
-def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
-    """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
-
 FileBox = tuple[int, int, Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
 """File, offset of the tensor in it, its dimensions, where the box starts in it, where in the shard, and its size."""
 

@@ -1,0 +1,165 @@
+// TensorFile: boxes go where they belong, and what goes wrong with files is said and leaves nothing behind.
+#include "csrc/worker/tensor_file.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <vector>
+
+#include "csrc/testing/test.h"
+
+namespace pathways::worker {
+namespace {
+
+const TensorType kShard{DType::kF32, {4, 6}};
+
+struct Folder {
+  Folder() {
+    std::string text = (std::filesystem::temp_directory_path() / "tensor_file_XXXXXX").string();
+    path = mkdtemp(text.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string operator/(const std::string& name) const { return path + "/" + name; }
+  std::string path;
+};
+
+std::vector<float> Counted(size_t size) {
+  std::vector<float> values(size);
+  std::iota(values.begin(), values.end(), 0.0f);
+  return values;
+}
+
+std::string Contents(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// Rows 1 and 2 of columns 2 to 4 of the shard, at row 3, column 1 of a tensor of 8 x 5 that begins at byte 16.
+const wire::FileBox kBox{0, 16, {8, 5}, {3, 1}, {1, 2}, {2, 3}};
+constexpr uint64_t kBytes = 16 + 8 * 5 * 4;
+
+TEST(ABoxIsWrittenAndReadWhereItBelongs) {
+  const Folder folder;
+  const std::string path = folder / "a";
+  const std::vector<float> shard = Counted(24);
+  {
+    Result<TensorFile> file = TensorFile::Create(path, kBytes);
+    ASSERT_OK(file.status());
+    ASSERT_OK(file->Write("0123456789abcdef", 0));
+    ASSERT_OK(file->WriteBox(kBox, kShard, shard.data()));
+    EXPECT(!std::filesystem::exists(path));  // it has its name only when it is finished
+    ASSERT_OK(file->Finish());
+  }
+  const std::string text = Contents(path);
+  ASSERT_EQ(text.size(), kBytes);
+  EXPECT_EQ(text.substr(0, 16), std::string("0123456789abcdef"));
+  std::vector<float> expected(40, 0.0f);
+  for (size_t row = 0; row < 2; ++row) {
+    for (size_t column = 0; column < 3; ++column)
+      expected[(3 + row) * 5 + 1 + column] = shard[(1 + row) * 6 + 2 + column];
+  }
+  EXPECT(std::memcmp(text.data() + 16, expected.data(), 160) == 0);
+
+  Result<TensorFile> file = TensorFile::OpenToRead(path, kBytes);
+  ASSERT_OK(file.status());
+  std::vector<float> read(24, -1.0f);
+  ASSERT_OK(file->ReadBox(kBox, kShard, read.data()));
+  for (size_t i = 0; i < 24; ++i) {
+    const bool inside = i / 6 >= 1 && i / 6 <= 2 && i % 6 >= 2 && i % 6 <= 4;
+    EXPECT_EQ(read[i], inside ? shard[i] : -1.0f);
+  }
+}
+
+TEST(LongRowsAndManyWindowsGiveTheSame) {
+  const Folder folder;
+  const std::string path = folder / "b";
+  // Short rows far apart, over several windows; and rows long enough to be read one by one.
+  for (const int64_t width : {int64_t{12}, int64_t{20000}}) {
+    const TensorType shard{DType::kF32, {700, width}};
+    const std::vector<float> values = Counted(static_cast<size_t>(700 * width));
+    const wire::FileBox box{0, 8, {700, width * 3}, {0, width}, {0, 0}, {700, width}};
+    const uint64_t bytes = 8 + static_cast<uint64_t>(700 * width * 3 * 4);
+    Result<TensorFile> file = TensorFile::Create(path, bytes);
+    ASSERT_OK(file.status());
+    ASSERT_OK(file->WriteBox(box, shard, values.data()));
+    ASSERT_OK(file->Finish());
+    Result<TensorFile> again = TensorFile::OpenToRead(path, bytes);
+    ASSERT_OK(again.status());
+    std::vector<float> read(values.size());
+    ASSERT_OK(again->ReadBox(box, shard, read.data()));
+    EXPECT(read == values);
+  }
+}
+
+TEST(SeveralWriteTheirPartsOfOneFile) {
+  const Folder folder;
+  const std::string path = folder / "c";
+  std::ofstream(path, std::ios::binary) << std::string(kBytes, '\0');
+  const std::vector<float> shard = Counted(24);
+  Result<TensorFile> file = TensorFile::OpenToWrite(path, kBytes);
+  ASSERT_OK(file.status());
+  ASSERT_OK(file->WriteBox(kBox, kShard, shard.data()));
+  ASSERT_OK(file->Finish());
+  EXPECT_EQ(Contents(path).size(), kBytes);
+}
+
+TEST(AFileThatIsNotFinishedLeavesNothing) {
+  const Folder folder;
+  {
+    ASSERT_OK(TensorFile::Create(folder / "d", 1000).status());
+  }
+  EXPECT(std::filesystem::is_empty(folder.path));
+}
+
+TEST(WhatIsWrongWithAFileIsSaid) {
+  const Folder folder;
+  EXPECT_EQ(TensorFile::OpenToRead(folder / "none", 1).status().code(), Code::kNotFound);
+  EXPECT_EQ(TensorFile::Create(folder / "no/such", 1).status().code(), Code::kNotFound);
+  std::ofstream(folder / "short") << "abc";
+  const Status cut = TensorFile::OpenToRead(folder / "short", 100).status();
+  EXPECT_EQ(cut.code(), Code::kDataLoss);
+  EXPECT(cut.message().find("100 bytes, got 3") != std::string_view::npos);
+}
+
+TEST(AFullDiskIsSaidBeforeAnythingIsWritten) {
+  const Folder folder;
+  rlimit before{};
+  ASSERT(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4096, before.rlim_max};
+  ASSERT(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const Status full = TensorFile::Create(folder / "e", 1 << 20).status();
+  ASSERT(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(full.code(), Code::kResourceExhausted);
+  EXPECT(full.message().find("make room") != std::string_view::npos);
+  EXPECT(std::filesystem::is_empty(folder.path));
+  // A device that is full for every write.
+  Result<TensorFile> device = TensorFile::OpenToWrite("/dev/full", 100);
+  ASSERT_OK(device.status());
+  EXPECT_EQ(device->Write("abc", 0).code(), Code::kResourceExhausted);
+}
+
+TEST(BoxesOutsideAreRefused) {
+  wire::FileBox box = kBox;
+  ASSERT_OK(TensorFile::Check(box, kShard, kBytes));
+  EXPECT(!TensorFile::Check(box, kShard, kBytes - 1).ok());
+  box.at = {7, 1};
+  EXPECT(!TensorFile::Check(box, kShard, kBytes).ok());
+  box = kBox;
+  box.start = {3, 2};
+  EXPECT(!TensorFile::Check(box, kShard, kBytes).ok());
+  box = kBox;
+  box.offset = ~uint64_t{0};
+  EXPECT(!TensorFile::Check(box, kShard, kBytes).ok());
+}
+
+}  // namespace
+}  // namespace pathways::worker

@@ -1,0 +1,198 @@
+"""The pure parts of checkpoints: formats, who writes what, who reads what, state as JSON, directories."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+# ruff: noqa: E402
+from ptpathways.checkpoint import _directory, _plan, _safetensors, _tree
+from ptpathways.core import CheckpointError
+from ptpathways.sharding import Box
+
+
+def test_headers_are_those_of_the_safetensors_package(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    arrays = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.array(7, dtype=np.int64),
+        "é": np.zeros(0, np.uint8),
+    }
+    header, entries, size = _safetensors.lay_out([("a", "F32", (2, 3)), ("b", "I64", ()), ("é", "U8", (0,))])
+    content = bytearray(size)
+    content[: len(header)] = header
+    for name, entry in entries.items():
+        content[entry.offset : entry.offset + entry.bytes] = arrays[name].tobytes()
+    (tmp_path / "ours").write_bytes(content)
+    assert _safetensors.read_header(tmp_path / "ours") == entries
+    for name, array in load_file(tmp_path / "ours").items():
+        assert np.array_equal(array, arrays[name]) and array.shape == arrays[name].shape
+    save_file(arrays, tmp_path / "theirs")
+    theirs = _safetensors.read_header(tmp_path / "theirs")
+    assert {name: (entry.dtype, entry.shape) for name, entry in theirs.items()} == {
+        name: (entry.dtype, entry.shape) for name, entry in entries.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"1234567", b"\xff" * 8 + b"{}", b"\x02" + b"\0" * 7 + b"[]", b"\x02" + b"\0" * 7 + b"{"]
+)
+def test_damaged_headers_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(CheckpointError, match="x'"):
+        _safetensors.read_header(tmp_path / "x")
+
+
+@pytest.mark.parametrize("change", [{"dtype": "F99"}, {"shape": [3]}, {"data_offsets": [4, 12]}, {"data_offsets": 1}])
+def test_headers_that_cannot_be_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | change
+    text = json.dumps({"t": entry}).encode()
+    (tmp_path / "x").write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+    with pytest.raises(CheckpointError):
+        _safetensors.read_header(tmp_path / "x")
+
+
+def divide(shape: tuple[int, ...], parts: tuple[int, ...]) -> list[Box]:
+    """As XLA does: blocks of equal size, the last ones cut."""
+    steps = [-(-size // count) for size, count in zip(shape, parts, strict=True)]
+    boxes = []
+    for at in itertools.product(*map(range, parts)):
+        start = tuple(min(i * step, size) for i, step, size in zip(at, steps, shape, strict=True))
+        end = (min((i + 1) * step, size) for i, step, size in zip(at, steps, shape, strict=True))
+        boxes.append(Box(start, tuple(last - first for last, first in zip(end, start, strict=True))))
+    return boxes
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_division_is_written_once_and_read_in_any_other(seed: int) -> None:
+    source = random.Random(seed)
+    rank = source.randint(0, 3)
+    shape = tuple(source.randint(1, 9) for _ in range(rank))
+    whole = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    hosts = source.randint(1, 3)
+    boxes = divide(shape, tuple(source.randint(1, 3) for _ in range(rank)))
+    copies = source.randint(1, 2)
+    parts = [_plan.Part(source.randrange(hosts), box, number) for number, box in enumerate(boxes * copies)]
+    before, _plan.SPLIT_BYTES = _plan.SPLIT_BYTES, 8
+    try:
+        work = _plan.assign({"t": ("F32", parts)})
+    finally:
+        _plan.SPLIT_BYTES = before
+    shards = {part.shard: whole[part.box.slices()] for part in parts}
+    files: list[bytes] = []
+    pieces = []
+    written = np.zeros(shape, int)
+    for writings in work.values():
+        for plan in _plan.own_files(writings, {"t": ("F32", shape)}):
+            content = bytearray(plan.bytes)
+            content[: len(plan.header)] = plan.header
+            for shard, file_boxes in plan.shards.items():
+                for _, offset, dims, at, start, size in file_boxes:
+                    assert (dims, at) == (size, (0,) * rank)
+                    piece = np.ascontiguousarray(shards[shard][Box(start, size).slices()])
+                    content[offset : offset + piece.nbytes] = piece.tobytes()
+            for _, offset, box in plan.pieces:
+                pieces.append(_plan.Piece(len(files), offset, box))
+                written[box.slices()] += 1
+            files.append(bytes(content))
+    assert (written == 1).all()
+    for box in divide(shape, tuple(source.randint(1, 4) for _ in range(rank))):
+        got = np.full(box.size, -1, np.float32)
+        for number, offset, dims, at, start, size in _plan.gather(box, pieces):
+            count = int(np.prod(dims))
+            piece = np.frombuffer(files[number], np.float32, count, offset).reshape(dims)
+            got[Box(start, size).slices()] = piece[Box(at, size).slices()]
+        assert np.array_equal(got, whole[box.slices()])
+
+
+def test_what_all_hosts_have_is_spread_over_them() -> None:
+    def everywhere(shape: tuple[int, ...], first: int) -> tuple[str, list[_plan.Part]]:
+        return "F32", [_plan.Part(host, Box((0,) * len(shape), shape), first + host) for host in range(4)]
+
+    tensors = {f"t{n}": everywhere((100, 10), 4 * n) for n in range(40)} | {"big": everywhere((4000, 1000), 1000)}
+    work = _plan.assign(tensors)
+    loads = [sum(w.box.elements for w in work[host]) for host in range(4)]
+    assert sum(loads) == 40 * 1000 + 4_000_000
+    assert max(loads) - min(loads) <= 1000
+
+
+def keep_nothing(*unused: object) -> Any:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1, 2.5, float("inf"), "a", None, True, [1, [2]], (1, (2,)), {1: "a", "b": {2.5: None}}, {"$x": 1}, b"ab",
+        1 + 2j, {(1, 2): 3}, torch.float32, torch.Size([1, 2]), 10**30, np.float32(2.5), {"a": [({},)]},
+    ],
+)  # fmt: skip
+def test_values_survive_json(value: Any) -> None:
+    text = json.dumps(_tree.encode(value, "v", keep_nothing))
+    again = _tree.decode(json.loads(text), keep_nothing, allow_pickle=False)
+    assert again == value and type(again) is type(value)
+
+
+def test_arrays_survive_and_tensors_are_named() -> None:
+    array = np.arange(6, dtype=np.uint32).reshape(2, 3)
+    names: list[str] = []
+
+    def keep(tensor: Any, name: str) -> str:
+        names.append(name)
+        return name
+
+    tree = _tree.encode({"state": {0: {"m": torch.ones(2)}}, "a": [array, torch.zeros(())]}, "opt", keep)
+    assert names == ["opt.state.0.m", "opt.a.1"]
+    assert _tree.tensors_in(tree) == {("state", 0, "m"): "opt.state.0.m", ("a", 1): "opt.a.1"}
+    again = _tree.decode(json.loads(json.dumps(tree)), lambda name, path: (name, path), allow_pickle=False)
+    assert again["state"][0]["m"] == ("opt.state.0.m", ("state", 0, "m"))
+    assert np.array_equal(again["a"][0], array) and again["a"][0].dtype == array.dtype
+
+
+def test_pickles_are_read_only_by_those_who_allow_it() -> None:
+    tree = _tree.encode({"x": Path("a")}, "v", keep_nothing)
+    with pytest.raises(CheckpointError, match="x is a pickled PosixPath"):
+        _tree.decode(tree, keep_nothing, allow_pickle=False)
+    assert _tree.decode(tree, keep_nothing, allow_pickle=True) == {"x": Path("a")}
+    with pytest.raises(CheckpointError, match="cannot save v"):
+        _tree.encode(lambda: None, "v", keep_nothing)
+
+
+def test_a_directory_is_saved_by_one_at_a_time(tmp_path: Path) -> None:
+    lock = _directory.open_directory(tmp_path / "a/b")
+    with pytest.raises(CheckpointError, match="another process is saving"):
+        _directory.open_directory(tmp_path / "a/b")
+    lock.release()
+    _directory.open_directory(tmp_path / "a/b").release()
+
+
+def test_only_files_of_dead_saves_are_removed(tmp_path: Path) -> None:
+    for name in ("data-0a-host0-0.safetensors", "data-0b-host0-0.safetensors.partial", "mine.txt", "data-of-me.csv"):
+        (tmp_path / name).write_text("x")
+    manifest = _directory.Manifest({}, {}, [{"name": "data-0a-host0-0.safetensors", "bytes": 1}])
+    _directory.commit(tmp_path, manifest)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "data-0a-host0-0.safetensors", "data-of-me.csv", "manifest.json", "mine.txt",
+    ]  # fmt: skip
+    assert _directory.read_manifest(tmp_path).files == manifest.files
+
+
+def test_a_series_is_told_from_its_neighbours(tmp_path: Path) -> None:
+    series = _directory.Series(str(tmp_path / "run-step{step:03d}-x"))
+    assert series.at(7) == tmp_path / "run-step007-x"
+    for name in ("run-step007-x", "run-step010-x", "run-step-x", "run-step010-y"):
+        (tmp_path / name).mkdir()
+    _directory.commit(tmp_path / "run-step010-x", _directory.Manifest({}, {}, []))
+    assert [step for step, _ in series.found()] == [7, 10]
+    assert [step for step, _ in series.finished()] == [10]
+    series.clean(tmp_path / "none")
+    assert not (tmp_path / "run-step007-x").exists() and (tmp_path / "run-step010-y").exists()
