@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ptpathways import core, native
 from ptpathways.bench._capture import CAPTURE
+from ptpathways.bench._checkpoint import CHECKPOINT
 from ptpathways.bench._collectives import COLLECTIVES
 from ptpathways.bench._data_parallel import DATA_PARALLEL
 from ptpathways.bench._dispatch import DISPATCH
@@ -48,6 +49,7 @@ _ALL = (
     INPUT,
     DATA_PARALLEL,
     STARTUP,
+    CHECKPOINT,
 )
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}

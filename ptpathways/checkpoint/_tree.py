@@ -115,8 +115,8 @@ def decode(tree: Any, tensor: Callable[[str, Path], Any], *, allow_pickle: bool,
     if tag == "$pickle":
         if not allow_pickle:
             raise CheckpointError(
-                f"{'.'.join(map(str, path)) or 'a value'} is a pickled {tree['type']}, and to read it may run code of whoever wrote "
-                "it; if you trust the checkpoint say allow_pickle=True"
+                f"{'.'.join(map(str, path)) or 'a value'} is a pickled {tree['type']}, and to read it may run code of "
+                "whoever wrote it; if you trust the checkpoint say allow_pickle=True"
             )
         return pickle.load(io.BytesIO(base64.b64decode(body)))
     raise CheckpointError(f"the checkpoint has a value of a kind that this version does not know: {tag}")
