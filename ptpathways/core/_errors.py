@@ -174,6 +174,14 @@ class WrongCluster(PathwaysError, ValueError):
     """
 
 
+class UntrainedParameters(PathwaysError, ValueError):
+    """An optimizer's first step found no gradient in any of its parameters, which no prepared module has.
+
+    Raised by ``optimizer.step()`` of a prepared optimizer. It was built from the parameters of another model, such as
+    the one that was copied or rebuilt since. Build it from those of the model that is trained.
+    """
+
+
 class CheckpointError(PathwaysError):
     """A checkpoint cannot be written or read: no such file, no permission, a full disk, a file that was cut off.
 

@@ -23,7 +23,7 @@ from ptpathways.frontend._init import (
     shutdown,
     trace,
 )
-from ptpathways.frontend._locator import user_source_line
+from ptpathways.frontend._locator import user_source_line, warn
 from ptpathways.frontend._mesh import (
     BatchLayout,
     batch_layout,
@@ -32,6 +32,7 @@ from ptpathways.frontend._mesh import (
     sharding_of,
     use_all_devices,
 )
+from ptpathways.frontend._mixed import explain
 from ptpathways.frontend._parts import (
     DevicePart,
     generator_states,
@@ -45,7 +46,7 @@ from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
 from ptpathways.frontend._recompiles import expected as expected_compiles
-from ptpathways.frontend._rng import manual_seed
+from ptpathways.frontend._rng import manual_seed, seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
@@ -83,6 +84,7 @@ __all__ = [
     "device_seconds",
     "devices",
     "expected_compiles",
+    "explain",
     "fetch_beside",
     "function",
     "generator_states",
@@ -97,6 +99,7 @@ __all__ = [
     "put",
     "recompiles",
     "replicate_unless_marked",
+    "seed",
     "session",
     "set_generator_states",
     "settle",
@@ -114,4 +117,5 @@ __all__ = [
     "user_source_line",
     "wait",
     "wait_stats",
+    "warn",
 ]

@@ -12,10 +12,13 @@ from ptpathways import core, native
 from ptpathways.frontend import (
     _again,
     _backend,
+    _compile,
     _fallback,
     _hooks,
+    _inference,
     _locator,
     _mesh,
+    _mixed,
     _operations,
     _recompiles,
     _rng,
@@ -171,6 +174,9 @@ def init(
         _fallback.register()
         _operations.register()
         _wait_notice.register(options.waits)
+        _compile.register()
+        _inference.register()
+        _mixed.register()
         if connection is not None:
             _locator.register()
             native.watch_interrupts(threading.main_thread().ident or 0)

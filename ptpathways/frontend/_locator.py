@@ -7,6 +7,7 @@ import os
 import sys
 import sysconfig
 import threading
+import warnings
 from types import FrameType
 
 
@@ -29,6 +30,13 @@ def user_frame() -> FrameType | None:
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning that is shown with the user's line."""
+    frame = user_frame()
+    filename, line = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("<unknown>", 1)
+    warnings.warn_explicit(message, category, filename, line)
 
 
 def register() -> None:

@@ -4,6 +4,8 @@
   these torch would compute them on the client, or not at all: its CPU kernels lack some types.
 - ``all`` and ``any``: torch_xla reduces by a computation of its own, which collectives do not know.
 
+- Weight normalisation, and ``vdot``, which spectral normalisation uses.
+
 Each is called below autograd, with plain XLA tensors.
 """
 
@@ -31,6 +33,8 @@ def register() -> None:
         kernels = {"histc": histc, "_grouped_mm": grouped_mm}
         for overload in ("", ".dim", ".dims"):
             kernels |= {f"all{overload}": all_true, f"any{overload}": any_true}
+        kernels |= {"_weight_norm_interface": weight_norm, "_weight_norm_interface_backward": weight_norm_backward}
+        kernels["vdot"] = vdot
         for name, kernel in kernels.items():
             _library.impl(name, kernel, "XLA", allow_override=True)
 
@@ -145,3 +149,27 @@ def _members(offs: torch.Tensor, count: int) -> torch.Tensor:
     ends = offs.unsqueeze(0)
     starts = torch.cat([torch.zeros_like(offs[:1]), offs[:-1]]).unsqueeze(0)
     return (index >= starts) & (index < ends)
+
+
+def _dims(v: torch.Tensor, dim: int) -> list[int]:
+    """All but ``dim``, over which a norm is taken."""
+    return [index for index in range(v.dim()) if index != dim % v.dim()]
+
+
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """``v * (g / norm)`` and the norm, of ``v`` over all dimensions but ``dim``, in g's shape."""
+    norm = v.square().sum(_dims(v, dim), keepdim=True).sqrt()
+    return v * (g / norm), norm
+
+
+def weight_norm_backward(
+    gradient: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norm: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of ``v`` and ``g``."""
+    along = (gradient * v).sum(_dims(v, dim), keepdim=True)  # in the direction of v, times its norm
+    return (g / norm) * (gradient - v * (along / (norm * norm))), along / norm
+
+
+def vdot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``torch.vdot`` of two vectors."""
+    return (a.conj() * b).sum()

@@ -5,6 +5,8 @@ Activation checkpointing needs it to give a recomputed dropout the same mask.
 
 from __future__ import annotations
 
+import random
+import sys
 import types
 from typing import TYPE_CHECKING
 
@@ -97,6 +99,34 @@ def manual_seed(seed: int) -> None:
         _followed = None
         if this.mode is not _state.Mode.UNDECIDED:  # else the first use of the devices takes it over
             follow_torch()
+
+
+def seed(value: int) -> None:
+    """Seeds everything that a loop draws from: ``random``, NumPy, torch, and the devices.
+
+    The same seed gives the same losses whatever the number of hosts and devices, up to rounding, dropout included.
+    May come before ``init``: the devices then take the seed over when they are first used.
+
+    Args:
+        value: from 0 to 2**63 - 1; NumPy, which takes 32 bits, is given the rest of a division.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    global _followed
+    import torch
+
+    if not 0 <= value <= _SEED_MASK:
+        raise ValueError(f"a seed is a number from 0 to 2**63 - 1, got {value}")
+    random.seed(value)
+    if (numpy := sys.modules.get("numpy")) is not None:  # torch imports it where it is installed
+        numpy.random.seed(value % 2**32)
+    if _state.is_running():
+        manual_seed(value)
+        return
+    with _state.lock:
+        torch.manual_seed(value)
+        _followed = None
 
 
 def device_count() -> int:

@@ -99,6 +99,7 @@ def feed(session: Session, pipeline: int, host: int, worker: int, keys: Sequence
 
 def close_pipeline(session: Session, pipeline: int, host: int) -> None:
     """Ends the processes on a host."""
+
 def attach_clients(session: Session) -> bool:
     """Attaches PyTorch/XLA's client in this process, if there is one, to the cluster of ``session``.
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from ptpathways.data import Feed, UnevenBatchWarning
 from ptpathways.train._bucket import bucket, bucketed
+from ptpathways.train._guard import IneffectiveAutocastWarning, NothingTrainedWarning
 from ptpathways.train._prepare import prepare
 
-__all__ = ["Feed", "UnevenBatchWarning", "bucket", "bucketed", "prepare"]
+__all__ = [
+    "Feed",
+    "IneffectiveAutocastWarning",
+    "NothingTrainedWarning",
+    "UnevenBatchWarning",
+    "bucket",
+    "bucketed",
+    "prepare",
+]

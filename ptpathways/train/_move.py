@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ptpathways import frontend
+from ptpathways.train._guard import check_device
 
 
 def move_module(module: nn.Module, moved: dict[int, torch.Tensor]) -> bool:
@@ -29,6 +31,8 @@ def move_module(module: nn.Module, moved: dict[int, torch.Tensor]) -> bool:
         ValueError: a tensor is on the meta device, so it has no values.
     """
     on_devices = False
+    for part in module.modules():
+        _forget_computed(part)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device.type == "xla" and id(tensor) not in moved:
             frontend.replicate_unless_marked(tensor)
@@ -71,11 +75,7 @@ def move_optimizer(optimizer: Optimizer, moved: dict[int, torch.Tensor]) -> None
 def _move_in_place(tensor: torch.Tensor, name: str, moved: dict[int, torch.Tensor]) -> None:
     if id(tensor) in moved or tensor.device.type == "xla":
         return
-    if tensor.device.type == "meta":
-        raise ValueError(
-            f"prepare() got {name} on the meta device, which has no values; call model.to_empty(device=pw.device()) "
-            "and initialise it (reset_parameters(), or load_state_dict()) before"
-        )
+    check_device(tensor, name)
     with torch.no_grad():
         (uploaded,) = frontend.upload([tensor.detach()])
     if isinstance(tensor, nn.Parameter):
@@ -86,13 +86,37 @@ def _move_in_place(tensor: torch.Tensor, name: str, moved: dict[int, torch.Tenso
         (uploaded.grad,) = frontend.upload([tensor.grad.detach()])
     _carry_over(tensor, uploaded)
     try:
-        torch.utils.swap_tensors(tensor, uploaded)
+        _swap(tensor, uploaded)
     except RuntimeError as error:
         raise RuntimeError(
-            f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass, "
-            "and hold no weak references to its parameters"
+            f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass"
         ) from error
     moved[id(tensor)] = tensor
+
+
+def _swap(tensor: torch.Tensor, uploaded: torch.Tensor) -> None:
+    """``torch.utils.swap_tensors``, also for a tensor with weak references, as recurrent layers hold of their weights.
+
+    torch refuses those because they would see another value. That is what is wanted here.
+    """
+    if not weakref.getweakrefs(tensor):
+        torch.utils.swap_tensors(tensor, uploaded)
+        return
+    if tensor._use_count() > 1:  # type: ignore[attr-defined]
+        raise RuntimeError(f"it is in use {tensor._use_count()} times, such as by an autograd graph")  # type: ignore[attr-defined]
+    tensor.__class__, uploaded.__class__ = uploaded.__class__, tensor.__class__
+    tensor.__dict__, uploaded.__dict__ = uploaded.__dict__, tensor.__dict__
+    torch._C._swap_tensor_impl(tensor, uploaded)
+
+
+def _forget_computed(module: nn.Module) -> None:
+    """Cuts the graph behind tensors that a module keeps as plain attributes, computed of its parameters.
+
+    ``torch.nn.utils.weight_norm`` keeps one, and computes it anew before each forward pass.
+    """
+    for name, value in list(vars(module).items()):
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            setattr(module, name, value.detach())
 
 
 def _carry_over(old: torch.Tensor, new: torch.Tensor) -> None:

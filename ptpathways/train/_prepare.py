@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ptpathways import frontend
 from ptpathways.data import Feed, prepared
+from ptpathways.train._guard import check_movable, guard_module, guard_optimizer
 from ptpathways.train._move import move_module, move_optimizer
 from ptpathways.train._steps import captured, check_given, is_step
 
@@ -65,13 +66,15 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bo
         NotOneIsland: the devices lie on hosts that no collective connects.
         InvalidSharding: ``mesh`` or ``batch_axis`` cannot be used.
         TypeError: an object of none of these kinds; ``capture`` without a function.
-        ValueError: a parameter on the meta device.
-        RuntimeError: a parameter cannot be replaced in place, because an autograd graph or a weak reference holds it.
+        ValueError: a parameter on the meta device, or on a device that is not of the cluster; nothing was moved.
+        RuntimeError: a parameter cannot be replaced in place, because an autograd graph holds it.
     """
     if not objects:
         raise TypeError("prepare() needs at least one module, optimizer, loader or scheduler, got none")
     for thing in objects:
         _check_kind(thing)
+        if isinstance(thing, nn.Module):
+            check_movable(thing)
     if capture:
         check_given(objects)
     frontend.use_all_devices()
@@ -83,10 +86,12 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bo
     for thing in objects:
         if isinstance(thing, nn.Module):
             pending |= move_module(thing, moved)
+            guard_module(thing)
     for thing in objects:
         if isinstance(thing, Optimizer):
             move_optimizer(thing, moved)
             _cut_after_each_step(thing)
+            guard_optimizer(thing)
     if pending:
         frontend.step()  # The first training step's computation is then the same as the later ones'.
     result = tuple(prepared(thing, layout) if layout is not None and _is_loader(thing) else thing for thing in objects)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import random
 import sys
 import time
 import traceback
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
 from ptpathways.frontend import _state, _xla
@@ -240,6 +242,29 @@ def initialised() -> dict[str, Any]:
     return found
 
 
+def seeded() -> list[list[float]]:
+    """Losses of a model with dropout, made and trained after pw.seed(), twice; and what Python and NumPy drew."""
+    runs = []
+    for _ in range(2):
+        pw.seed(5)
+        with pw.device():
+            model = nn.Sequential(
+                nn.Embedding(WORDS, WIDTH), nn.Dropout(0.4), nn.Flatten(), nn.Linear(LENGTH * WIDTH, 8)
+            )
+        model, optimizer = pw.prepare(model, optimizer_of(model))
+        loader = DataLoader(TensorDataset(*batches(1, 10 * BATCH)[0]), batch_size=BATCH, shuffle=True)
+        losses = []
+        for tokens, labels in pw.prepare(loader):
+            optimizer.zero_grad()
+            hidden = F.dropout(model(tokens), 0.1)
+            loss = F.cross_entropy(hidden, labels[:, 0] % 8)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        runs.append([*torch.stack(losses).tolist(), random.random(), float(np.random.rand())])
+    return runs
+
+
 def a_batch_enters_in_parts() -> dict[str, Any]:
     """A batch of 4 MiB: what the client sent, and how many bytes more each host holds."""
     connection = _state.runtime().connection
@@ -326,9 +351,9 @@ METHODS = (data_parallel, tensor_parallel, fully_sharded, data_and_tensor)
 ENTRY = (initialised, a_batch_enters_in_parts)
 OTHERS = (resumed, a_dimension_that_does_not_divide, refused)
 SCENARIOS: dict[tuple[int, int], tuple[Callable[[], Any], ...]] = {
-    (1, 1): (data_parallel, initialised),
-    (1, 4): (*METHODS, *ENTRY, *OTHERS, made_on_the_cpu),
-    (2, 2): (*METHODS, *ENTRY, *OTHERS),
+    (1, 1): (data_parallel, initialised, seeded),
+    (1, 4): (*METHODS, *ENTRY, *OTHERS, made_on_the_cpu, seeded),
+    (2, 2): (*METHODS, *ENTRY, *OTHERS, seeded),
     (4, 1): (*METHODS, *ENTRY),
 }
 

@@ -88,6 +88,15 @@ def test_parameters_depend_on_the_seed_and_not_on_the_cluster(shape: tuple[int, 
     assert len(set(here["plain"])) > 10
 
 
+@pytest.mark.parametrize("shape", SHAPES_FOR_MORE, ids=str)
+def test_a_seed_gives_the_same_losses_on_any_cluster(shape: tuple[int, int]) -> None:
+    alone, _ = outcome((1, 1), "seeded")
+    first, second = outcome(shape, "seeded")
+    assert first == second
+    assert first == pytest.approx(alone, rel=1e-5)
+    assert len(set(first)) == len(first)
+
+
 def test_a_single_device_trains_the_same() -> None:
     check_numbers(outcome((1, 1), "data_parallel"))
 

@@ -1,0 +1,36 @@
+"""``torch.compile(backend="openxla")`` on devices used all together.
+
+There PyTorch/XLA's bridge runs what it compiled with values of an earlier step: from the third step on the losses of a
+trained model are wrong, without an error (seen with 2.9, also on its own CPU client). So the graph that dynamo found is
+traced like the rest of the loop, which gives the right numbers and one computation per step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend import _state
+
+if TYPE_CHECKING:
+    import torch
+
+
+def register() -> None:
+    """Puts itself before PyTorch/XLA's bridge, while devices are used together."""
+    from torch_xla._dynamo import dynamo_bridge
+    from torch_xla.core import dynamo_bridge as asked_by_torch
+
+    compile_alone = dynamo_bridge.extract_compiled_graph
+    if hasattr(compile_alone, "__wrapped__"):
+        return
+
+    @functools.wraps(compile_alone)
+    def compile_graph(model: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
+        if _state.is_running() and _state.runtime().mode is _state.Mode.TOGETHER:
+            return model
+        compiled: Callable[..., Any] = compile_alone(model, args)
+        return compiled
+
+    dynamo_bridge.extract_compiled_graph = asked_by_torch.extract_compiled_graph = compile_graph
