@@ -29,6 +29,7 @@ from ptpathways.core import (
     InvalidOption,
     InvalidProgram,
     InvalidSharding,
+    NonFinite,
     NotInitialized,
     NotOneIsland,
     Options,
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
         wait_stats,
     )
     from ptpathways.metrics import MetricsWarning, Progress, log, progress
-    from ptpathways.train import bucket, bucketed, prepare
+    from ptpathways.train import bucket, bucketed, prepare, watch
 
 # PyTorch would run every traced operation a second time on meta tensors, only to check itself. Without that, tracing
 # is 1.6 to 3 times faster and means the same. torch reads this once, at the first operation that it traces, so this
@@ -111,6 +112,7 @@ __all__ = [
     "IrregularFunctionWarning",
     "Loaded",
     "MetricsWarning",
+    "NonFinite",
     "NotInitialized",
     "NotOneIsland",
     "Options",
@@ -160,6 +162,7 @@ __all__ = [
     "transfer",
     "wait",
     "wait_stats",
+    "watch",
 ]
 
 _ROOMS = {
@@ -203,6 +206,7 @@ _ROOMS = {
     "transfer": "ptpathways.frontend",
     "wait": "ptpathways.frontend",
     "wait_stats": "ptpathways.frontend",
+    "watch": "ptpathways.train",
 }
 
 

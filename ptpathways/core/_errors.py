@@ -182,6 +182,19 @@ class UntrainedParameters(PathwaysError, ValueError):
     """
 
 
+class NonFinite(PathwaysError, ArithmeticError):
+    """A watched tensor had a value that is NaN or infinite.
+
+    Raised by ``optimizer.step()`` after ``watch``, some steps later. ``step`` is the step it happened in, counted from
+    1, and ``tensor`` the first such tensor.
+    """
+
+    def __init__(self, message: str, step: int = 0, tensor: str = "") -> None:
+        super().__init__(message)
+        self.step = step
+        self.tensor = tensor
+
+
 class CheckpointError(PathwaysError):
     """A checkpoint cannot be written or read: no such file, no permission, a full disk, a file that was cut off.
 

@@ -8,7 +8,6 @@ traced like the rest of the loop, which gives the right numbers and one computat
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _state
@@ -27,10 +26,10 @@ def register() -> None:
         return
 
     @functools.wraps(compile_alone)
-    def compile_graph(model: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
+    def compile_graph(model: torch.fx.GraphModule, args: Any) -> Any:
         if _state.is_running() and _state.runtime().mode is _state.Mode.TOGETHER:
             return model
-        compiled: Callable[..., Any] = compile_alone(model, args)
-        return compiled
+        return compile_alone(model, args)
 
-    dynamo_bridge.extract_compiled_graph = asked_by_torch.extract_compiled_graph = compile_graph
+    for module in (dynamo_bridge, asked_by_torch):
+        vars(module)["extract_compiled_graph"] = compile_graph

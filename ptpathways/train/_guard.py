@@ -17,6 +17,7 @@ from ptpathways import core, frontend
 
 _modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+_looked_at: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
 
 class NothingTrainedWarning(UserWarning):
@@ -67,13 +68,14 @@ def guard_optimizer(optimizer: Optimizer) -> None:
     """Looks at its first step: whether there is something to train."""
     if optimizer not in _optimizers:
         _optimizers.add(optimizer)
-        handles: list[Any] = []
+        optimizer.register_step_pre_hook(_look_at_first_step)
 
-        def look(stepped: Optimizer, *unused: Any) -> None:
-            handles.pop().remove()
-            check_gradients(stepped)
 
-        handles.append(optimizer.register_step_pre_hook(look))
+def _look_at_first_step(optimizer: Optimizer, *unused: Any) -> None:
+    """It stays: a hook cannot remove itself while hooks are called."""
+    if optimizer not in _looked_at:
+        _looked_at.add(optimizer)
+        check_gradients(optimizer)
 
 
 def check_gradients(optimizer: Optimizer) -> None:

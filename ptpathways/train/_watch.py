@@ -1,0 +1,245 @@
+"""Watching for NaN and infinity: found on the devices, told later, with step and tensor. Nothing waits for it.
+
+At each step the devices compute one small vector: for every watched tensor whether it has a value that is not finite.
+A thread of its own fetches it, and the finding is raised at a later step.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ptpathways import core, frontend
+
+
+class Watch:
+    """What ``watch`` returns. Steps are the optimizer's; they count from 1, or as ``step`` was set.
+
+    For the thread of the loop, except that a thread of this object's own fetches.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, on_nonfinite: Callable[[core.NonFinite], None] | None
+    ) -> None:
+        self.step = 0
+        """Steps begun so far. May be set, for a loop that goes on from a checkpoint."""
+        self._model = model
+        self._tell = on_nonfinite
+        self._passes = 0
+        self._names: list[str] = []
+        self._rows: list[Tensor] = []
+        self._pending: _Letter | None = None
+        self._mailbox = _Mailbox()
+        self._handles = [
+            module.register_forward_hook(_Recorder(self, path or type(model).__name__))
+            for path, module in model.named_modules()
+        ]
+        self._handles.append(model.register_forward_pre_hook(self._begin_pass))
+        self._handles.append(optimizer.register_step_pre_hook(self._begin_step))
+
+    def check(self, timeout_s: float = 60.0) -> None:
+        """Waits for what is known of all steps so far.
+
+        Raises:
+            NonFinite: a tensor was not finite (unless there is a callback, which is called).
+            DeadlineExceeded: the devices have not computed it within ``timeout_s`` seconds.
+        """
+        self._send(submit=True)
+        self._mailbox.drain(timeout_s)
+        self._report()
+
+    def remove(self) -> None:
+        """Ends the watch. What was found and not yet raised is dropped."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._mailbox.close()
+        self._rows, self._names, self._pending = [], [], None
+
+    def _begin_pass(self, module: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled():
+            self._passes += 1
+
+    def record(self, path: str, output: Any) -> None:
+        """Notes an output of a module, a tensor or several, if it is part of a training step."""
+        if not torch.is_grad_enabled() or torch._C._functorch.peek_interpreter_stack() is not None:
+            return
+        leaves = [output] if isinstance(output, Tensor) else torch.utils._pytree.tree_leaves(output)
+        for index, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.device.type == "xla":
+                part = f" (part {index} of it)" if len(leaves) > 1 else ""
+                times = f" in forward pass {self._passes} of the step" if self._passes > 1 else ""
+                self._names.append(f"the output of {path}{part}{times}")
+                self._rows.append(_row(leaf.detach()))
+
+    def _begin_step(self, optimizer: Optimizer, *unused: Any) -> None:
+        """Before the update: gradients are complete, and parameters are those that the step computed with."""
+        self._send(submit=False)
+        self._report()
+        self.step += 1
+        names, rows = self._names, self._rows
+        self._names, self._rows, self._passes = [], [], 0
+        named = [(name, value) for name, value in self._model.named_parameters() if value.device.type == "xla"]
+        with_gradient = [(name, value.grad) for name, value in reversed(named) if value.grad is not None]
+        before = [f"parameter {name}, after the update of the step before," for name, _ in named]
+        after = [f"the gradient of {name}" for name, _ in with_gradient]
+        with torch.no_grad():
+            flags = [*_sums([value for _, value in named]), *rows, *_sums([value for _, value in with_gradient])]
+            if flags:
+                self._pending = _Letter(self.step, [*before, *names, *after], *_fused(flags))
+
+    def _send(self, submit: bool) -> None:
+        """Hands the last step's vector over; it has been submitted by the cut after that step."""
+        if self._pending is None:
+            return
+        letter, self._pending = self._pending, None
+        if submit:
+            frontend.settle([letter.bad])
+        self._mailbox.put(letter)
+
+    def _report(self) -> None:
+        for error in self._mailbox.take():
+            if self._tell is None:
+                raise error
+            self._tell(error)
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A step's vector: element i says whether tensor ``names[order[i]]`` is bad."""
+
+    step: int
+    names: list[str]
+    order: list[int]
+    bad: Tensor
+
+
+class _Recorder:
+    """A forward hook that does not keep the watch alive, nor goes with a copy or a pickle of the module."""
+
+    def __init__(self, watch: Watch | None, path: str) -> None:
+        self._watch = weakref.ref(watch) if watch is not None else None
+        self._path = path
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        watch = self._watch() if self._watch is not None else None
+        if watch is not None:
+            watch.record(self._path, output)
+
+    def __reduce__(self) -> Any:
+        return _Recorder, (None, self._path)
+
+
+class _Mailbox:
+    """Vectors on their way to a thread that fetches them, and what it found."""
+
+    def __init__(self) -> None:
+        self._sent: queue.SimpleQueue[_Letter | None] = queue.SimpleQueue()
+        self._done = threading.Condition()
+        self._open = 0
+        self._found: list[core.NonFinite] = []
+        self._thread: threading.Thread | None = None
+
+    def put(self, letter: _Letter) -> None:
+        with self._done:
+            self._open += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pw-watch", daemon=True)
+            self._thread.start()
+        self._sent.put(letter)
+
+    def take(self) -> list[core.NonFinite]:
+        with self._done:
+            found, self._found = self._found, []
+        return found
+
+    def drain(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self._done:
+            if not self._done.wait_for(lambda: self._open == 0, max(0.0, deadline - time.monotonic())):
+                raise core.DeadlineExceeded(
+                    f"watch: of {self._open} steps it is not known within {timeout_s:g} s whether their values are "
+                    "finite, because the devices have not computed them"
+                )
+
+    def close(self) -> None:
+        self._sent.put(None)
+
+    def _run(self) -> None:
+        while (letter := self._sent.get()) is not None:
+            try:
+                (flags,) = frontend.fetch_beside([letter.bad])
+                indices = sorted(index for index, flag in zip(letter.order, flags.tolist(), strict=True) if flag)
+                wrong = [letter.names[index] for index in indices]
+            except Exception:  # the step has failed; the loop is told by its own values
+                wrong = []
+            with self._done:
+                self._open -= 1
+                if wrong:
+                    self._found.append(core.NonFinite(_sentence(letter.step, wrong), letter.step, wrong[0]))
+                self._done.notify_all()
+
+
+def watch(
+    model: nn.Module, optimizer: Optimizer, on_nonfinite: Callable[[core.NonFinite], None] | None = None
+) -> Watch:
+    """Looks for NaN and infinity in the outputs of all layers, in gradients and in parameters, at each training step.
+
+    The devices do it, beside the step. Nothing waits: a later ``optimizer.step()`` raises what was found, before it
+    changes anything. ``check()`` of the result waits for all steps so far. Gradients are looked at as
+    ``optimizer.step()`` finds them; with a ``GradScaler`` those of skipped steps are not.
+
+    Args:
+        model: prepared, or made on the devices.
+        optimizer: whose ``step()`` ends a step; steps count from 1.
+        on_nonfinite: called instead of raising, in the loop's thread, once for each step that has such values.
+
+    Raises:
+        NonFinite: later, by ``optimizer.step()``: the step and the first tensor, in the order in which they are
+            computed: parameters, outputs of the forward pass, gradients of the backward pass.
+    """
+    return Watch(model, optimizer, on_nonfinite)
+
+
+def _row(value: Tensor) -> Tensor:
+    """A number for each row of the first dimension: 0, or NaN if the row has a value that is not finite.
+
+    Rows and not one number, because a batch is divided over devices along them: all tensors of a batch size are then
+    put together by one exchange between devices.
+    """
+    if value.dim() == 0:
+        value = value.reshape(1)
+    zeros = value * 0
+    return (zeros.flatten(1).sum(1) if zeros.dim() > 1 else zeros).float()
+
+
+def _sums(values: Sequence[Tensor]) -> list[Tensor]:
+    """For each the same, in a vector of one."""
+    if not values:
+        return []
+    return [zeros.sum().float().reshape(1) for zeros in torch._foreach_mul(list(values), 0.0)]
+
+
+def _fused(rows: Sequence[Tensor]) -> tuple[list[int], Tensor]:
+    """One vector: whether each row vector has a NaN. And which row vector each of its elements is of."""
+    by_size: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        by_size.setdefault(row.shape[0], []).append(index)
+    groups = [torch.stack([rows[index] for index in indices]) for indices in by_size.values()]
+    bad = torch.cat([(group != 0).sum(1, dtype=torch.int32) for group in groups])
+    order = [index for indices in by_size.values() for index in indices]
+    return order, bad
+
+
+def _sentence(step: int, wrong: Sequence[str]) -> str:
+    more = f", and {len(wrong) - 1} more tensors after it" if len(wrong) > 1 else ""
+    return f"step {step}: {wrong[0]} has values that are NaN or infinite{more}"
