@@ -100,6 +100,30 @@ def a_gpu_without_bfloat16() -> None:
         pass
 
 
+def a_layer_that_overflows() -> None:
+    """Watched twice: one tells a callback and the loop goes on, the other raises. No step waits."""
+    model = nn.Sequential(nn.Linear(4, 5, bias=False), nn.Tanh(), nn.Linear(5, 3))
+    with torch.no_grad():
+        model[0].weight.fill_(1e20)
+    optimizer = pw.prepare(model, torch.optim.SGD(model.parameters(), 0.0))[1]
+    told: list[pw.NonFinite] = []
+    watches = [pw.watch(model, optimizer, told.append), pw.watch(model, optimizer)]
+    batches = [torch.ones(4, 4) for _ in range(5)]
+    batches[3] *= 1e20
+    waits = pw.wait_stats().count
+    try:
+        for x in pw.prepare(batches):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        assert pw.wait_stats().count == waits
+    finally:
+        watches[0].check()
+        assert [(one.step, one.tensor) for one in told] == [(4, "the output of 0")], told
+        watches[0].remove()
+    watches[1].check()
+
+
 def prepared_twice() -> None:
     """No mistake: the second time changes nothing."""
     model, _, _ = _prepared()
@@ -142,6 +166,7 @@ ALL: tuple[Callable[[], None], ...] = (
     a_group_without_gradients,
     an_autocast_for_another_device,
     a_gpu_without_bfloat16,
+    a_layer_that_overflows,
     prepared_twice,
     trained_before,
 )

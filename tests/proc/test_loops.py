@@ -23,6 +23,9 @@ COMPILES_LATER = {
     "scaled": "a step is skipped, taken, and taken with a larger scale: three kinds, the last one late",
 }
 
+STEPS_THAT_COMPILE = {"averaged": 4}
+"""Where it is not 3. AveragedModel counts its updates on the devices, and asks whether the count is 0."""
+
 
 def outcome(name: str) -> Any:
     return outcome_of(Path(scenarios.__file__), "2", "2")[name]
@@ -41,7 +44,9 @@ def test_a_loop_gives_the_numbers_of_eager_pytorch(name: str) -> None:
 def test_nothing_is_compiled_after_the_third_step(name: str) -> None:
     for phase, compiled in outcome(name)["cluster"]["compiled"].items():
         if name not in COMPILES_LATER:
-            assert sum(compiled[3:]) == 0, f"{phase or name} compiled {compiled} per step"
+            assert sum(compiled[STEPS_THAT_COMPILE.get(name, 3) :]) == 0, (
+                f"{phase or name} compiled {compiled} per step"
+            )
 
 
 def test_a_scaler_compiles_no_more_once_every_kind_of_step_has_been() -> None:
@@ -66,6 +71,7 @@ EXPECTED = {
     "a_parameter_on_a_gpu": r"ValueError: prepare\(\) got weight on cuda:0, which is no device of the cluster",
     "an_optimizer_of_another_model": r"UntrainedParameters: SGD\.step\(\) .* group 0 with 4 parameters, the first of "
     r"shape \(5, 4\); no prepared module has them",
+    "a_layer_that_overflows": r"NonFinite: step 4: the output of 0 has values that are NaN or infinite, and \d+ more",
     "a_gpu_without_bfloat16": r"RuntimeError: .* write torch\.autocast\(\"xla\", dtype=torch\.bfloat16\)",
 }
 
