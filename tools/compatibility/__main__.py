@@ -78,7 +78,7 @@ def summary(example: Example, runs: dict[str, Row]) -> Row:
     return {
         "lines": cluster["lines"],
         "difference": difference(plain["losses"], cluster["losses"]),
-        "noise": noise or None,  # 0: it has no optimizer whose weights could be changed
+        "noise": noise if example.optimizer else None,
         "recompiles": compiled[-1] - compiled[first],
         "fallbacks": cluster["fallbacks"],
         "client_ms": statistics.median(cluster["milliseconds"][first:] or [0.0]),

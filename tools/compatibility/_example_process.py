@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,11 @@ def run(example: Example, root: Path, steps: int, mode: str) -> dict[str, Any]:
         sys.path.insert(0, str(script.parent))
         sys.argv = [str(script), *example.arguments]
         recorder = Recorder(steps * example.per_step)
-        namespace = {"__name__": "__main__", "__file__": str(script)}
-        sys.modules["__main__"].__dict__.update(namespace)
+        program = types.ModuleType("__main__")  # in the table of modules, where pickle looks its classes up
+        program.__file__ = str(script)
+        sys.modules["__main__"] = program
         try:
-            exec(code, sys.modules["__main__"].__dict__)
+            exec(code, program.__dict__)
         except Enough:
             result["ended"] = "after its steps"
         except SystemExit as end:

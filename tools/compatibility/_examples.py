@@ -28,6 +28,8 @@ class Example:
     per_step: int = 1
     """Backward passes in a step."""
     note: str = ""
+    optimizer: bool = True
+    """Whether it has one; without, its weights are not changed by a rounding to see what that does."""
 
 
 _DEVICE = instead('device = torch.device("cpu")', "pw.init()", "device = pw.device()")
@@ -116,6 +118,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         data="none",
         note="no optimizer to cut after, so it says `pw.step()`",
+        optimizer=False,
     ),
     Example(
         "mnist_forward_forward", "mnist_forward_forward/main.py",

@@ -35,18 +35,24 @@ def line(title: str, row: Row) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
+def left_out(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
+    """Says which lines the table could have and has not; empty if it has all."""
+    missing = [title for key, title in titles if key not in rows]
+    return f"\n\nNot in this run: {'; '.join(missing)}." if missing else ""
+
+
 def models_table(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
     """The table of models; ``titles`` has keys and titles in order. Those without a row are left out."""
     lines = [_HEAD.format(what="model", time="client ms per step"), _RULE]
     lines += [line(title, rows[key]) for key, title in titles if key in rows]
-    return "\n".join(lines)
+    return "\n".join(lines) + left_out(titles, rows)
 
 
 def examples_table(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
     """The table of programs, as ``models_table``."""
     lines = [_HEAD.format(what="program", time="ms per backward pass, with its waits"), _RULE]
     lines += [line(title, rows[key]) for key, title in titles if key in rows]
-    return "\n".join(lines)
+    return "\n".join(lines) + left_out(titles, rows)
 
 
 TEXT = """# Compatibility
@@ -98,10 +104,11 @@ compared is the loss at each `backward()`.
 MODEL_NOTES = """\
 - **Mixture of experts.** The default (`grouped_mm`) works: a grouped product is computed with static shapes, every row
   against every expert, so its work grows with the number of experts. `batched_mm` gathers the weights of each token
-  instead: less arithmetic, more memory. `experts_implementation="eager"` asks which experts were chosen (`nonzero`), so
-  it waits in each layer and compiles for each number of tokens: do not use it here.
-- **Padding.** With an `attention_mask`, transformers asks on the host whether it is all ones: the step waits for the
-  mask, which has been uploaded long before, so this costs a round trip. `attn_implementation="eager"` does not ask.
+  instead: less arithmetic, more memory. Both are equally far from PyTorch, so that is not due to the products; probably
+  a token whose experts nearly tie goes to another. `experts_implementation="eager"` asks which experts were chosen
+  (`nonzero`), so it waits in each layer and compiles for each number of tokens: do not use it here.
+- **Padding.** With an `attention_mask`, BERT asks on the host whether it is all ones, also with
+  `attn_implementation="eager"`: the step waits for the mask, which was uploaded long before; that is a round trip.
 - **Lengths.** Each length of sequence is a computation of its own. Pad to a few lengths.
 - `transformers.Trainer` needs `accelerate` and has not been tried."""
 
