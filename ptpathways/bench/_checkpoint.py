@@ -25,7 +25,7 @@ def _dd(folder: Path, megabytes: int) -> float:
         capture_output=True,
         timeout=_TIMEOUT_S,
     )
-    rate = megabytes * 1e6 / (time.perf_counter() - start) / 1e9
+    rate: float = megabytes * 1e6 / (time.perf_counter() - start) / 1e9
     target.unlink()
     return rate
 
@@ -44,7 +44,7 @@ def _run(options: BenchOptions) -> list[Record]:
                     answer = child.ask({"do": what}, _TIMEOUT_S)
                     if what == "save":
                         blocked.append(answer["blocked_s"] * 1e3)
-                    return float(answer["bytes"]) / answer["seconds"] / 1e9
+                    return float(answer["bytes"] / answer["seconds"] / 1e9)
 
                 return gigabytes_per_second
 

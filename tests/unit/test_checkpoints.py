@@ -22,7 +22,7 @@ from ptpathways.sharding import Box
 def test_headers_are_those_of_the_safetensors_package(tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
-    arrays = {
+    arrays: dict[str, np.ndarray[Any, Any]] = {
         "a": np.arange(6, dtype=np.float32).reshape(2, 3),
         "b": np.array(7, dtype=np.int64),
         "é": np.zeros(0, np.uint8),

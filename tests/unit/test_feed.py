@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -241,15 +242,26 @@ def test_a_choice_of_the_user_for_the_optimizer_stays(monkeypatch: pytest.Monkey
     _move.move_optimizer(torch.optim.LBFGS([weight]), {})
 
 
-def test_a_parameter_that_cannot_be_replaced_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    import weakref
-
+def test_a_weak_reference_to_a_parameter_sees_what_has_taken_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
     model = nn.Linear(2, 2)
     reference = weakref.ref(model.weight)
-    with pytest.raises(RuntimeError, match=r"cannot move weight in place.*weakref.*before the model's first forward"):
+    _move.move_module(model, {})
+    assert reference() is model.weight and model.weight.dtype is torch.float64
+
+
+@pytest.mark.parametrize("is_referenced", [False, True])
+def test_a_parameter_that_cannot_be_replaced_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, is_referenced: bool
+) -> None:
+    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
+    model = nn.Linear(2, 2)
+    references = [weakref.ref(model.weight)] if is_referenced else []
+    graph = model(torch.ones(2, 2, requires_grad=True))
+    with pytest.raises(RuntimeError, match=r"cannot move weight in place.*before the model's first forward"):
         _move.move_module(model, {})
-    assert reference() is model.weight
+    assert graph.grad_fn is not None and model.weight.dtype is torch.float32
+    assert all(reference() is model.weight for reference in references)
 
 
 @pytest.mark.parametrize("thing", [3, torch.zeros(2), "text", {}, None])
