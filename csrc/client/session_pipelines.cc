@@ -25,7 +25,7 @@ Result<Session::Question> Session::Impl::Inquire(Body body, std::vector<Payload>
   Question question{Event::Make(), std::make_shared<QueryAnswer>()};
   {
     std::lock_guard lock(mutex);
-    if (closed) return FailedPrecondition("this session is closed; call ptpathways.init() again");
+    if (closed) return FailedPrecondition(LeftText());
     if (!controller_lost.ok()) return controller_lost;
     if (body.host >= hosts.size()) return InvalidArgument("there is no host " + std::to_string(body.host));
     if (!hosts[body.host].alive) return Unavailable(lost_reasons[body.host]);

@@ -103,6 +103,7 @@ def load(
         finish()
     if rng and checkpoint.rng is not None:
         _generators.restore(checkpoint.rng)
+    frontend.begin_warm_up()
     return Loaded(checkpoint.path, matching.values, reading.bytes, time.monotonic() - started)
 
 

@@ -45,6 +45,7 @@ from ptpathways.frontend._parts import (
 from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
+from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend._recompiles import expected as expected_compiles
 from ptpathways.frontend._rng import manual_seed, seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
@@ -78,6 +79,7 @@ __all__ = [
     "at_cuts",
     "at_shutdown",
     "batch_layout",
+    "begin_warm_up",
     "cluster",
     "cut_count",
     "device",

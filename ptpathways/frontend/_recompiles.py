@@ -83,6 +83,12 @@ class Watch:
         """The user's line is about to submit something."""
         self._runs[line] = self._runs.get(line, 0) + 1
 
+    def begin_anew(self) -> None:
+        """What runs from here on is a new loop, with a warm-up of its own."""
+        with self._lock:
+            self._runs.clear()
+            self._compiles.clear()
+
     def report(self) -> None:
         """Warns of what arrived since the last time, if it is after warm-up.
 
@@ -151,9 +157,8 @@ def register(mode: str, limit: int) -> None:
     global _watch
     from ptpathways import native
 
-    if mode != "ignore":
-        _watch = Watch(mode, limit)
-        native.set_compile_listener(_watch.arrive)
+    _watch = Watch(mode, limit) if mode != "ignore" else None
+    native.set_compile_listener(_watch.arrive if _watch is not None else None)
 
 
 def unregister() -> None:
@@ -178,6 +183,12 @@ def about_to_run() -> None:
     """This thread is about to submit or fetch something for the user."""
     if _watch is not None:
         _watch.run(_locator.user_source_line())
+
+
+def begin_anew() -> None:
+    """Warm-up begins again: there is a new model or optimizer, or other values in an optimizer's state."""
+    if _watch is not None:
+        _watch.begin_anew()
 
 
 def report() -> None:

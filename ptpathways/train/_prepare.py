@@ -92,6 +92,8 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bo
             move_optimizer(thing, moved)
             _cut_after_each_step(thing)
             guard_optimizer(thing)
+    if any(isinstance(thing, nn.Module | Optimizer) for thing in objects):
+        frontend.begin_warm_up()
     if pending:
         frontend.step()  # The first training step's computation is then the same as the later ones'.
     result = tuple(prepared(thing, layout) if layout is not None and _is_loader(thing) else thing for thing in objects)

@@ -353,7 +353,7 @@ def worker_killed(root: Path) -> Results:
 
 
 def kill_client(root: Path) -> Results:
-    """What is on the disk is looked at by `alone`."""
+    """What is on the disk is looked at by `after`."""
     model = nn.ModuleList([nn.Linear(8, 8).to(pw.device(0)), nn.Linear(8, 8).to(pw.device(1))])
     pw.save(root / "of a client", model=model, step=1).wait(60)
     connection = _state.runtime().connection
@@ -389,7 +389,8 @@ def from_checkpoint(root: Path) -> Results:
 SCENARIOS: dict[str, tuple[dict[str, Any], list[Callable[[Path], Results]]]] = {
     "together": ({"hosts": 2, "devices_per_host": 2}, [resuming, shardings, files_of_others, mistakes, rotation]),
     "resume": ({"hosts": 2, "devices_per_host": 2}, [from_checkpoint]),
-    "alone": ({"hosts": 1, "devices_per_host": 1}, [from_checkpoint, after_kills]),
+    "alone": ({"hosts": 1, "devices_per_host": 1}, [from_checkpoint]),
+    "after": ({"hosts": 1, "devices_per_host": 1}, [after_kills]),
     "one_by_one": ({"hosts": 2, "devices_per_host": 1}, [captured, worker_killed]),
     "killed": ({"hosts": 2, "devices_per_host": 1}, [kill_client]),
 }

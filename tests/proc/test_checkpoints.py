@@ -61,10 +61,10 @@ def test_a_single_device_goes_on_with_what_four_saved(folder: Path) -> None:
 def test_shards_are_written_once_and_read_in_another_division(folder: Path) -> None:
     result = outcome("together", "shardings", folder)
     shapes = {name: sorted(found) for name, found in result["shapes"].items()}
-    assert shapes["up.weight"] == [[6, 8], [6, 8]]
-    assert shapes["down.weight"] == [[1, 9], [2, 9], [2, 9], [2, 9]]  # 7 rows on 4 devices, without the padding
-    assert shapes["big"] == [[1500, 1000], [1500, 1000]]  # what all have is spread over the hosts
-    assert shapes["down.bias"] == [[7]]
+    assert shapes["model.up.weight"] == [[6, 8], [6, 8]]
+    assert shapes["model.down.weight"] == [[1, 9], [2, 9], [2, 9], [2, 9]]  # 7 rows on 4 devices, without the padding
+    assert shapes["model.big"] == [[1500, 1000], [1500, 1000]]  # what all have is spread over the hosts
+    assert shapes["model.down.bias"] == [[7]]
     one, other = result["bytes"].values()
     assert abs(one - other) < 2000
     assert result["same"] and all(result["same"].values())
@@ -137,6 +137,6 @@ def test_a_killed_worker_or_client_leaves_the_last_good_checkpoint(folder: Path)
     )
     assert done.returncode == -9
     outcome("together", "resuming", folder)
-    result = outcome("alone", "after_kills", folder)
+    result = outcome("after", "after_kills", folder)
     for name in ("of a worker", "of a client"):
         assert result[name] == {"step": 1, "clean": True, "new": True}
