@@ -78,7 +78,7 @@ def test_a_public_controller_makes_a_token_and_says_how_to_join(tmp_path: Path) 
     assert worker.wait(WAIT_S) == 0
 
 
-@pytest.mark.parametrize("token", ["", core.make_token()])
+@pytest.mark.parametrize("token", ["", core.make_token()], ids=["none", "another"])
 def test_strangers_are_refused_at_once_and_named(tmp_path: Path, token: str) -> None:
     ours = core.make_token()
     with _controller(tmp_path / "log", token=ours) as lines:
