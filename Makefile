@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
+# Test files that run at the same time. Each starts processes of its own.
+JOBS ?= 2
 DEPS := $(VENV)/.deps-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
@@ -44,7 +46,7 @@ format: $(DEPS)
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
 
 test: native native-test
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(JOBS) --dist loadfile
 
 demo: native
 	$(PY) examples/01_digits.py
