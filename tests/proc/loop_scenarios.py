@@ -580,6 +580,8 @@ def run(loop: Loop, place: Place) -> dict[str, Any]:
     compiled: dict[str, list[int]] = {}
     phase, steps, before = "", 0, compiles()
     gc.disable()
+    gc.collect()
+    gc.freeze()  # what there is by now need not be looked at after each step
     for numbers in loop(place):
         if isinstance(numbers, str):
             phase = numbers
