@@ -11,9 +11,10 @@ import fcntl
 import json
 import os
 import re
-import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Manifest:
     """``name`` and ``bytes`` of every data file."""
     rng: dict[str, Any] | None = None
     about: dict[str, Any] = field(default_factory=dict)
-    """For people: when, by which version, of how many devices."""
+    """``saved``, the time in ISO 8601, orders a series. For people: by which version, of how many devices."""
 
     def text(self) -> str:
         return json.dumps(
@@ -95,8 +96,16 @@ class Lock:
 
     def release(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
+            unlock(self._file)
             self._file = -1
+
+
+def unlock(file: int) -> None:
+    """Lets go of a lock and closes its file: closing alone leaves it to processes forked meanwhile."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_UN)
+    finally:
+        os.close(file)
 
 
 def open_directory(directory: Path) -> Lock:
@@ -180,25 +189,87 @@ class Series:
         entries = ((name.fullmatch(entry.name), entry) for entry in path.parent.iterdir())
         return sorted((int(match[1]), entry) for match, entry in entries if match and entry.is_dir())
 
-    def finished(self) -> list[tuple[int, Path]]:
-        return [(step, path) for step, path in self.found() if (path / MANIFEST).exists()]
+    def finished(self) -> list[Path]:
+        """The directories that hold a checkpoint, by the time at which it was saved: the last one last.
+
+        Not by step: after going back to an earlier one, the steps after it are those of a run that was given up.
+        """
+        times = ((_time_of(path), step, path) for step, path in self.found())
+        return [path for _, _, path in sorted((time, step, path) for time, step, path in times if time is not None)]
 
     def clean(self, own: Path) -> None:
-        """Removes directories without a manifest that nobody saves into, but ``own``."""
-        for _, path in self.found():
-            if path == own or (path / MANIFEST).exists():
-                continue
-            with suppress(OSError):
-                Lock(path).release()
-                shutil.rmtree(path)
+        """Removes what dead saves left: directories with nothing but their files, which nobody saves into now.
 
-    def rotate(self, keep: int) -> None:
-        """Removes all finished ones but the last ``keep``."""
-        finished = self.finished()
-        for _, path in finished[: max(len(finished) - keep, 0)]:
-            with suppress(OSError):
-                (path / MANIFEST).unlink()  # first, so that what is left is no checkpoint
-                shutil.rmtree(path)
+        Never ``own``, nor a directory that holds anything else: the names may be those of another program, too.
+        """
+        for _, path in self.found():
+            if path != own and _has_only_leftovers(path):
+                _remove(path, _has_only_leftovers)
+
+    def rotate(self, keep: int, own: Path) -> None:
+        """Removes all checkpoints but ``own`` and the ``keep - 1`` that were saved last besides.
+
+        What is in their directories and no part of a checkpoint stays.
+        """
+        others = [path for path in self.finished() if path != own and _is_readable(path)]
+        for path in others[: max(len(others) - (keep - 1), 0)]:
+            _remove(path, _is_readable)
+
+
+def _time_of(directory: Path) -> float | None:
+    """When a checkpoint was saved, in seconds; None if there is none. One that cannot be read has its file's time."""
+    path = directory / MANIFEST
+    try:
+        changed = path.stat().st_mtime
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return changed if path.exists() else None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        return None
+    try:
+        return datetime.fromisoformat(found["about"]["saved"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return changed
+
+
+def _is_readable(directory: Path) -> bool:
+    try:
+        read_manifest(directory)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _is_leftover(entry: Path) -> bool:
+    return entry.name in (_LOCK, MANIFEST + ".partial") or _DATA.fullmatch(entry.name) is not None
+
+
+def _has_only_leftovers(directory: Path) -> bool:
+    """Whether a save began in a directory, and there is no checkpoint in it nor anything else."""
+    entries = list(directory.iterdir())
+    return bool(entries) and all(map(_is_leftover, entries))
+
+
+def _remove(directory: Path, still: Callable[[Path], bool]) -> None:
+    """Removes a checkpoint, or what is left of one, and its directory if that is all that is in it.
+
+    Args:
+        still: asked again under the lock whether it is one to remove: somebody may have saved there meanwhile.
+    """
+    with suppress(OSError):
+        lock = Lock(directory)
+        try:
+            if not still(directory):
+                return
+            (directory / MANIFEST).unlink(missing_ok=True)  # first, so that what is left is no checkpoint
+            for entry in sorted(directory.iterdir(), reverse=True):  # the lock last
+                if _is_leftover(entry):
+                    entry.unlink()
+            directory.rmdir()
+        finally:
+            lock.release()
 
 
 def is_series(path: str) -> bool:

@@ -61,7 +61,7 @@ def load(
         first = loaded["step"] + 1
 
     Args:
-        path: what ``save`` wrote, where ``{step}`` stands for the last one that is finished; a ``.safetensors`` file, a
+        path: what ``save`` wrote, where ``{step}`` stands for the one that was saved last; a ``.safetensors`` file, a
             Hugging Face ``.index.json`` of several, or a directory with such; or a file of ``torch.save``.
         strict: names that are missing or left over in a module are errors; otherwise they are left out.
         rng: also the random generators of Python, NumPy, torch and the devices, if they were saved.
@@ -113,7 +113,7 @@ def _resolve(text: str) -> Path:
     finished = _directory.Series(os.path.abspath(text)).finished()
     if not finished:
         raise CheckpointError(f"there is no finished checkpoint '{text}'")
-    return finished[-1][1]
+    return finished[-1]
 
 
 def _make(new: _matching.New) -> torch.Tensor:

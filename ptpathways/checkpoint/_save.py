@@ -33,7 +33,7 @@ def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool 
     Args:
         path: a directory; ``{step}`` in its name stands for the object ``step`` (``{step:06d}`` works, too). Or a file
             ``*.safetensors``, for the state of a single object, such as other programs read.
-        keep: of the checkpoints of a path with ``{step}``, the last so many stay; default: all.
+        keep: of the checkpoints of a path with ``{step}``, the so many saved last stay; default: all.
         rng: also the states of the random generators of Python, NumPy, torch and the devices.
         objects: anything with ``state_dict()``, or plain values (numbers, texts, containers, tensors), by names of
             your choice. What JSON lacks is pickled, and ``load`` asks before it reads that.
@@ -79,7 +79,7 @@ def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool 
         try:
             _finish(directory, running, collected.on_host, manifest)
             if series is not None and keep is not None:
-                series.rotate(keep)
+                series.rotate(keep, directory)
         finally:
             lock.release()
 
@@ -306,7 +306,7 @@ def _make_file(path: Path, header: bytes, size: int, contents: dict[int, torch.T
     except BaseException:
         os.close(descriptor)
         raise
-    return lambda: os.close(descriptor)
+    return lambda: _directory.unlock(descriptor)
 
 
 def _clean_partials(path: Path) -> None:
@@ -339,7 +339,7 @@ def _about() -> dict[str, Any]:
     return {
         "ptpathways": core.__version__,
         "torch": torch.__version__,
-        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+        "saved": datetime.now(UTC).isoformat(),
         "hosts": len(cluster.hosts),
         "devices": cluster.device_count,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402
-from ptpathways.checkpoint import _directory, _plan, _safetensors, _tree
+from ptpathways.checkpoint import _directory, _plan, _safetensors, _save, _tree
 from ptpathways.core import CheckpointError
 from ptpathways.sharding import Box
 
@@ -186,13 +187,85 @@ def test_only_files_of_dead_saves_are_removed(tmp_path: Path) -> None:
     assert _directory.read_manifest(tmp_path).files == manifest.files
 
 
+def test_a_lock_ends_with_its_save_and_not_with_a_process_forked_meanwhile(tmp_path: Path) -> None:
+    lock = _directory.open_directory(tmp_path)
+    unlock = _save._make_file(tmp_path / "x.0a.partial", b"header", 6, {})
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # as a DataLoader's worker, which has all descriptors of its parent
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    try:
+        lock.release()
+        _directory.open_directory(tmp_path).release()
+        _save._clean_partials(tmp_path / "x")
+        assert (tmp_path / "x.0a.partial").exists()
+        unlock()
+        _save._clean_partials(tmp_path / "x")
+        assert not (tmp_path / "x.0a.partial").exists()
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def finished(directory: Path, saved: str) -> None:
+    """A checkpoint as a save leaves it."""
+    lock = _directory.open_directory(directory)
+    (directory / "data-0a-host0-0.safetensors").write_text("x")
+    files = [{"name": "data-0a-host0-0.safetensors", "bytes": 1}]
+    _directory.commit(directory, _directory.Manifest({}, {}, files, about={"saved": saved}))
+    lock.release()
+
+
 def test_a_series_is_told_from_its_neighbours(tmp_path: Path) -> None:
     series = _directory.Series(str(tmp_path / "run-step{step:03d}-x"))
     assert series.at(7) == tmp_path / "run-step007-x"
     for name in ("run-step007-x", "run-step010-x", "run-step-x", "run-step010-y"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / ".lock").touch()
+    (tmp_path / "run-step007-x/data-0123456789ab-host0-0.safetensors.partial").touch()
     _directory.commit(tmp_path / "run-step010-x", _directory.Manifest({}, {}, []))
     assert [step for step, _ in series.found()] == [7, 10]
-    assert [step for step, _ in series.finished()] == [10]
+    assert series.finished() == [series.at(10)]
     series.clean(tmp_path / "none")
     assert not (tmp_path / "run-step007-x").exists() and (tmp_path / "run-step010-y").exists()
+
+
+def test_directories_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+    series = _directory.Series(str(tmp_path / "checkpoint-{step}"))
+    for step, name in ((1, "model.safetensors"), (2, ".lock"), (3, "notes.txt"), (4, "manifest.json")):
+        series.at(step).mkdir()
+        (series.at(step) / name).write_text('{"of": "another program"}')
+    (series.at(3) / "data-0a-host0-0.safetensors.partial").touch()
+    series.at(5).mkdir()  # somebody is about to write there
+    held = _directory.open_directory(series.at(6))
+    for step in (7, 8, 9):
+        finished(series.at(step), f"2026-01-0{step}T00:00:00+00:00")
+    (series.at(7) / "notes.txt").touch()
+    series.clean(series.at(9))
+    series.rotate(1, series.at(9))
+    held.release()
+    there = {int(path.name[11:]): sorted(entry.name for entry in path.iterdir()) for path in tmp_path.iterdir()}
+    assert there == {
+        1: ["model.safetensors"],
+        3: ["data-0a-host0-0.safetensors.partial", "notes.txt"],
+        4: ["manifest.json"],
+        5: [],
+        6: [".lock"],
+        7: ["notes.txt"],
+        9: [".lock", "data-0a-host0-0.safetensors", "manifest.json"],
+    }
+
+
+def test_a_series_goes_by_the_time_of_saving(tmp_path: Path) -> None:
+    series = _directory.Series(str(tmp_path / "step{step}"))
+    for hour, step in enumerate((4000, 5000, 6000, 3100)):  # after going back to 3000
+        finished(series.at(step), f"2026-01-01T0{hour}:00:00.5+00:00")
+    assert series.finished()[-1] == series.at(3100)
+    series.rotate(3, series.at(3100))
+    assert sorted(step for step, _ in series.found()) == [3100, 5000, 6000]
+    finished(series.at(3200), "2025-12-31T00:00:00+00:00")  # of a host whose clock is behind
+    series.rotate(2, series.at(3200))
+    assert sorted(step for step, _ in series.found()) == [3100, 3200]
