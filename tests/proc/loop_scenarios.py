@@ -11,7 +11,6 @@ for each loop both lists of numbers, and how many computations each step compile
 from __future__ import annotations
 
 import copy
-import gc
 import io
 import json
 import sys
@@ -579,19 +578,14 @@ def run(loop: Loop, place: Place) -> dict[str, Any]:
     made: list[Any] = []
     compiled: dict[str, list[int]] = {}
     phase, steps, before = "", 0, compiles()
-    gc.disable()
-    gc.collect()
-    gc.freeze()  # what there is by now need not be looked at after each step
     for numbers in loop(place):
         if isinstance(numbers, str):
             phase = numbers
             continue
-        gc.collect()  # tensors in cycles of references, as torch.func leaves, are results of the step until it is
         made += numbers if isinstance(numbers, list) else [numbers]
         steps += 1
         compiled.setdefault(phase, []).append(compiles() - before)
         before = compiles()
-    gc.enable()
     return {"numbers": [float(number) for number in made], "steps": steps, "compiled": compiled}
 
 

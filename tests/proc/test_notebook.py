@@ -124,8 +124,8 @@ async def _run(nbclient: Any, nbformat: Any, notebook: Any) -> None:
         await client.async_execute_cell(asked, 0)
         (pids, kernel) = re.findall(r"pids (.*) of (\d+)", _text(asked))[0]
         worker = int(pids)
-        os.kill(worker, signal.SIGSTOP)
-        waiting = _cell(nbformat, "print('waits', flush=True)\nepoch().item()")
+        stop = f"__import__('os').kill({worker}, {int(signal.SIGSTOP)})"
+        waiting = _cell(nbformat, f"loss = epoch()\n{stop}\nprint('waits', flush=True)\nloss.item()")
         waiting.metadata["tags"] = ["raises-exception"]
         await _interrupted(client, waiting, 0, "waits")
         os.kill(worker, signal.SIGCONT)
