@@ -7,6 +7,7 @@ that can be checked in no time: as long as all links hold, a new walk would find
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import operator
@@ -208,7 +209,7 @@ class _Walker:
                 self.found.settings[prefix + variable] = (_CellView(cell), variable, value)
             else:
                 self.visit(prefix + variable, value, depth + 1)
-        for variable in sorted(set(_global_names(function.__code__))):
+        for variable in _global_names(function.__code__):
             if variable in function.__globals__:
                 self._link(prefix + variable, function.__globals__, variable, function.__globals__[variable], depth)
 
@@ -345,11 +346,16 @@ def _file_of(function: Any) -> str:
     return code.co_filename if code is not None else ""
 
 
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+@functools.lru_cache(maxsize=256)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
+    own counter ``step`` is no business of a function that says ``optimizer.step()``."""
+    reads = ("LOAD_GLOBAL", "LOAD_NAME")
+    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in reads}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _global_names(constant)
+            names.update(_global_names(constant))
+    return tuple(sorted(names))
 
 
 def _is_users(kind: type, home: str) -> bool:
