@@ -43,7 +43,7 @@ class Watch:
             module.register_forward_hook(_Recorder(self, path or type(model).__name__))
             for path, module in model.named_modules()
         ]
-        self._handles.append(model.register_forward_pre_hook(self._begin_pass))
+        self._handles.append(model.register_forward_pre_hook(_PassCounter(self)))
         self._handles.append(optimizer.register_step_pre_hook(self._begin_step))
 
     def check(self, timeout_s: float = 60.0) -> None:
@@ -65,7 +65,8 @@ class Watch:
         self._mailbox.close()
         self._rows, self._names, self._pending = [], [], None
 
-    def _begin_pass(self, module: nn.Module, inputs: Any) -> None:
+    def begin_pass(self) -> None:
+        """Notes that the model is called."""
         if torch.is_grad_enabled():
             self._passes += 1
 
@@ -123,20 +124,41 @@ class _Letter:
     bad: Tensor
 
 
-class _Recorder:
-    """A forward hook that does not keep the watch alive, nor goes with a copy or a pickle of the module."""
+class _Hook:
+    """A hook of a module that does not keep the watch alive, nor goes with a copy or a pickle of the module.
 
-    def __init__(self, watch: Watch | None, path: str) -> None:
+    The watch lives as long as the optimizer does, whose hook is its method.
+    """
+
+    def __init__(self, watch: Watch | None) -> None:
         self._watch = weakref.ref(watch) if watch is not None else None
+
+    @property
+    def watch(self) -> Watch | None:
+        return self._watch() if self._watch is not None else None
+
+    def __reduce__(self) -> Any:
+        return type(self), (None,)
+
+
+class _Recorder(_Hook):
+    """After a forward pass."""
+
+    def __init__(self, watch: Watch | None, path: str = "") -> None:
+        super().__init__(watch)
         self._path = path
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        watch = self._watch() if self._watch is not None else None
-        if watch is not None:
+        if (watch := self.watch) is not None:
             watch.record(self._path, output)
 
-    def __reduce__(self) -> Any:
-        return _Recorder, (None, self._path)
+
+class _PassCounter(_Hook):
+    """Before a forward pass of the whole model."""
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        if (watch := self.watch) is not None:
+            watch.begin_pass()
 
 
 class _Mailbox:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import threading
 import warnings
 import weakref
@@ -17,7 +19,7 @@ from torch import nn
 from ptpathways import core, frontend
 from ptpathways.data import _ahead, _batches, _feed
 from ptpathways.frontend import _mesh
-from ptpathways.train import _move, prepare
+from ptpathways.train import _move, prepare, watch
 
 SIZES: dict[str | int, int] = {"data": 2, "fsdp": 2, "model": 3}
 FOUR = frontend.BatchLayout(None, SIZES, (("data", "fsdp"),))
@@ -282,3 +284,22 @@ def test_prepare_needs_something_and_a_cluster() -> None:
         prepare()  # type: ignore[call-overload]
     with pytest.raises(core.NotInitialized, match=r"call pw\.init\(\) first"):
         prepare(nn.Linear(1, 1))
+
+
+def test_a_watched_model_is_copied_and_pickled_without_its_watch() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching = watch(model, optimizer)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    for other in (copy.deepcopy(model), averaged.module, torch.load(file, weights_only=False)):
+        other(torch.zeros(1, 2))
+        assert watching._passes == 0
+    copy.deepcopy(optimizer)
+    model(torch.zeros(1, 2))
+    assert watching._passes == 1
+    watching.remove()
+    model(torch.zeros(1, 2))
+    assert watching._passes == 1 and not model._forward_pre_hooks
