@@ -103,6 +103,7 @@ def _keys(name: str, assume: str | None) -> list[str]:
 
 
 def _module(name: str, module: nn.Module, tree: Any, checkpoint: Checkpoint, matching: Matching, strict: bool) -> None:
+    tree = _tree.untyped(tree)
     state = dict(module.state_dict(keep_vars=True))
     saved = {path[0]: checkpoint.tensors[key] for path, key in _tree.tensors_in(tree).items() if len(path) == 1}
     extra = {key: item for key, item in tree.items() if key not in saved} if isinstance(tree, dict) else {}
@@ -178,8 +179,10 @@ def _stateful(name: str, thing: Any, tree: Any, checkpoint: Checkpoint, matching
 def _filled(value: Any) -> Any:
     if isinstance(value, New):
         return value.made
-    if type(value) is dict:
-        return {key: _filled(item) for key, item in value.items()}
+    if isinstance(value, dict):  # made by decoding, so it may be changed
+        for key, item in value.items():
+            value[key] = _filled(item)
+        return value
     if type(value) in (list, tuple):
         return type(value)(_filled(item) for item in value)
     return value

@@ -103,6 +103,7 @@ class Collected:
     def _keep(self, tensor: torch.Tensor, name: str) -> str:
         if id(tensor) in self._names:  # tied
             return self._names[id(tensor)]
+        name = self._unused(name)
         self._names[id(tensor)] = name
         self._kept.append(tensor)
         _dtypes.name_of(tensor.dtype, name)
@@ -114,11 +115,18 @@ class Collected:
             raise CheckpointError(f"{name} is a {tensor.layout} tensor on {tensor.device}, which save() cannot write")
         return name
 
+    def _unused(self, name: str) -> str:
+        """The name, or one like it: ``{"a.b": x, "a": {"b": y}}`` would give two tensors the same."""
+        taken, number = name, 2
+        while name in self.on_devices or name in self.on_host:
+            name, number = f"{taken}~{number}", number + 1
+        return name
+
 
 def state_of(thing: Any) -> Any:
     """An object's state, or the object itself."""
     if isinstance(thing, torch.nn.Module):
-        return thing.state_dict(keep_vars=True)  # with the tensors' identities
+        return dict(thing.state_dict(keep_vars=True))  # with the tensors' identities
     if isinstance(thing, torch.Tensor) or not callable(getattr(thing, "state_dict", None)):
         return thing
     return thing.state_dict()
@@ -237,12 +245,14 @@ def _save_file(
         raise CheckpointError(
             f"a .safetensors file holds the tensors of one object, got {', '.join(objects)}; save to a directory"
         )
-    ((name, tree),) = trees.items()
+    tree = _tree.untyped(next(iter(trees.values())))
     for keys in (key for key in _tree.tensors_in(tree) if len(key) != 1):
         raise CheckpointError(
             f"a .safetensors file holds tensors by name, got one at {keys}; save to a directory instead"
         )
-    names = {f"{name}.{key}": str(key) for (key,) in _tree.tensors_in(tree)}
+    names: dict[str, str] = {}
+    for (key,), tensor in _tree.tensors_in(tree).items():
+        names.setdefault(tensor, str(key))
     left = [
         key
         for key, value in tree.items()

@@ -155,7 +155,7 @@ def _open_torch(path: Path) -> Checkpoint:
             checkpoint.tensors[key] = Source(_dtypes.name_of(value.dtype, name), tuple(value.shape), value=value)
         return key
 
-    checkpoint.objects = {"": _tree.encode(found, path.name, keep)}
+    checkpoint.objects = {"": _tree.untyped(_tree.encode(found, path.name, keep))}
     if isinstance(found, dict):
         checkpoint.plain = frozenset(
             key for key, value in found.items() if isinstance(value, bool | int | float | str) and isinstance(key, str)

@@ -1,7 +1,8 @@
 """State dictionaries as JSON: what JSON lacks is tagged, and tensors are left out and named.
 
 ``{"$tuple": [...]}``, ``{"$dict": [[key, value], ...]}`` for keys that are no plain texts, ``{"$tensor": name}`` and so
-on. What has no form here is pickled (``{"$pickle": base64}``), and then only read by those who allow it.
+on. What has no form here is pickled (``{"$pickle": base64}``), and then only read by those who allow it. Mappings that
+are neither dictionaries nor of the standard library's ``collections`` become dictionaries.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import pickle
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,12 @@ import torch
 from ptpathways.core import CheckpointError
 
 Path = tuple[Any, ...]
+
+_TYPES = (bool, int, float, complex, str, bytes, list, tuple, dict, set, Counter, OrderedDict)
+_FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in _TYPES}
+"""Of dictionaries with a default; one with another, or a function, becomes a plain dictionary."""
+_FACTORY_NAMES = {kind: name for name, kind in _FACTORIES.items()}
+_TYPED = ("$ordered", "$counter", "$defaultdict")
 
 
 def encode(value: Any, name: str, keep: Callable[[torch.Tensor, str], str]) -> Any:
@@ -36,10 +44,7 @@ def encode(value: Any, name: str, keep: Callable[[torch.Tensor, str], str]) -> A
     if value is None or isinstance(value, bool | str) or type(value) in (int, float):
         return value
     if isinstance(value, Mapping):
-        items = {key: encode(item, f"{name}.{key}", keep) for key, item in value.items()}
-        if all(isinstance(key, str) and not key.startswith("$") for key in items):
-            return items
-        return {"$dict": [[encode(key, name, keep), item] for key, item in items.items()]}
+        return _typed(value, _items(value, name, keep))
     if isinstance(value, torch.Size):
         return {"$size": list(value)}
     if type(value) is tuple or type(value) is list:
@@ -70,6 +75,33 @@ def encode(value: Any, name: str, keep: Callable[[torch.Tensor, str], str]) -> A
         ) from error
 
 
+def _items(value: Mapping[Any, Any], name: str, keep: Callable[[torch.Tensor, str], str]) -> Any:
+    items = {key: encode(item, f"{name}.{key}", keep) for key, item in value.items()}
+    if all(isinstance(key, str) and not key.startswith("$") for key in items):
+        return items
+    return {"$dict": [[encode(key, name, keep), item] for key, item in items.items()]}
+
+
+def _typed(value: Mapping[Any, Any], items: Any) -> Any:
+    """The items of a mapping with its type."""
+    if type(value) is OrderedDict:
+        return {"$ordered": items}
+    if type(value) is Counter:
+        return {"$counter": items}
+    if type(value) is defaultdict and value.default_factory is None:
+        return {"$defaultdict": items, "factory": None}
+    if type(value) is defaultdict and isinstance(value.default_factory, type):
+        factory = _FACTORY_NAMES.get(value.default_factory)
+        return items if factory is None else {"$defaultdict": items, "factory": factory}
+    return items
+
+
+def untyped(tree: Any) -> Any:
+    """The tree of a mapping without its type, so that plain names are its keys; anything else as it is."""
+    tag = next((tag for tag in _TYPED if isinstance(tree, dict) and tag in tree), None)
+    return tree if tag is None else tree[tag]
+
+
 def decode(tree: Any, tensor: Callable[[str, Path], Any], *, allow_pickle: bool, path: Path = ()) -> Any:
     """What ``encode`` was given.
 
@@ -96,6 +128,11 @@ def decode(tree: Any, tensor: Callable[[str, Path], Any], *, allow_pickle: bool,
     if tag == "$dict":
         keys = [inner(key, None) for key, _ in body]
         return {key: inner(item, key) for key, (_, item) in zip(keys, body, strict=True)}
+    if tag in _TYPED:
+        found = decode(body, tensor, allow_pickle=allow_pickle, path=path)
+        if tag == "$defaultdict":
+            return defaultdict(None if tree["factory"] is None else _FACTORIES[tree["factory"]], found)
+        return Counter(found) if tag == "$counter" else OrderedDict(found)
     if tag == "$tuple":
         return tuple(inner(item, index) for index, item in enumerate(body))
     if tag == "$size":
@@ -145,6 +182,8 @@ def without_pickles(tree: Any) -> Any:
 def at(value: Any, path: Path) -> Any:
     """What is at a path of keys in dictionaries, lists and tuples; None when there is nothing."""
     for key in path:
+        if isinstance(value, Mapping) and key not in value:  # one with a default would make it
+            return None
         try:
             value = value[key]
         except (KeyError, IndexError, TypeError):

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import random
+import warnings
+from collections import Counter, OrderedDict, UserDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402
-from ptpathways.checkpoint import _directory, _plan, _safetensors, _save, _tree
+from ptpathways.checkpoint import _directory, _matching, _plan, _safetensors, _save, _sources, _tree
 from ptpathways.core import CheckpointError
 from ptpathways.sharding import Box
 
@@ -135,12 +137,90 @@ def keep_nothing(*unused: object) -> Any:
     [
         1, 2.5, float("inf"), "a", None, True, [1, [2]], (1, (2,)), {1: "a", "b": {2.5: None}}, {"$x": 1}, b"ab",
         1 + 2j, {(1, 2): 3}, torch.float32, torch.Size([1, 2]), 10**30, np.float32(2.5), {"a": [({},)]},
+        Counter({10: 2, "a": 1}), OrderedDict([("b", 1), ("a", 2)]), OrderedDict({3: [Counter()]}),
     ],
 )  # fmt: skip
 def test_values_survive_json(value: Any) -> None:
     text = json.dumps(_tree.encode(value, "v", keep_nothing))
     again = _tree.decode(json.loads(text), keep_nothing, allow_pickle=False)
     assert again == value and type(again) is type(value)
+
+
+def survived(value: Any) -> Any:
+    text = json.dumps(_tree.encode(value, "v", keep_nothing))
+    return _tree.decode(json.loads(text), keep_nothing, allow_pickle=False)
+
+
+def test_dictionaries_with_a_default_keep_it() -> None:
+    for factory in (list, int, dict, None):
+        again = survived({"a": defaultdict(factory, {1: 2})})["a"]
+        assert type(again) is defaultdict and again == {1: 2} and again.default_factory is factory
+    for value in (defaultdict(lambda: 3, {1: 2}), UserDict({1: 2})):
+        assert type(survived(value)) is dict and survived(value) == {1: 2}
+
+
+def test_a_schedule_of_milestones_goes_on() -> None:
+    def schedule() -> Any:
+        optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
+        first = torch.optim.lr_scheduler.ConstantLR(optimizer, 0.1)
+        then = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3, 3], 0.5)
+        return torch.optim.lr_scheduler.SequentialLR(optimizer, [first, then], [2])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no optimizer steps here, and torch's own call of step(0)
+        saved, loaded = schedule(), schedule()
+        loaded.load_state_dict(survived(saved.state_dict()))
+        rates = [[each.step() or each.get_last_lr() for _ in range(6)] for each in (saved, loaded)]
+    assert rates[0] == rates[1]
+
+
+def test_two_tensors_never_have_one_name() -> None:
+    tensors = [torch.full((1,), float(number)) for number in range(5)]
+    values = {"a.b": tensors[0], "a": {"b": tensors[1], "b~2": tensors[2]}, "1": tensors[3], 1: tensors[4]}
+    collected = _save.Collected()
+    tree = collected.take("x", values)
+    again = _tree.decode(tree, lambda name, path: collected.on_host[name].item(), allow_pickle=False)
+    assert again == {"a.b": 0, "a": {"b": 1, "b~2": 2}, "1": 3, 1: 4}
+
+
+def test_state_in_typed_dictionaries_is_put_into_the_tensors_that_are_there() -> None:
+    class Averages:
+        def __init__(self) -> None:
+            self.of: dict[str, Any] = defaultdict(list)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"of": self.of}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.of = state["of"]
+
+    averages = Averages()
+    averages.of["loss"] = torch.ones(2)
+    collected = _save.Collected()
+    source = _sources.Source("F32", (2,))
+    tree = {"averages": collected.take("averages", averages)}
+    checkpoint = _sources.Checkpoint(Path("x"), tree, {"averages.of.loss": source})
+    fresh = Averages()
+    for there in (averages, fresh):
+        before = dict(there.of)
+        matching = _matching.match(checkpoint, {"averages": there}, strict=True, allow_pickle=False, assume=None)
+        assert [tensor for tensor, _ in matching.existing] == list(before.values()) and there.of == before
+        for new in matching.new:
+            new.made = torch.zeros(2)
+        for finish in matching.finish:
+            finish()
+        assert torch.is_tensor(there.of["loss"]) and there.of["accuracy"] == []
+
+
+def test_a_module_takes_a_state_that_was_saved_as_an_ordered_dictionary() -> None:
+    module = torch.nn.Linear(1, 1)
+    collected = _save.Collected()
+    tree = {"model": collected.take("model", module.state_dict())}  # as a plain value
+    assert "$ordered" in tree["model"]
+    sources = {f"model.{name}": _sources.Source("F32", tuple(t.shape)) for name, t in module.named_parameters()}
+    checkpoint = _sources.Checkpoint(Path("x"), tree, sources)
+    matching = _matching.match(checkpoint, {"model": module}, strict=True, allow_pickle=False, assume=None)
+    assert not matching.problems and len(matching.existing) == 2
 
 
 def test_arrays_survive_and_tensors_are_named() -> None:
