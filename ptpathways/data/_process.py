@@ -24,6 +24,7 @@ import struct
 import sys
 import traceback
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any
 
 _FIRST_DESCRIPTOR = 3
@@ -85,13 +86,17 @@ class Pipeline:
             raise ValueError("the dataset has no samples")
         else:
             batch = self._collate([self._sample(0, 0)])
-        leaves, tree = self._pytree.tree_flatten(batch)
+        leaves, tree = self._pytree.tree_flatten(self._plain(batch))
         self._types = [self._type(leaf, number) for number, leaf in enumerate(leaves)]
         return {
             "length": None if self._is_stream else len(self._dataset),
             "leaves": self._types,
             "tree": self._pytree.tree_unflatten(list(range(len(leaves))), tree),
         }
+
+    def _plain(self, batch: Any) -> Any:
+        """A batch with dicts for mappings of other classes, which the client may not know."""
+        return self._pytree.tree_map(lambda leaf: self._plain(dict(leaf)) if isinstance(leaf, Mapping) else leaf, batch)
 
     def _type(self, leaf: Any, number: int) -> tuple[str, tuple[int, ...]]:
         if not isinstance(leaf, self._torch.Tensor) or leaf.dim() == 0 or leaf.shape[0] != 1:
@@ -148,7 +153,7 @@ class Pipeline:
             samples = [held[row] for row in rows]
         else:
             samples = [self._sample(epoch, index) for index in request["indices"]]
-        leaves = self._pytree.tree_leaves(self._collate(samples))
+        leaves = self._pytree.tree_leaves(self._plain(self._collate(samples)))
         taken = []
         for number, start, size in request["takes"]:
             leaf = leaves[number]

@@ -112,9 +112,10 @@ def _device_count() -> int:
 def _rows(batch: Any) -> int:
     """Rows of a batch: the first dimension of its first tensor that has one; 0: nobody knows."""
     import torch
-    from torch.utils import _pytree as pytree
 
-    for leaf in pytree.tree_leaves(batch):
+    from ptpathways import data
+
+    for leaf in data.flatten(batch)[0]:
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
             return leaf.shape[0]
     return 0

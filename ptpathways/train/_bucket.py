@@ -33,7 +33,7 @@ def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue 
         ValueError: the batch is longer than the largest size, no tensor has the dimension, or ``sizes`` cannot be used.
         TypeError: there is no place for a mask in a batch of this kind.
     """
-    if isinstance(batch, Mapping) and not isinstance(batch, dict):
+    if isinstance(batch, Mapping) and type(batch) not in pytree.SUPPORTED_NODES:
         batch = dict(batch)  # such as a tokenizer's
     first = next((leaf for leaf in pytree.tree_leaves(batch) if _has(leaf, dim)), None)
     if first is None:

@@ -7,7 +7,10 @@ import io
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ from torch import nn
 from ptpathways import core, frontend
 from ptpathways.data import _ahead, _batches, _feed
 from ptpathways.frontend import _mesh
-from ptpathways.train import _move, prepare, watch
+from ptpathways.train import _move, bucket, prepare, watch
 
 SIZES: dict[str | int, int] = {"data": 2, "fsdp": 2, "model": 3}
 FOUR = frontend.BatchLayout(None, SIZES, (("data", "fsdp"),))
@@ -94,6 +97,66 @@ def test_batches_keep_their_structure_and_what_is_no_tensor(monkeypatch: pytest.
     assert asked == [(8, 2), (3,), ()]
     assert torch.equal(moved["x"], torch.ones(8, 2)) and torch.equal(moved["y"][0], torch.ones(3))
     assert moved["y"][1] == "name" and moved["z"][:2] == [7, None] and moved["z"][2].item() == 1
+
+
+class Frozen(Mapping[str, Any]):
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values_of = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values_of[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_of)
+
+    def __len__(self) -> int:
+        return len(self.values_of)
+
+
+class Named(dict[str, Any]):
+    """Items are attributes, too."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__(**items)
+        self.__dict__ = self
+
+
+class Noted(dict[str, Any]):
+    def __init__(self, note: str, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.note = note
+
+
+def test_mappings_of_any_class_are_moved_and_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "upload", lambda tensors, layout: [tensor + 1 for tensor in tensors])
+    zeros: dict[str, Any] = {"x": torch.zeros(2), "deep": [Named(y=torch.zeros(3)), "text"]}
+    batch = (Noted("n", zeros), UserDict(zeros), Frozen(zeros), MappingProxyType(zeros), Named(**zeros), torch.zeros(2))
+    moved = _batches.to_devices(batch, FOUR)
+    assert [type(part) for part in moved] == [Noted, UserDict, dict, dict, Named, torch.Tensor]
+    assert moved[0].note == "n"
+    for one in moved[:-1]:
+        assert set(one) == {"x", "deep"} and one["deep"][1] == "text" and type(one["deep"][0]) is Named
+        assert torch.equal(one["x"], torch.ones(2)) and torch.equal(one["deep"][0].y, torch.ones(3))
+    assert torch.equal(moved[4].x, torch.ones(2)) and torch.equal(moved[5], torch.ones(2))
+    assert torch.equal(zeros["x"], torch.zeros(2)) and batch[0]["x"] is zeros["x"] is batch[1]["x"]
+    plain = Frozen({"a": 1})
+    assert _batches.to_devices([plain, torch.zeros(1)], FOUR)[0] is plain
+    with pytest.warns(_batches.UnevenBatchWarning, match="a batch of 2 cannot"):
+        _batches.warn_if_uneven(UserDict(zeros), FOUR)
+    assert torch.equal(bucket(Named(x=torch.ones(2, 3)))["x"][:, 3], torch.zeros(2))
+
+
+def test_batches_of_a_tokenizer_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenization = pytest.importorskip("transformers.tokenization_utils_base")
+    monkeypatch.setattr(frontend, "upload", lambda tensors, layout: [tensor + 1 for tensor in tensors])
+    batch = tokenization.BatchEncoding({"input_ids": torch.zeros(2, 3), "labels": torch.zeros(2)}, n_sequences=1)
+    moved = _batches.to_devices(batch, FOUR)
+    assert type(moved) is type(batch) and moved.n_sequences == 1
+    assert torch.equal(moved.input_ids, torch.ones(2, 3)) and torch.equal(moved["labels"], torch.ones(2))
+    assert torch.equal(batch["labels"], torch.zeros(2))
 
 
 def test_a_batch_without_tensors_is_not_uploaded() -> None:

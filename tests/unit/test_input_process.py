@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import UserDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +49,15 @@ class Stream(IterableDataset[torch.Tensor]):
 def test_a_process_says_what_its_batches_are_made_of() -> None:
     assert pipeline(Pairs).info == {"length": 6, "leaves": [("int64", ()), ("float32", (4,))], "tree": [0, 1]}
     assert pipeline(Stream).info == {"length": None, "leaves": [("float32", (1,))], "tree": 0}
+
+
+def test_mappings_of_any_class_become_dicts() -> None:
+    def collate(samples: list[Any]) -> Any:
+        return UserDict(x=torch.tensor([number for number, _ in samples]), deep=[UserDict(y=torch.zeros(len(samples)))])
+
+    of = pipeline(Pairs, collate)
+    assert of.info["tree"] == {"x": 0, "deep": [{"y": 1}]} and type(of.info["tree"]) is dict
+    assert drawn({"epoch": 0, "rows": [0, 1], "indices": [4, 2], "takes": [[0, [0], [2]]]}, of) == [[4, 2]]
 
 
 def test_boxes_of_rows_in_the_middle_of_a_batch() -> None:
