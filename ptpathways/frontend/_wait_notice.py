@@ -6,7 +6,7 @@ import time
 import warnings
 from dataclasses import dataclass
 
-from ptpathways.frontend import _locator
+from ptpathways.frontend import _locator, _step
 
 FIRST = 3
 """Waits of a line that are not counted: they compile."""
@@ -28,6 +28,7 @@ class _Line:
     since: float = 0.0
     seconds: float = 0.0
     told: bool = False
+    cuts: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,15 @@ class Lines:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, int], _Line] = {}
 
-    def note(self, line: tuple[str, int], began: float, ended: float) -> Notice | None:
-        """A wait at ``line``, in seconds of one clock; what to tell, once per line."""
+    def note(self, line: tuple[str, int], began: float, ended: float, cuts: int) -> Notice | None:
+        """A wait at ``line``, in seconds of one clock, after so many ``cuts``; what to tell, once per line.
+
+        Of waits without a cut between them only the first counts: a loop that reads what it has kept holds up nothing.
+        """
         this = self._lines.setdefault(line, _Line())
+        if this.cuts == cuts:
+            return None
+        this.cuts = cuts
         this.count += 1
         if this.told or this.count < FIRST:
             return None
@@ -81,7 +88,7 @@ def note(began: float) -> None:
     if frame is None:
         return
     filename, line = frame.f_code.co_filename, frame.f_lineno
-    notice = _lines.note((filename, line), began, ended)
+    notice = _lines.note((filename, line), began, ended, _step.cut_count())
     if notice is not None:
         warnings.warn_explicit(
             f"this line reads a value of the devices at every step and waits for it: {notice.mean_s * 1e3:.1f} ms "

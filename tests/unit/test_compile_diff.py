@@ -79,10 +79,11 @@ def test_the_most_alike_is_of_the_same_line_and_operations() -> None:
 
 def test_lines_are_told_of_once_when_they_wait_often_and_long() -> None:
     lines = Lines()
-    told = [lines.note(("a.py", 1), step, step + 0.1) for step in range(20)]
+    told = [lines.note(("a.py", 1), step, step + 0.1, cuts=step) for step in range(20)]
     assert [at for at, notice in enumerate(told) if notice] == [7]
     notice = told[7]
     assert notice is not None and notice.count == 5
     assert notice.mean_s == pytest.approx(0.1) and notice.share == pytest.approx(0.1)
-    assert not any(lines.note(("a.py", 2), step, step + 0.001) for step in range(200)), "it does not cost much"
-    assert not any(lines.note(("a.py", 3), step * 10, step * 10 + 0.3) for step in range(200))
+    assert not any(lines.note(("a.py", 2), step, step + 0.001, cuts=step) for step in range(200)), "it costs little"
+    assert not any(lines.note(("a.py", 3), step * 10, step * 10 + 0.3, cuts=step) for step in range(200))
+    assert not any(lines.note(("a.py", 4), step, step + 0.1, cuts=7) for step in range(200)), "no step waits for it"
