@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def load(
 
     Tensors keep their identity: parameters, the state of an optimizer that has some, and captured steps go on with the
     new contents. State that an optimizer does not have yet is made, and lies as its parameters do. Everything is
-    checked and read before anything is changed.
+    checked and read before anything is changed; if an object then refuses its state, all is put back.
 
         loaded = pw.load("run/step{step}", model=model, optimizer=optimizer, loader=loader)
         first = loaded["step"] + 1
@@ -68,11 +68,13 @@ def load(
         allow_pickle: values that JSON has no form for may be unpickled, which may run code of who wrote them.
         timeout_s: for the hosts to read.
         objects: modules, optimizers and others with ``load_state_dict()``, and tensors, by the names they were saved
-            by. A file of one object's tensors needs a single one, of any name.
+            by. A file of one object's tensors needs a single one, of any name. An object with ``check_state_dict()``
+            is asked before anything is changed; ValueError says that the state does not fit.
 
     Raises:
         CheckpointMismatch: it is of another model; everything that differs is listed.
-        CheckpointError: no such checkpoint, a file that was cut off or that a host does not see, a newer format.
+        CheckpointError: no such checkpoint, a file that was cut off or that a host does not see, a newer format; an
+            object's ``load_state_dict()`` raised something.
         DeadlineExceeded: a host did not answer.
         NotInitialized: before ``init``.
     """
@@ -98,13 +100,44 @@ def load(
     for new in matching.new:
         new.made = _make(new)
     reading.add([*matching.existing, *((new.made, new.source) for new in matching.new if new.made is not None)])
-    reading.run()
-    for finish in matching.finish:
-        finish()
-    if rng and checkpoint.rng is not None:
-        _generators.restore(checkpoint.rng)
+    reading.read()
+    _change(reading, matching, checkpoint, rng)
     frontend.begin_warm_up()
     return Loaded(checkpoint.path, matching.values, reading.bytes, time.monotonic() - started)
+
+
+def _change(reading: _Reading, matching: _matching.Matching, checkpoint: Checkpoint, rng: bool) -> None:
+    """Gives every object its contents, or leaves all as they were."""
+    generators = _generators.states()
+    told: list[_matching.Finish] = []
+    doing = ""
+    try:
+        reading.commit(undoable=bool(matching.finish))
+        for finish in matching.finish:
+            told.append(finish)
+            doing = finish.what
+            finish.do()
+        if rng and checkpoint.rng is not None:
+            doing = "setting the random generators"
+            _generators.restore(checkpoint.rng)
+    except BaseException as error:
+        reading.undo()
+        lost = [finish.what for finish in reversed(told) if not _succeeds(finish.undo)]
+        _generators.restore(generators)
+        if not doing or not isinstance(error, Exception):
+            raise
+        rest = f"; put back was all but: {', '.join(lost)}" if lost else ", and nothing was changed"
+        raise CheckpointError(
+            f"'{checkpoint.path}' was not loaded{rest}. {doing} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _succeeds(undo: Callable[[], Any]) -> bool:
+    try:
+        undo()
+    except Exception:
+        return False
+    return True
 
 
 def _resolve(text: str) -> Path:
@@ -154,6 +187,8 @@ class _Reading:
         self._files = [(str(file), size) for file, size in checkpoint.files]
         self._on_devices: list[_Target] = []
         self._here: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._old: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Tensors that were copied to, and what they were."""
 
     def check_hosts_see_files(self, matching: _matching.Matching) -> None:
         """Asks every host of a device that will read something. Raises CheckpointError."""
@@ -186,11 +221,17 @@ class _Reading:
                 made = _make(_matching.New(source, tensor))
                 self._on_devices.append(_Target(made, source, copy_to=target))
 
-    def run(self) -> None:
-        """Raises CheckpointError; then nothing was changed."""
+    def read(self) -> None:
+        """Changes nothing. Raises CheckpointError."""
         if self._on_devices:
             self._read()
+
+    def commit(self, undoable: bool) -> None:
+        """Puts what was read in its place. Raises CheckpointError; what was changed until then is for ``undo``."""
+        copies = [*self._here, *((t.copy_to, t.tensor) for t in self._on_devices if t.copy_to is not None)]
         with torch.no_grad():
+            if undoable:
+                self._old = [(tensor, tensor.clone()) for tensor, _ in copies]
             for tensor, value in self._here:
                 tensor.copy_(value)
             for target in self._on_devices:
@@ -199,7 +240,18 @@ class _Reading:
                         raise CheckpointError("a tensor was given up while a checkpoint was being loaded")
                 if target.copy_to is not None:
                     target.copy_to.copy_(target.tensor)
-        if self._here or any(target.copy_to is not None for target in self._on_devices):
+        if copies:
+            frontend.submit_pending()
+
+    def undo(self) -> None:
+        """Puts back what ``commit`` replaced."""
+        with torch.no_grad():
+            for target in self._on_devices:
+                for part in target.parts:
+                    part.cell.replace(part.value)
+            for tensor, value in self._old:
+                tensor.copy_(value)
+        if self._old:
             frontend.submit_pending()
 
     def _read(self) -> None:

@@ -6,6 +6,7 @@ get new contents; an optimizer that has taken no step gets tensors that lie as t
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,13 +34,24 @@ class New:
 
 
 @dataclass(slots=True)
+class Finish:
+    """What an object is told once every tensor has its contents."""
+
+    what: str
+    """For an error."""
+    do: Callable[[], Any]
+    undo: Callable[[], Any]
+    """Tells it its state of before, when the tensors have theirs again."""
+
+
+@dataclass(slots=True)
 class Matching:
     """What loading will do."""
 
     existing: list[tuple[torch.Tensor, Source]] = field(default_factory=list)
     new: list[New] = field(default_factory=list)
-    finish: list[Callable[[], None]] = field(default_factory=list)
-    """Called in order once every tensor has its contents."""
+    finish: list[Finish] = field(default_factory=list)
+    """To be done in order."""
     problems: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     """What is returned: plain values."""
@@ -132,7 +144,9 @@ def _module(name: str, module: nn.Module, tree: Any, checkpoint: Checkpoint, mat
     for key in (key for key in extra if key in state):
         owner = module.get_submodule(key.rpartition(".")[0])
         value = _plain(extra[key], checkpoint, matching, False)
-        matching.finish.append(functools.partial(owner.set_extra_state, value))
+        tell = owner.set_extra_state
+        what = f"{name}: set_extra_state() of {key.rpartition('.')[0] or 'it'}"
+        matching.finish.append(Finish(what, functools.partial(tell, value), functools.partial(tell, _kept(state[key]))))
 
 
 def _tensor(name: str, target: torch.Tensor, tree: Any, checkpoint: Checkpoint, matching: Matching) -> None:
@@ -173,7 +187,24 @@ def _stateful(name: str, thing: Any, tree: Any, checkpoint: Checkpoint, matching
         return made[key]
 
     state = _tree.decode(tree, tensor, allow_pickle=allow_pickle)
-    matching.finish.append(lambda: thing.load_state_dict(_filled(state)))
+    if callable(getattr(thing, "check_state_dict", None)):
+        try:
+            thing.check_state_dict(state)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            matching.problems.append(f"{name}: {error if isinstance(error, ValueError) else repr(error)}")
+    before = _kept(current)
+    do, undo = (lambda: thing.load_state_dict(_filled(state))), (lambda: thing.load_state_dict(before))
+    matching.finish.append(Finish(f"{name}: load_state_dict()", do, undo))
+
+
+def _kept(value: Any) -> Any:
+    """A state with containers of its own, and the same tensors."""
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = _kept(item)
+        return made
+    return type(value)(map(_kept, value)) if type(value) in (list, tuple) else value
 
 
 def _filled(value: Any) -> Any:

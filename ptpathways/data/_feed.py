@@ -16,6 +16,7 @@ from ptpathways.data._ahead import Ahead
 from ptpathways.data._batches import to_devices, warn_if_uneven
 from ptpathways.data._random import (
     RandomState,
+    check_states,
     decode_generator,
     encode_generator,
     generators_of,
@@ -123,7 +124,12 @@ class Feed:
         Raises:
             ValueError: the state is of another kind of loader, another number of samples or another batch size.
         """
+        self.check_state_dict(state)
         self._position.load_state_dict(self._loader, state)
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError as ``load_state_dict`` would, and changes nothing."""
+        _check(self._loader, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +240,6 @@ class _Position:
         }
 
     def load_state_dict(self, loader: Any, state: Mapping[str, Any]) -> None:
-        _check(loader, state)
         now = _Start.decode(state["now"])
         now.set(loader)
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
@@ -264,6 +269,7 @@ def _check(loader: Any, state: Mapping[str, Any]) -> None:
             + f" its own state (state_dict()), and {type(loader).__qualname__} is the other kind; "
             "load it into a loader like the one it was saved from"
         )
+    check_states(generators_of(loader), state["now"]["generators"])
     if state["loader"] is not None:
         return
     for name, mine in (("samples", _samples(loader)), ("batch_size", getattr(loader, "batch_size", None))):

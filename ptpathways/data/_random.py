@@ -101,13 +101,18 @@ def states_of(generators: Sequence[torch.Generator]) -> list[torch.Tensor]:
 
 def set_states(generators: Sequence[torch.Generator], states: Sequence[torch.Tensor]) -> None:
     """The inverse of ``states_of``; ValueError when there are not as many."""
+    check_states(generators, states)
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
+
+
+def check_states(generators: Sequence[torch.Generator], states: Sequence[Any]) -> None:
+    """Raises ValueError when there are not as many."""
     if len(generators) != len(states):
         raise ValueError(
             f"the state is of a loader with {len(states)} random generators of its own (generator=...), "
             f"this one has {len(generators)}; make the loader as it was made when the state was saved"
         )
-    for generator, state in zip(generators, states, strict=True):
-        generator.set_state(state)
 
 
 def encode_generator(state: torch.Tensor) -> str:

@@ -172,6 +172,13 @@ class RemoteLoader:
         Raises:
             ValueError: the state is of another order: of another seed, batch size, number of samples.
         """
+        self.check_state_dict(state)
+        self._iteration = None
+        self._epoch, self._given = int(state["epoch"]), int(state["batch"])
+        self._resume = self._given
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError as ``load_state_dict`` would, and changes nothing."""
         if state.get("version") != _VERSION or "seed" not in state:
             raise ValueError(
                 f"expected what state_dict() of a remote loader returned (version {_VERSION}), got version "
@@ -184,9 +191,6 @@ class RemoteLoader:
                     f"the state is of a loader with {name}={state[name]}, this one has {name}={mine[name]}, so the "
                     "same position means other samples; resume with what the run began with"
                 )
-        self._iteration = None
-        self._epoch, self._given = int(state["epoch"]), int(state["batch"])
-        self._resume = self._given
 
     def close(self) -> None:
         """Ends the pipeline's processes. The next iteration starts them again."""

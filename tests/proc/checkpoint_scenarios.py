@@ -298,6 +298,83 @@ def mistakes(root: Path) -> Results:
     return results
 
 
+class Meter:
+    """Has a tensor of its own and a list, and a state that it refuses only when it has changed half of itself."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+        self.seen = [count]
+        self.total = torch.full((3,), float(count))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, "seen": self.seen, "total": self.total}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen[:] = state["seen"]
+        self.count = state["count"]
+        self.total = state["total"]
+        if self.count == 13:
+            raise ValueError("thirteen")
+
+
+class Noted(nn.Linear):
+    """A module with a state beside its tensors."""
+
+    note: Any = "of before"
+
+    def get_extra_state(self) -> Any:
+        return self.note
+
+    def set_extra_state(self, state: Any) -> None:
+        self.note = state
+
+
+def refused_late(root: Path) -> Results:
+    """What an object says no to when the others have their contents leaves all of them as they were."""
+
+    samples = TensorDataset(torch.arange(8))
+
+    def everything(seed: int) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        model: Any = pw.prepare(nn.Sequential(Noted(4, 4), nn.Linear(4, 2)))
+        low = pw.prepare(nn.Linear(3, 2).to(torch.bfloat16 if seed else torch.float32))  # to be converted
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        made = {"model": model, "low": low, "optimizer": optimizer, "meter": Meter(seed)}
+        made["schedule"] = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        made["loader"] = pw.prepare(DataLoader(samples, batch_size=2))
+        for _ in range(seed + 1):
+            model(torch.ones(1, 4).to(pw.device())).sum().backward()
+            optimizer.step()
+            made["schedule"].step()
+        return made
+
+    def look(objects: dict[str, Any]) -> str:
+        states = {name: thing.state_dict() for name, thing in objects.items() if name != "loader"}
+        leaves = torch.utils._pytree.tree_leaves(states)
+        values = [leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return repr([*values, torch.get_rng_state().sum().item(), random.getstate()[1][0]])
+
+    saved = everything(0)
+    saved["model"][0].note = "saved"
+    pw.save(root / "late", **saved).wait(60)
+    saved["last"] = Meter(13)
+    pw.save(root / "late13", **saved).wait(60)
+    mine = everything(2)
+    mine["last"] = Meter(7)
+    before, position = look(mine), mine["loader"].position
+    identities = [id(parameter) for parameter in mine["model"].parameters()]
+    results: Results = {"said": refusal(lambda: pw.load(root / "late13", **mine))}
+    results["unchanged"] = [look(mine) == before, mine["model"][0].note, mine["loader"].position == position]
+    results["identities"] = identities == [id(parameter) for parameter in mine["model"].parameters()]
+    other = pw.prepare(DataLoader(samples, batch_size=4))
+    results["loader"] = refusal(lambda: pw.load(root / "late", **(mine | {"last": None, "loader": other})))
+    results["still"] = look(mine) == before
+    del mine["last"]
+    pw.load(root / "late", **mine)
+    results["then"] = [look(mine) != before, mine["model"][0].note, mine["meter"].count]
+    return results
+
+
 def rotation(root: Path) -> Results:
     dead = root / "turns/step0005"
     dead.mkdir(parents=True)
@@ -387,7 +464,10 @@ def from_checkpoint(root: Path) -> Results:
 
 
 SCENARIOS: dict[str, tuple[dict[str, Any], list[Callable[[Path], Results]]]] = {
-    "together": ({"hosts": 2, "devices_per_host": 2}, [resuming, shardings, files_of_others, mistakes, rotation]),
+    "together": (
+        {"hosts": 2, "devices_per_host": 2},
+        [resuming, shardings, files_of_others, mistakes, refused_late, rotation],
+    ),
     "resume": ({"hosts": 2, "devices_per_host": 2}, [from_checkpoint]),
     "alone": ({"hosts": 1, "devices_per_host": 1}, [from_checkpoint]),
     "after": ({"hosts": 1, "devices_per_host": 1}, [after_kills]),

@@ -114,6 +114,17 @@ def test_nothing_is_lost_when_a_save_or_a_load_fails(folder: Path) -> None:
     assert len(result["warned"]) == 1 and "make room" in result["warned"][0]
 
 
+def test_nothing_is_changed_when_an_object_refuses_its_state(folder: Path) -> None:
+    result = outcome("together", "refused_late", folder)
+    said = result["said"]
+    assert "CheckpointError" in said and "nothing was changed" in said and "ValueError: thirteen" in said
+    assert "last: load_state_dict() raised" in said
+    assert result["unchanged"] == [True, "of before", True] and result["identities"]
+    assert "CheckpointMismatch" in result["loader"] and "loader with batch_size=2, this one has" in result["loader"]
+    assert result["still"]
+    assert result["then"] == [True, "saved", 0]
+
+
 def test_the_last_checkpoints_of_a_series_stay_and_dead_ones_go(folder: Path) -> None:
     result = outcome("together", "rotation", folder)
     assert result == {"there": ["step0030", "step0040"], "last": 40}

@@ -17,8 +17,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402
+from torch.utils.data import DataLoader
+
+from ptpathways import frontend
 from ptpathways.checkpoint import _directory, _matching, _plan, _safetensors, _save, _sources, _tree
 from ptpathways.core import CheckpointError
+from ptpathways.data import Feed
 from ptpathways.sharding import Box
 
 
@@ -208,7 +212,7 @@ def test_state_in_typed_dictionaries_is_put_into_the_tensors_that_are_there() ->
         for new in matching.new:
             new.made = torch.zeros(2)
         for finish in matching.finish:
-            finish()
+            finish.do()
         assert torch.is_tensor(there.of["loss"]) and there.of["accuracy"] == []
 
 
@@ -221,6 +225,25 @@ def test_a_module_takes_a_state_that_was_saved_as_an_ordered_dictionary() -> Non
     checkpoint = _sources.Checkpoint(Path("x"), tree, sources)
     matching = _matching.match(checkpoint, {"model": module}, strict=True, allow_pickle=False, assume=None)
     assert not matching.problems and len(matching.existing) == 2
+
+
+def test_a_loader_says_before_anything_is_changed_that_a_state_is_not_its_own() -> None:
+    def feed(**options: Any) -> Any:
+        return Feed(DataLoader(list(range(8)), **options), frontend.BatchLayout(None, {}, ()))  # type: ignore[arg-type]
+
+    tree = {"loader": _save.Collected().take("loader", feed(batch_size=2))}
+    checkpoint = _sources.Checkpoint(Path("x"), tree, {})
+    for options, said in (
+        ({"batch_size": 2}, None),
+        ({"batch_size": 4}, "loader: the state is of a loader with batch_size=2"),
+        ({"batch_size": 2, "generator": torch.Generator()}, "loader: the state is of a loader with 0 random"),
+    ):
+        loader = {"loader": feed(**options)}
+        matching = _matching.match(checkpoint, loader, strict=True, allow_pickle=False, assume=None)
+        assert [problem[: len(said or "")] for problem in matching.problems] == ([said] if said else [])
+    tree["loader"] = 3
+    matching = _matching.match(checkpoint, loader, strict=True, allow_pickle=False, assume=None)
+    assert len(matching.problems) == 1
 
 
 def test_arrays_survive_and_tensors_are_named() -> None:
