@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "csrc/controller/cluster_state.h"
+#include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
 
@@ -127,7 +128,7 @@ void ClusterState::RequestInPlace(uint32_t client, const wire::RunInPlace& run, 
   for (size_t i = 0; i < run.assembled.size(); i += 2) request_.arguments.push_back(run.assembled[i]);
   std::vector<char> differs(run.places.empty() ? 0 : places.buffers().size(), 0);
   for (const uint32_t place : run.places) differs[place] = 1;
-  if (run.places.empty()) {
+  if (run.previous != 0 && run.places.empty()) {
     if (!program.residents) program.residents = std::make_shared<Residents>(Residents{places.buffers()});
     request_.residents = program.residents;
   } else {
@@ -260,6 +261,16 @@ void ClusterState::FreeBehind(Client& owner, Outputs& out) {
         if (auto copy = wire::Decode<wire::Copy>(item.head.body); copy.ok()) {
           name(copy->source);
           name(copy->destination);
+        }
+        break;
+      case Type::kSave:
+        if (auto save = wire::Decode<wire::Save>(item.head.body); save.ok()) {
+          for (const wire::SavedShard& shard : save->shards) name(shard.buffer);
+        }
+        break;
+      case Type::kLoad:
+        if (auto load = wire::Decode<wire::Load>(item.head.body); load.ok()) {
+          for (const wire::LoadedShard& shard : load->shards) name(shard.buffer);
         }
         break;
       case Type::kFetch:

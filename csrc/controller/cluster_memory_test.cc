@@ -5,6 +5,7 @@
 
 #include "csrc/controller/test_support.h"
 #include "csrc/testing/test.h"
+#include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
 namespace {
@@ -83,6 +84,28 @@ TEST(AFreeStaysBehindWhatNamesItsBuffer) {
   EXPECT(TypeOf(out[1]) == Type::kPut && TypeOf(out[2]) == Type::kRun);
   EXPECT(Read<wire::Free>(out[3]).buffers == (std::vector<uint64_t>{Cluster::Id(c.a, 1), Cluster::Id(c.a, 51)}));
   EXPECT(Read<wire::Free>(out[4]).buffers == std::vector<uint64_t>{Cluster::Id(c.a, 1)});
+}
+
+TEST(AFreeStaysBehindFilesThatNeedItsBuffer) {
+  Tight c;
+  c.Put("a", c.a, 1, 80);
+  c.Put("a", c.a, 2, 80);
+  c.Put("a", c.a, 3, 80);
+  EXPECT_EQ(c.Put("a", c.a, 4, 40).size(), 0u);
+  wire::Save save;
+  save.request = Cluster::Id(c.a, 50);
+  save.shards = {{Cluster::Id(c.a, 1), 0, {}}};
+  EXPECT_EQ(c.Tell("a", save).size(), 0u);
+  wire::Load load;
+  load.request = Cluster::Id(c.a, 51);
+  load.shards = {{Cluster::Id(c.a, 2), Cluster::Id(c.a, 2), {DType::kF32, {80}}, {}}};
+  EXPECT_EQ(c.Tell("a", load).size(), 0u);
+  EXPECT_EQ(c.Free("a", c.a, {1}).size(), 0u);
+  EXPECT_EQ(c.Free("a", c.a, {2}).size(), 0u);
+  const Outputs out = c.Free("a", c.a, {3});  // makes room for the head
+  std::vector<Type> types;
+  for (const Outgoing& o : out) types.push_back(TypeOf(o));
+  EXPECT(types == (std::vector<Type>{Type::kFree, Type::kPut, Type::kSave, Type::kLoad, Type::kFree, Type::kFree}));
 }
 
 TEST(WhatCanNeverFitGoesToItsWorkerWhichRefusesIt) {

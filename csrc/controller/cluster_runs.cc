@@ -301,7 +301,7 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, co
   }
   if (!program.shape) program.shape = ShapeOfProgram(program);
   std::optional<plan::Places> changed;  // taken over once the message goes on: it may come here several times
-  if (!run.places.empty()) {
+  if (run.previous == 0 || !run.places.empty()) {
     changed = program.places;
     changed->Apply(run);
   }

@@ -118,6 +118,31 @@ TEST(RunsInPlaceOfOtherClientsOrOutOfOrderAreRefused) {
   EXPECT_EQ(c.CodeOf(c.Tell("a", c.Again(23, 22))), Code::kOk);
 }
 
+TEST(AStepWithoutStateRunsInPlaceToo) {
+  InPlace c(/*overwrites=*/false);
+  c.Put("a", c.a, 10, 25);
+  const auto stateless = [&](uint64_t n, uint64_t previous) {
+    wire::RunInPlace run = c.Again(n, previous);
+    if (previous == 0) run.argument_places = run.result_places = {wire::kNoPlace};
+    run.arguments = {InPlace::Id(c.a, 10)};
+    run.output_count = 1;
+    return run;
+  };
+  for (const uint64_t n : {20u, 21u}) {
+    EXPECT_EQ(TypeOf(c.Tell("a", stateless(n, n == 20 ? 0 : 20)).at(0)), Type::kRunInPlace);
+    c.Done("h0", {InPlace::Id(c.a, n)});
+    EXPECT_EQ(c.InBooks().used, n == 20 ? 200 : 300);  // its result is counted
+  }
+  // One that names its places anew does not continue with the old ones.
+  EXPECT_EQ(TypeOf(c.Tell("a", c.Begin(22, 10, 11, false)).at(0)), Type::kRunInPlace);
+  c.Done("h0", {InPlace::Id(c.a, 22)});
+  EXPECT_EQ(TypeOf(c.Tell("a", stateless(23, 0)).at(0)), Type::kRunInPlace);
+  c.Done("h0", {InPlace::Id(c.a, 23)});
+  wire::RunInPlace donating = stateless(24, 0);
+  donating.donated = {0};
+  EXPECT_EQ(TypeOf(c.Tell("a", donating).at(0)), Type::kRunInPlace);
+}
+
 TEST(WhatIsResidentIsBroughtBackBeforeTheNextRun) {
   InPlace c;
   c.Put("a", c.a, 10, 25);

@@ -483,7 +483,20 @@ def lost(places: list[torch.device], capture: Capture) -> list[float]:
     return [last]
 
 
+def stateless(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that keeps nothing: its runs leave nothing for each other."""
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        return (x.to(places[0]) @ y.to(places[0])).relu()
+
+    found = [step(x, x.T).sum() for x, _ in batches()]
+    _expect(step, replays=STEPS - 2, said=0)
+    return numbers(found)
+
+
 ONE: tuple[Scenario, ...] = (
+    stateless,
     momentum,
     adamw,
     adversaries,
