@@ -31,10 +31,7 @@ Result<client::RunResult> Replay::Launch(const ClientState& client, const std::s
     PW_ASSIGN_OR_RETURN(client::ProgramArgument argument, ArgumentOf(RowOf(values, port)));
     arguments.push_back(std::move(argument));
   }
-  if (program->session() != client.session()) {
-    return FailedPrecondition("the step was captured in cluster '" + program->session()->cluster() +
-                              "', which this process has left; capture it anew");
-  }
+  if (program->session() != client.session()) return LeftCluster(*program);
   std::erase_if(donated, [&](uint32_t position) { return !IsWhole(arguments[position]); });
   return client.session()->RunProgram(program, arguments, donated);
 }
@@ -223,6 +220,7 @@ Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFe
   if (feeds.size() != feeds_) {
     return InvalidArgument("expected " + std::to_string(feeds_) + " feeds, got " + std::to_string(feeds.size()));
   }
+  if (program_->session() != client_->session()) return LeftCluster(*program_);  // before anything is sent
   if (client_->sequencer().is_idle()) return RunResident(feeds);
   residents_->Release();
   return RunHeld(feeds);

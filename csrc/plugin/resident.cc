@@ -40,6 +40,11 @@ Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value
   return argument;
 }
 
+Status LeftCluster(const client::Program& program) {
+  return FailedPrecondition("the step was captured in cluster '" + program.session()->cluster() +
+                            "', which this process has left; capture it anew");
+}
+
 bool IsWhole(const client::ProgramArgument& argument) {
   return argument.buffer != nullptr ||
          std::all_of(argument.shards.begin(), argument.shards.end(),
@@ -89,7 +94,7 @@ void Residents::CheckOutLocked(Slot& slot, size_t place) {
   if (!std::exchange(slot.owned, false)) return;
   std::vector<uint32_t> devices;
   for (const PJRT_Device* device : slot.of.devices) devices.push_back(device->cluster_device);
-  const auto buffer = std::make_shared<client::LogicalBuffer>(client_->session(), slot.buffer, std::move(devices),
+  const auto buffer = std::make_shared<client::LogicalBuffer>(program_->session(), slot.buffer, std::move(devices),
                                                               slot.of.type->type, done_);
   for (size_t i = 0; i < slot.cells.size() && i < slot.of.devices.size(); ++i) {
     const std::shared_ptr<BufferCell> cell = slot.cells[i].lock();
@@ -178,7 +183,10 @@ Status Residents::CheckLocked(const Slot& slot, std::span<const std::shared_ptr<
 
 Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments::Argument> arguments,
                                             std::vector<uint32_t> donated, const std::set<const Value*>& fed) {
-  client_->session()->AwaitWindow();
+  // What lies in the places is of the cluster that the program was made for, whatever the client is attached to now.
+  client::Session& session = *program_->session();
+  if (&session != client_->session().get()) return LeftCluster(*program_);
+  session.AwaitWindow();
   std::vector<Row> before;  // by change; destroyed after the lock is let go
   std::lock_guard lock(Lock());
   if (last_run_ != 0) {
@@ -220,7 +228,7 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
     }
     run.changes.push_back(std::move(change));
   }
-  Result<client::InPlaceResult> result = client_->session()->RunInPlace(program_, run);
+  Result<client::InPlaceResult> result = session.RunInPlace(program_, run);
   if (!result.ok()) {
     FailLocked(result.status());
     return Submitted{result.status(), {}};

@@ -31,6 +31,8 @@ namespace pathways::plugin {
 
 // One whole logical buffer if the shards are exactly that, in order; else the shards one by one.
 Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value>> row);
+// Why a program cannot run any more once its client is attached to another cluster.
+Status LeftCluster(const client::Program& program);
 // Whether a run can be given all of this: a shard of a buffer whose other shards live on elsewhere cannot go alone.
 bool IsWhole(const client::ProgramArgument& argument);
 

@@ -180,6 +180,27 @@ def refused(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
+def captured() -> tuple[Callable[[], Any], torch.Tensor]:
+    """A captured step that has been replayed, and a tensor that lies where its replays have put it."""
+    model = nn.Linear(4, 1).to(pw.device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.ones(2, 4, device=pw.device())
+
+    @pw.program
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for _ in range(6):
+        step()
+    pw.wait(60)
+    assert step.replays > 0
+    return step, model.weight.detach()
+
+
 def again() -> None:
     first = pw.init(hosts=1, devices_per_host=2)
     seen["eager"] = cell(6, eager=True)  # after init: autograd then knows the devices
@@ -206,6 +227,7 @@ def again() -> None:
     del kept
     old = torch.ones(3).to(pw.device())
     assert old.sum().item() == 3.0
+    step, kept_by_step = captured()  # nothing has asked for what the step keeps
     pw.shutdown()
     seen["no cluster"] = refused(lambda: pw.devices())
     seen["other devices"] = refused(lambda: pw.init(hosts=1, devices_per_host=3))
@@ -214,6 +236,10 @@ def again() -> None:
     seen["in another cluster"] = cell(6)
     seen["old fetched"] = refused(lambda: old.tolist())
     seen["old used"] = refused(lambda: (old + torch.ones(3, device=pw.device())).tolist())
+    seen["old state"] = refused(lambda: kept_by_step.tolist())
+    seen["old captured step"] = refused(lambda: step().item())
+    step = kept_by_step = None
+    gc.collect()
     seen["after old"] = cell(6)
     os.kill(worker(), signal.SIGKILL)
     seen["lost"] = refused(lambda: cell(2))

@@ -79,7 +79,7 @@ def test_another_cluster_of_as_many_devices_follows_a_shutdown() -> None:
     assert found["another cluster"]
     for name in ("in another cluster", "after old", "after a loss"):
         assert found[name] == pytest.approx(found["eager"], rel=1e-4), name
-    for name in ("old fetched", "old used"):
+    for name in ("old fetched", "old used", "old captured step", "old state"):
         assert "which this process has left" in found[name], name
 
 
