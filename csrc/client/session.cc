@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "csrc/base/interrupt.h"
 #include "csrc/client/session_impl.h"
 
 namespace pathways::client {
@@ -158,16 +157,6 @@ void Session::UnregisterFunction(uint64_t id) noexcept {
 }
 
 // --- buffers
-
-template <typename Predicate>
-void Session::Impl::WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room) {
-  // Bounds that keep a tight loop from filling memory, not needs: so a Ctrl-C passes them, and the loop then ends in
-  // its own code. The thread that waits may be one of PyTorch/XLA's, on behalf of the main thread.
-  const uint64_t signals = interrupt::Count();
-  while (!changed.wait_for(lock, kInterruptSlice, has_room)) {
-    if (interrupt::Count() != signals) return;
-  }
-}
 
 Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes) {
   const uint64_t size = bytes->size();
@@ -508,6 +497,7 @@ void Session::Close(const std::string& reason) {
     for (auto& [id, run] : impl_->runs) events.push_back(run.done);
     for (auto& [id, fetch] : impl_->fetches) events.push_back(fetch.done);
     for (auto& [id, query] : impl_->queries) events.push_back(query.done);
+    for (auto& [id, operation] : impl_->files) events.push_back(operation.done);
     for (auto& [id, function] : impl_->functions) events.push_back(function.compiled);
     for (auto& [id, program] : impl_->programs) events.push_back(program.ready);
     for (auto& [id, slice] : impl_->slices) events.push_back(slice.done);
@@ -515,6 +505,7 @@ void Session::Close(const std::string& reason) {
     impl_->runs.clear();
     impl_->fetches.clear();
     impl_->queries.clear();
+    impl_->files.clear();
   }
   impl_->changed.notify_all();
   for (const auto& event : events) event->Set(Cancelled("the session is closed: " + reason));

@@ -323,7 +323,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The same, on values that stay where they are from run to run. What lies in a written place has no handle: whoever
   // wants one makes it of the place's id, and says so in the next run. Does not block; call AwaitWindow before.
   Result<InPlaceResult> RunInPlace(const std::shared_ptr<Program>& program, const InPlaceArguments& arguments);
-  // Blocks while window_runs runs are in flight.
+  // Blocks while window_runs runs are in flight, unless a Ctrl-C comes.
   void AwaitWindow();
 
   // --- slices (paper 4.1)

@@ -32,7 +32,10 @@ FileOperation Session::Save(wire::Save save, std::span<const SavedShard> shards)
   for (const SavedShard& item : shards) {
     const Result<uint32_t> host = impl_->HostOf(item.shard.device());
     Status status = host.status();
-    if (host.ok() && *host != save.host) status = InvalidArgument("a host can save only shards that lie on it");
+    // An id says nothing of its cluster: another one's buffer may bear it here.
+    if (const Session& of = *item.shard.buffer->session(); &of != this)
+      status = FailedPrecondition(of.impl_->LeftText());
+    if (status.ok() && *host != save.host) status = InvalidArgument("a host can save only shards that lie on it");
     std::optional<Status> made = item.shard.buffer->ready() ? item.shard.buffer->ready()->TryGet() : std::nullopt;
     if (status.ok() && made && !made->ok()) status = *made;  // the run that should have made it explains best
     if (!status.ok()) {

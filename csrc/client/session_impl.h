@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "csrc/base/host_memory.h"
+#include "csrc/base/interrupt.h"
 #include "csrc/client/session.h"
 #include "csrc/dataplane/data_plane.h"
 
@@ -161,6 +162,16 @@ inline constexpr uint64_t kMaxUploadBytesPending = uint64_t{1} << 30;
 // Frees of small buffers that are kept back, at most until the next tick.
 inline constexpr size_t kFreeBatch = 64;
 inline constexpr uint64_t kFreeBytesKept = uint64_t{1} << 20;
+
+template <typename Predicate>
+void Session::Impl::WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room) {
+  // Bounds that keep a tight loop from filling memory, not needs: so a Ctrl-C passes them, and the loop then ends in
+  // its own code. The thread that waits may be one of PyTorch/XLA's, on behalf of the main thread.
+  const uint64_t signals = interrupt::Count();
+  while (!changed.wait_for(lock, kInterruptSlice, has_room)) {
+    if (interrupt::Count() != signals) return;
+  }
+}
 
 }  // namespace pathways::client
 

@@ -199,7 +199,7 @@ Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
 
 void Session::AwaitWindow() {
   std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait(lock, [&] {
+  impl_->WaitForRoom(lock, [&] {
     return impl_->runs.size() < impl_->options.window_runs || impl_->closed || !impl_->controller_lost.ok();
   });
 }
