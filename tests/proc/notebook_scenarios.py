@@ -112,6 +112,14 @@ def interrupts() -> None:
     steps(3)
     interrupt("back-pressure", lambda: steps(math.inf), lambda: held[0].sum().item(), after_s=1.0)
 
+    replayed = captured()[0]
+
+    def replays() -> None:
+        while True:
+            replayed()
+
+    interrupt("captured back-pressure", replays, lambda: math.isfinite(replayed().item()), after_s=1.0)
+
     def in_finally() -> None:
         try:
             z.item()
@@ -180,14 +188,14 @@ def refused(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
-def captured() -> tuple[Callable[[], Any], torch.Tensor]:
+def captured() -> tuple[Any, torch.Tensor]:
     """A captured step that has been replayed, and a tensor that lies where its replays have put it."""
     model = nn.Linear(4, 1).to(pw.device())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.ones(2, 4, device=pw.device())
 
     @pw.program
-    def step() -> torch.Tensor:
+    def step() -> Any:
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
@@ -227,7 +235,7 @@ def again() -> None:
     del kept
     old = torch.ones(3).to(pw.device())
     assert old.sum().item() == 3.0
-    step, kept_by_step = captured()  # nothing has asked for what the step keeps
+    held: list[Any] = list(captured())  # nothing has asked for what the step keeps
     pw.shutdown()
     seen["no cluster"] = refused(lambda: pw.devices())
     seen["other devices"] = refused(lambda: pw.init(hosts=1, devices_per_host=3))
@@ -236,9 +244,9 @@ def again() -> None:
     seen["in another cluster"] = cell(6)
     seen["old fetched"] = refused(lambda: old.tolist())
     seen["old used"] = refused(lambda: (old + torch.ones(3, device=pw.device())).tolist())
-    seen["old state"] = refused(lambda: kept_by_step.tolist())
-    seen["old captured step"] = refused(lambda: step().item())
-    step = kept_by_step = None
+    seen["old state"] = refused(lambda: held[1].tolist())
+    seen["old captured step"] = refused(lambda: held[0]().item())
+    held.clear()
     gc.collect()
     seen["after old"] = cell(6)
     os.kill(worker(), signal.SIGKILL)
