@@ -17,8 +17,8 @@ from typing import Any
 
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_state, _capture_wiring, _state, _step
-from ptpathways.frontend._capture_state import Surroundings
+from ptpathways.frontend import _capture_state, _capture_walk, _capture_wiring, _state, _step
+from ptpathways.frontend._capture_state import Same, Surroundings
 from ptpathways.frontend._capture_variant import Outcome, Stale, Variant
 from ptpathways.frontend._capture_wiring import Feed, Observed, Source, State, Uncapturable
 
@@ -88,7 +88,7 @@ class CapturedStep:
                 if done:
                     return result
         while True:
-            surroundings = _capture_state.walk(self._function, args, kwargs)
+            surroundings = _capture_walk.walk(self._function, args, kwargs)
             changed = [_capture_state.make_capturable(optimizer) for optimizer in surroundings.optimizers]
             if not any(changed):
                 break
@@ -123,6 +123,10 @@ class CapturedStep:
         """Whether it could be replayed, and what that returned."""
         if variant.has_baked(rates):
             return False, None
+        parted = variant.parted(rates)
+        if parted:
+            self._say(f"is traced again: {' and '.join(parted[:3])} were always equal, and are no longer")
+            return False, None
         changed = variant.changed_rates(rates)
         if changed:
             assert variant.wiring is not None
@@ -150,10 +154,11 @@ class CapturedStep:
         recording = _Recording(self._function, surroundings, leaves)
         result = recording.run(args, kwargs)
         self._clean = buffers.created_count()
-        changed = surroundings.changed_settings() - self._own
+        changed = surroundings.changed_settings()
         try:
             outcome, wiring = recording.outcome(result)
             self._check_settled(surroundings, outcome.surroundings)
+            changed = (changed | surroundings.changed_kinds(outcome.surroundings)) - self._own
             if changed:
                 self._own |= changed  # its own counters; what it makes of them would show as differing numbers
                 del self._variants[key]
@@ -196,11 +201,14 @@ class CapturedStep:
     def _key(self, call: Any, surroundings: Surroundings) -> Key:
         structure, leaves, modes = call
         parts: list[tuple[str, Any]] = [("the structure of the arguments", structure)]
-        parts += [(f"argument {number}", leaf) for number, leaf in enumerate(leaves)]
+        for number, leaf in enumerate(leaves):
+            if f"argument {number}" not in surroundings.kinds:  # else the walk has looked into it
+                parts.append((f"argument {number}", leaf))
         parts += modes
         for name, (_, _, value) in surroundings.settings.items():
             if name not in self._own:
-                parts.append((name, (type(value).__name__, value)))
+                parts.append((name, _capture_state.setting_key(value)))
+        parts += [(name or "the function", kind) for name, kind in surroundings.kinds.items() if name not in self._own]
         for name, tensor in surroundings.tensors.items():
             if not name.endswith(".grad"):
                 parts.append((name, _leaf_key(tensor)))
@@ -273,6 +281,7 @@ class _Recording:
         for name, tensor in self._extras.items():
             self._note(tensor, State(name))
         self._found = self._surroundings.with_gradient()
+        self._required = self._surroundings.required()
         self._seeds = buffers.seeds()
         self._rates = self._surroundings.rates() | _numbers(self._leaves)
         cuts = _step.cut_count()
@@ -323,7 +332,7 @@ class _Recording:
         from torch.utils import _pytree as pytree
 
         returned, tree = pytree.tree_flatten(result)
-        after = _capture_state.walk(self._function, self._args, self._kwargs)
+        after = _capture_walk.walk(self._function, self._args, self._kwargs)
         names: dict[str, tuple[int, ...]] = {}
         extras = {}
         for name, tensor in after.tensors.items():
@@ -370,7 +379,7 @@ class _Recording:
         gone = {
             name: t for name, t in self._surroundings.tensors.items() if name.endswith(".grad") and name not in names
         }
-        return Outcome(self._recording, after, extras, gone, tree, self._found, shapes), wiring
+        return Outcome(self._recording, after, extras, gone, tree, self._found, self._required, shapes), wiring
 
     def _check_nothing_kept(self, wiring: _capture_wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
         """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""
@@ -439,9 +448,7 @@ def _leaf_key(leaf: Any) -> Any:
 
     if isinstance(leaf, torch.Tensor):
         return "tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad
-    if _capture_state.is_plain(leaf):
-        return type(leaf).__name__, leaf
-    return type(leaf).__name__, id(leaf)
+    return _capture_state.setting_key(leaf) if _capture_state.is_setting(leaf) else Same(leaf)
 
 
 def _numbers(leaves: Sequence[Any]) -> dict[str, float]:
@@ -460,6 +467,7 @@ def _modes() -> tuple[tuple[str, Any], ...]:
 
     return (
         ("gradient mode", torch.is_grad_enabled()),
+        ("the default type", torch.get_default_dtype()),
         ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
     )
 
@@ -468,7 +476,11 @@ def _text(value: Any) -> str:
     if value is _ABSENT:
         return "absent"
     if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
-        return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}"
+        return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Same):
+        return f"{value[0]}, written {value[1]} times"
     if isinstance(value, tuple) and len(value) == 2:
-        return repr(value[1])
+        return f"{value[0]} {value[1]}" if value[0] == "the same as" else repr(value[1])
+    if isinstance(value, type):
+        return value.__qualname__
     return f"{len(value)} of them" if isinstance(value, frozenset) else repr(value)

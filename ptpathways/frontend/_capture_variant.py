@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H", "s64": "<Q", "s32": "<I"}
 _MASK = (1 << 64) - 1
 _gradient_of = operator.attrgetter("grad")
+_requires_gradient = operator.attrgetter("requires_grad")
 
 
 class Stale(Exception):
@@ -40,6 +41,8 @@ class Outcome:
     """The structure of what was returned."""
     found: frozenset[str]
     """The parameters that had a gradient when the call began."""
+    required: Mapping[str, bool]
+    """Whether a tensor required a gradient when the call began, by name."""
     shapes: Mapping[Result, buffers.Shape]
     """Of each returned result."""
 
@@ -50,6 +53,7 @@ class Variant:
     def __init__(self) -> None:
         self.wiring: Wiring | None = None
         self.recordings = 0
+        """Since two have agreed."""
         self.reason = ""
         self.ready = False
 
@@ -65,6 +69,7 @@ class Variant:
         except _capture_wiring.Different as difference:
             self.reason = str(difference)
             return False
+        self.recordings = 0
         return True
 
     @property
@@ -114,8 +119,12 @@ class Variant:
             )
         self._tree = outcome.tree
         self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
+        self._left_required = outcome.surroundings.required()
         self._shapes = [outcome.shapes[result] for result in self._returned]
-        self._used = {s.expression for op in wiring.ops for s in op.arguments if isinstance(s, Rate)}
+        self._followed = {source for op in wiring.ops for source in op.arguments if isinstance(source, Rate)}
+        self._used = {expression for rate in self._followed for expression in rate.expressions}
+        self._tied = [rate for rate in self._followed if len(rate.expressions) > 1]
+        self._requires = outcome.required
         self._kept = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
         self._kept.update(outcome.gone)
         self._extras = dict(outcome.extras)
@@ -148,6 +157,15 @@ class Variant:
         self._handles: list[int] = []
         self._bind_moved()
         self._bind_gradients(tensors)
+        self._trainable = list(surroundings.trainable.values())
+        self._wanted = [
+            self._requires.get(name, tensor.requires_grad) for name, tensor in surroundings.trainable.items()
+        ]
+        self._to_require = [
+            (tensor, left)
+            for name, tensor in surroundings.trainable.items()
+            if (left := self._left_required.get(name, tensor.requires_grad)) != self._requires.get(name, left)
+        ]
 
     def _bind_gradients(self, tensors: Mapping[str, Any]) -> None:
         """Which gradients the step must find, and which it leaves behind: ``zero_grad`` makes them come and go."""
@@ -182,7 +200,9 @@ class Variant:
         """Whether everything is where ``bind`` found it."""
         if not self._surroundings.still_holds():
             return False
-        return all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients))
+        if not all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients)):
+            return False
+        return list(map(_requires_gradient, self._trainable)) == self._wanted
 
     def rates(self) -> dict[str, float]:
         """The expressions of the optimizers' options, now."""
@@ -194,9 +214,16 @@ class Variant:
         wiring = self._wiring
         return [name for name, value in rates.items() if wiring.rates.get(name) != value and name not in wiring.free]
 
+    def parted(self, rates: Mapping[str, float]) -> tuple[str, ...]:
+        """Expressions of which one is followed, that were always equal and are no longer."""
+        for rate in self._tied:
+            if len({rates.get(name) for name in rate.expressions}) > 1 and rate.bits(rates) is None:
+                return rate.expressions
+        return ()
+
     def has_baked(self, rates: Mapping[str, float]) -> bool:
         """Whether an argument is now a number that PyTorch/XLA would make part of the computation."""
-        return any(_capture_wiring.is_baked(rates[name]) for name in self._used)
+        return any(_capture_wiring.is_baked(rates[name]) for name in self._used if name in rates)
 
     def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
@@ -222,6 +249,8 @@ class Variant:
             raise native.translate(error) from error
         buffers.set_seeds({device: _capture_wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
+        for tensor, required in self._to_require:
+            tensor.requires_grad_(required)
         for parameter, gradient in self._to_set:
             parameter.grad = gradient
         made = dict(zip(self._returned, buffers.adopt(tokens, self._shapes), strict=True)) if tokens else {}
@@ -251,8 +280,9 @@ class Variant:
                 raise Stale(f"argument {feed.leaf} of the step was given up")
             return values
         if isinstance(feed, Rate):
-            bits = _capture_wiring.number_bits(rates[feed.expression], feed.dtype)
-            assert bits is not None
+            bits = feed.bits(rates)
+            if bits is None:
+                raise Stale(f"{feed.expressions[0]} is not what it was")
             return [np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)]
         seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
         return [np.frombuffer(struct.pack("<Q", seed), np.uint8)]

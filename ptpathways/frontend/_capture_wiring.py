@@ -69,10 +69,20 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A scalar that follows an optimizer's option, e.g. ``-optimizer.0.lr``, or an argument of one element."""
+    """A scalar that follows an optimizer's option, e.g. ``-optimizer.0.lr``, or an argument of one element.
+
+    ``expressions``: all that it may follow. Options that were always equal cannot be told apart, so it is known only as
+    long as they stay so.
+    """
 
     dtype: str
-    expression: str
+    expressions: tuple[str, ...]
+
+    def bits(self, rates: Mapping[str, float]) -> int | None:
+        """Its bits where the expressions have these values; None when they differ, or it cannot have the value."""
+        values = {rates.get(expression) for expression in self.expressions}
+        found = {number_bits(value, self.dtype) for value in values}
+        return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,12 +366,15 @@ def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, wha
             return merged
         raise Different(f"{what} takes a tensor that the step makes on the CPU anew each time; pass it as an argument")
     if isinstance(one, Seed | Number) and isinstance(other, Seed | Number):
-        if type(one) is not type(other) or one != other:
+        if type(one) is not type(other) or one != other or isinstance(one, Number):
             return _merge_numbers(one, other, first, second, what)
     elif isinstance(one, Rate) and isinstance(other, Number):
-        if number_bits(second.rates.get(one.expression), one.dtype) == other.bits:
-            return one
-        raise Different(f"{what} no longer follows {one.expression}")
+        follows = tuple(
+            name for name in one.expressions if number_bits(second.rates.get(name), one.dtype) == other.bits
+        )
+        if follows:
+            return Rate(one.dtype, follows)
+        raise Different(f"{what} no longer follows {' or '.join(one.expressions[:3])}")
     if one == other:
         return other
     raise Different(f"an argument of {what} was {_describe(one)} at first and {_describe(other)} then")
@@ -369,12 +382,17 @@ def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, wha
 
 def _merge_numbers(one: Seed | Number, other: Seed | Number, first: Wiring, second: Wiring, what: str) -> Source:
     dtype = one.dtype if isinstance(one, Number) else "s64"
+    if isinstance(one, Number):
+        follows = tuple(
+            expression
+            for expression, value in first.rates.items()
+            if number_bits(value, dtype) == one.bits and number_bits(second.rates.get(expression), dtype) == other.bits
+        )
+        # One that has changed by less than the number's precision will go on to.
+        if follows and (one.bits != other.bits or any(first.rates[name] != second.rates[name] for name in follows)):
+            return Rate(dtype, follows)
     if one.bits == other.bits:
         return Number(dtype, other.bits, other.tokens)
-    if isinstance(one, Number):
-        for expression, value in first.rates.items():
-            if number_bits(value, dtype) == one.bits and number_bits(second.rates.get(expression), dtype) == other.bits:
-                return Rate(dtype, expression)
     raise Different(
         f"a number that {what} takes was {bits_number(one.bits, dtype)} at first and {bits_number(other.bits, dtype)} "
         "then, which no argument, no optimizer's option and no random seed explains; pass it as a tensor"

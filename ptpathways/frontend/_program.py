@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from ptpathways import core, ir, native, programs
-from ptpathways.frontend import _arguments, _capture_state, _function, _save, _slice
+from ptpathways.frontend import _arguments, _capture_walk, _function, _save, _slice
 from ptpathways.frontend._arguments import HostValue, Static
 from ptpathways.frontend._capture import CapturedStep
 from ptpathways.frontend._future import Future, Layout
@@ -500,7 +500,7 @@ def program(
         if not callable(given):
             raise TypeError(f"@pw.program needs a callable, got {given!r}")
         kinds = (_function.CompiledFunction, Program)
-        if kind == "step" or (kind is None and not asked and not _capture_state.reaches(given, kinds)):
+        if kind == "step" or (kind is None and not asked and not _capture_walk.reaches(given, kinds)):
             return CapturedStep(given, name=name)
         return Program(
             given,

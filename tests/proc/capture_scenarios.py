@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -393,6 +394,88 @@ def dropout(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(losses)
 
 
+def replaced(places: list[torch.device], capture: Capture) -> list[float]:
+    """Other functions, modules and numbers where there were some: each is traced for itself, and replayed again."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    criterion: nn.Module = nn.MSELoss()
+    loss_fn, beta, weights = F.mse_loss, np.float32(0.5), [1.0, 0.5]
+
+    @capture
+    def step(x: Tensor, y: Tensor, gamma: Any) -> Tensor:
+        optimizer.zero_grad()
+        output, y = model(x.to(places[0])), y.to(places[0])
+        loss: Tensor = criterion(output, y) + loss_fn(output, y) * weights[1] * float(beta) * float(gamma)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for place, (x, y) in enumerate(batches(18)):
+        if place == 3:
+            criterion = nn.L1Loss()
+        if place == 6:
+            model[1] = nn.Sigmoid()
+        if place == 9:
+            loss_fn = F.l1_loss
+        if place == 12:
+            weights[1] = 0.1
+        losses.append(step(x, y, np.float32(1 if place < 15 else 0.25)))
+    texts = ("MSELoss -> L1Loss", "Tanh -> Sigmoid", "mse_loss -> l1_loss", "0.5 -> 0.1", "argument 2")
+    _expect(step, replays=5, said=5, texts=texts)
+    return numbers(losses)
+
+
+def frozen(places: list[torch.device], capture: Capture) -> list[float]:
+    """A part of the model that is frozen for a while, and thawed: its weights stay, and then move again."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = []
+    for place, (x, y) in enumerate(batches()):
+        if place in (0, 5, 10, 15):
+            model[0].requires_grad_(place in (5, 15))
+        found += [step(x, y), model[0].weight.detach().sum().clone()]
+    _expect(step, replays=10, texts=("trained",))
+    return numbers(found)
+
+
+def parted(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two groups of parameters whose rates are equal at first, under a scheduler, and then are not."""
+    model = network().to(places[0])
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, [lambda n: 1 / (n + 1), lambda n: 1 / (n + 1) if n < 6 else 0.05 * n]
+    )
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = []
+    for place, (x, y) in enumerate(batches()):
+        found += [step(x, y), model[2].weight.detach().sum().clone()]
+        schedule.step()
+        if place > 14:
+            optimizer.param_groups[1]["lr"] = 0.0
+    _expect(step, texts=("were always equal",))
+    assert not isinstance(step, pw.CapturedStep) or step.replays >= 10
+    return numbers(found)
+
+
 def lazily(function: Callable[..., Any]) -> Callable[..., Any]:
     """The step as a loop would run it without capturing it."""
 
@@ -510,6 +593,9 @@ ONE: tuple[Scenario, ...] = (
     shared,
     not_captured,
     dropout,
+    replaced,
+    frozen,
+    parted,
 )
 LAZY = (dropout,)
 """Compared with a lazy run, because other devices draw other random numbers."""

@@ -1,17 +1,59 @@
-"""What a captured step is found to depend on. No devices."""
+"""What a captured step is found to depend on, and whether a change of it is noticed. No devices."""
 
 from __future__ import annotations
 
+import argparse
+import collections
+import types
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from ptpathways.frontend import _capture_state
+from ptpathways.frontend import CapturedStep, _capture, _capture_walk
+
+CONFIG = types.SimpleNamespace(scale=2.0)
+NUMBER = 1.0
+
+
+class Options:
+    """Settings as attributes of a class."""
+
+    depth = 3
+
+
+class Net(nn.Module):
+    """A module of the user's, with all kinds of attributes."""
+
+    portion = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(1, 1), nn.Tanh())
+        self.act = F.gelu
+        self.config = argparse.Namespace(rate=0.1)
+        self.weights = [0.5, 0.5]
+        self._slope = 0.1
+        self.register_buffer("mask", None)
+
+    def forward(self, x: Any) -> Any:
+        return self._scaled(self.act(self.inner(x)))
+
+    def _scaled(self, x: Any) -> Any:
+        return x * NUMBER * self.portion * Options.depth
+
+
+def key_of(function: Callable[..., Any], *args: Any) -> Any:
+    """What a replay of the function would take for granted."""
+    leaves = tuple(_capture._leaf_key(leaf) for leaf in args)
+    return CapturedStep(function)._key((len(args), leaves, ()), _capture_walk.walk(function, args, {}))
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:
@@ -19,9 +61,9 @@ def test_a_step_is_looked_into_wherever_it_was_written() -> None:
     model = nn.Linear(1, 1)
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     exec(compile("def step(x):\n    helper()\ndef helper():\n    optimizer.step()\n", "<string>", "exec"), names)
-    found = _capture_state.walk(names["step"], (), {})
+    found = _capture_walk.walk(names["step"], (), {})
     assert found.optimizers == [names["optimizer"]] and "helper.optimizer.0.lr" in found.options
-    assert not _capture_state.walk(torch.optim.SGD.step, (), {}).optimizers
+    assert not _capture_walk.walk(torch.optim.SGD.step, (), {}).optimizers
 
 
 def test_a_global_of_an_attributes_name_is_not_looked_at() -> None:
@@ -29,5 +71,131 @@ def test_a_global_of_an_attributes_name_is_not_looked_at() -> None:
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "step": 1, "scale": 2.0}
     text = "def train(x):\n    loss = lambda: x * scale\n    optimizer.step()\n    return loss()\n"
     exec(compile(text, "<string>", "exec"), names)
-    settings = _capture_state.walk(names["train"], (), {}).settings
+    settings = _capture_walk.walk(names["train"], (), {}).settings
     assert "scale" in settings and "step" not in settings
+
+
+def _own(default: float) -> Callable[..., Any]:
+    return lambda x, shift=default: x + shift
+
+
+def _hooked(world: dict[str, Any]) -> None:
+    world["net"].register_forward_hook(lambda module, inputs, output: output * 2)
+
+
+def _set(what: str, **values: Any) -> Callable[[dict[str, Any]], None]:
+    def change(world: dict[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(world[what], name, value)
+
+    return change
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "the class of a module": lambda world: world.update(criterion=nn.L1Loss()),
+    "the class of a part of a module": lambda world: world["net"].inner.__setitem__(1, nn.Sigmoid()),
+    "a part more": lambda world: world["net"].inner.append(nn.Tanh()),
+    "a function of a library": lambda world: world.update(loss_fn=F.l1_loss),
+    "a function written in C": lambda world: world.update(act=torch.sin),
+    "a function of the user's": lambda world: world.update(own=lambda x: x + 2),
+    "a function with another default": lambda world: world.update(own=_own(4)),
+    "an element of a list": lambda world: world["weights"].__setitem__(1, 0.1),
+    "an element more": lambda world: world["weights"].append(0.1),
+    "an entry more": lambda world: world["table"].update(more=1),
+    "a number of NumPy": lambda world: world.update(beta=np.float32(0.25)),
+    "a tensor of the CPU": lambda world: world["offset"].add_(1),
+    "another tensor of the CPU": lambda world: world.update(offset=torch.zeros(1)),
+    "a namespace": lambda world: setattr(world["config"], "scale", 3.0),
+    "a variable in a closure": lambda world: world["other"](2.0),
+    "which of two": lambda world: world.update(first=world["second"]),
+    "what torch.no_grad is around": lambda world: world.update(quiet=torch.no_grad()(lambda x: x + 3)),
+    "an object that cannot be looked into": lambda world: world.update(lock=collections.deque([1])),
+    "a hook": _hooked,
+    "a function of a module": _set("net", act=F.relu),
+    "an attribute with an underscore": _set("net", _slope=0.2),
+    "a list of a module": lambda world: world["net"].weights.__setitem__(0, 0.25),
+    "a namespace of a module": lambda world: setattr(world["net"].config, "rate", 0.2),
+    "a buffer that was None": _set("net", mask=torch.ones(1)),
+}
+
+
+def _world() -> dict[str, Any]:
+    world: dict[str, Any] = {
+        "net": Net(),
+        "criterion": nn.MSELoss(),
+        "loss_fn": F.mse_loss,
+        "act": torch.cos,
+        "own": _own(3),
+        "weights": [0.5, 0.5],
+        "table": {"first": 1},
+        "beta": np.float32(0.5),
+        "offset": torch.zeros(1),
+        "config": types.SimpleNamespace(scale=2.0),
+        "first": nn.Tanh(),
+        "second": nn.Tanh(),
+        "quiet": torch.no_grad()(lambda x: x + 1),
+        "lock": collections.deque([1]),
+    }
+    factor = 1.0
+
+    def scaled(x: Any) -> Any:
+        return x * factor
+
+    def other(value: float) -> None:
+        nonlocal factor
+        factor = value
+
+    world.update(scaled=scaled, other=other)
+    source = "def step(x):\n    " + "; ".join(world) + "\n"
+    exec(compile(source, __file__, "exec"), world)
+    return world
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_noticed_and_makes_another_computation(change: str) -> None:
+    world = _world()
+    before, found = key_of(world["step"]), _capture_walk.walk(world["step"], (), {})
+    assert found.still_holds() and key_of(world["step"]) == before
+    CHANGES[change](world)
+    assert not found.still_holds()
+    assert key_of(world["step"]) != before
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), [(Net, "portion"), (Options, "depth"), (None, "NUMBER"), (CONFIG, "scale"), (Net, "_scaled")]
+)
+def test_what_methods_of_the_users_classes_read_is_guarded(monkeypatch: Any, where: Any, name: str) -> None:
+    net = Net()
+
+    def step(x: Any) -> Any:
+        return net(x) * CONFIG.scale
+
+    before, found = key_of(step), _capture_walk.walk(step, (), {})
+    assert found.still_holds()
+    changed = (lambda self, x: x) if name == "_scaled" else 7
+    if where is None:
+        monkeypatch.setitem(globals(), name, changed)
+    else:
+        monkeypatch.setattr(where, name, changed)
+    assert not found.still_holds() and key_of(step) != before
+
+
+def test_what_is_made_anew_but_alike_is_the_same_computation() -> None:
+    world = _world()
+    before = key_of(world["step"])
+    fresh = _world()
+    for name in ("criterion", "first", "second", "config", "weights", "table"):
+        world[name] = fresh[name]
+    assert key_of(world["step"]) == before
+
+
+def test_arguments_that_are_not_plain_are_told_apart() -> None:
+    def step(beta: Any) -> Any:
+        return beta
+
+    assert len({key_of(step, np.float32(n)) for n in range(20)}) == 20
+    assert key_of(step, np.float32(1)) == key_of(step, np.float32(1)) != key_of(step, np.float64(1))
+    assert len({key_of(step, object()) for _ in range(20)}) == 20
+    assert key_of(step, types.SimpleNamespace(a=1)) == key_of(step, types.SimpleNamespace(a=1))
+    assert key_of(step, types.SimpleNamespace(a=1)) != key_of(step, types.SimpleNamespace(a=2))
+    assert key_of(step, F.relu) != key_of(step, F.gelu)

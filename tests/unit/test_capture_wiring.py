@@ -107,8 +107,32 @@ def test_a_number_that_follows_an_option_becomes_an_argument_once_the_option_cha
     same = merge(at(0.1, 100), at(0.1, 200))
     assert isinstance(same.ops[0].arguments[2], Number) and not same.free
     changed = merge(same, at(0.05, 300))
-    assert changed.ops[0].arguments[2] == Rate("f32", "-lr") and changed.free == {"lr", "-lr"}
-    assert merge(changed, at(0.02, 400)).ops[0].arguments[2] == Rate("f32", "-lr")
+    assert changed.ops[0].arguments[2] == Rate("f32", ("-lr",)) and changed.free == {"lr", "-lr"}
+    assert merge(changed, at(0.02, 400)).ops[0].arguments[2] == Rate("f32", ("-lr",))
+
+
+def two_groups(first: float, second: float, number: float, start: int) -> Wiring:
+    bits = number_bits(number, "f32")
+    assert bits is not None
+    return step(bits, start, rates={"0.lr": first, "1.lr": second})
+
+
+def test_options_that_moved_together_are_not_taken_for_one() -> None:
+    merged = merge(two_groups(0.5, 0.5, 0.5, 100), two_groups(0.25, 0.25, 0.25, 300))
+    rate = merged.ops[0].arguments[2]
+    assert rate == Rate("f32", ("0.lr", "1.lr"))
+    assert rate.bits({"0.lr": 0.125, "1.lr": 0.125}) == number_bits(0.125, "f32")
+    assert rate.bits({"0.lr": 0.125, "1.lr": 0.0}) is None
+    parted = merge(merged, two_groups(0.125, 0.0625, 0.0625, 500))
+    assert parted.ops[0].arguments[2] == Rate("f32", ("1.lr",))
+    with pytest.raises(Different, match=r"no longer follows 0\.lr or 1\.lr"):
+        merge(merged, two_groups(0.125, 0.0625, 0.75, 500))
+
+
+def test_an_option_that_changes_by_less_than_the_numbers_precision_is_followed() -> None:
+    """As under a cosine of very many steps, at first."""
+    merged = merge(two_groups(0.1, 0.2, 0.1, 100), two_groups(0.1 * (1 - 1e-10), 0.2, 0.1, 300))
+    assert merged.ops[0].arguments[2] == Rate("f32", ("0.lr",)) and merged.free == {"0.lr"}
 
 
 def test_a_number_that_nothing_explains_is_named_with_both_values() -> None:

@@ -1,0 +1,419 @@
+"""Walks what a training step can reach: from its function's closure, the globals it names, and its arguments.
+
+Modules, optimizers, tensors, containers, functions and the user's own objects are looked into. Of anything else it is
+noted which object it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dis
+import functools
+import inspect
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ptpathways.frontend import _locator
+from ptpathways.frontend._capture_state import (
+    PLAIN,
+    CellView,
+    ItemView,
+    Same,
+    Surroundings,
+    floats,
+    is_setting,
+)
+
+_DEPTH_MAX = 8
+_ITEMS_MAX = 10_000
+_CALLED = frozenset({"__call__", "__init__", "forward", "backward", "setup_context"})
+"""Methods that are called without being named."""
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+
+
+def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Surroundings:
+    """Everything that a call ``function(*args, **kwargs)`` can reach; tensors among the arguments are not state."""
+    from torch.utils import _pytree as pytree
+
+    walker = _Walker(home=_file_of(function))
+    walker.visit("", function, 0)
+    for number, value in enumerate(pytree.tree_leaves((args, kwargs))):
+        if walker.looks_into(value):
+            walker.visit(f"argument {number}", value, 0)
+    return walker.finish()
+
+
+def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
+    """Whether ``function``, or the user's code that it names, refers to an object of one of ``kinds``."""
+    walker = _Walker(kinds)
+    walker.visit("", function, 0)
+    return walker.met
+
+
+class _Walker:
+    def __init__(self, wanted: tuple[type, ...] = (), home: str = "") -> None:
+        """``home``: a file that is the user's wherever it lies."""
+        import torch
+
+        self.home = home
+
+        self._torch = torch
+        self._wanted = wanted
+        self.met = False
+        self.found = Surroundings()
+        self._seen: dict[int, Any] = {}  # keeps what it has seen alive, so that ids stay their own
+        self._names: dict[int, str] = {}
+        self._mentioned: set[str] = set(_CALLED)
+        self._classes: dict[type, None] = {}
+        self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
+
+    def finish(self) -> Surroundings:
+        self._visit_classes()
+        for name, tensor in list(self.found.tensors.items()):
+            if tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
+                self.found.parameters[name] = tensor
+                if tensor.grad is not None:
+                    self._tensor(f"{name}.grad", tensor.grad)
+        return self.found
+
+    def looks_into(self, value: Any) -> bool:
+        """Whether there may be more in an argument than it is."""
+        nn, optim = self._torch.nn, self._torch.optim
+        functions = (types.FunctionType, types.MethodType, functools.partial)
+        if isinstance(value, (nn.Module, optim.Optimizer, *functions, collections.UserDict, *_NAMESPACES)):
+            return True
+        return not isinstance(value, type) and hasattr(value, "__dict__") and _is_users(type(value), self.home)
+
+    def visit(self, name: str, value: Any, depth: int) -> None:
+        torch = self._torch
+        if isinstance(value, self._wanted):
+            self.met = True
+            return
+        if isinstance(value, torch.Tensor):
+            self._tensor(name, value, state=False)
+            return
+        if is_setting(value):
+            return
+        if isinstance(value, type):
+            self._kind(name, Same(value))
+            if _is_own(value.__module__, self.home):
+                self._classes.setdefault(value)
+            return
+        if id(value) in self._seen:
+            self._alias(name, value)
+            return
+        if depth > _DEPTH_MAX or isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+            self._kind(name, Same(value))
+            return
+        self._seen[id(value)] = value
+        self._names[id(value)] = name
+        if isinstance(value, torch.nn.Module):
+            self._module(name, value, depth)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._optimizer(name, value, depth)
+        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler | torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self._kind(name, type(value))
+            self.visit(f"{name}.optimizer", value.optimizer, depth + 1)
+        elif isinstance(value, types.FunctionType):
+            self._function(name, value, depth)
+        elif isinstance(value, types.MethodType):
+            self.visit(name, value.__self__, depth + 1)
+            self.visit(name, value.__func__, depth + 1)
+        elif isinstance(value, functools.partial):
+            self._kind(name, functools.partial)
+            self.visit(f"{name}.func", value.func, depth + 1)
+            self._items(name, [*enumerate(value.args), *value.keywords.items()], depth, value.args)
+        elif isinstance(value, dict):
+            self._mapping(name, value, depth)
+        elif isinstance(value, collections.UserDict):
+            self._kind(name, type(value))
+            self._mapping(name, value.data, depth)
+        elif isinstance(value, list | tuple):
+            self._kind(name, type(value))
+            if isinstance(value, list):
+                self.found.sequences.append((value, tuple(value)))
+            self._items(name, enumerate(value), depth, value)
+        elif isinstance(value, _NAMESPACES) or (_is_users(type(value), self.home) and hasattr(value, "__dict__")):
+            self._object(name, value, depth)
+        else:
+            self._kind(name, Same(value))
+            wrapped = getattr(value, "__wrapped__", None)  # functools.cache, another captured step
+            if isinstance(wrapped, types.FunctionType | types.MethodType):
+                self.visit(name, wrapped, depth + 1)
+
+    def _kind(self, name: str, kind: Any) -> None:
+        while name in self.found.kinds:  # a method has the name of what it is bound to
+            name += "()"
+        self.found.kinds[name] = kind
+
+    def _alias(self, name: str, value: Any) -> None:
+        known = self._names.get(id(value))
+        if known is not None and known != name:
+            self._kind(name, ("the same as", known))
+
+    def _tensor(self, name: str, tensor: Any, state: bool = True) -> None:
+        """``state``: of an optimizer, or a gradient; nobody trains that, and nobody replaces it unnoticed."""
+        if id(tensor) in self._seen:
+            self._alias(name, tensor)
+            return
+        self._seen[id(tensor)] = tensor
+        self._names[id(tensor)] = name
+        if tensor.device.type == "xla":
+            self.found.tensors[name] = tensor
+            if not state and tensor.is_leaf:
+                self.found.trainable[name] = tensor
+        elif not state:
+            version = 0 if tensor.is_inference() else tensor._version
+            self._kind(name, (Same(tensor), version))
+            if not tensor.is_inference():
+                self.found.versions.append((tensor, version))
+
+    def _link(self, name: str, mapping: Any, key: Any, value: Any, depth: int) -> None:
+        """One way on from here: a setting, or something to walk into."""
+        if is_setting(value):
+            self.found.settings[name] = (mapping, key, value)
+            return
+        (self.found.links if isinstance(mapping, dict) else self.found.members).append((mapping, key, value))
+        self.visit(name, value, depth + 1)
+
+    def _items(self, name: str, items: Any, depth: int, sequence: Any = ()) -> None:
+        """``sequence``: what those items are in whose keys are numbers."""
+        view = ItemView(sequence)
+        for place, (key, value) in enumerate(items):
+            if place >= _ITEMS_MAX:
+                return
+            where = f"{name}[{key}]"
+            if isinstance(sequence, list):
+                self.found.items.add(where)
+            if is_setting(value) and isinstance(key, int):
+                self.found.settings[where] = (view, key, value)
+            elif is_setting(value):
+                self._kind(where, (type(value), value))
+            else:
+                self.visit(where, value, depth + 1)
+
+    def _mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
+        if not attributes:
+            self.found.sizes.append((mapping, len(mapping)))
+        for key, value in list(mapping.items())[:_ITEMS_MAX]:
+            if isinstance(key, PLAIN):
+                where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"
+                self._link(where, mapping, key, value, depth)
+
+    def _object(self, name: str, value: Any, depth: int) -> None:
+        self._kind(name, type(value))
+        self._mapping(name, vars(value), depth, attributes=True)
+        if _is_own(type(value).__module__, self.home):
+            self._classes.setdefault(type(value))
+            return
+        call = inspect.getattr_static(type(value), "__call__", None)
+        if isinstance(call, types.FunctionType):
+            self.visit(name, call, depth + 1)
+
+    def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
+        code = function.__code__
+        if code.co_filename != self.home and _locator.is_library(code.co_filename):
+            self._kind(name, Same(function))
+            wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
+            if wrapped is not None:
+                self.visit(name, wrapped, depth + 1)
+            return
+        self._kind(name, Same(code))
+        prefix = f"{name}." if name else ""
+        self._items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
+        self._items(f"{prefix}default", (function.__kwdefaults__ or {}).items(), depth)
+        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not yet assigned
+                continue
+            self.found.cells.append((cell, value))
+            if is_setting(value):
+                self.found.settings[prefix + variable] = (CellView(cell), variable, value)
+            else:
+                self.visit(prefix + variable, value, depth + 1)
+        names = _all_names(code)
+        if _is_own_file(code.co_filename, self.home):
+            self._mentioned.update(names)
+        self._space(prefix, function.__globals__, _global_names(code), names, depth)
+
+    def _space(
+        self, prefix: str, space: dict[str, Any], names: tuple[str, ...], attributes: tuple[str, ...], depth: int
+    ) -> None:
+        """The variables of a module that code names, and ``attributes`` of the user's modules among them."""
+        for name in names:
+            if name not in space or depth > _DEPTH_MAX:
+                continue
+            value = space[name]
+            self._link(prefix + name, space, name, value, depth)
+            if isinstance(value, types.ModuleType) and vars(value) is not space and _is_own(value.__name__, self.home):
+                self._space(f"{prefix}{name}.", vars(value), attributes, attributes, depth + 1)
+
+    def _visit_classes(self) -> None:
+        """The methods and attributes of the user's classes that the user's code mentions, which it may do in others."""
+        done: set[tuple[type, str]] = set()
+        while True:
+            bases = {base for kind in list(self._classes) for base in kind.__mro__}
+            bases = {base for base in bases if _is_own(base.__module__, self.home)}
+            todo = {(base, name) for base in bases for name in vars(base) if name in self._mentioned} - done
+            if not todo:
+                return
+            for base, name in sorted(todo, key=lambda item: (item[0].__module__, item[0].__qualname__, item[1])):
+                done.add((base, name))
+                value = vars(base)[name]
+                where = f"{base.__qualname__}.{name}"
+                self._link(where, vars(base), name, value, 0)
+                for part in ("__func__", "fget", "func"):  # static methods, properties, cached ones
+                    inner = getattr(value, part, None)
+                    if isinstance(inner, types.FunctionType):
+                        self.visit(where, inner, 0)
+
+    def _module(self, name: str, module: Any, depth: int) -> None:
+        for path, part in module.named_modules(remove_duplicate=True):
+            where = f"{name}.{path}" if path else name
+            if part is not module and id(part) in self._seen:
+                self._alias(where, part)
+                continue
+            self._seen[id(part)] = part
+            self._names.setdefault(id(part), where)
+            self._kind(where, type(part))
+            if _is_own(type(part).__module__, self.home):
+                self._classes.setdefault(type(part))
+            for tensors in (part._parameters, part._buffers):
+                self.found.sizes.append((tensors, len(tensors)))
+                for key, tensor in tensors.items():
+                    self.found.links.append((tensors, key, tensor))
+                    if tensor is not None:
+                        self._tensor(f"{where}.{key}", tensor, state=False)
+            self.found.sizes.append((part._modules, len(part._modules)))
+            for key, child in part._modules.items():
+                self.found.links.append((part._modules, key, child))
+            self._hooks(where, vars(part), _HOOKS, depth)
+            for key, value in vars(part).items():
+                if key not in self._own_private:
+                    self._attribute(f"{where}.{key}", vars(part), key, value, depth)
+
+    def _attribute(self, name: str, mapping: Any, key: str, value: Any, depth: int) -> None:
+        """Of a module. What an installed package keeps there is looked into only if it is a record of settings: a
+        trainer has counters that change at each step."""
+        kind = type(value)
+        if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType | types.ModuleType):
+            record = True
+        elif _is_users(kind, self.home) and not _is_own(kind.__module__, self.home):
+            record = all(is_setting(item) or isinstance(item, list | tuple | dict) for item in vars(value).values())
+        else:
+            record = True
+        if record:
+            self._link(name, mapping, key, value, depth)
+        else:
+            self.found.links.append((mapping, key, value))
+            self._kind(name, Same(value))
+
+    def _hooks(self, name: str, attributes: Mapping[str, Any], kinds: tuple[str, ...], depth: int) -> None:
+        for kind in kinds:
+            hooks = attributes.get(kind)
+            if isinstance(hooks, dict):
+                self.found.sizes.append((hooks, len(hooks)))
+                for place, (key, hook) in enumerate(hooks.items()):
+                    self._link(f"{name}.{kind}[{place}]", hooks, key, hook, depth)
+
+    def _optimizer(self, name: str, optimizer: Any, depth: int) -> None:
+        self._kind(name, type(optimizer))
+        self.found.optimizers.append(optimizer)
+        if _is_own(type(optimizer).__module__, self.home):
+            self._classes.setdefault(type(optimizer))
+            for key, value in vars(optimizer).items():
+                if is_setting(value) and not key.startswith("_"):
+                    self.found.settings[f"{name}.{key}"] = (vars(optimizer), key, value)
+        self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
+        for key in ("state", "param_groups"):
+            self.found.links.append((vars(optimizer), key, vars(optimizer)[key]))
+        self.found.sequences.append((optimizer.param_groups, tuple(optimizer.param_groups)))
+        self.found.sizes.append((optimizer.state, len(optimizer.state)))
+        for number, group in enumerate(optimizer.param_groups):
+            where = f"{name}.{number}"
+            for key, value in group.items():
+                if key == "params":
+                    self.found.sequences.append((value, tuple(value)))
+                    self._items(where, enumerate(value), depth)
+                elif isinstance(value, self._torch.Tensor):
+                    self.found.links.append((group, key, value))
+                    self._tensor(f"{where}.{key}", value)
+                    if value.device.type == "cpu" and value.dim() == 0:
+                        self.found.options[f"{where}.{key}"] = (group, key)
+                elif any(True for _ in floats(value)):
+                    self.found.options[f"{where}.{key}"] = (group, key)
+                elif is_setting(value):
+                    self.found.settings[f"{where}.{key}"] = (group, key, value)
+        for number, (parameter, slots) in enumerate(optimizer.state.items()):
+            self.found.links.append((optimizer.state, parameter, slots))
+            for key, value in slots.items():
+                where = f"{name}.state[{number}].{key}"
+                if isinstance(value, self._torch.Tensor):
+                    self.found.links.append((slots, key, value))
+                    self._tensor(where, value)
+                elif is_setting(value):
+                    self.found.settings[where] = (slots, key, value)
+
+
+def _file_of(function: Any) -> str:
+    """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        function = inspect.getattr_static(type(function), "__call__", None)
+    code = getattr(function, "__code__", None)
+    return code.co_filename if code is not None else ""
+
+
+@functools.lru_cache(maxsize=256)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
+    own counter ``step`` is no business of a function that says ``optimizer.step()``."""
+    reads = ("LOAD_GLOBAL", "LOAD_NAME")
+    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in reads}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(_global_names(constant))
+    return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=256)
+def _all_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of global variables and of attributes that a function, or one inside it, mentions."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(_all_names(constant))
+    return tuple(sorted(names))
+
+
+def _is_users(kind: type, home: str) -> bool:
+    """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
+    module = sys.modules.get(kind.__module__)
+    filename = getattr(module, "__file__", None)
+    if kind.__module__ == "__main__" or filename == home:
+        return True
+    return filename is not None and not _locator.is_library(filename)
+
+
+def _is_own(module: str, home: str) -> bool:
+    """Whether a module is written by the user, and not installed."""
+    filename = getattr(sys.modules.get(module), "__file__", None)
+    return module == "__main__" or (filename is not None and _is_own_file(filename, home))
+
+
+def _is_own_file(filename: str, home: str) -> bool:
+    return filename == home or not (filename.startswith(_installed()) or _locator.is_library(filename))
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    folders = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages()}
+    return tuple(folders)
