@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ptpathways import frontend
+
 _POLL_S = 1.0
 
 
@@ -68,7 +70,8 @@ def _load(
             if stop.is_set():
                 return
             items.put(("item", work(item)))
-            item = next(source)
+            with frontend.loading():
+                item = next(source)
     except StopIteration:
         items.put(("end", None))
     except BaseException as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ptpathways.frontend._busy import device_seconds
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_recording
+from ptpathways.frontend._capture_draws import loading
 from ptpathways.frontend._fallback import ClientFallbackWarning
 from ptpathways.frontend._feeding import upload, upload_as
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
@@ -93,6 +94,7 @@ __all__ = [
     "get",
     "init",
     "is_recording",
+    "loading",
     "make_own",
     "manual_seed",
     "mark",

@@ -18,6 +18,7 @@ from typing import Any
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend import _capture_state, _capture_walk, _capture_wiring, _state, _step
+from ptpathways.frontend._capture_draws import Draws
 from ptpathways.frontend._capture_state import Same, Surroundings
 from ptpathways.frontend._capture_variant import Outcome, Stale, Variant
 from ptpathways.frontend._capture_wiring import Feed, Observed, Source, State, Uncapturable
@@ -155,6 +156,11 @@ class CapturedStep:
         result = recording.run(args, kwargs)
         self._clean = buffers.created_count()
         changed = surroundings.changed_settings()
+        if recording.draws.moved and not recording.draws.certain:
+            self._say(
+                f"was traced while random numbers were drawn from {' and '.join(recording.draws.moved)}, by it or by "
+                "another thread; if by it, a replay repeats what Python made of them"
+            )
         try:
             outcome, wiring = recording.outcome(result)
             self._check_settled(surroundings, outcome.surroundings)
@@ -252,6 +258,7 @@ class _Recording:
         self._function = function
         self._surroundings = surroundings
         self._leaves = leaves
+        self.draws = Draws()
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function and submits all of it."""
@@ -288,7 +295,8 @@ class _Recording:
         native.start_recording()
         _Recording.active = True
         try:
-            result = self._function(*args, **kwargs)
+            with self.draws:
+                result = self._function(*args, **kwargs)
             for leaf in pytree.tree_leaves(result):
                 if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                     torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
@@ -331,6 +339,11 @@ class _Recording:
         import torch
         from torch.utils import _pytree as pytree
 
+        if self.draws.moved and self.draws.certain:
+            raise Uncapturable(
+                f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
+                "draw outside and pass the outcome as an argument, or draw on the device"
+            )
         returned, tree = pytree.tree_flatten(result)
         after = _capture_walk.walk(self._function, self._args, self._kwargs)
         names: dict[str, tuple[int, ...]] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import signal
 import sys
 import traceback
@@ -17,32 +18,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend import _state
-
-STEPS = 20
-Capture = Callable[[Callable[..., Any]], Any]
-Scenario = Callable[[list[torch.device], Capture], list[float]]
-
-
-def batches(count: int = STEPS, size: int = 4) -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(size, 8, generator=generator), torch.randn(size, 1, generator=generator)) for _ in range(count)
-    ]
-
-
-def network(*between: nn.Module) -> Any:
-    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *between, nn.Linear(16, 1))
-
-
-def numbers(values: list[Tensor]) -> list[float]:
-    return [float(value) for value in values]
+from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers
+from tests.proc.capture_changes import frozen, guards, late_rate, numbers_as_tensors, parted, replaced
 
 
 def momentum(places: list[torch.device], capture: Capture) -> list[float]:
@@ -65,7 +48,7 @@ def momentum(places: list[torch.device], capture: Capture) -> list[float]:
         loss, norm = step(x, y)
         schedule.step()
         found += [loss.detach(), norm]
-    _expect(step, replays=STEPS - 3, said=0)
+    expect(step, replays=STEPS - 3, said=0)
     return [*numbers(found), float(model[0].weight.sum())]
 
 
@@ -89,7 +72,7 @@ def adamw(places: list[torch.device], capture: Capture) -> list[float]:
         assert result["kind"] == "mse"
         schedule.step()
         losses.append(result["loss"])
-    _expect(step, replays=STEPS - 3)
+    expect(step, replays=STEPS - 3)
     return [*numbers(losses), float(optimizer.state[model[0].weight]["step"])]
 
 
@@ -118,7 +101,7 @@ def adversaries(places: list[torch.device], capture: Capture) -> list[float]:
     found: list[Tensor] = []
     for (noise, _), (real, _) in zip(batches(), reversed(batches()), strict=True):
         found += step(noise.to(places[0]), real.to(places[0]))
-    _expect(step, replays=STEPS - 3, said=0)
+    expect(step, replays=STEPS - 3, said=0)
     return numbers(found)
 
 
@@ -139,7 +122,7 @@ def accumulation(places: list[torch.device], capture: Capture) -> list[float]:
         if place % 2:
             optimizer.step()
             optimizer.zero_grad()
-    _expect(gather, replays=STEPS - 4)
+    expect(gather, replays=STEPS - 4)
     return numbers(losses)
 
 
@@ -174,75 +157,8 @@ def written_from_outside(places: list[torch.device], capture: Capture) -> list[f
             assert saved is not None
             model.load_state_dict(saved[0])
             optimizer.load_state_dict(saved[1])
-    _expect(step, replays=STEPS - 3, said=0)
+    expect(step, replays=STEPS - 3, said=0)
     return numbers(losses) + numbers(kept) + [float(average[0].weight.sum()), float(model[2].num_batches_tracked)]
-
-
-def guards(places: list[torch.device], capture: Capture) -> list[float]:
-    """Shapes, Python numbers, train and eval, gradient mode: each is traced once, and said once, and then replayed."""
-    model = network(nn.Dropout(0.0)).to(places[0])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    @capture
-    def step(x: Tensor, y: Tensor, scale: float, train: bool) -> Tensor:
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0])) * scale
-        if train:
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return loss.detach()
-
-    losses = []
-    for round_ in range(9):
-        kinds = [(4, 1.5, True), (6, 1.5, True), (4, 2.5, True), (4, 2.5, False)]
-        for size, scale, train in kinds if round_ > 3 else kinds[:1]:
-            model.train(train)
-            with torch.set_grad_enabled(train):
-                x, y = batches(1, size)[0]
-                losses.append(step(x * (1 + round_ / 10), y, scale, train))
-    _expect(step, said=3, texts=("[6, 8]", "2.5", "training"))
-    return numbers(losses)
-
-
-def numbers_as_tensors(places: list[torch.device], capture: Capture) -> list[float]:
-    """A number that differs between calls is an argument if it comes as a tensor, of the CPU or of the device."""
-    model = network().to(places[0])
-
-    @capture
-    def step(x: Tensor, scale: Tensor, shift: Tensor, power: Tensor) -> Tensor:
-        scaled = model(x.to(places[0])) * scale.to(places[0]) + shift * 0.25
-        result: Tensor = (scaled * power.to(places[0])).sum().detach()
-        return result
-
-    found = []
-    for place, (x, _) in enumerate(batches(12)):
-        scale, shift = torch.tensor(0.5 + place // 3), torch.tensor(place / 3).to(places[0])
-        found.append(step(x, scale, shift, torch.tensor(2 + place // 6)))
-    # Two traces at first, and one for each of the two that later turns out to change.
-    _expect(step, replays=8, said=2, texts=("argument 1 changed", "argument 3 changed"))
-    return numbers(found)
-
-
-def late_rate(places: list[torch.device], capture: Capture) -> list[float]:
-    """A rate that first changes long after the capture is found among the numbers then, for good."""
-    model = network(nn.LeakyReLU(0.05)).to(places[0])  # a slope equal to the rate
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    losses = []
-    for place, (x, y) in enumerate(batches()):
-        if place % 4 == 0 and place > 4:
-            optimizer.param_groups[0]["lr"] *= 0.5
-        losses.append(step(x, y))
-    _expect(step, replays=STEPS - 4, said=1, texts=("lr",))
-    return numbers(losses)
 
 
 def results_stay(places: list[torch.device], capture: Capture) -> list[float]:
@@ -282,7 +198,7 @@ def aliases(places: list[torch.device], capture: Capture) -> list[float]:
     for x, _ in batches(8):
         found += [step(x), before["0.weight"].sum()]
     assert row.shape == (8,)
-    _expect(step, replays=5, said=0)
+    expect(step, replays=5, said=0)
     return numbers(found)
 
 
@@ -316,7 +232,7 @@ def shared(places: list[torch.device], capture: Capture) -> list[float]:
             found.append(model[0].weight.grad.sum())
             optimizer.zero_grad()
         if place == 15:  # what it has left is still there
-            _expect(train, said=1, texts=("gradients",))
+            expect(train, said=1, texts=("gradients",))
             del train
 
             def train(x: Tensor, y: Tensor) -> Tensor:
@@ -326,7 +242,7 @@ def shared(places: list[torch.device], capture: Capture) -> list[float]:
                     loss = loss + 0.01 * parameter.grad.sum()
                 return loss
 
-    _expect(judge, said=0)
+    expect(judge, said=0)
     return numbers(found) + [float(weight.sum()) for weight in kept]
 
 
@@ -359,13 +275,19 @@ def not_captured(places: list[torch.device], capture: Capture) -> list[float]:
         count[0] += 1
         return train(x, 1 + 1 / (count[0] + 7))
 
+    @capture
+    def drops(x: Tensor) -> Tensor:
+        return train(x, 0.5 if random.random() < 0.1 else 1.0)
+
     found = []
+    random.seed(3)
     for place, (x, _) in enumerate(batches(8)):
-        found += [waits(x), keeps(x), counts(x)]
+        found += [waits(x), keeps(x), counts(x), drops(x)]
         assert len(history) == place + 1
-    _expect(waits, replays=0, said=1, texts=("item()",))
-    _expect(keeps, replays=0, said=1)
-    _expect(counts, replays=0, said=1)
+    expect(waits, replays=0, said=1, texts=("item()",))
+    expect(keeps, replays=0, said=1)
+    expect(counts, replays=0, said=1)
+    expect(drops, replays=0, said=1, texts=("draws from random",))
     return numbers(found)
 
 
@@ -390,90 +312,8 @@ def dropout(places: list[torch.device], capture: Capture) -> list[float]:
         losses.append(step(x))
         if place == 12:
             seed(11)
-    _expect(step, replays=STEPS - 3, said=0)
+    expect(step, replays=STEPS - 3, said=0)
     return numbers(losses)
-
-
-def replaced(places: list[torch.device], capture: Capture) -> list[float]:
-    """Other functions, modules and numbers where there were some: each is traced for itself, and replayed again."""
-    model = network().to(places[0])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    criterion: nn.Module = nn.MSELoss()
-    loss_fn, beta, weights = F.mse_loss, np.float32(0.5), [1.0, 0.5]
-
-    @capture
-    def step(x: Tensor, y: Tensor, gamma: Any) -> Tensor:
-        optimizer.zero_grad()
-        output, y = model(x.to(places[0])), y.to(places[0])
-        loss: Tensor = criterion(output, y) + loss_fn(output, y) * weights[1] * float(beta) * float(gamma)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    losses = []
-    for place, (x, y) in enumerate(batches(18)):
-        if place == 3:
-            criterion = nn.L1Loss()
-        if place == 6:
-            model[1] = nn.Sigmoid()
-        if place == 9:
-            loss_fn = F.l1_loss
-        if place == 12:
-            weights[1] = 0.1
-        losses.append(step(x, y, np.float32(1 if place < 15 else 0.25)))
-    texts = ("MSELoss -> L1Loss", "Tanh -> Sigmoid", "mse_loss -> l1_loss", "0.5 -> 0.1", "argument 2")
-    _expect(step, replays=5, said=5, texts=texts)
-    return numbers(losses)
-
-
-def frozen(places: list[torch.device], capture: Capture) -> list[float]:
-    """A part of the model that is frozen for a while, and thawed: its weights stay, and then move again."""
-    model = network().to(places[0])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    found = []
-    for place, (x, y) in enumerate(batches()):
-        if place in (0, 5, 10, 15):
-            model[0].requires_grad_(place in (5, 15))
-        found += [step(x, y), model[0].weight.detach().sum().clone()]
-    _expect(step, replays=10, texts=("trained",))
-    return numbers(found)
-
-
-def parted(places: list[torch.device], capture: Capture) -> list[float]:
-    """Two groups of parameters whose rates are equal at first, under a scheduler, and then are not."""
-    model = network().to(places[0])
-    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
-    optimizer = torch.optim.AdamW(groups, lr=1e-2)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, [lambda n: 1 / (n + 1), lambda n: 1 / (n + 1) if n < 6 else 0.05 * n]
-    )
-
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    found = []
-    for place, (x, y) in enumerate(batches()):
-        found += [step(x, y), model[2].weight.detach().sum().clone()]
-        schedule.step()
-        if place > 14:
-            optimizer.param_groups[1]["lr"] = 0.0
-    _expect(step, texts=("were always equal",))
-    assert not isinstance(step, pw.CapturedStep) or step.replays >= 10
-    return numbers(found)
 
 
 def lazily(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -508,7 +348,7 @@ def pipeline(places: list[torch.device], capture: Capture) -> list[float]:
     for x, y in batches():
         losses.append(step(x, y))
         schedule.step()
-    _expect(step, replays=STEPS - 3, said=0)
+    expect(step, replays=STEPS - 3, said=0)
     return numbers(losses)
 
 
@@ -533,7 +373,7 @@ def crowded(places: list[torch.device], capture: Capture) -> list[float]:
             losses.append(torch.full((int(3.6 * 2**18),), 0.5).to(places[0])[:10].sum())
             if places[0].type == "xla":
                 pw.step()
-    _expect(step, replays=7, said=0)
+    expect(step, replays=7, said=0)
     return numbers(losses)
 
 
@@ -574,7 +414,7 @@ def stateless(places: list[torch.device], capture: Capture) -> list[float]:
         return (x.to(places[0]) @ y.to(places[0])).relu()
 
     found = [step(x, x.T).sum() for x, _ in batches()]
-    _expect(step, replays=STEPS - 2, said=0)
+    expect(step, replays=STEPS - 2, said=0)
     return numbers(found)
 
 
@@ -600,18 +440,6 @@ ONE: tuple[Scenario, ...] = (
 LAZY = (dropout,)
 """Compared with a lazy run, because other devices draw other random numbers."""
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {"one": ONE, "two": (pipeline,), "tight": (crowded, lost)}
-SAID: list[str] = []
-
-
-def _expect(step: Any, replays: int | None = None, said: int | None = None, texts: tuple[str, ...] = ()) -> None:
-    """Checks how often a captured step was replayed and what it said; on the CPU there is nothing to check."""
-    if not isinstance(step, pw.CapturedStep):
-        return
-    mine = [text for text in SAID if f"'{step.name}'" in text]
-    assert replays is None or step.replays == replays, (step.replays, replays, mine)
-    assert said is None or len(mine) == said, mine
-    for text in texts:
-        assert any(text in one for one in mine), (text, mine)
 
 
 def main() -> None:

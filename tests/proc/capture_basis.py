@@ -1,0 +1,42 @@
+"""What the scenarios of captured steps share: batches, a small network, and what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import ptpathways as pw
+
+STEPS = 20
+Capture = Callable[[Callable[..., Any]], Any]
+Scenario = Callable[[list[torch.device], Capture], list[float]]
+SAID: list[str] = []
+
+
+def batches(count: int = STEPS, size: int = 4) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(size, 8, generator=generator), torch.randn(size, 1, generator=generator)) for _ in range(count)
+    ]
+
+
+def network(*between: nn.Module) -> Any:
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *between, nn.Linear(16, 1))
+
+
+def numbers(values: list[Tensor]) -> list[float]:
+    return [float(value) for value in values]
+
+
+def expect(step: Any, replays: int | None = None, said: int | None = None, texts: tuple[str, ...] = ()) -> None:
+    """Checks how often a captured step was replayed and what it said; on the CPU there is nothing to check."""
+    if not isinstance(step, pw.CapturedStep):
+        return
+    mine = [text for text in SAID if f"'{step.name}'" in text]
+    assert replays is None or step.replays == replays, (step.replays, replays, mine)
+    assert said is None or len(mine) == said, mine
+    for text in texts:
+        assert any(text in one for one in mine), (text, mine)

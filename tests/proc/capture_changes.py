@@ -1,0 +1,162 @@
+"""Scenarios of captured steps: what differs between two calls, and is noticed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ptpathways as pw
+from tests.proc.capture_basis import STEPS, Capture, batches, expect, network, numbers
+
+
+def guards(places: list[torch.device], capture: Capture) -> list[float]:
+    """Shapes, Python numbers, train and eval, gradient mode: each is traced once, and said once, and then replayed."""
+    model = network(nn.Dropout(0.0)).to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    @capture
+    def step(x: Tensor, y: Tensor, scale: float, train: bool) -> Tensor:
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0])) * scale
+        if train:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for round_ in range(9):
+        kinds = [(4, 1.5, True), (6, 1.5, True), (4, 2.5, True), (4, 2.5, False)]
+        for size, scale, train in kinds if round_ > 3 else kinds[:1]:
+            model.train(train)
+            with torch.set_grad_enabled(train):
+                x, y = batches(1, size)[0]
+                losses.append(step(x * (1 + round_ / 10), y, scale, train))
+    expect(step, said=3, texts=("[6, 8]", "2.5", "training"))
+    return numbers(losses)
+
+
+def numbers_as_tensors(places: list[torch.device], capture: Capture) -> list[float]:
+    """A number that differs between calls is an argument if it comes as a tensor, of the CPU or of the device."""
+    model = network().to(places[0])
+
+    @capture
+    def step(x: Tensor, scale: Tensor, shift: Tensor, power: Tensor) -> Tensor:
+        scaled = model(x.to(places[0])) * scale.to(places[0]) + shift * 0.25
+        result: Tensor = (scaled * power.to(places[0])).sum().detach()
+        return result
+
+    found = []
+    for place, (x, _) in enumerate(batches(12)):
+        scale, shift = torch.tensor(0.5 + place // 3), torch.tensor(place / 3).to(places[0])
+        found.append(step(x, scale, shift, torch.tensor(2 + place // 6)))
+    # Two traces at first, and one for each of the two that later turns out to change.
+    expect(step, replays=8, said=2, texts=("argument 1 changed", "argument 3 changed"))
+    return numbers(found)
+
+
+def late_rate(places: list[torch.device], capture: Capture) -> list[float]:
+    """A rate that first changes long after the capture is found among the numbers then, for good."""
+    model = network(nn.LeakyReLU(0.05)).to(places[0])  # a slope equal to the rate
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for place, (x, y) in enumerate(batches()):
+        if place % 4 == 0 and place > 4:
+            optimizer.param_groups[0]["lr"] *= 0.5
+        losses.append(step(x, y))
+    expect(step, replays=STEPS - 4, said=1, texts=("lr",))
+    return numbers(losses)
+
+
+def replaced(places: list[torch.device], capture: Capture) -> list[float]:
+    """Other functions, modules and numbers where there were some: each is traced for itself, and replayed again."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    criterion: nn.Module = nn.MSELoss()
+    loss_fn, beta, weights = F.mse_loss, np.float32(0.5), [1.0, 0.5]
+
+    @capture
+    def step(x: Tensor, y: Tensor, gamma: Any) -> Tensor:
+        optimizer.zero_grad()
+        output, y = model(x.to(places[0])), y.to(places[0])
+        loss: Tensor = criterion(output, y) + loss_fn(output, y) * weights[1] * float(beta) * float(gamma)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for place, (x, y) in enumerate(batches(18)):
+        if place == 3:
+            criterion = nn.L1Loss()
+        if place == 6:
+            model[1] = nn.Sigmoid()
+        if place == 9:
+            loss_fn = F.l1_loss
+        if place == 12:
+            weights[1] = 0.1
+        losses.append(step(x, y, np.float32(1 if place < 15 else 0.25)))
+    texts = ("MSELoss -> L1Loss", "Tanh -> Sigmoid", "mse_loss -> l1_loss", "0.5 -> 0.1", "argument 2")
+    expect(step, replays=5, said=5, texts=texts)
+    return numbers(losses)
+
+
+def frozen(places: list[torch.device], capture: Capture) -> list[float]:
+    """A part of the model that is frozen for a while, and thawed: its weights stay, and then move again."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = []
+    for place, (x, y) in enumerate(batches()):
+        if place in (0, 5, 10, 15):
+            model[0].requires_grad_(place in (5, 15))
+        found += [step(x, y), model[0].weight.detach().sum().clone()]
+    expect(step, replays=10, texts=("trained",))
+    return numbers(found)
+
+
+def parted(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two groups of parameters whose rates are equal at first, under a scheduler, and then are not."""
+    model = network().to(places[0])
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, [lambda n: 1 / (n + 1), lambda n: 1 / (n + 1) if n < 6 else 0.05 * n]
+    )
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = []
+    for place, (x, y) in enumerate(batches()):
+        found += [step(x, y), model[2].weight.detach().sum().clone()]
+        schedule.step()
+        if place > 14:
+            optimizer.param_groups[1]["lr"] = 0.0
+    expect(step, texts=("were always equal",))
+    assert not isinstance(step, pw.CapturedStep) or step.replays >= 10
+    return numbers(found)
