@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dis
+import enum
 import functools
 import inspect
 import site
@@ -31,8 +32,11 @@ from ptpathways.frontend._capture_state import (
 
 _DEPTH_MAX = 8
 _ITEMS_MAX = 10_000
-_CALLED = frozenset({"__call__", "__init__", "forward", "backward", "setup_context"})
-"""Methods that are called without being named."""
+_CALLED = frozenset({"forward", "backward", "setup_context"})
+"""Methods, beside those of operators, that are called without being named."""
+_CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
+_BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple"})
+"""Ways to an attribute that do not mention its name."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
@@ -70,7 +74,8 @@ class _Walker:
         self._seen: dict[int, Any] = {}  # keeps what it has seen alive, so that ids stay their own
         self._names: dict[int, str] = {}
         self._mentioned: set[str] = set(_CALLED)
-        self._classes: dict[type, None] = {}
+        self._classes: dict[type, bool] = {}  # the user's, and whether code names them, so that it may make objects
+        self._records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
 
     def finish(self) -> Surroundings:
@@ -100,10 +105,13 @@ class _Walker:
             return
         if is_setting(value):
             return
+        if isinstance(value, enum.Enum):
+            self._kind(name, Same(value))
+            return
         if isinstance(value, type):
             self._kind(name, Same(value))
             if _is_own(value.__module__, self.home):
-                self._classes.setdefault(value)
+                self._classes[value] = True
             return
         if id(value) in self._seen:
             self._alias(name, value)
@@ -208,13 +216,21 @@ class _Walker:
 
     def _object(self, name: str, value: Any, depth: int) -> None:
         self._kind(name, type(value))
-        self._mapping(name, vars(value), depth, attributes=True)
         if _is_own(type(value).__module__, self.home):
-            self._classes.setdefault(type(value))
+            self._classes.setdefault(type(value), False)
+            if all(base is object or self._is_plain_base(base) for base in type(value).__mro__):
+                self._records.append((name, vars(value), tuple(vars(value)), depth))
+                return
+        self._mapping(name, vars(value), depth, attributes=True)
+        if type(value) in self._classes:
             return
         call = inspect.getattr_static(type(value), "__call__", None)
         if isinstance(call, types.FunctionType):
             self.visit(name, call, depth + 1)
+
+    def _is_plain_base(self, base: type) -> bool:
+        """Whether the methods of a class are walked, so that it is known which attributes they use."""
+        return base.__module__ in ("abc", "typing") or _is_own(base.__module__, self.home)
 
     def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
         code = function.__code__
@@ -239,8 +255,7 @@ class _Walker:
             else:
                 self.visit(prefix + variable, value, depth + 1)
         names = _all_names(code)
-        if _is_own_file(code.co_filename, self.home):
-            self._mentioned.update(names)
+        self._mentioned.update(names)
         self._space(prefix, function.__globals__, _global_names(code), names, depth)
 
     def _space(
@@ -256,23 +271,37 @@ class _Walker:
                 self._space(f"{prefix}{name}.", vars(value), attributes, attributes, depth + 1)
 
     def _visit_classes(self) -> None:
-        """The methods and attributes of the user's classes that the user's code mentions, which it may do in others."""
-        done: set[tuple[type, str]] = set()
+        """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:
+        a loop's history that hangs on the same object as the step is none of the step's business."""
+        done: set[tuple[int, str]] = set()
         while True:
-            bases = {base for kind in list(self._classes) for base in kind.__mro__}
-            bases = {base for base in bases if _is_own(base.__module__, self.home)}
-            todo = {(base, name) for base in bases for name in vars(base) if name in self._mentioned} - done
-            if not todo:
+            before = len(done)
+            bases = {base for kind in self._classes for base in kind.__mro__}
+            made = {base for kind, named in self._classes.items() if named for base in kind.__mro__}
+            own = [base for base in bases if _is_own(base.__module__, self.home)]
+            for base in sorted(own, key=lambda base: (base.__module__, base.__qualname__)):
+                for name, value in sorted(vars(base).items()):
+                    called = _is_operator(name, value) or (base in made and name in _CONSTRUCTORS)
+                    if (id(base), name) not in done and (called or self._is_mentioned(name)):
+                        done.add((id(base), name))
+                        self._member(f"{base.__qualname__}.{name}", base, name, value)
+            for place, (where, attributes, names, depth) in enumerate(self._records):
+                for name in names:
+                    if (place, name) not in done and self._is_mentioned(name):
+                        done.add((place, name))
+                        self._link(f"{where}.{name}", attributes, name, attributes[name], depth)
+            if len(done) == before:
                 return
-            for base, name in sorted(todo, key=lambda item: (item[0].__module__, item[0].__qualname__, item[1])):
-                done.add((base, name))
-                value = vars(base)[name]
-                where = f"{base.__qualname__}.{name}"
-                self._link(where, vars(base), name, value, 0)
-                for part in ("__func__", "fget", "func"):  # static methods, properties, cached ones
-                    inner = getattr(value, part, None)
-                    if isinstance(inner, types.FunctionType):
-                        self.visit(where, inner, 0)
+
+    def _is_mentioned(self, name: str) -> bool:
+        return name in self._mentioned or not self._mentioned.isdisjoint(_BY_TEXT)
+
+    def _member(self, where: str, base: type, name: str, value: Any) -> None:
+        self._link(where, vars(base), name, value, 0)
+        for part in ("__func__", "fget", "func"):  # static methods, properties, cached ones
+            inner = getattr(value, part, None)
+            if isinstance(inner, types.FunctionType):
+                self.visit(where, inner, 0)
 
     def _module(self, name: str, module: Any, depth: int) -> None:
         for path, part in module.named_modules(remove_duplicate=True):
@@ -284,7 +313,7 @@ class _Walker:
             self._names.setdefault(id(part), where)
             self._kind(where, type(part))
             if _is_own(type(part).__module__, self.home):
-                self._classes.setdefault(type(part))
+                self._classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
                 self.found.sizes.append((tensors, len(tensors)))
                 for key, tensor in tensors.items():
@@ -296,7 +325,11 @@ class _Walker:
                 self.found.links.append((part._modules, key, child))
             self._hooks(where, vars(part), _HOOKS, depth)
             for key, value in vars(part).items():
-                if key not in self._own_private:
+                if key in self._own_private:
+                    continue
+                if isinstance(value, list | dict) and type(part) in self._classes:
+                    self._records.append((where, vars(part), (key,), depth))
+                else:
                     self._attribute(f"{where}.{key}", vars(part), key, value, depth)
 
     def _attribute(self, name: str, mapping: Any, key: str, value: Any, depth: int) -> None:
@@ -327,7 +360,7 @@ class _Walker:
         self._kind(name, type(optimizer))
         self.found.optimizers.append(optimizer)
         if _is_own(type(optimizer).__module__, self.home):
-            self._classes.setdefault(type(optimizer))
+            self._classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
                 if is_setting(value) and not key.startswith("_"):
                     self.found.settings[f"{name}.{key}"] = (vars(optimizer), key, value)
@@ -360,6 +393,13 @@ class _Walker:
                     self._tensor(where, value)
                 elif is_setting(value):
                     self.found.settings[where] = (slots, key, value)
+
+
+def _is_operator(name: str, value: Any) -> bool:
+    """Whether an attribute of a class is a method that is called without being named, as by ``+`` or ``[]``."""
+    if not name.startswith("__") or not name.endswith("__") or not isinstance(value, types.FunctionType):
+        return False
+    return name not in (*_CONSTRUCTORS, "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
 
 
 def _file_of(function: Any) -> str:

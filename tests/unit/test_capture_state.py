@@ -180,6 +180,49 @@ def test_what_methods_of_the_users_classes_read_is_guarded(monkeypatch: Any, whe
     assert not found.still_holds() and key_of(step) != before
 
 
+class Trainer:
+    """Keeps more than its step uses."""
+
+    def __init__(self) -> None:
+        self.history = [1.0]
+        self.epoch = 0
+        self.table = Table()
+        self.scale = 2.0
+
+    def step(self, x: Any) -> Any:
+        return x * self.table["a"] * self._factor()
+
+    def _factor(self) -> float:
+        return self.scale
+
+    def loop(self) -> None:
+        self.history.append(2.0)
+        self.epoch += 1
+
+
+class Table:
+    """Reads by an operator."""
+
+    def __init__(self) -> None:
+        self._values = {"a": 1.0}
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+
+def test_of_an_object_matters_what_the_step_mentions() -> None:
+    trainer = Trainer()
+    before, found = key_of(trainer.step), _capture_walk.walk(trainer.step, (), {})
+    trainer.loop()
+    assert found.still_holds() and key_of(trainer.step) == before
+    trainer.table._values["a"] = 3.0
+    assert not found.still_holds() and key_of(trainer.step) != before
+    trainer.table._values["a"] = 1.0
+    assert key_of(trainer.step) == before
+    trainer.scale = 1.0
+    assert key_of(trainer.step) != before
+
+
 def test_what_is_made_anew_but_alike_is_the_same_computation() -> None:
     world = _world()
     before = key_of(world["step"])
