@@ -38,6 +38,8 @@ _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple"})
 """Ways to an attribute that do not mention its name."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
+"""What schedulers of torch note in an optimizer's groups for themselves; no step computes with it."""
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -372,6 +374,8 @@ class _Walker:
         for number, group in enumerate(optimizer.param_groups):
             where = f"{name}.{number}"
             for key, value in group.items():
+                if key in _SCHEDULERS:
+                    continue
                 if key == "params":
                     self.found.sequences.append((value, tuple(value)))
                     self._items(where, enumerate(value), depth)

@@ -180,6 +180,18 @@ def test_what_methods_of_the_users_classes_read_is_guarded(monkeypatch: Any, whe
     assert not found.still_holds() and key_of(step) != before
 
 
+def test_what_a_scheduler_notes_for_itself_is_no_option() -> None:
+    """It equals the rate at first, and would be taken for it."""
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    torch.optim.lr_scheduler.LinearLR(optimizer)
+
+    def step() -> None:
+        optimizer.step()
+
+    options = _capture_walk.walk(step, (), {}).options
+    assert "optimizer.0.lr" in options and "optimizer.0.initial_lr" not in options
+
+
 class Trainer:
     """Keeps more than its step uses."""
 
