@@ -307,7 +307,7 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
     std::lock_guard lock(impl_->mutex);
     auto failed = impl_->failed_buffers.find(fetch.buffer);
     if (failed != impl_->failed_buffers.end()) return Event::Done(failed->second);
-    impl_->fetches[fetch.request] = {event, static_cast<char*>(destination), size, 0, *host};
+    impl_->fetches.Begin(fetch.request, {event, static_cast<char*>(destination), size, 0, *host});
   }
   if (request != nullptr) *request = fetch.request;
   // The buffer must not be freed before it has been read.
@@ -315,13 +315,7 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
   Status status = impl_->Send(fetch);
   // The host may have been lost between the check and the entry; then nobody else would end this fetch.
   if (status.ok()) status = impl_->HostOf(shard.device()).status();
-  if (!status.ok()) {
-    {
-      std::lock_guard lock(impl_->mutex);
-      impl_->fetches.erase(fetch.request);
-    }
-    event->Set(status);
-  }
+  if (!status.ok()) GiveUpFetch(fetch.request, status);
   if (!run || outcome) return event;
   auto explained = Event::Make();
   event->OnReady([explained, run](const Status& fetched) {
@@ -332,20 +326,14 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
 }
 
 void Session::GiveUpFetch(uint64_t request, const Status& status) {
-  std::shared_ptr<Event> event;
+  std::optional<PendingFetch> given_up;
   {
     std::unique_lock lock(impl_->mutex);
-    auto it = impl_->fetches.find(request);
     // One piece at most is being copied.
-    while (it != impl_->fetches.end() && it->second.being_written) {
-      impl_->changed.wait_for(lock, kInterruptSlice);
-      it = impl_->fetches.find(request);
-    }
-    if (it == impl_->fetches.end()) return;
-    event = std::move(it->second.done);
-    impl_->fetches.erase(it);
+    while (impl_->fetches.IsBeingWritten(request)) impl_->changed.wait_for(lock, kInterruptSlice);
+    given_up = impl_->fetches.Take(request, status);
   }
-  event->Set(status);
+  if (given_up) given_up->done->Set(status);
 }
 
 std::shared_ptr<Event> Session::Ready(const Shard& shard) {
@@ -491,11 +479,13 @@ void Session::Close(const std::string& reason) {
     impl_->link->Close();
   }
   if (impl_->data) impl_->data->Stop();
+  const Status status = Cancelled("the session is closed: " + reason);
   std::vector<std::shared_ptr<Event>> events;
+  std::vector<Fetches::Ended> fetches;
   {
     std::lock_guard lock(impl_->mutex);
+    impl_->fetches.Fail([](uint32_t) { return true; }, status, fetches);
     for (auto& [id, run] : impl_->runs) events.push_back(run.done);
-    for (auto& [id, fetch] : impl_->fetches) events.push_back(fetch.done);
     for (auto& [id, query] : impl_->queries) events.push_back(query.done);
     for (auto& [id, operation] : impl_->files) events.push_back(operation.done);
     for (auto& [id, function] : impl_->functions) events.push_back(function.compiled);
@@ -503,12 +493,12 @@ void Session::Close(const std::string& reason) {
     for (auto& [id, slice] : impl_->slices) events.push_back(slice.done);
     impl_->slices.clear();
     impl_->runs.clear();
-    impl_->fetches.clear();
     impl_->queries.clear();
     impl_->files.clear();
   }
   impl_->changed.notify_all();
-  for (const auto& event : events) event->Set(Cancelled("the session is closed: " + reason));
+  for (const auto& [event, why] : fetches) event->Set(why);
+  for (const auto& event : events) event->Set(status);
   std::lock_guard lock(CurrentMutex());
   if (CurrentSlot().get() == this) CurrentSlot().reset();
 }

@@ -14,6 +14,7 @@
 
 #include "csrc/base/host_memory.h"
 #include "csrc/base/interrupt.h"
+#include "csrc/client/fetches.h"
 #include "csrc/client/session.h"
 #include "csrc/dataplane/data_plane.h"
 
@@ -34,14 +35,6 @@ struct Session::Impl : public dataplane::DataSink {
     std::shared_ptr<Event> ready;
     std::set<uint32_t> waiting_for;  // hosts
     Status first_error;
-  };
-  struct PendingFetch {
-    std::shared_ptr<Event> done;
-    char* destination = nullptr;
-    uint64_t size = 0;
-    uint64_t received = 0;
-    uint32_t host = 0;
-    bool being_written = false;  // its destination, without the lock
   };
   struct PendingQuery {
     std::shared_ptr<Event> done;
@@ -139,7 +132,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::vector<std::string> lost_reasons;  // by host; empty while alive
   std::vector<uint32_t> device_to_host;
   std::unordered_map<uint64_t, PendingRun> runs;
-  std::unordered_map<uint64_t, PendingFetch> fetches;
+  Fetches fetches;
   std::unordered_map<uint64_t, PendingQuery> queries;
   std::unordered_map<uint64_t, PendingFiles> files;
   std::unordered_map<uint64_t, PendingFunction> functions;

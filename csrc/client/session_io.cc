@@ -164,21 +164,20 @@ void Session::Impl::OnFetched(const wire::Fetched& answer) {
   Status status = answer.status;
   {
     std::lock_guard lock(mutex);
-    auto node = fetches.extract(answer.request);
-    if (node.empty()) return;
-    PendingFetch& fetch = node.mapped();
-    event = std::move(fetch.done);
-    const bool no_values = hosts[fetch.host].data_endpoint.empty();
-    if (status.ok() && fetch.destination != nullptr && no_values && answer.size == fetch.size) {
-      std::memset(fetch.destination, 0, fetch.size);
-      fetched += fetch.size;
-    } else if (status.ok() && fetch.destination != nullptr) {
-      if (answer.inline_data.size() != fetch.size) {
-        status = DataLoss("expected " + std::to_string(fetch.size) + " bytes of a tensor, got " +
+    std::optional<PendingFetch> fetch = fetches.Take(answer.request, status);
+    if (!fetch) return;
+    event = std::move(fetch->done);
+    const bool no_values = hosts[fetch->host].data_endpoint.empty();
+    if (status.ok() && fetch->destination != nullptr && no_values && answer.size == fetch->size) {
+      std::memset(fetch->destination, 0, fetch->size);
+      fetched += fetch->size;
+    } else if (status.ok() && fetch->destination != nullptr) {
+      if (answer.inline_data.size() != fetch->size) {
+        status = DataLoss("expected " + std::to_string(fetch->size) + " bytes of a tensor, got " +
                           std::to_string(answer.inline_data.size()));
-      } else if (fetch.size > 0) {
-        std::memcpy(fetch.destination, answer.inline_data.data(), fetch.size);
-        fetched += fetch.size;
+      } else if (fetch->size > 0) {
+        std::memcpy(fetch->destination, answer.inline_data.data(), fetch->size);
+        fetched += fetch->size;
       }
     }
   }
@@ -190,33 +189,21 @@ void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::
   char* destination = nullptr;
   {
     std::lock_guard lock(mutex);
-    auto it = fetches.find(key);
-    if (it != fetches.end() && it->second.size == total && offset + bytes.size() <= total) {
-      destination = it->second.destination;
-      it->second.being_written = true;
-    }
+    destination = fetches.StartWrite(key, offset, bytes.size(), total);
   }
   if (destination == nullptr) {
     lease.Drop(NotFound("nobody waits for these bytes"));
     return;
   }
-  // Only this thread completes a fetch that has bytes coming, so the destination stays valid outside the lock.
-  transport::CopyBulk(destination + offset, bytes.data(), bytes.size());
+  transport::CopyBulk(destination, bytes.data(), bytes.size());
   lease.Drop();
   fetched += bytes.size();
-  std::shared_ptr<Event> event;
+  std::optional<Fetches::Ended> ended;
   {
     std::lock_guard lock(mutex);
-    auto it = fetches.find(key);
-    if (it == fetches.end()) return;
-    it->second.being_written = false;
-    it->second.received += bytes.size();
-    if (it->second.received >= total) {
-      event = std::move(it->second.done);
-      fetches.erase(it);
-    }
+    ended = fetches.EndWrite(key, bytes.size());
   }
-  if (event != nullptr) event->Set(OkStatus());
+  if (ended) ended->first->Set(ended->second);
 }
 
 void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {
@@ -296,7 +283,7 @@ void Session::Impl::FailPending(Predicate predicate, const Status& status) {
       failed.emplace_back(entry.second.done, status);
       return true;
     };
-    std::erase_if(fetches, take);
+    fetches.Fail(predicate, status, failed);
     std::erase_if(queries, take);
     std::erase_if(files, take);
     for (auto& [id, function] : functions) {
