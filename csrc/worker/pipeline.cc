@@ -153,7 +153,11 @@ Pipeline::~Pipeline() {
     [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);  // fails only when it is awake anyway
     thread_.join();
   }
-  if (broken_.ok()) Break(Cancelled("the input pipeline is closed"));
+  if (broken_.ok()) {
+    Break(Cancelled("the input pipeline is closed"));
+  } else {
+    TakeAsked();  // since the thread looked last
+  }
   for (Channel& channel : channels_) {
     for (const int descriptor : channel.descriptors) close(descriptor);
     if (channel.fd >= 0) close(channel.fd);
