@@ -28,6 +28,8 @@ namespace {
 constexpr int kParentDied = SIGUSR2;
 // For a start that was interrupted to return.
 constexpr std::chrono::seconds kStartGrace{5};
+// For what is being written or read when this host's worker is told to stop.
+constexpr std::chrono::seconds kFilesGrace{20};
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -109,7 +111,7 @@ int Engine::Run() {
   if (control_) control_->Close();
   if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
-  if (files_) files_->Stop();
+  if (files_ && !files_->Stop(kFilesGrace)) Log("a disk does not answer; its file is left as it is");
   if (data_) data_->Stop();
   // A cluster ends with its controller, and whoever would have removed its shared memory may be gone with it. Errors
   // leave files behind, which the next cluster on this machine removes.

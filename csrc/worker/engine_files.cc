@@ -2,6 +2,7 @@
 // later runs do not change it; the disk is waited for elsewhere.
 #include <algorithm>
 #include <new>
+#include <unordered_set>
 
 #include "csrc/worker/engine.h"
 #include "csrc/worker/pin.h"
@@ -57,6 +58,10 @@ void Engine::OnSave(wire::Save save) {
     if (!one.ok()) return Send(wire::Stored{saving->save.request, host_, one.status(), 0, 0});
     found.push_back(*std::move(one));
   }
+  // CPU devices' values are in host memory already, and hardly ever copied.
+  copies_limit_ = options_.platform == "cpu"
+                      ? UINT64_MAX
+                      : static_cast<uint64_t>(std::max<int64_t>(StagingLimit() - store_->staged_bytes(), 0));
   for (size_t index = 0; index < found.size(); ++index) TakeOut(saving, index, std::move(found[index]));
   WriteShard(saving, saving->save.shards.size(), OkStatus(), nullptr, nullptr, nullptr);
 }
@@ -68,10 +73,11 @@ void Engine::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found 
     return WriteShard(saving, index, OkStatus(), shard.staged_type, shard.staged->data(), shard.staged);
   }
   const std::shared_ptr<const TensorType> type = shard.buffer.shared_type();
+  // Moving it to host memory waits for us, since its memory is not free before we let go of it.
+  auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
   // Where devices compute in this host's memory the bytes are read in place, and a run that would overwrite them takes
   // other memory. Elsewhere they are copied, which the plugin orders before what is enqueued later.
   if (options_.platform == "cpu") {
-    auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
     Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
     if (!ready.ok()) return WriteShard(saving, index, ready.status(), type, nullptr, nullptr);
     ready->OnReady([this, saving, index, type, pin](const Status& status) {
@@ -82,19 +88,17 @@ void Engine::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found 
     });
     return;
   }
-  CopyOut(saving, index, shard.buffer, found.object);
+  CopyOut(saving, index, pin->buffer(), pin);
 }
 
 void Engine::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
                      std::shared_ptr<const void> keep) {
   const std::shared_ptr<const TensorType> type = buffer.shared_type();
-  std::shared_ptr<HostMemory> bytes;
-  try {
-    bytes = std::make_shared<HostMemory>(static_cast<size_t>(type->ByteSize()));
-  } catch (const std::bad_alloc&) {
-    return WriteShard(saving, index, ResourceExhausted("no host memory for a copy of " + type->ToString()), type,
-                      nullptr, nullptr);
+  Result<std::shared_ptr<HostMemory>> made = files_->Copy(static_cast<size_t>(type->ByteSize()), copies_limit_);
+  if (!made.ok()) {
+    return WriteShard(saving, index, made.status().WithPrefix("saving " + type->ToString()), type, nullptr, nullptr);
   }
+  const std::shared_ptr<HostMemory> bytes = *std::move(made);
   buffer.ToHost(bytes->data(), bytes->size(), [this, saving, index, type, bytes, keep](const Status& status) {
     WriteShard(saving, index, status, type, bytes->data(), bytes);
   });
@@ -106,7 +110,11 @@ void Engine::WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Sta
                   owner = std::move(owner)]() mutable {
     const bool is_shard = index < saving->save.shards.size();
     if (!status.ok() && saving->status.ok()) saving->status = status;
-    if (saving->status.ok() && is_shard) saving->status = saving->Write(index, *type, from);
+    try {
+      if (saving->status.ok() && is_shard) saving->status = saving->Write(index, *type, from);
+    } catch (const std::bad_alloc&) {
+      saving->status = ResourceExhausted("no host memory to write a part of a " + type->ToString());
+    }
     owner.reset();
     if (saving->left.fetch_sub(1) > 1) return;
     if (saving->status.ok()) saving->status = saving->Open();  // a file without shards
@@ -119,7 +127,11 @@ void Engine::WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Sta
 
 void Engine::OnLoad(wire::Load load) {
   Status status;
+  std::unordered_set<uint64_t> keys;
   for (const wire::LoadedShard& shard : load.shards) {
+    if (!keys.insert(shard.key).second) {
+      status = InvalidArgument("LOAD names key " + std::to_string(shard.key) + " twice");
+    }
     // The PUT before this message may have failed.
     const std::shared_ptr<store::Object> object = store_->Find(shard.buffer);
     if (object == nullptr) status = NotFound("buffer " + std::to_string(shard.buffer) + " is not on this host");
@@ -131,13 +143,20 @@ void Engine::OnLoad(wire::Load load) {
     if (!status.ok()) break;
   }
   files_->Submit([this, load = std::move(load), status]() mutable {
+    if (incoming_->IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return;
     const Clock::time_point start = Clock::now();
     uint64_t bytes = 0;
     size_t delivered = 0;
-    if (status.ok()) status = ReadShards(load, &bytes, &delivered);
+    try {
+      if (status.ok()) status = ReadShards(load, &bytes, &delivered);
+    } catch (const std::bad_alloc&) {
+      status = ResourceExhausted("no host memory to read a shard into");
+    }
     if (!status.ok()) {
       status = Here(status);
-      for (size_t i = delivered; i < load.shards.size(); ++i) incoming_->DeliverFailure(load.shards[i].key, status);
+      for (size_t i = delivered; i < load.shards.size(); ++i) {
+        incoming_->DeliverFailure(load.shards[i].key, status, Incoming::When::kDeclared);
+      }
     }
     Send(wire::Stored{load.request, host_, status, bytes, MicrosecondsSince(start)});
   });
@@ -156,6 +175,7 @@ Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* deliv
     }
   }
   for (const wire::LoadedShard& shard : load.shards) {
+    if (incoming_->IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return Cancelled("its client is gone");
     const int64_t size = shard.type.ByteSize();
     const int64_t covered = BytesOf(shard.boxes, shard.type.dtype);
     PW_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, files_->Borrow(static_cast<size_t>(size), covered < size));
@@ -163,7 +183,8 @@ Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* deliv
       PW_RETURN_IF_ERROR(files[box.file].ReadBox(box, shard.type, memory->data()));
     }
     *bytes += static_cast<uint64_t>(covered);
-    incoming_->Deliver(shard.key, {reinterpret_cast<const std::byte*>(memory->data()), memory->size()}, memory);
+    incoming_->Deliver(shard.key, {reinterpret_cast<const std::byte*>(memory->data()), memory->size()}, memory,
+                       Incoming::When::kDeclared);
     ++*delivered;
   }
   return OkStatus();

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <new>
 #include <string>
 #include <utility>
 
@@ -22,7 +23,7 @@ void FileThread::Submit(std::function<void()> job) {
   shared_->changed.notify_all();
 }
 
-void FileThread::Stop() {
+bool FileThread::Stop(std::optional<std::chrono::seconds> timeout) {
   std::deque<std::function<void()>> dropped;  // their destructors may take long
   {
     std::lock_guard lock(shared_->mutex);
@@ -30,14 +31,27 @@ void FileThread::Stop() {
     dropped.swap(shared_->queue);
   }
   shared_->changed.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return true;
+  if (timeout) {
+    std::unique_lock lock(shared_->mutex);
+    if (!shared_->changed.wait_for(lock, *timeout, [&] { return shared_->ended; })) {
+      thread_.detach();
+      return false;
+    }
+  }
+  thread_.join();
+  return true;
 }
 
 void FileThread::Loop(Shared& shared) {
   std::unique_lock lock(shared.mutex);
   for (;;) {
     shared.changed.wait(lock, [&] { return shared.stopping || !shared.queue.empty(); });
-    if (shared.stopping) return;
+    if (shared.stopping) {
+      shared.ended = true;
+      shared.changed.notify_all();
+      return;
+    }
     std::function<void()> job = std::move(shared.queue.front());
     shared.queue.pop_front();
     lock.unlock();
@@ -61,16 +75,40 @@ Result<std::shared_ptr<HostMemory>> FileThread::Borrow(size_t size, bool zeroed,
     }
     shared_->borrowed += size;
   }
-  auto* const memory = new HostMemory(zeroed ? HostMemory::Zeroed(size) : HostMemory(size));
-  return std::shared_ptr<HostMemory>(memory, [shared = shared_](HostMemory* returned) {
-    const size_t bytes = returned->size();
-    delete returned;
+  return Counted(size, zeroed, &Shared::borrowed);
+}
+
+Result<std::shared_ptr<HostMemory>> FileThread::Copy(size_t size, uint64_t limit) {
+  {
+    std::lock_guard lock(shared_->mutex);
+    if (size > limit || shared_->copied > limit - size) {
+      return ResourceExhausted("expected room in host memory for a copy of " + std::to_string(size) + " bytes, got " +
+                               std::to_string(shared_->copied) + " in use by what is being saved, of " +
+                               std::to_string(limit) + "; save less at once, or wait for earlier saves first");
+    }
+    shared_->copied += size;
+  }
+  return Counted(size, false, &Shared::copied);
+}
+
+Result<std::shared_ptr<HostMemory>> FileThread::Counted(size_t size, bool zeroed, uint64_t Shared::* account) {
+  const auto give_back = [shared = shared_, size, account] {
     {
       std::lock_guard lock(shared->mutex);
-      shared->borrowed -= bytes;
+      (*shared).*account -= size;
     }
     shared->changed.notify_all();
-  });
+  };
+  try {
+    auto* const memory = new HostMemory(zeroed ? HostMemory::Zeroed(size) : HostMemory(size));
+    return std::shared_ptr<HostMemory>(memory, [give_back](HostMemory* returned) {
+      delete returned;
+      give_back();
+    });
+  } catch (const std::bad_alloc&) {
+    give_back();
+    return ResourceExhausted("no host memory for " + std::to_string(size) + " bytes");
+  }
 }
 
 }  // namespace pathways::worker

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "csrc/base/host_memory.h"
@@ -24,13 +25,17 @@ class FileThread {
   ~FileThread() { Stop(); }
   // Ignored after Stop.
   void Submit(std::function<void()> job);
-  // Drops what has not begun and waits for what has.
-  void Stop();
+  // Drops what has not begun and waits for what has; false when that takes longer. The thread is left alone then, and
+  // what its job uses must stay for ever.
+  bool Stop(std::optional<std::chrono::seconds> timeout = {});
 
   // Host memory for bytes that were read and are on their way to a device. Waits while those that are out are more than
   // `limit` bytes. Of a job. DEADLINE_EXCEEDED when nobody took any for `timeout`.
   Result<std::shared_ptr<HostMemory>> Borrow(size_t size, bool zeroed, uint64_t limit = uint64_t{512} << 20,
                                              std::chrono::seconds timeout = std::chrono::seconds(120));
+  // Host memory for a copy of what is to be written. From any thread; does not wait: RESOURCE_EXHAUSTED when the copies
+  // that are out and this one are more than `limit` bytes.
+  Result<std::shared_ptr<HostMemory>> Copy(size_t size, uint64_t limit);
 
  private:
   struct Shared {
@@ -38,8 +43,12 @@ class FileThread {
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;  // guarded by mutex, as all
     uint64_t borrowed = 0;
+    uint64_t copied = 0;
     bool stopping = false;
+    bool ended = false;
   };
+  // Memory that is counted in `account`, where it is entered, until it is gone.
+  Result<std::shared_ptr<HostMemory>> Counted(size_t size, bool zeroed, uint64_t Shared::* account);
   static void Loop(Shared& shared);
 
   // What was borrowed may come back after this object is gone.

@@ -25,20 +25,25 @@ void Incoming::Assemble(std::vector<Piece> pieces, std::shared_ptr<pjrt::AsyncBu
   });
 }
 
-void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
-  data_->Post([this, key, bytes, owner = std::move(owner)] {
+void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shared_ptr<const void> owner, When when) {
+  data_->Post([this, key, bytes, owner = std::move(owner), when] {
     auto it = entries_.find(key);
     if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
+    if (when == When::kDeclared || IsGone(wire::ClientOf(key))) return;
     early_[key].push_back({0, bytes.size(), bytes, {}, {}, owner});
   });
 }
 
-void Incoming::DeliverFailure(uint64_t key, Status status) {
-  data_->Post([this, key, status = std::move(status)] { OnTransferFailed(key, status); });
+void Incoming::DeliverFailure(uint64_t key, Status status, When when) {
+  data_->Post([this, key, status = std::move(status), when] {
+    if (when == When::kDeclared) return Fail(key, status);
+    OnTransferFailed(key, status);
+  });
 }
 
 void Incoming::Enter(uint64_t key, Entry entry) {
   entries_[key] = std::move(entry);
+  if (IsGone(wire::ClientOf(key))) return Fail(key, Cancelled("its client is gone"));
   auto it = early_.find(key);
   if (it == early_.end()) return;
   std::vector<Early> early = std::move(it->second);
@@ -57,6 +62,7 @@ void Incoming::Enter(uint64_t key, Entry entry) {
 void Incoming::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                        transport::BulkLease lease) {
   auto it = entries_.find(key);
+  if (it == entries_.end() && IsGone(wire::ClientOf(key))) return lease.Drop(Cancelled("its client is gone"));
   if (it == entries_.end()) {
     early_[key].push_back({offset, total, bytes, std::move(lease), {}, nullptr});
     return;
@@ -107,7 +113,7 @@ void Incoming::Complete(std::shared_ptr<Assembly> assembly) {
 void Incoming::OnTransferFailed(uint64_t key, const Status& status) {
   if (entries_.contains(key)) {
     Fail(key, status);
-  } else {
+  } else if (!IsGone(wire::ClientOf(key))) {
     early_[key].push_back({0, 0, {}, {}, status, nullptr});
   }
 }
@@ -137,7 +143,16 @@ void Incoming::FailFromHost(uint32_t host, Status status) {
   });
 }
 
+bool Incoming::IsGone(uint32_t client) const {
+  std::lock_guard lock(mutex_);
+  return gone_.contains(client);
+}
+
 void Incoming::FailOfClient(uint32_t client, Status status) {
+  {
+    std::lock_guard lock(mutex_);
+    gone_.insert(client);
+  }
   data_->Post([this, client, status = std::move(status)] {
     FailWhere([client](uint64_t key, const Entry&) { return wire::ClientOf(key) == client; }, status);
     std::erase_if(early_, [client](const auto& item) { return wire::ClientOf(item.first) == client; });

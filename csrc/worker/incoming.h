@@ -5,14 +5,16 @@
 //
 // Ownership: owned by the engine; the data plane's sink.
 // Threads:   Declare, Assemble, Deliver and the Fail functions may be called from any thread once Attach was; all else
-// is the data thread's.
+// is the data thread's. Locks: mutex_ guards gone_.
 #ifndef PTPATHWAYS_WORKER_INCOMING_H_
 #define PTPATHWAYS_WORKER_INCOMING_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "csrc/base/host_memory.h"
@@ -39,13 +41,18 @@ class Incoming : public dataplane::DataSink {
     BoxView box;
   };
   void Assemble(std::vector<Piece> pieces, std::shared_ptr<pjrt::AsyncBuffer> buffer);
-  // Bytes of this host itself, as if they had been sent; `owner` keeps them readable.
-  void Deliver(uint64_t key, std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
-  void DeliverFailure(uint64_t key, Status status);
+  // Bytes of this host itself, as if they had been sent; `owner` keeps them readable. kDeclared: their buffer was
+  // declared before, so if it is not there any more nobody wants them.
+  enum class When { kAnyTime, kDeclared };
+  void Deliver(uint64_t key, std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+               When when = When::kAnyTime);
+  void DeliverFailure(uint64_t key, Status status, When when = When::kAnyTime);
   // Called on the data thread before a buffer is poisoned by what another process said.
   void OnFailure(std::function<void(const Status&)> listener) { on_failure_ = std::move(listener); }
   void FailFromHost(uint32_t host, Status status);
+  // Also what still comes for it.
   void FailOfClient(uint32_t client, Status status);
+  bool IsGone(uint32_t client) const;
 
   void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
@@ -87,6 +94,9 @@ class Incoming : public dataplane::DataSink {
   // Owned by the data thread:
   std::unordered_map<uint64_t, Entry> entries_;
   std::unordered_map<uint64_t, std::vector<Early>> early_;  // bounded by the senders' windows
+
+  mutable std::mutex mutex_;
+  std::unordered_set<uint32_t> gone_;  // clients; guarded by mutex_
 };
 
 }  // namespace pathways::worker

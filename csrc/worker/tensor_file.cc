@@ -49,6 +49,19 @@ Status CheckPath(const std::string& path) {
   return InvalidArgument("expected the absolute path of a file, got '" + path + "'");
 }
 
+// A pipe or a device would be waited for without end, by a thread that others wait for.
+Result<int> OpenRegular(const std::string& doing, const std::string& path, const std::string& name, int flags) {
+  const int fd = open(name.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0666);
+  const int error = errno;
+  const auto refuse = [&] { return InvalidArgument(doing + " '" + path + "': it is not a regular file"); };
+  if (fd < 0 && (error == ENXIO || error == EISDIR)) return refuse();
+  if (fd < 0) return FileError(doing, path, error);
+  struct stat found{};
+  if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode)) return fd;
+  close(fd);
+  return refuse();
+}
+
 BoxView InFile(const wire::FileBox& box) { return {box.at, box.size}; }
 BoxView InShard(const wire::FileBox& box) { return {box.start, box.size}; }
 bool IsWhole(const wire::FileBox& box, const TensorType& shard) { return box.size == shard.dims; }
@@ -58,8 +71,7 @@ bool IsWhole(const wire::FileBox& box, const TensorType& shard) { return box.siz
 Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes) {
   PW_RETURN_IF_ERROR(CheckPath(path));
   const std::string name = TemporaryName(path);
-  const int fd = open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return FileError("cannot make", path, errno);
+  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot make", path, name, O_WRONLY | O_CREAT | O_TRUNC));
   TensorFile file(path, fd, bytes, true);
   if (bytes > 0 && fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno != EOPNOTSUPP && errno != ENOSYS) return FileError("no room for", path, errno);
@@ -70,15 +82,13 @@ Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes) {
 
 Result<TensorFile> TensorFile::OpenToWrite(const std::string& path, uint64_t bytes) {
   PW_RETURN_IF_ERROR(CheckPath(path));
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return FileError("cannot write", path, errno);
+  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot write", path, path, O_WRONLY));
   return TensorFile(path, fd, bytes, false);
 }
 
 Result<TensorFile> TensorFile::OpenToRead(const std::string& path, uint64_t bytes) {
   PW_RETURN_IF_ERROR(CheckPath(path));
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError("cannot read", path, errno);
+  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot read", path, path, O_RDONLY));
   TensorFile file(path, fd, bytes, false);
   struct stat found{};
   if (fstat(fd, &found) != 0) return FileError("cannot read", path, errno);

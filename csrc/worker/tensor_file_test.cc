@@ -2,6 +2,7 @@
 #include "csrc/worker/tensor_file.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -128,23 +129,39 @@ TEST(WhatIsWrongWithAFileIsSaid) {
   EXPECT(cut.message().find("100 bytes, got 3") != std::string_view::npos);
 }
 
-TEST(AFullDiskIsSaidBeforeAnythingIsWritten) {
+TEST(OnlyRegularFilesAreOpened) {
   const Folder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo(TensorFile::TemporaryName(pipe).c_str(), 0600), 0);
+  for (const Status& status :
+       {TensorFile::OpenToRead(pipe, 0).status(), TensorFile::OpenToWrite(pipe, 8).status(),
+        TensorFile::Create(pipe, 8).status(), TensorFile::OpenToRead(folder.path, 0).status(),
+        TensorFile::OpenToWrite(folder.path, 8).status(), TensorFile::OpenToRead("/dev/zero", 0).status()}) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT(status.message().find("not a regular file") != std::string::npos);
+  }
+  EXPECT(std::filesystem::exists(pipe));
+}
+
+TEST(AFullDiskIsSaidBeforeAnythingIsWritten) {
+  const Folder folder, other;
+  std::ofstream(other / "f") << "there";
+  Result<TensorFile> file = TensorFile::OpenToWrite(other / "f", 100);
+  ASSERT_OK(file.status());
   rlimit before{};
   ASSERT(getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{4096, before.rlim_max};
   ASSERT(setrlimit(RLIMIT_FSIZE, &small) == 0);
   const Status full = TensorFile::Create(folder / "e", 1 << 20).status();
+  const Status written = file->Write("abc", 8192);
   ASSERT(setrlimit(RLIMIT_FSIZE, &before) == 0);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(full.code(), Code::kResourceExhausted);
   EXPECT(full.message().find("make room") != std::string_view::npos);
   EXPECT(std::filesystem::is_empty(folder.path));
-  // A device that is full for every write.
-  Result<TensorFile> device = TensorFile::OpenToWrite("/dev/full", 100);
-  ASSERT_OK(device.status());
-  EXPECT_EQ(device->Write("abc", 0).code(), Code::kResourceExhausted);
+  EXPECT_EQ(written.code(), Code::kResourceExhausted);
 }
 
 TEST(BoxesOutsideAreRefused) {
