@@ -119,6 +119,22 @@ def same_randomness() -> None:
     torch.nn.modules.dropout._DropoutNd.__init__ = init  # type: ignore[method-assign]
     drop = torch.nn.functional.dropout
     torch.nn.functional.dropout = lambda input, p=0.5, training=True, inplace=False: drop(input, 0.0, training, inplace)
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def attend_to_all(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Any = None,
+        p: float = 0.0,
+        *rest: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        **options: Any,
+    ) -> Tensor:
+        return attend(query, key, value, attn_mask if mask is None else mask, 0.0, *rest, **options)
+
+    setattr(torch.nn.functional, "scaled_dot_product_attention", attend_to_all)  # noqa: B010  (mypy knows its type)
     for name in ("randn", "rand"):
         setattr(torch, name, _drawn_on_cpu(getattr(torch, name)))
     for name in ("randn_like", "rand_like"):
