@@ -317,12 +317,13 @@ class _Walker:
             if _is_own(type(part).__module__, self.home):
                 self._classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
-                self.found.sizes.append((tensors, len(tensors)))
                 for key, tensor in tensors.items():
                     self.found.links.append((tensors, key, tensor))
                     if tensor is not None:
                         self._tensor(f"{where}.{key}", tensor, state=False)
-            self.found.sizes.append((part._modules, len(part._modules)))
+            if not _uses_what_it_has(type(part)):
+                children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
+                self.found.sizes += [(container, len(container)) for container in children]
             for key, child in part._modules.items():
                 self.found.links.append((part._modules, key, child))
             self._hooks(where, vars(part), _HOOKS, depth)
@@ -397,6 +398,12 @@ class _Walker:
                     self._tensor(where, value)
                 elif is_setting(value):
                     self.found.settings[where] = (slots, key, value)
+
+
+def _uses_what_it_has(kind: type) -> bool:
+    """Whether a module is a layer of torch's, which does not look for further parameters and parts at each call. There
+    are very many of them."""
+    return kind.__module__.startswith("torch.nn.modules.") and not kind.__module__.endswith(".container")
 
 
 def _is_operator(name: str, value: Any) -> bool:
