@@ -15,27 +15,30 @@ HOWS = ("traced", "replayed")
 def _run(options: BenchOptions) -> list[Record]:
     size = options.cluster(hosts=1)
     records: list[Record] = []
-    with Child("ptpathways.bench._capture_process", str(size.hosts), str(size.devices_per_host)) as child:
-        for layers in LAYERS[: options.choose(len(LAYERS), 1)]:
-            setting = Setting("capture", size.hosts, size.device_count, {"parameters": 2 * layers})
-            records += _measure(child, layers, setting, options)
+    for layers in LAYERS[: options.choose(len(LAYERS), 1)]:
+        setting = Setting("capture", size.hosts, size.device_count, {"parameters": 2 * layers})
+        for optimizer in OPTIMIZERS:
+            # A process for each: PyTorch/XLA looks at all tensors of a device at every cut.
+            arguments = (str(size.hosts), str(size.devices_per_host), optimizer, str(layers))
+            with Child("ptpathways.bench._capture_process", *arguments) as child:
+                records += _measure(child, optimizer, setting, options)
     return records
 
 
-def _measure(child: Child, layers: int, setting: Setting, options: BenchOptions) -> list[Record]:
-    answers: dict[str, list[dict[str, float]]] = {f"{one} {how}": [] for one in OPTIMIZERS for how in HOWS}
+def _measure(child: Child, optimizer: str, setting: Setting, options: BenchOptions) -> list[Record]:
+    answers: dict[str, list[dict[str, float]]] = {f"{optimizer} {how}": [] for how in HOWS}
 
-    def measure(name: str) -> Measure:
-        optimizer, how = name.split()
+    def measure(name: str, how: str) -> Measure:
         steps = options.choose(100 if how == "replayed" else 10, 5)
 
         def milliseconds() -> float:
-            answers[name].append(child.ask({"optimizer": optimizer, "layers": layers, "how": how, "steps": steps}))
+            answers[name].append(child.ask({"how": how, "steps": steps}))
             return answers[name][-1]["elapsed_ms"]
 
         return milliseconds
 
-    values = interleave({name: measure(name) for name in answers}, repeats=options.repeats_or(7, 2), warm_up=1)
+    measures = {name: measure(name, how) for name, how in zip(answers, HOWS, strict=True)}
+    values = interleave(measures, repeats=options.repeats_or(7, 2), warm_up=1)
     records = []
     for name, found in answers.items():
         computed = [answer["cpu_ms"] for answer in found[-len(values[name]) :]]

@@ -1,4 +1,4 @@
-"""Process of ``capture``. Arguments: hosts, devices per host."""
+"""Process of ``capture``. Arguments: hosts, devices per host, optimizer, layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -66,16 +65,10 @@ class Stack:
 
 
 def main() -> None:
-    pw.init(hosts=int(sys.argv[1]), devices_per_host=int(sys.argv[2]))
-    stacks: dict[tuple[str, int], Stack] = {}
-
-    def answer(request: dict[str, Any]) -> dict[str, float]:
-        key = request["optimizer"], request["layers"]
-        if key not in stacks:
-            stacks[key] = Stack(*key)
-        return stacks[key].measure(request["how"], request["steps"])
-
-    serve(answer)
+    hosts, devices, optimizer, layers = sys.argv[1:]
+    pw.init(hosts=int(hosts), devices_per_host=int(devices))
+    stack = Stack(optimizer, int(layers))
+    serve(lambda request: stack.measure(request["how"], request["steps"]))
     pw.shutdown()
 
 
