@@ -226,7 +226,10 @@ def again() -> None:
     before, used = compiles(), in_use()
     seen["third"] = cell(6)
     seen["third compiled"] = compiles() - before
-    seen["third kept bytes"] = in_use() - used
+    end = time.monotonic() + 20  # PyTorch's own threads may still hold the last graph for a moment
+    while (kept_bytes := in_use() - used) > 1024 and time.monotonic() < end:
+        pass
+    seen["third kept bytes"] = kept_bytes
     try:
         cell(6, crash_at=3)
     except ZeroDivisionError as error:
