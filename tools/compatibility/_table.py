@@ -109,8 +109,8 @@ MODEL_NOTES = """\
   (`nonzero`), so it waits in each layer and compiles for each number of tokens: do not use it here.
 - **Padding.** With an `attention_mask`, BERT asks on the host whether it is all ones, also with
   `attn_implementation="eager"`: the step waits for the mask, which was uploaded long before; that is a round trip.
-- **Capturing.** A captured step of GPT-2 (others were not tried) needs `position_ids` and `attention_mask` among its arguments;
-  without them transformers reads a value on the host, so the step is traced at each call.
+- **Capturing.** A captured step of GPT-2 (others were not tried) needs `position_ids` and `attention_mask` among its
+  arguments; without them transformers reads a value on the host, so the step is traced at each call.
 - **Lengths.** Each length of sequence is a computation of its own. Pad to a few lengths.
 - `transformers.Trainer` needs `accelerate` and has not been tried."""
 
