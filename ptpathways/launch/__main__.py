@@ -111,7 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         store = torchrun.open_store(place, options.timeout_s)
-        return _take_part(store, place, options, arguments, lambda ours: store.ends_with_us and ours.linger(_LINGER_S))
+        code = _take_part(store, place, options, arguments, lambda ours: store.ends_with_us and ours.linger(_LINGER_S))
+        if code != 0:
+            torchrun.let_rank_0_end_first(place)
+        return code
 
     return torchrun.recorded(run)
 

@@ -7,6 +7,7 @@ which torchrun wants to hear of exceptions. The workers' own processes never loa
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]  # in the documentation, not in __all__
 
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_RANK_0_ENDS_S = 10.0
 
 
 def started_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
@@ -114,3 +116,13 @@ def recorded(run: Callable[[], int]) -> int:
 
     code = record(run)()
     return 0 if code is None else code
+
+
+def let_rank_0_end_first(place: _job.Place) -> None:
+    """Before this rank ends as badly as rank 0's program did: torchrun tells of the process that it sees end first.
+
+    torchrun ends this one as soon as it has seen rank 0. On another node, whose torchrun sees no rank 0, nothing is
+    waited for.
+    """
+    if place.rank != 0 and os.environ.get("GROUP_RANK", "0") == "0":
+        time.sleep(_RANK_0_ENDS_S)

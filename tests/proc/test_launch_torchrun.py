@@ -58,7 +58,7 @@ def test_an_exception_ends_all_ranks_and_is_in_torchruns_summary() -> None:
     assert done.returncode == 1
     assert "rank0@island0x1 rank1@island1x1" in done.stdout
     summary = done.stderr[done.stderr.index("FAILED") :]
-    assert "ValueError: the script failed" in summary and "launched.py" in summary
+    assert "ValueError: the script failed" in summary and "launched.py" in summary, done.stderr
     _nothing_left(done.stdout)
 
 
