@@ -288,8 +288,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<Shard> Declare(uint32_t device, const TensorType& type);
   Status Fill(const Shard& shard, uint64_t offset, const void* data, uint64_t size, bool last);
   Status Fail(const Shard& shard, const Status& status);
-  // A buffer whose bytes its host gets by itself, from an input pipeline. Its id is the transfer's key.
-  Result<Shard> DeclareForHost(uint32_t device, const TensorType& type);
+  // A logical buffer whose bytes its hosts get by themselves: from an input pipeline, or by a Load. The transfer of
+  // shard i has the key id + i.
+  Result<std::shared_ptr<LogicalBuffer>> Announce(const std::vector<uint32_t>& devices, const TensorType& shard_type);
   // Worker to worker; the bytes pass neither client nor controller.
   Result<Shard> Copy(const Shard& source, uint32_t device);
   // Writes the shard's bytes (dense row-major) to `destination`, which must live until the event is set.
@@ -304,8 +305,6 @@ class Session : public std::enable_shared_from_this<Session> {
   // Has a host write boxes of shards that lie there into one file. The values are those of now, whatever is submitted
   // later. `save`: request and shards are filled in.
   FileOperation Save(wire::Save save, std::span<const SavedShard> shards);
-  // A logical buffer whose bytes a Load brings. The data key of shard i is its id + i.
-  Result<std::shared_ptr<LogicalBuffer>> Announce(const std::vector<uint32_t>& devices, const TensorType& shard_type);
   // Has a host read announced shards out of files; without shards, only look whether it sees the files.
   FileOperation Load(wire::Load load);
 

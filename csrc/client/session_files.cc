@@ -1,6 +1,4 @@
 // Session: files that hosts write shards into and read shards out of.
-#include <map>
-
 #include "csrc/client/session_impl.h"
 
 namespace pathways::client {
@@ -50,32 +48,6 @@ FileOperation Session::Save(wire::Save save, std::span<const SavedShard> shards)
     PW_RETURN_IF_ERROR(impl_->Send(message));
     return impl_->CheckAlive(message.host);
   });
-}
-
-Result<std::shared_ptr<LogicalBuffer>> Session::Announce(const std::vector<uint32_t>& devices, const TensorType& type) {
-  PW_RETURN_IF_ERROR(type.Validate());
-  if (devices.empty()) return InvalidArgument("expected at least one device for a buffer, got none");
-  std::vector<uint32_t> hosts;
-  std::map<uint32_t, uint32_t> shards_of_host;
-  for (uint32_t device : devices) {
-    PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(device));
-    hosts.push_back(host);
-    ++shards_of_host[host];
-  }
-  const uint64_t id = impl_->MintIds(devices.size());
-  auto buffer = std::make_shared<LogicalBuffer>(shared_from_this(), id, devices, type, nullptr);
-  impl_->FlushFrees();
-  for (size_t i = 0; i < devices.size(); ++i) {
-    wire::Put put;
-    put.buffer = id;
-    put.key = id + i;
-    put.shard = static_cast<uint32_t>(i);
-    put.shards_here = shards_of_host[hosts[i]];
-    put.device = devices[i];
-    put.type = type;
-    PW_RETURN_IF_ERROR(impl_->Send(put));
-  }
-  return buffer;
 }
 
 FileOperation Session::Load(wire::Load load) {

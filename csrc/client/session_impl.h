@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -94,6 +95,10 @@ struct Session::Impl : public dataplane::DataSink {
   // Waits until `has_room()`, or until a Ctrl-C comes.
   template <typename Predicate>
   void WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room);
+  // Makes a logical buffer and hands the PUT of each shard, which names the shard's host, to `send`.
+  Result<std::shared_ptr<LogicalBuffer>> SendPuts(
+      const std::shared_ptr<Session>& session, const std::vector<uint32_t>& devices, const TensorType& type,
+      const std::function<Status(size_t shard, uint32_t host, wire::Put& put)>& send);
   // OK when the host is there and holds values.
   Status CheckAlive(uint32_t host) const;
   // Waits while the window of runs is full, then enters one.

@@ -1,23 +1,8 @@
-// Session: input pipelines, and buffers that they fill.
+// Session: input pipelines.
 #include "csrc/client/session.h"
 #include "csrc/client/session_impl.h"
 
 namespace pathways::client {
-
-Result<Shard> Session::DeclareForHost(uint32_t device, const TensorType& type) {
-  PW_RETURN_IF_ERROR(type.Validate());
-  PW_RETURN_IF_ERROR(impl_->HostOf(device).status());
-  wire::Put put;
-  put.buffer = impl_->MintIds();
-  put.key = put.buffer;
-  put.device = device;
-  put.type = type;
-  Shard shard{
-      std::make_shared<LogicalBuffer>(shared_from_this(), put.buffer, std::vector<uint32_t>{device}, type, nullptr), 0};
-  impl_->FlushFrees();  // what was dropped before makes room for this
-  PW_RETURN_IF_ERROR(impl_->Send(put));
-  return shard;
-}
 
 template <typename Body>
 Result<Session::Question> Session::Impl::Inquire(Body body, std::vector<Payload> payloads) {

@@ -289,37 +289,52 @@ void Session::Impl::OnPlanReady(const wire::PlanReady& answer) {
 
 Result<std::shared_ptr<LogicalBuffer>> Session::PutSharded(const std::vector<uint32_t>& devices, const TensorType& type,
                                                            std::span<const void* const> data) {
-  PW_RETURN_IF_ERROR(type.Validate());
-  if (devices.empty() || devices.size() != data.size()) {
-    return InvalidArgument("expected one value for each of at least one device, got " + std::to_string(data.size()) +
-                           " values for " + std::to_string(devices.size()) + " devices");
+  if (devices.size() != data.size()) {
+    return InvalidArgument("expected one value for each device, got " + std::to_string(data.size()) + " values for " +
+                           std::to_string(devices.size()) + " devices");
   }
-  std::vector<uint32_t> hosts;
+  return impl_->SendPuts(shared_from_this(), devices, type, [&](size_t shard, uint32_t host, wire::Put& put) -> Status {
+    const size_t size = static_cast<size_t>(type.ByteSize());
+    if (size <= wire::kMaxInlineBytes) {
+      put.inline_data.assign(static_cast<const char*>(data[shard]), size);
+      PW_RETURN_IF_ERROR(impl_->Send(put));
+      impl_->uploaded += size;
+      return OkStatus();
+    }
+    PW_RETURN_IF_ERROR(impl_->Send(put));
+    return impl_->Upload(put.key, host, std::make_shared<HostMemory>(data[shard], size));
+  });
+}
+
+Result<std::shared_ptr<LogicalBuffer>> Session::Announce(const std::vector<uint32_t>& devices, const TensorType& type) {
+  return impl_->SendPuts(shared_from_this(), devices, type,
+                         [this](size_t, uint32_t, wire::Put& put) { return impl_->Send(put); });
+}
+
+Result<std::shared_ptr<LogicalBuffer>> Session::Impl::SendPuts(
+    const std::shared_ptr<Session>& session, const std::vector<uint32_t>& devices, const TensorType& type,
+    const std::function<Status(size_t shard, uint32_t host, wire::Put& put)>& send) {
+  PW_RETURN_IF_ERROR(type.Validate());
+  if (devices.empty()) return InvalidArgument("expected at least one device for a buffer, got none");
+  std::vector<uint32_t> hosts_of_shards;
   std::map<uint32_t, uint32_t> shards_of_host;
   for (uint32_t device : devices) {
-    PW_ASSIGN_OR_RETURN(uint32_t host, impl_->HostOf(device));
-    hosts.push_back(host);
+    PW_ASSIGN_OR_RETURN(uint32_t host, HostOf(device));
+    hosts_of_shards.push_back(host);
     ++shards_of_host[host];
   }
-  const uint64_t id = impl_->MintIds(devices.size());
-  auto buffer = std::make_shared<LogicalBuffer>(shared_from_this(), id, devices, type, nullptr);
-  const size_t size = static_cast<size_t>(type.ByteSize());
-  impl_->FlushFrees();
+  const uint64_t id = MintIds(devices.size());
+  auto buffer = std::make_shared<LogicalBuffer>(session, id, devices, type, nullptr);
+  FlushFrees();  // what was dropped before makes room for this
   for (size_t i = 0; i < devices.size(); ++i) {
     wire::Put put;
     put.buffer = id;
     put.key = id + i;
     put.shard = static_cast<uint32_t>(i);
-    put.shards_here = shards_of_host[hosts[i]];
+    put.shards_here = shards_of_host[hosts_of_shards[i]];
     put.device = devices[i];
     put.type = type;
-    if (size <= wire::kMaxInlineBytes) put.inline_data.assign(static_cast<const char*>(data[i]), size);
-    PW_RETURN_IF_ERROR(impl_->Send(put));
-    if (size > wire::kMaxInlineBytes) {
-      PW_RETURN_IF_ERROR(impl_->Upload(put.key, hosts[i], std::make_shared<HostMemory>(data[i], size)));
-    } else {
-      impl_->uploaded += size;
-    }
+    PW_RETURN_IF_ERROR(send(i, hosts_of_shards[i], put));
   }
   return buffer;
 }

@@ -237,20 +237,27 @@ std::shared_ptr<const GangShape> ClusterState::ShapeOfProgram(const ProgramState
   return shape;
 }
 
+Result<ClusterState::ProgramState*> ClusterState::ProgramOf(uint32_t client, uint64_t id, uint64_t first_key) {
+  Client& owner = clients_.at(client);
+  auto it = owner.programs.find(id);
+  if (it == owner.programs.end()) return nullptr;
+  if (it->second.channels > 0) {
+    PW_RETURN_IF_ERROR(CheckOwner(client, first_key, "transfer"));
+    PW_RETURN_IF_ERROR(CheckOwner(client, first_key + it->second.channels, "transfer"));
+  }
+  return &it->second;
+}
+
 Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, const wire::Head& head,
                                                              std::string& frame, Outputs& out) {
   PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   Client& owner = clients_.at(client);
-  auto it = owner.programs.find(run.program);
-  if (it == owner.programs.end()) {
+  PW_ASSIGN_OR_RETURN(ProgramState * named, ProgramOf(client, run.program, run.first_key));
+  if (named == nullptr) {
     return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), out);
   }
-  ProgramState& program = it->second;
-  if (program.channels > 0) {
-    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key, "transfer"));
-    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key + program.channels, "transfer"));
-  }
+  ProgramState& program = *named;
   if (run.arguments.size() != program.inputs || run.output_count != program.outputs) {
     return FailRun(owner, run.run,
                    InvalidArgument("program " + Quoted(program.name) + " takes " + std::to_string(program.inputs) +
@@ -285,15 +292,11 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, co
   PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(head.body));
   PW_RETURN_IF_ERROR(CheckOwners(client, run));
   Client& owner = clients_.at(client);
-  auto it = owner.programs.find(run.program);
-  if (it == owner.programs.end()) {
+  PW_ASSIGN_OR_RETURN(ProgramState * named, ProgramOf(client, run.program, run.first_key));
+  if (named == nullptr) {
     return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), out);
   }
-  ProgramState& program = it->second;
-  if (program.channels > 0) {
-    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key, "transfer"));
-    PW_RETURN_IF_ERROR(CheckOwner(client, run.first_key + program.channels, "transfer"));
-  }
+  ProgramState& program = *named;
   if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, out);
   if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
   if (Status fits = program.places.Check(run); !fits.ok()) {

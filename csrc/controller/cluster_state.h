@@ -209,6 +209,8 @@ class ClusterState {
   Status CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const;
   // Where a run computes; the reason, for its client, when it cannot.
   Result<std::shared_ptr<const scheduler::GangShape>> ShapeOfRun(const wire::Run& run, FunctionState& function);
+  // The client's program that a run names, null if there is none. The run's transfers must have the client's keys.
+  Result<ProgramState*> ProgramOf(uint32_t client, uint64_t id, uint64_t first_key);
   std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
   // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
   Outcome Dispatch(Client& owner, const scheduler::Gang& gang, std::string& frame, std::vector<Payload>& payloads,

@@ -46,9 +46,9 @@ Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Arg
                                       PJRT_Device* device) {
   const std::shared_ptr<ClientState>& client = args->client->state;
   if (declaring) {
-    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->DeclareForHost(device->cluster_device, type));
-    declaring->push_back({device->cluster_device, device->description.id, shard.buffer->id()});
-    return std::make_shared<Value>(client, device, std::move(shard));
+    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->Announce({device->cluster_device}, type));
+    declaring->push_back({device->cluster_device, device->description.id, buffer->id()});
+    return std::make_shared<Value>(client, device, client::Shard{std::move(buffer), 0});
   }
   const void* data = args->data;
   if (data == nullptr && type.ByteSize() > 0) return InvalidArgument("the data of " + type.ToString() + " is null");

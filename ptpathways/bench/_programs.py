@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways import programs
+
 if TYPE_CHECKING:
     from ptpathways.ir import PlanDict, PortDict
     from ptpathways.native import Function, Program, Session
-
-
-def hosts_by_device(session: Session) -> dict[int, int]:
-    """The number of the host of each device of the cluster."""
-    return {
-        device: host["host"]
-        for host in session.hosts()
-        for device in range(host["first_device"], host["first_device"] + len(host["devices"]))
-    }
 
 
 def chain(session: Session, name: str, function: Function, devices: Sequence[int], length: int) -> Program:
@@ -32,7 +25,7 @@ def chain(session: Session, name: str, function: Function, devices: Sequence[int
 def _by_host(session: Session, devices: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
     """(shard, device) by host."""
     found: dict[int, list[tuple[int, int]]] = {}
-    hosts = hosts_by_device(session)
+    hosts = programs.hosts_of(session)
     for shard, device in enumerate(devices):
         found.setdefault(hosts[device], []).append((shard, device))
     return found
@@ -65,7 +58,7 @@ def pipeline(
 
     One argument, a scalar on the first stage's device, and one result on the last one's, or sent on to ``deliver``.
     """
-    hosts = hosts_by_device(session)
+    hosts = programs.hosts_of(session)
     places = list(stages) if deliver is None or deliver == stages[-1] else [*stages, deliver]
     plans = [_pipeline_plan(host, hosts, places, len(stages)) for host in dict.fromkeys(hosts[p] for p in places)]
     first: PortDict = {"dtype": "f32", "dims": [], "devices": [places[0]]}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import native
+from ptpathways import native, programs
 from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend import _capture_plan, _capture_wiring, _slice, _step
 from ptpathways.frontend._capture_state import Surroundings
@@ -85,12 +85,7 @@ class Variant:
         """
         wiring = self._wiring
         session = _slice.current_session()
-        host_of = {
-            host["first_device"] + ordinal: host["host"]
-            for host in session.hosts()
-            for ordinal in range(len(host["devices"]))
-        }
-        lowered = _capture_plan.lower(wiring, host_of)
+        lowered = _capture_plan.lower(wiring, programs.hosts_of(session))
         with native.translated():
             program = session.register_program(
                 name,

@@ -31,18 +31,11 @@ _warned: set[tuple[str, int, str]] = set()
 def register() -> None:
     """Puts the warning where every such operation passes: torch's CPU fallback fetches its arguments by ``_to_cpu``."""
     global _library
-    import torch
-
-    if _library is not None:
-        return
-    _library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch notes that the kernel replaces one, which is the intention
-        _library.impl("_to_cpu", _to_cpu, "XLA", allow_override=True)
+    if _library is None:
+        _library = _xla.replace_kernels({"_to_cpu": _to_cpu})
 
 
 def _to_cpu(tensors: list[torch.Tensor]) -> Any:
-
     _trace.refuse_values()
     intended = _warn_once()
     _recompiles.about_to_run()

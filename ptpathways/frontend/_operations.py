@@ -3,7 +3,6 @@
 - ``histc`` and ``_grouped_mm``, with shapes that do not depend on the data, for mixture-of-experts layers. Without
   these torch would compute them on the client, or not at all: its CPU kernels lack some types.
 - ``all`` and ``any``: torch_xla reduces by a computation of its own, which collectives do not know.
-
 - Weight normalisation, and ``vdot``, which spectral normalisation uses.
 
 Each is called below autograd, with plain XLA tensors.
@@ -11,8 +10,10 @@ Each is called below autograd, with plain XLA tensors.
 
 from __future__ import annotations
 
-import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend import _xla
 
 if TYPE_CHECKING:
     import torch
@@ -23,20 +24,13 @@ _library: torch.library.Library | None = None
 def register() -> None:
     """Puts the operations in torch's table for XLA devices. Idempotent."""
     global _library
-    import torch
-
     if _library is not None:
         return
-    _library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch notes that a kernel replaces another, which is the intention
-        kernels = {"histc": histc, "_grouped_mm": grouped_mm}
-        for overload in ("", ".dim", ".dims"):
-            kernels |= {f"all{overload}": all_true, f"any{overload}": any_true}
-        kernels |= {"_weight_norm_interface": weight_norm, "_weight_norm_interface_backward": weight_norm_backward}
-        kernels["vdot"] = vdot
-        for name, kernel in kernels.items():
-            _library.impl(name, kernel, "XLA", allow_override=True)
+    kernels: dict[str, Callable[..., Any]] = {"histc": histc, "_grouped_mm": grouped_mm, "vdot": vdot}
+    for overload in ("", ".dim", ".dims"):
+        kernels |= {f"all{overload}": all_true, f"any{overload}": any_true}
+    kernels |= {"_weight_norm_interface": weight_norm, "_weight_norm_interface_backward": weight_norm_backward}
+    _library = _xla.replace_kernels(kernels)
 
 
 def all_true(values: torch.Tensor, dim: int | list[int] | None = None, keepdim: bool = False) -> torch.Tensor:

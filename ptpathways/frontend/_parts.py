@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import core, native
+from ptpathways import core, native, programs
 from ptpathways.frontend import _capture_buffers, _rng, _state, _xla
 from ptpathways.sharding import Box
 
@@ -51,7 +51,7 @@ def parts_of(tensor: torch.Tensor) -> list[DevicePart]:
         boxes = [whole] * len(cells)
     if len(boxes) != len(cells):
         raise core.PathwaysError(f"expected a buffer of each of {len(boxes)} shards of a tensor, got {len(cells)}")
-    hosts = _hosts_of_devices()
+    hosts = programs.hosts_of(session())
     parts = []
     for box, cell in zip(boxes, cells, strict=True):
         value = cell.value
@@ -95,14 +95,6 @@ def set_generator_states(states: Mapping[int, int]) -> None:
     for index in range(_state.runtime().torch_device_count):
         if index in states:
             _xla.binding()._xla_set_rng_seed(states[index], _xla.device_name(index))
-
-
-def _hosts_of_devices() -> dict[int, int]:
-    found: dict[int, int] = {}
-    for number, host in enumerate(session().hosts()):
-        first = host["first_device"]
-        found.update(dict.fromkeys(range(first, first + len(host["devices"])), number))
-    return found
 
 
 def _box(indices: Any) -> Box:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ptpathways import core, native
+from ptpathways import core, native, programs
 from ptpathways.frontend import _capture_buffers, _mesh, _state, _transfer, _xla
 
 if TYPE_CHECKING:
@@ -84,11 +84,7 @@ class Pipeline:
         self._timeout_s = timeout_s + _ANSWER_SLACK_S
         devices = _capture_buffers.cluster_devices()
         used = devices if placement.layout is not None else (devices[placement.index],)
-        self._host_of = {
-            device: index
-            for index, host in enumerate(self._session.hosts())
-            for device in range(host["first_device"], host["first_device"] + len(host["devices"]))
-        }
+        self._host_of = programs.hosts_of(self._session)
         self._names = [host["name"] for host in self._session.hosts()]
         self.hosts = sorted({self._host_of[device] for device in used})
         """Their numbers."""

@@ -1,8 +1,14 @@
-"""torch_xla's private bindings, and nothing else: what they are called is checked here and nowhere assumed twice."""
+"""torch_xla's private bindings and its kernels, and nothing else: what they are called is checked here and nowhere
+assumed twice."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 
 def binding() -> Any:
@@ -15,3 +21,15 @@ def binding() -> Any:
 def device_name(index: int) -> str:
     """What the bindings call the ``index``-th device when devices are used one by one; 0 also names the mesh."""
     return f"xla:{index}"
+
+
+def replace_kernels(kernels: Mapping[str, Callable[..., Any]]) -> torch.library.Library:
+    """Puts functions in torch's table of operations for XLA devices, by name, as long as the result is kept."""
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch notes that a kernel replaces another, which is the intention
+        for name, kernel in kernels.items():
+            library.impl(name, kernel, "XLA", allow_override=True)
+    return library

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import ptpathways as pw
 
@@ -25,6 +26,21 @@ def batches(count: int = STEPS, size: int = 4) -> list[tuple[Tensor, Tensor]]:
 
 def network(*between: nn.Module) -> Any:
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *between, nn.Linear(16, 1))
+
+
+def training_step(
+    model: Any, optimizer: torch.optim.Optimizer, place: torch.device
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A step as everybody writes it, to be captured."""
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
 
 
 def numbers(values: list[Tensor]) -> list[float]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from tests.proc.capture_basis import STEPS, Capture, batches, expect, network, numbers
+from tests.proc.capture_basis import STEPS, Capture, batches, expect, network, numbers, training_step
 
 
 def guards(places: list[torch.device], capture: Capture) -> list[float]:
@@ -63,13 +63,7 @@ def late_rate(places: list[torch.device], capture: Capture) -> list[float]:
     model = network(nn.LeakyReLU(0.05)).to(places[0])  # a slope equal to the rate
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = capture(training_step(model, optimizer, places[0]))
 
     losses = []
     for place, (x, y) in enumerate(batches()):
@@ -117,13 +111,7 @@ def frozen(places: list[torch.device], capture: Capture) -> list[float]:
     model = network().to(places[0])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = capture(training_step(model, optimizer, places[0]))
 
     found = []
     for place, (x, y) in enumerate(batches()):
@@ -143,13 +131,7 @@ def parted(places: list[torch.device], capture: Capture) -> list[float]:
         optimizer, [lambda n: 1 / (n + 1), lambda n: 1 / (n + 1) if n < 6 else 0.05 * n]
     )
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = capture(training_step(model, optimizer, places[0]))
 
     found = []
     for place, (x, y) in enumerate(batches()):

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend import _state
-from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers
+from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
 from tests.proc.capture_changes import frozen, guards, late_rate, numbers_as_tensors, parted, replaced
 
 
@@ -132,13 +132,7 @@ def written_from_outside(places: list[torch.device], capture: Capture) -> list[f
     average = copy.deepcopy(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = capture(training_step(model, optimizer, places[0]))
 
     losses, kept, saved = [], [], None
     for place, (x, y) in enumerate(batches()):
@@ -207,13 +201,7 @@ def shared(places: list[torch.device], capture: Capture) -> list[float]:
     model = network().to(places[0])
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
-    @capture
-    def train(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    train = capture(training_step(model, optimizer, places[0]))
 
     @capture
     def judge(x: Tensor, y: Tensor) -> Tensor:

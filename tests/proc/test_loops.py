@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
-from tests.proc import loop_mistakes
+from tests.proc import loop_mistakes, loops_of_optimizers
 from tests.proc import loop_scenarios as scenarios
 from tests.scenarios import needs_native, outcome_of
 
@@ -65,7 +65,7 @@ def test_every_scheduler_of_torch_is_among_them() -> None:
     from torch.optim import lr_scheduler
 
     known = {name for name in lr_scheduler.__all__ if name != "LRScheduler"}
-    assert known | {"SWALR"} == set(scenarios.SCHEDULERS)
+    assert known | {"SWALR"} == set(loops_of_optimizers.SCHEDULERS)
 
 
 EXPECTED = {
