@@ -378,6 +378,7 @@ Status Socket::ConnectLocked(const std::string& endpoint) {
   if (socket_ == nullptr) return Unavailable("cannot connect to " + endpoint + ": the socket is closed");
   Status status = SetEndpointOptions(endpoint, false);
   if (status.ok() && Zmq().connect(socket_, endpoint.c_str()) != 0) status = ZmqError("cannot connect to " + endpoint);
+  if (status.ok()) connected_ = true;
   WakeReceiverIfInput();
   return status;
 }
@@ -405,6 +406,9 @@ Status Socket::Send(std::string_view peer, std::span<Frame> frames) {
     std::lock_guard lock(mutex_);
     if (socket_ == nullptr) return Unavailable("cannot send: the socket is closed");
     error = outgoing.SendAll(socket_);
+    // Its queue has no limit, so it has no queue: libzmq ended the connection for good. Whether this message or the
+    // refusal came first is chance; either way the event tells why.
+    if (error == EAGAIN && !router && connected_ && options_.send_hwm == 0) error = 0;
     WakeReceiverIfInput();
   }
   if (error == 0) return OkStatus();

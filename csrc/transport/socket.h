@@ -102,7 +102,10 @@ class Socket {
 
   // Never blocks. `peer` is the routing id on a ROUTER and must be empty on a DEALER. All frames go as one message,
   // in the order in which the callers take the lock; the frames are consumed whatever the outcome.
-  // NOT_FOUND: no such peer (ROUTER). RESOURCE_EXHAUSTED: send_hwm reached. UNAVAILABLE: closed.
+  // OK promises no delivery: a connection that ends takes its messages along, those a DEALER sends after a refused
+  // handshake too, and a PeerEvent tells why.
+  // NOT_FOUND: no such peer (ROUTER). RESOURCE_EXHAUSTED: send_hwm reached, or a DEALER that never connected.
+  // UNAVAILABLE: closed.
   Status Send(std::string_view peer, std::span<Frame> frames);
   Status Send(std::string_view peer, Frames frames) { return Send(peer, std::span<Frame>(frames)); }
   Status Send(std::string_view peer, Frame frame) { return Send(peer, std::span<Frame>(&frame, 1)); }
@@ -156,7 +159,8 @@ class Socket {
   // Guarded by mutex_:
   void* socket_ = nullptr;
   std::shared_ptr<Waker> waker_;
-  bool armed_ = false;  // the receiver sleeps or is about to, and saw no input
+  bool connected_ = false;  // Connect was called, with success
+  bool armed_ = false;      // the receiver sleeps or is about to, and saw no input
   std::vector<std::string> bound_paths_;
   std::string zap_domain_;
 
