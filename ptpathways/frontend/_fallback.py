@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ptpathways.frontend import _locator, _recompiles, _trace, _wait_notice, _xla
+from ptpathways.frontend import _locator, _reads, _trace, _wait_notice, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -35,15 +35,13 @@ def register() -> None:
         _library = _xla.replace_kernels({"_to_cpu": _to_cpu})
 
 
-def _to_cpu(tensors: list[torch.Tensor]) -> Any:
+def _to_cpu(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     _trace.refuse_values()
     intended = _warn_once()
-    _recompiles.about_to_run()
     began = time.perf_counter()
-    values = _xla.binding()._xla_get_cpu_tensors(tensors)
+    values = _reads.fetch(tensors)
     if intended:
         _wait_notice.note(began)
-    _recompiles.report()
     return values
 
 

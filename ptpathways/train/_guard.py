@@ -68,18 +68,30 @@ def guard_optimizer(optimizer: Optimizer) -> None:
     """Looks at its first step: whether there is something to train."""
     if optimizer not in _optimizers:
         _optimizers.add(optimizer)
-        optimizer.register_step_pre_hook(_look_at_first_step)
+        optimizer.register_step_pre_hook(_look_before_step)
+        optimizer.register_step_post_hook(_look_after_step)
 
 
-def _look_at_first_step(optimizer: Optimizer, *unused: Any) -> None:
-    """It stays: a hook cannot remove itself while hooks are called."""
+def _look_before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The hooks stay: one cannot remove itself while hooks are called."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # the first argument is the optimizer
+    if closure is None:
+        _look_at_first_step(optimizer)
+
+
+def _look_after_step(optimizer: Optimizer, *unused: Any) -> None:
+    """A closure makes the gradients during the step."""
+    _look_at_first_step(optimizer)
+
+
+def _look_at_first_step(optimizer: Optimizer) -> None:
     if optimizer not in _looked_at:
         _looked_at.add(optimizer)
         check_gradients(optimizer)
 
 
 def check_gradients(optimizer: Optimizer) -> None:
-    """Whether parameters have gradients, before a step.
+    """Whether parameters have the gradients of a step.
 
     Warns (``NothingTrainedWarning``) of a group in which none has, though some want one.
 

@@ -77,6 +77,33 @@ def an_optimizer_of_another_model() -> None:
     optimizer.step()
 
 
+def a_closure_of_another_model() -> None:
+    model, x, labels = _prepared()
+    optimizer = pw.prepare(torch.optim.SGD(copy.deepcopy(model).parameters(), 0.1))
+
+    def closure() -> Tensor:
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def a_closure_that_makes_the_gradients() -> None:
+    """No mistake: before the step there are none."""
+    model, x, labels = _prepared()
+    optimizer = pw.prepare(torch.optim.LBFGS(model.parameters(), max_iter=1))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    optimizer.step(closure=closure)
+
+
 def a_group_without_gradients() -> None:
     model, x, _ = _prepared()
     groups = [{"params": model[0].parameters()}, {"params": model[1].parameters()}]
@@ -134,7 +161,7 @@ def prepared_twice() -> None:
     weight, hooks = model[0].weight, (len(model._forward_hooks), len(optimizer._optimizer_step_post_hooks))
     again = pw.prepare(model, optimizer, loader)
     assert again[0] is model and again[1] is optimizer and again[2] is loader and model[0].weight is weight
-    assert (len(model._forward_hooks), len(optimizer._optimizer_step_post_hooks)) == hooks == (1, 1)
+    assert (len(model._forward_hooks), len(optimizer._optimizer_step_post_hooks)) == hooks == (1, 2)
 
 
 def trained_before() -> None:
@@ -164,6 +191,8 @@ ALL: tuple[Callable[[], None], ...] = (
     an_attribute_that_is_no_buffer,
     a_parameter_on_a_gpu,
     an_optimizer_of_another_model,
+    a_closure_of_another_model,
+    a_closure_that_makes_the_gradients,
     a_group_without_gradients,
     an_autocast_for_another_device,
     a_gpu_without_bfloat16,

@@ -77,6 +77,7 @@ EXPECTED = {
     "a_parameter_on_a_gpu": r"ValueError: prepare\(\) got weight on cuda:0, which is no device of the cluster",
     "an_optimizer_of_another_model": r"UntrainedParameters: SGD\.step\(\) .* group 0 with 4 parameters, the first of "
     r"shape \(5, 4\); no prepared module has them",
+    "a_closure_of_another_model": r"UntrainedParameters: SGD\.step\(\) .*; no prepared module has them",
     "a_layer_that_overflows": r"NonFinite: step 4: the output of 0 has values that are NaN or infinite$",
     "a_gpu_without_bfloat16": r"RuntimeError: .* write torch\.autocast\(\"xla\", dtype=torch\.bfloat16\)",
 }

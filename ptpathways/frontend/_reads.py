@@ -1,0 +1,38 @@
+"""Reading values (``item()``, ``if tensor``, an operation on the client): what was traced goes with them.
+
+PyTorch/XLA by itself computes what the read tensors need and keeps only those, so that whatever went into them is
+computed again by the next read and by the rest of the step: a loss that is read before ``backward()`` would cost a
+second forward pass, an optimizer that reads (LBFGS, a gradient scaler) one more backward pass for each read, and
+every one of these a compile of its own. Here a read is a cut: all live tensors of the device get their values.
+
+Copies to the CPU (``cpu()``, ``print``) are not among these reads: torch's table of operations has them under
+``_to_copy``, with each change of type, and a step under autocast would pay for being asked some hundred times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ptpathways.frontend import _recompiles, _xla
+
+if TYPE_CHECKING:
+    import torch
+
+
+def fetch(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The values on the CPU; waits for them.
+
+    Args:
+        tensors: plain ones of devices, as kernels get them.
+
+    Raises:
+        RuntimeError: one has no value; the message says why.
+    """
+    _recompiles.about_to_run()
+    pending = _xla.binding()._check_tensor_need_materialization(list(tensors))
+    for index in sorted({tensor.device.index for tensor, waits in zip(tensors, pending, strict=True) if waits}):
+        _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], False)
+    values: list[torch.Tensor] = _xla.binding()._xla_get_cpu_tensors(list(tensors))
+    _recompiles.report()
+    return values
