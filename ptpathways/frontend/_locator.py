@@ -32,6 +32,16 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def is_inside(folder: str) -> bool:
+    """Whether the user's line is in a call of a library's code in that folder, such as ``/torch/optim/``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if folder in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """A warning that is shown with the user's line."""
     frame = user_frame()

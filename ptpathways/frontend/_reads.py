@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ptpathways.frontend import _recompiles, _xla
+from ptpathways.frontend import _recompiles, _step, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ def fetch(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     Raises:
         RuntimeError: one has no value; the message says why.
     """
-    _recompiles.about_to_run()
+    _recompiles.about_to_read(_step.cut_count())
     pending = _xla.binding()._check_tensor_need_materialization(list(tensors))
     for index in sorted({tensor.device.index for tensor, waits in zip(tensors, pending, strict=True) if waits}):
         _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], False)

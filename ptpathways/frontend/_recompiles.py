@@ -59,6 +59,7 @@ class Watch:
         self._lock = threading.Lock()
         self._arrived: deque[Module] = deque()
         self._runs: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
         self._compiles: dict[str, int] = {}
         self._known: deque[Module] = deque(maxlen=KNOWN_MAX)
         self._contents: set[int] = set()
@@ -79,14 +80,18 @@ class Watch:
         said = [(sys.intern(a), sys.intern(b), sys.intern(c), sys.intern(d)) for a, b, c, d in instructions]
         self._arrived.append(Module(name, tuple(parameters), tuple(results), tuple(said), line))
 
-    def run(self, line: str) -> None:
-        """The user's line is about to submit something."""
-        self._runs[line] = self._runs.get(line, 0) + 1
+    def run(self, line: str, step: int | None = None) -> None:
+        """The user's line is about to submit something; with ``step``, again and again in one run of a step."""
+        if step is None or self._steps.get(line) != step:
+            self._runs[line] = self._runs.get(line, 0) + 1
+        if step is not None:
+            self._steps[line] = step
 
     def begin_anew(self) -> None:
         """What runs from here on is a new loop, with a warm-up of its own."""
         with self._lock:
             self._runs.clear()
+            self._steps.clear()
             self._compiles.clear()
 
     def report(self) -> None:
@@ -113,7 +118,7 @@ class Watch:
             return None  # the same for another device
         self._contents.add(contents)
         compiles = self._compiles[module.line] = self._compiles.get(module.line, 0) + 1
-        run = max(self._runs.get(module.line, 0), compiles)
+        run = self._runs.get(module.line, compiles)  # a compile on another thread may find a line that has not run
         alike = most_alike(module, self._known)
         self._known.append(module)
         if run <= WARM_UP or alike is None:
@@ -183,6 +188,16 @@ def about_to_run() -> None:
     """This thread is about to submit or fetch something for the user."""
     if _watch is not None:
         _watch.run(_locator.user_source_line())
+
+
+def about_to_read(cuts: int) -> None:
+    """As ``about_to_run``, for a value. What one step of an optimizer reads (LBFGS) is one run of the line.
+
+    Args:
+        cuts: how often the trace was cut so far.
+    """
+    if _watch is not None:
+        _watch.run(_locator.user_source_line(), cuts if _locator.is_inside("/torch/optim/") else None)
 
 
 def begin_anew() -> None:

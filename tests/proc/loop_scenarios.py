@@ -35,6 +35,7 @@ LOOPS: tuple[Loop, ...] = (
     loops_of_models.functional,
     loops_of_models.evaluation,
     loops_of_optimizers.closures,
+    loops_of_optimizers.line_search,
     loops_of_optimizers.frozen,
     loops_of_models.hooks,
     loops_of_optimizers.step_in_backward,
@@ -50,7 +51,7 @@ LOOPS: tuple[Loop, ...] = (
     loops_of_models.recurrent,
 )
 
-MORE: tuple[Loop, ...] = (loops_of_optimizers.every_optimizer, loops_of_optimizers.line_search)
+MORE: tuple[Loop, ...] = (loops_of_optimizers.every_optimizer,)
 """Too slow for every test run: run when they are named."""
 
 

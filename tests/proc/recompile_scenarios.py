@@ -175,6 +175,22 @@ def reads_at_every_step() -> list[float]:
     return losses[:2]
 
 
+def reads_inside_the_optimizer() -> None:
+    """LBFGS asks for values many times per step, each time in front of something else that compiles."""
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-2, max_iter=3, history_size=2)
+    model, optimizer, ((x, y),) = pw.prepare(model, optimizer, batches([8]))
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(6):
+        optimizer.step(closure)
+
+
 def beyond_the_limit() -> None:
     """One more than ``init`` was told to bear."""
     model = net()
@@ -198,6 +214,7 @@ SCENARIOS: tuple[Callable[[], Any], ...] = (
     rounds_change,
     tensor_kept,
     reads_at_every_step,
+    reads_inside_the_optimizer,
     beyond_the_limit,
 )
 

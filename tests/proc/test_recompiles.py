@@ -21,7 +21,9 @@ def outcome(name: str) -> Any:
     return result
 
 
-@pytest.mark.parametrize("name", ["adamw_with_a_schedule", "bucketed_lengths", "reads_at_every_step"])
+@pytest.mark.parametrize(
+    "name", ["adamw_with_a_schedule", "bucketed_lengths", "reads_at_every_step", "reads_inside_the_optimizer"]
+)
 def test_a_plain_loop_is_told_of_nothing(name: str) -> None:
     result = outcome(name)
     assert result["recompiles"] == []

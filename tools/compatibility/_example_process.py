@@ -34,7 +34,7 @@ class Enough(BaseException):
 
 
 class Recorder:
-    """Notes what a program does at each ``backward()``, and ends the program at the first beyond the last step."""
+    """Notes what a program does at each ``backward()``, and ends the program after the last one that is asked for."""
 
     def __init__(self, passes: int) -> None:
         self._passes = passes
@@ -42,20 +42,28 @@ class Recorder:
         self._losses: list[Tensor] = []
         self._times: list[float] = []
         self._counters: Counters | None = None
+        self._inside = False
         self.trained = Trained()
         torch.Tensor.backward = self._recorded()  # type: ignore[method-assign]
 
     def _recorded(self) -> Any:
         def backward(loss: Tensor, *arguments: Any, **options: Any) -> None:
-            if len(self._losses) == self._passes:
-                raise Enough
+            if self._inside:  # torch calls it again below a mode, as torch.set_default_device makes one
+                self._backward(loss, *arguments, **options)
+                return
             self._times.append(time.perf_counter())
             if loss.device.type == "xla" and self._counters is None:
                 self._counters = Counters()
             if self._counters is not None:
                 self.trained.compiled.append(self._counters.compiled())
             self._losses.append(loss.detach())
-            self._backward(loss, *arguments, **options)
+            self._inside = True
+            try:
+                self._backward(loss, *arguments, **options)
+            finally:
+                self._inside = False
+            if len(self._losses) == self._passes:
+                raise Enough
 
         return backward
 
