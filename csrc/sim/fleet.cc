@@ -19,6 +19,13 @@ std::string ListDevices(const std::vector<uint32_t>& devices) {
 
 }  // namespace
 
+// What has not ended refers to its gang, and the gang to it.
+Fleet::~Fleet() {
+  for (const Device& device : devices_) {
+    for (const std::shared_ptr<Item>& item : device.queue) item->gang->items.clear();
+  }
+}
+
 std::shared_ptr<Fleet::Gang> Fleet::FindOrMake(const Launch& launch) {
   const bool meets = launch.devices != nullptr && launch.devices->size() > 1;
   std::shared_ptr<Gang> gang;

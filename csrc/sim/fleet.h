@@ -55,6 +55,9 @@ struct Launch {
 class Fleet {
  public:
   Fleet(Timeline* timeline, Trace* trace) : timeline_(timeline), trace_(trace) {}
+  ~Fleet();
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
 
   void AddDevices(uint32_t count) { devices_.resize(devices_.size() + count); }
 

@@ -80,22 +80,23 @@ const Status& StatusOf(const Result<T>& result) {
     }                                                      \
   } while (0)
 
-#define PW_TEST_COMPARE_(a, b, op, holds, leave)                                                                      \
-  do {                                                                                                                \
-    const auto& pw_a_ = (a);                                                                                          \
-    const auto& pw_b_ = (b);                                                                                          \
-    if (!(holds)) {                                                                                                   \
-      ::pathways::testing::Fail(__FILE__, __LINE__,                                                                   \
-                                std::string(#a " " op " " #b ": got ") + ::pathways::testing::Show(pw_a_) + " and " + \
-                                    ::pathways::testing::Show(pw_b_));                                                \
-      leave;                                                                                                          \
-    }                                                                                                                 \
+// The operands go through a call, so that what they refer to lives until they are compared and shown.
+#define PW_TEST_COMPARE_(a, b, op, holds, leave)                                      \
+  do {                                                                                \
+    const std::string pw_wrong_ = [](const auto& pw_a_, const auto& pw_b_) {          \
+      if (holds) return std::string();                                                \
+      return #a " " op " " #b ": got " + ::pathways::testing::Show(pw_a_) + " and " + \
+             ::pathways::testing::Show(pw_b_);                                        \
+    }((a), (b));                                                                      \
+    if (!pw_wrong_.empty()) {                                                         \
+      ::pathways::testing::Fail(__FILE__, __LINE__, pw_wrong_);                       \
+      leave;                                                                          \
+    }                                                                                 \
   } while (0)
 
 #define PW_TEST_OK_(expr, leave)                                                                      \
   do {                                                                                                \
-    const auto& pw_value_ = (expr);                                                                   \
-    const ::pathways::Status pw_status_ = ::pathways::testing::StatusOf(pw_value_);                   \
+    const ::pathways::Status pw_status_ = ::pathways::testing::StatusOf((expr));                      \
     if (!pw_status_.ok()) {                                                                           \
       ::pathways::testing::Fail(__FILE__, __LINE__, std::string(#expr ": ") + pw_status_.ToString()); \
       leave;                                                                                          \
