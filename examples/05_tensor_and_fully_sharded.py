@@ -5,14 +5,14 @@
     python examples/05_tensor_and_fully_sharded.py --method fully-sharded
 
 The model is made on the devices, from one seed: so every way starts from the same parameters and gives the same losses,
-on one host or several. Shardings are marked with torch_xla's own SPMD API; the loop does not know of them.
+on one host or several. A rule says where parameters lie; the loop does not know of it. (torch_xla's ``mark_sharding``
+and FSDPv2 work, too.)
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-
-Layout = tuple[nn.Module, Any, Any]
-"""The model, and what ``pw.prepare`` is told: ``mesh`` and ``batch_axis``."""
+from ptpathways.sharding import Mesh
 
 
 class WideNet(nn.Module):
@@ -57,53 +55,27 @@ def batches(steps: int) -> list[tuple[Tensor, ...]]:
     return found[:steps]
 
 
-def split_layers(model: WideNet, mesh: Any) -> None:
-    """Tensor parallelism: rows of ``up`` and columns of ``down`` along the mesh axis ``model``."""
-    import torch_xla.distributed.spmd as xs
-
-    xs.mark_sharding(model.up.weight, mesh, ("model", None))
-    xs.mark_sharding(model.up.bias, mesh, ("model",))
-    xs.mark_sharding(model.down.weight, mesh, (None, "model"))
+def split_layers(name: str, parameter: Tensor) -> Any:
+    """Tensor parallelism: rows of ``up`` and columns of ``down`` along the axis ``model``."""
+    return {"up.weight": ("model", None), "up.bias": ("model",), "down.weight": (None, "model")}.get(name)
 
 
-def data(model: WideNet, devices: int) -> Layout:
-    """Every device has all parameters and a part of each batch: what ``pw.prepare`` does when nothing is said."""
-    return model, None, None
+def options_of(method: str, devices: int) -> dict[str, Any]:
+    """What ``pw.prepare`` is told.
+
+    - ``data``: every device has all parameters and a part of each batch, which is what happens when nothing is said.
+    - ``tensor``: every device has a part of the hidden layer and sees every batch whole.
+    - ``fully-sharded``: every device has a part of each parameter and of each batch.
+    - ``data-and-tensor``: batches are divided by two, the hidden layer by half the number of devices.
+    """
+    if method == "tensor":
+        return {"strategy": split_layers, "mesh": Mesh((devices,), ("model",)), "batch_axis": ()}
+    if method == "data-and-tensor":
+        return {"strategy": split_layers, "mesh": Mesh((2, devices // 2), ("data", "model"))}
+    return {"strategy": "fsdp"} if method == "fully-sharded" else {}
 
 
-def tensor(model: WideNet, devices: int) -> Layout:
-    """Every device has a part of the hidden layer and sees every batch whole."""
-    import torch_xla.distributed.spmd as xs
-
-    mesh = xs.Mesh(np.arange(devices), (devices,), ("model",))
-    split_layers(model, mesh)
-    return model, mesh, ()
-
-
-def fully_sharded(model: WideNet, devices: int) -> Layout:
-    """Every device has a part of each parameter and of each batch: torch_xla's FSDPv2."""
-    import torch_xla.distributed.spmd as xs
-    from torch_xla.experimental.spmd_fully_sharded_data_parallel import SpmdFullyShardedDataParallel
-
-    mesh = xs.Mesh(np.arange(devices), (devices, 1), ("fsdp", "model"))
-    return SpmdFullyShardedDataParallel(model, mesh=mesh), mesh, None
-
-
-def data_and_tensor(model: WideNet, devices: int) -> Layout:
-    """Batches are divided by two, the hidden layer by half the number of devices."""
-    import torch_xla.distributed.spmd as xs
-
-    mesh = xs.Mesh(np.arange(devices), (2, devices // 2), ("data", "model"))
-    split_layers(model, mesh)
-    return model, mesh, None
-
-
-METHODS: dict[str, Callable[[WideNet, int], Layout]] = {
-    "data": data,
-    "tensor": tensor,
-    "fully-sharded": fully_sharded,
-    "data-and-tensor": data_and_tensor,
-}
+METHODS = ("data", "tensor", "fully-sharded", "data-and-tensor")
 
 
 def train(method: str, devices: int, steps: int) -> list[float]:
@@ -111,13 +83,12 @@ def train(method: str, devices: int, steps: int) -> list[float]:
     pw.manual_seed(0)
     with pw.device():
         model = WideNet()
-    wrapped, mesh, batch_axis = METHODS[method](model, devices)
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=3e-3)
-    wrapped, optimizer, loader = pw.prepare(wrapped, optimizer, batches(steps), mesh=mesh, batch_axis=batch_axis)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    model, optimizer, loader = pw.prepare(model, optimizer, batches(steps), **options_of(method, devices))
     losses = []
     for images, labels in loader:
         optimizer.zero_grad()
-        loss = F.cross_entropy(wrapped(images), labels)
+        loss = F.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())

@@ -1,11 +1,15 @@
 // Captured steps: recording what torch_xla does, and running it again.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <set>
+#include <string>
+#include <tuple>
 
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/cells.h"
 #include "csrc/bindings/guards.h"
+#include "csrc/bindings/tilings.h"
 #include "csrc/bindings/values.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/recorder.h"
@@ -23,6 +27,32 @@ struct PyReplay {
   std::shared_ptr<plugin::Replay> replay;
 };
 
+py::tuple Tuple(const auto& numbers) {
+  py::tuple made(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) made[i] = numbers[i];
+  return made;
+}
+
+int DeviceOf(const Value& value) { return value.device()->description.id; }
+
+py::list BoxesOf(const Value& value) {
+  py::list boxes;
+  const TensorType& type = value.type();
+  const TilingPtr& tiling = value.tiling();
+  if (tiling == nullptr) boxes.append(py::make_tuple(Tuple(std::vector<int64_t>(type.dims.size())), Tuple(type.dims)));
+  for (size_t i = 0; tiling != nullptr && i < tiling->device_count(); ++i) {
+    const Tiling::Box box = tiling->BoxOf(type, tiling->tiles()[i]);
+    boxes.append(py::make_tuple(Tuple(box.start), Tuple(box.size)));
+  }
+  return boxes;
+}
+
+PyBuffer BufferOf(const PyValue& value) {
+  const client::ProgramArgument argument = Unwrap(value.value->argument());
+  if (argument.buffer != nullptr) return {argument.buffer, std::nullopt};
+  return {argument.shards[0].buffer, argument.shards[0].index};
+}
+
 // Values by number, and everything about them that an analysis needs.
 class Describer {
  public:
@@ -31,17 +61,20 @@ class Describer {
     if (seen_.insert(token).second) {
       py::dict entry;
       entry["dtype"] = std::string(DTypeName(value->type().dtype));
-      entry["dims"] = value->type().dims;
-      entry["device"] = value->device()->cluster_device;
+      entry["dims"] = Tuple(value->type().dims);
+      entry["shard_dims"] = Tuple(value->shard_type().dims);
+      entry["device"] = DeviceOf(*value);
+      entry["devices"] = Tuple(value->devices());
+      entry["tiling"] = TilingToPython(value->tiling());
       entry["scalar"] = value->scalar() ? py::object(py::int_(*value->scalar())) : py::none();
       entry["value"] = PyValue{value};
       values[py::int_(token)] = std::move(entry);
     }
     return token;
   }
-  std::vector<uint64_t> Row(const std::vector<ValuePtr>& row) {
-    std::vector<uint64_t> numbers;
-    for (const ValuePtr& value : row) numbers.push_back(Number(value));
+  py::list Numbers(const std::vector<ValuePtr>& values) {
+    py::list numbers;
+    for (const ValuePtr& value : values) numbers.append(Number(value));
     return numbers;
   }
   py::dict values;
@@ -58,26 +91,22 @@ py::dict Describe(const plugin::Recording& recording) {
   for (const plugin::RecordedEvent& event : recording) {
     py::dict entry;
     if (const auto* run = std::get_if<plugin::RecordedRun>(&event)) {
-      const std::shared_ptr<client::Function> function = Unwrap(run->program->Registered());
-      auto at = std::find(known.begin(), known.end(), function.get());
+      auto at = std::find(known.begin(), known.end(), run->function.get());
       entry["kind"] = "run";
       entry["function"] = at - known.begin();
       if (at == known.end()) {
-        known.push_back(function.get());
-        functions.append(PyFunction{function});
+        known.push_back(run->function.get());
+        functions.append(PyFunction{run->function});
       }
       entry["what"] = run->program->What();
-      entry["identity"] = function->id();
-      std::vector<uint32_t> devices;
-      for (const PJRT_Device* device : run->devices) devices.push_back(device->cluster_device);
-      entry["devices"] = devices;
-      entry["whole"] = !run->program->gang || run->devices.size() == run->program->devices.size();
-      std::vector<std::vector<uint64_t>> arguments, results;
-      for (const auto& row : run->arguments) arguments.push_back(describer.Row(row));
-      for (const auto& row : run->results) results.push_back(describer.Row(row));
-      entry["arguments"] = arguments;
-      entry["results"] = results;
+      entry["identity"] = run->function->id();
+      entry["device"] = run->device->description.id;
+      entry["arguments"] = describer.Numbers(run->arguments);
+      entry["results"] = describer.Numbers(run->results);
       entry["donated"] = run->donated;
+    } else if (const auto* gang = std::get_if<plugin::RecordedGang>(&event)) {
+      entry["kind"] = "gang";
+      entry["what"] = gang->what;
     } else if (const auto* upload = std::get_if<plugin::RecordedUpload>(&event)) {
       entry["kind"] = "upload";
       entry["value"] = describer.Number(upload->value);
@@ -99,27 +128,18 @@ py::dict Describe(const plugin::Recording& recording) {
   return result;
 }
 
-PyReplay MakeReplay(const PyProgram& program, const std::vector<py::tuple>& inputs,
-                    const std::vector<std::pair<std::vector<size_t>, bool>>& outputs, size_t states, size_t feeds,
-                    const PyValue& sample) {
+PyReplay MakeReplay(const PyProgram& program, const std::vector<std::tuple<std::string, size_t, bool, PyValue>>& inputs,
+                    const std::vector<std::tuple<std::vector<size_t>, bool, PyValue>>& outputs, size_t states,
+                    size_t feeds) {
+  using Kind = plugin::ReplayInput::Kind;
   std::vector<plugin::ReplayInput> sources;
-  for (const py::tuple& input : inputs) {
-    plugin::ReplayInput source;
-    const auto kind = input[0].cast<std::string>();
-    if (kind == "constant") {
-      source.kind = plugin::ReplayInput::Kind::kConstant;
-      for (const py::handle& value : input[1]) source.constant.push_back(value.cast<const PyValue&>().value);
-    } else {
-      source.kind = kind == "state" ? plugin::ReplayInput::Kind::kState : plugin::ReplayInput::Kind::kFeed;
-      source.index = input[1].cast<size_t>();
-      source.may_donate = input[2].cast<bool>();
-    }
-    sources.push_back(std::move(source));
+  for (const auto& [kind, index, may_donate, like] : inputs) {
+    const Kind from = kind == "constant" ? Kind::kConstant : kind == "state" ? Kind::kState : Kind::kFeed;
+    sources.push_back({from, index, may_donate, like.value});
   }
   std::vector<plugin::ReplayOutput> places;
-  for (const auto& [written, returned] : outputs) places.push_back({written, returned});
-  return {Unwrap(plugin::Replay::Create(sample.value->client(), program.program, std::move(sources), std::move(places),
-                                        states, feeds))};
+  for (const auto& [written, returned, like] : outputs) places.push_back({written, returned, like.value});
+  return {Unwrap(plugin::Replay::Create(program.program, std::move(sources), std::move(places), states, feeds))};
 }
 
 std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds) {
@@ -127,16 +147,14 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
   std::vector<py::array> keep;
   for (const py::handle& feed : feeds) {
     plugin::ReplayFeed& item = fed.emplace_back();
-    for (const py::handle& part : feed) {
-      if (!py::isinstance<py::array>(part)) {
-        item.values.push_back(part.cast<const PyValue&>().value);
-        continue;
-      }
-      auto array = part.cast<py::array>();
-      if (!(array.flags() & py::array::c_style)) Raise(InvalidArgument("a feed's array must be dense and row-major"));
-      item.bytes.emplace_back(static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes()));
-      keep.push_back(std::move(array));
+    if (!py::isinstance<py::array>(feed)) {
+      item.value = feed.cast<const PyValue&>().value;
+      continue;
     }
+    auto array = feed.cast<py::array>();
+    if (!(array.flags() & py::array::c_style)) Raise(InvalidArgument("a feed's array must be dense and row-major"));
+    item.bytes = {static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes())};
+    keep.push_back(std::move(array));
   }
   Result<std::vector<ValuePtr>> returned = [&] {
     py::gil_scoped_release release;
@@ -158,10 +176,20 @@ void BindCapture(py::module_& module) {
   py::class_<PyValue>(module, "DeviceValue")
       .def_property_readonly("dtype",
                              [](const PyValue& self) { return std::string(DTypeName(self.value->type().dtype)); })
-      .def_property_readonly("dims", [](const PyValue& self) { return py::tuple(py::cast(self.value->type().dims)); })
-      .def_property_readonly("device", [](const PyValue& self) { return self.value->device()->cluster_device; })
-      .def_property_readonly("is_uploaded_scalar",
-                             [](const PyValue& self) { return self.value->scalar().has_value(); });
+      .def_property_readonly("dims", [](const PyValue& self) { return Tuple(self.value->type().dims); })
+      .def_property_readonly("shard_dims", [](const PyValue& self) { return Tuple(self.value->shard_type().dims); })
+      .def_property_readonly("device", [](const PyValue& self) { return DeviceOf(*self.value); })
+      .def_property_readonly("devices", [](const PyValue& self) { return Tuple(self.value->devices()); })
+      .def_property_readonly("tiling", [](const PyValue& self) { return TilingToPython(self.value->tiling()); })
+      .def_property_readonly("is_uploaded_scalar", [](const PyValue& self) { return self.value->scalar().has_value(); })
+      .def("boxes", [](const PyValue& self) { return BoxesOf(*self.value); })
+      .def(
+          "buffer",
+          [](const PyValue& self, bool kept) {
+            if (kept) self.value->Keep();
+            return BufferOf(self);
+          },
+          py::arg("kept") = false);
   py::class_<PyCell>(module, "BufferCell")
       .def_property_readonly("alive", [](const PyCell& self) { return !self.cell->is_empty(); })
       .def_property_readonly("token",
@@ -201,15 +229,11 @@ void BindCapture(py::module_& module) {
       py::arg("array"));
   py::class_<PyReplay>(module, "Replay")
       .def(py::init(&MakeReplay), py::arg("program"), py::arg("inputs"), py::arg("outputs"), py::kw_only(),
-           py::arg("states"), py::arg("feeds"), py::arg("sample"))
+           py::arg("states"), py::arg("feeds"))
       .def(
           "bind",
-          [](const PyReplay& self, size_t state, const std::vector<PyCell>& cells) {
-            std::vector<std::shared_ptr<plugin::BufferCell>> raw;
-            for (const PyCell& cell : cells) raw.push_back(cell.cell);
-            Check(self.replay->Bind(state, raw));
-          },
-          py::arg("state"), py::arg("cells"))
+          [](const PyReplay& self, size_t state, const PyCell& cell) { Check(self.replay->Bind(state, cell.cell)); },
+          py::arg("state"), py::arg("cell"))
       .def("run", &RunReplay, py::arg("feeds"));
 }
 

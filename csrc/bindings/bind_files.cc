@@ -10,11 +10,10 @@ namespace py = pybind11;
 namespace pathways::bindings {
 namespace {
 
-using plugin::Value;
-using ValuePtr = std::shared_ptr<Value>;
 using Dims = std::vector<int64_t>;
 using BoxTuple = std::tuple<uint32_t, uint64_t, Dims, Dims, Dims, Dims>;
 using Boxes = std::vector<BoxTuple>;
+using ShardBoxes = std::vector<std::tuple<PyValue, uint32_t, Boxes>>;  // a value, which of its shards, and boxes
 
 struct PyFileOperation {
   client::FileOperation operation;
@@ -29,7 +28,7 @@ std::vector<wire::FileBox> ToBoxes(const Boxes& boxes) {
 }
 
 PyFileOperation SaveValues(uint32_t host, const std::string& path, uint64_t file_bytes, bool create,
-                           const py::bytes& header, const std::vector<std::pair<PyValue, Boxes>>& values) {
+                           const py::bytes& header, const ShardBoxes& values) {
   if (values.empty()) Raise(InvalidArgument("expected at least one value to save, got none"));
   wire::Save save;
   save.host = host;
@@ -39,19 +38,18 @@ PyFileOperation SaveValues(uint32_t host, const std::string& path, uint64_t file
   save.header = header;
   std::vector<plugin::SavedValue> saved;
   saved.reserve(values.size());
-  for (const auto& [value, boxes] : values) saved.push_back({value.value, ToBoxes(boxes)});
+  for (const auto& [value, shard, boxes] : values) saved.push_back({value.value, shard, ToBoxes(boxes)});
   py::gil_scoped_release release;
   return {plugin::SaveValues(std::move(save), std::move(saved))};
 }
 
 PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint32_t host,
-                           const std::vector<std::pair<std::string, uint64_t>>& files,
-                           const std::vector<std::pair<PyValue, Boxes>>& values) {
+                           const std::vector<std::pair<std::string, uint64_t>>& files, const ShardBoxes& values) {
   wire::Load load;
   load.host = host;
   for (const auto& [path, bytes] : files) load.files.push_back({path, bytes});
-  for (const auto& [value, boxes] : values) {
-    load.shards.push_back(Unwrap(plugin::LoadOf(*value.value, ToBoxes(boxes))));
+  for (const auto& [value, shard, boxes] : values) {
+    load.shards.push_back(Unwrap(plugin::LoadOf(*value.value, shard, ToBoxes(boxes))));
   }
   py::gil_scoped_release release;
   return {session->Load(std::move(load))};
@@ -79,15 +77,16 @@ void BindFiles(py::module_& module) {
   module.def(
       "announce_values",
       [](const std::vector<PyValue>& like) {
-        std::vector<ValuePtr> row;
-        for (const PyValue& value : like) row.push_back(value.value);
-        Result<std::vector<ValuePtr>> made = [&] {
+        Result<std::vector<PyValue>> made = [&]() -> Result<std::vector<PyValue>> {
           py::gil_scoped_release release;
-          return plugin::AnnounceValues(row);
+          std::vector<PyValue> values;
+          for (const PyValue& each : like) {
+            PW_ASSIGN_OR_RETURN(std::shared_ptr<plugin::Value> value, plugin::AnnounceValue(*each.value));
+            values.push_back({std::move(value)});
+          }
+          return values;
         }();
-        std::vector<PyValue> values;
-        for (ValuePtr& value : Unwrap(std::move(made))) values.push_back({std::move(value)});
-        return values;
+        return Unwrap(std::move(made));
       },
       py::arg("like"));
 }

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/tilings.h"
 #include "csrc/plugin/adopt.h"
 
 namespace py = pybind11;
@@ -16,9 +17,12 @@ using client::Session;
 void BindPipelines(py::module_& module) {
   module.def("start_declaring", &plugin::StartDeclaring);
   module.def("stop_declaring", [] {
-    std::vector<std::tuple<uint32_t, int64_t, uint64_t>> keys;
-    for (const plugin::Declared& one : plugin::StopDeclaring()) keys.emplace_back(one.device, one.device_id, one.key);
-    return keys;
+    py::list found;
+    for (const plugin::Declared& one : plugin::StopDeclaring()) {
+      found.append(py::make_tuple(one.device_id, one.key, TilingToPython(one.tiling), py::tuple(py::cast(one.devices)),
+                                  py::tuple(py::cast(one.dims))));
+    }
+    return found;
   });
   py::class_<Session::Question>(module, "Question")
       .def_property_readonly("done", [](const Session::Question& self) { return self.done->IsReady(); })

@@ -5,7 +5,11 @@
 #include <vector>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/bindings/cells.h"
+#include "csrc/bindings/tilings.h"
+#include "csrc/bindings/values.h"
 #include "csrc/plugin/adopt.h"
+#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/compiles.h"
 #include "csrc/plugin/source.h"
@@ -42,9 +46,62 @@ void TellOfCompile(PyObject* listener, const pjrt::HloSummary& module, const std
   }
 }
 
+// "batch", "copy", or a tiling; the same way back.
+py::object SetUploadLayout(const py::object& layout) {
+  plugin::UploadLayout wanted;
+  if (!py::isinstance<py::str>(layout)) {
+    wanted.kind = plugin::UploadLayout::Kind::kTiling;
+    wanted.tiling = ToTiling(layout.cast<TilingParts>());
+  } else if (layout.cast<std::string>() == "copy") {
+    wanted.kind = plugin::UploadLayout::Kind::kCopy;
+  } else if (layout.cast<std::string>() != "batch") {
+    Raise(InvalidArgument("expected 'batch', 'copy' or a tiling, got '" + layout.cast<std::string>() + "'"));
+  }
+  const plugin::UploadLayout before = plugin::SetUploadLayout(std::move(wanted));
+  if (before.kind == plugin::UploadLayout::Kind::kTiling) return TilingToPython(before.tiling);
+  return py::str(before.kind == plugin::UploadLayout::Kind::kCopy ? "copy" : "batch");
+}
+
 }  // namespace
 
 void BindPlugin(py::module_& module) {
+  module.def(
+      "bind_device",
+      [](int64_t index, std::vector<uint32_t> devices) {
+        Check(Unwrap(plugin::LogicalClient())->Bind(index, std::move(devices)));
+      },
+      py::arg("index"), py::arg("devices"));
+  module.def(
+      "unbind_device", [](int64_t index) { Check(Unwrap(plugin::LogicalClient())->Bind(index, {})); },
+      py::arg("index"));
+  module.def("set_upload_layout", &SetUploadLayout, py::arg("layout"));
+  module.def(
+      "adopt_buffer",
+      [](const PyBuffer& buffer, int64_t device, std::vector<int64_t> dims, const std::optional<TilingParts>& tiling,
+         uint64_t source, bool kept) {
+        return Unwrap(plugin::AdoptBuffer(buffer.buffer, device, std::move(dims), ToTiling(tiling), source, kept));
+      },
+      py::arg("buffer"), py::arg("device"), py::arg("dims"), py::arg("tiling"), py::arg("source") = 0,
+      py::arg("kept") = false);
+  module.def(
+      "live_cells",
+      [](int64_t index) {
+        std::vector<PyCell> cells;
+        const auto client = Unwrap(plugin::LogicalClient());
+        for (const auto& cell : client->live().CellsOn(client->FindDevice(index))) cells.push_back({cell});
+        return cells;
+      },
+      py::arg("index"));
+  module.def(
+      "value_of_buffer",
+      [](const PyBuffer& buffer, int64_t device, std::vector<int64_t> dims, const std::optional<TilingParts>& tiling) {
+        const uint64_t token =
+            Unwrap(plugin::AdoptBuffer(buffer.buffer, device, std::move(dims), ToTiling(tiling), 0, false));
+        std::shared_ptr<plugin::Value> value = plugin::ReleaseClaim(token);
+        value->DropHolder();
+        return PyValue{std::move(value)};
+      },
+      py::arg("buffer"), py::arg("device"), py::arg("dims"), py::arg("tiling"));
   module.def(
       "set_source_locator",
       [](const py::object& locator) {

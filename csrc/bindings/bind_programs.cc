@@ -218,8 +218,9 @@ PyBuffer PutSharded(const SessionPtr& session, const std::vector<py::object>& sh
 }
 
 py::dict RequestSlice(const SessionPtr& session, uint32_t device_count, const std::string& island,
-                      const std::string& platform, int64_t min_memory_bytes, uint32_t hosts, double timeout_s) {
-  const client::SliceRequest request{device_count, island, platform, min_memory_bytes, hosts};
+                      const std::string& platform, int64_t min_memory_bytes, uint32_t hosts,
+                      const std::vector<uint32_t>& among, double timeout_s) {
+  const client::SliceRequest request{device_count, island, platform, min_memory_bytes, hosts, among};
   Result<client::Slice> slice = [&] {
     py::gil_scoped_release release;
     return session->RequestSlice(request, Milliseconds(timeout_s));
@@ -252,7 +253,8 @@ void BindPrograms(py::class_<Session, SessionPtr>& session, py::module_& module)
       .def("bench_program_round_trip", &BenchProgramRoundTrip, py::arg("program"), py::arg("args"), py::arg("count"))
       .def("put_sharded", &PutSharded, py::arg("shards"), py::arg("devices"), py::kw_only(), py::arg("dtype") = "")
       .def("request_slice", &RequestSlice, py::arg("device_count"), py::kw_only(), py::arg("island") = "",
-           py::arg("platform") = "", py::arg("min_memory_bytes") = 0, py::arg("hosts") = 0, py::arg("timeout_s") = 10.0)
+           py::arg("platform") = "", py::arg("min_memory_bytes") = 0, py::arg("hosts") = 0,
+           py::arg("among") = std::vector<uint32_t>(), py::arg("timeout_s") = 10.0)
       .def(
           "release_slice",
           [](const SessionPtr& self, uint64_t slice) {

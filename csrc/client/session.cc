@@ -121,6 +121,7 @@ Status Session::Impl::RegisterOn(Function& function, uint64_t id, const Function
   request.partitions = spec.partitions;
   request.one_device = spec.one_device;
   request.want_reply = 1;
+  request.want_sharding = spec.wants_sharding;
   request.devices = std::move(devices);
   return Send(request,
               {std::make_shared<const std::string>(spec.module), std::make_shared<const std::string>(spec.options)});
@@ -145,6 +146,7 @@ Result<std::shared_ptr<Function>> Session::Register(FunctionSpec spec) {
     PW_RETURN_IF_ERROR(WaitForCompile(function->compiled_, *function->description_));
     std::lock_guard lock(impl_->mutex);
     function->spec_.outputs = impl_->functions[id].outputs;
+    function->spec_.output_sharding = impl_->functions[id].output_sharding;
     function->spec_.outputs_known = true;
   }
   return function;
@@ -412,7 +414,7 @@ void Session::Impl::LeaveRun(uint64_t run) {
 Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const RunArguments& arguments) {
   const FunctionSpec& spec = function->spec();
   const size_t shards = arguments.devices.size();
-  if (shards == 0 || arguments.arguments.size() != shards) {
+  if (shards == 0 || (arguments.arguments.size() != shards && !arguments.arguments.empty())) {
     return InvalidArgument("expected one row of arguments per device, got " +
                            std::to_string(arguments.arguments.size()) + " for " + std::to_string(shards) + " devices");
   }
@@ -425,8 +427,9 @@ Result<RunResult> Session::Run(const std::shared_ptr<Function>& function, const 
   run.first_output = impl_->MintIds(std::max<uint32_t>(run.output_count, 1));
   run.devices = arguments.devices;
   run.donated = arguments.donated;
-  const size_t positions = arguments.arguments[0].size();
-  run.arguments.reserve(positions);
+  for (const std::shared_ptr<LogicalBuffer>& buffer : arguments.whole) run.arguments.push_back(buffer->id());
+  const size_t positions = arguments.arguments.empty() ? 0 : arguments.arguments[0].size();
+  run.arguments.reserve(run.arguments.size() + positions);
   for (size_t position = 0; position < positions; ++position) {
     const Shard& first = arguments.arguments[0][position];
     bool uniform = first.index == 0 && first.buffer->devices().size() == shards;

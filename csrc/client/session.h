@@ -87,6 +87,9 @@ struct FunctionSpec {
   // Per-device output types when the caller could read them from the module; else the session waits for the compile.
   std::vector<TensorType> outputs;
   bool outputs_known = false;
+  // Whether the hosts are to say how the results lie over the partitions; goes with outputs_known == false.
+  bool wants_sharding = false;
+  std::string output_sharding;  // what they said: an OpSharding, of a tuple if there are several results
 };
 
 // A registered function. Dropping the last reference unregisters it.
@@ -113,8 +116,9 @@ class Function {
 
 struct RunArguments {
   std::vector<uint32_t> devices;
-  // arguments[shard][position]
+  // arguments[shard][position]; or, by position, buffers that lie on `devices` with a shard on each
   std::vector<std::vector<Shard>> arguments;
+  std::vector<std::shared_ptr<LogicalBuffer>> whole;
   std::vector<uint32_t> donated;  // positions given up
 };
 
@@ -198,7 +202,8 @@ struct SliceRequest {
   std::string island;
   std::string platform;
   int64_t min_memory_bytes = 0;
-  uint32_t hosts = 0;  // 0: as few as it takes
+  uint32_t hosts = 0;           // 0: as few as it takes
+  std::vector<uint32_t> among;  // only devices of these hosts; empty: of any
 };
 struct Slice {
   uint64_t id = 0;

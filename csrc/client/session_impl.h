@@ -52,6 +52,7 @@ struct Session::Impl : public dataplane::DataSink {
     std::set<uint32_t> waiting_for;  // hosts
     Status first_error;
     std::vector<TensorType> outputs;
+    std::string output_sharding;
   };
   struct Declared {
     std::shared_ptr<HostMemory> bytes;

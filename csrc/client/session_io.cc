@@ -223,7 +223,10 @@ void Session::Impl::OnRegistered(const wire::Registered& answer) {
     PendingFunction& function = it->second;
     function.waiting_for.erase(answer.host);
     if (!answer.status.ok() && function.first_error.ok()) function.first_error = answer.status;
-    if (function.outputs.empty()) function.outputs = answer.outputs;
+    if (function.outputs.empty()) {
+      function.outputs = answer.outputs;
+      function.output_sharding = answer.output_sharding;
+    }
     if (!function.waiting_for.empty()) return;
     event = function.compiled;
     status = function.first_error;

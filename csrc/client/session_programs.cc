@@ -349,6 +349,7 @@ Result<Slice> Session::RequestSlice(const SliceRequest& request, std::chrono::mi
   message.platform = request.platform;
   message.min_memory_bytes = request.min_memory_bytes;
   message.hosts = request.hosts;
+  message.among = request.among;
   auto slice = std::make_shared<Slice>();
   auto event = Event::Make();
   {

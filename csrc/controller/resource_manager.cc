@@ -65,7 +65,9 @@ std::map<ResourceManager::IslandKey, ResourceManager::Eligible> ResourceManager:
   std::map<IslandKey, Eligible> found;
   for (const auto& [index, host] : hosts_) {
     if (!host.alive || (!request.island.empty() && host.island != request.island) ||
-        (!request.platform.empty() && host.platform != request.platform)) {
+        (!request.platform.empty() && host.platform != request.platform) ||
+        (!request.among.empty() &&
+         std::find(request.among.begin(), request.among.end(), index) == request.among.end())) {
       continue;
     }
     std::vector<uint32_t> devices;
@@ -182,6 +184,13 @@ Status ResourceManager::Explain(const wire::RequestSlice& request,
                                 const std::map<IslandKey, Eligible>& eligible) const {
   std::string asked = "a slice of " + Counted(request.device_count, "device");
   if (request.hosts != 0) asked += " evenly over " + Counted(request.hosts, "host");
+  if (!request.among.empty()) {
+    asked += " among the hosts";
+    for (const uint32_t host : request.among) {
+      const auto it = hosts_.find(host);
+      asked += " " + (it == hosts_.end() ? std::to_string(host) : it->second.name);
+    }
+  }
   if (!request.island.empty()) asked += " in island " + Quoted(request.island);
   if (!request.platform.empty()) asked += " on platform " + Quoted(request.platform);
   if (request.min_memory_bytes > 0) {

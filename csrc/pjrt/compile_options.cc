@@ -153,6 +153,16 @@ Result<std::string> ForOneShard(std::string_view options) {
   return ForOneDevice(out.bytes());
 }
 
+Result<std::string> WithFreeResults(std::string_view options, const std::vector<bool>& free) {
+  PW_ASSIGN_OR_RETURN(const std::string old_build, BuildOptionsOf(options));
+  ProtoWriter out, new_build;
+  PW_RETURN_IF_ERROR(CopyWithout(old_build, {build::allow_spmd_sharding_propagation_to_output}, &new_build));
+  for (const bool each : free) new_build.Bool(build::allow_spmd_sharding_propagation_to_output, each);
+  PW_RETURN_IF_ERROR(CopyWithout(options, {top::executable_build_options}, &out));
+  out.Bytes(top::executable_build_options, new_build.bytes());
+  return std::move(out).Take();
+}
+
 Result<std::string> ForDevices(std::string_view options, int64_t replicas, int64_t partitions,
                                std::span<const int64_t> device_ids) {
   if (replicas < 1 || partitions < 1 || replicas > kMaxDevices || partitions > kMaxDevices ||

@@ -48,6 +48,10 @@ Result<std::string> ForOneDevice(std::string_view options);
 // steers partitioning, are gone.
 Result<std::string> ForOneShard(std::string_view options);
 
+// The same options, with XLA deciding how those results lie over the partitions that `free` names by position, out of as
+// many as `free` is long; the others lie as the module's root says.
+Result<std::string> WithFreeResults(std::string_view options, const std::vector<bool>& free);
+
 // The same options for `replicas` x `partitions` devices named by plugin-wide id, replica-major; not portable.
 // SPMD partitioning is switched on when there is more than one partition.
 Result<std::string> ForDevices(std::string_view options, int64_t replicas, int64_t partitions,

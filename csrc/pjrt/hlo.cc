@@ -256,6 +256,7 @@ Status ReadTopLevel(std::string_view module, ModuleParts* parts, HloModuleInfo* 
     if (field.is(module_field::kEntryId, WireType::kVarint)) parts->entry_id = field.as_int64();
     if (field.type != WireType::kBytes) continue;
     if (field.number == module_field::kName) out->name = field.bytes;
+    if (field.number == module_field::kOutputSharding) out->output_sharding = field.bytes;
     if (field.number == module_field::kComputations) parts->computations.push_back(field.bytes);
     if (field.number == module_field::kHostProgramShape) parts->program_shape = field.bytes;
     if (field.number == module_field::kAlias) parts->alias = field.bytes;

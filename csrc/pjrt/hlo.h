@@ -34,6 +34,9 @@ struct HloModuleInfo {
   std::vector<int64_t> aliased_parameters;
   std::vector<int64_t> donated_parameters;
 
+  // Of a partitioned module: how its results lay before, an OpSharding (of a tuple if there are several results).
+  std::string output_sharding;
+
   // "train.py:42": the first instruction that carries a user's source line; empty when none does.
   std::string source_location;
 };

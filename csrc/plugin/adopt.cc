@@ -6,6 +6,7 @@
 
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
+#include "csrc/plugin/recorder.h"
 #include "csrc/plugin/value.h"
 
 namespace pathways::plugin {
@@ -22,10 +23,39 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
   }
   std::shared_ptr<Value> result = value;  // already there: the same value, which nobody may donate now
   if (device != value->device()) {
+    PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+    if (value->tiling() != nullptr || devices->size() > 1) {
+      return Unimplemented("a copy to or from a slice of several devices needs a plan");
+    }
     PW_ASSIGN_OR_RETURN(result, CopyValue(value, device));
   }
   ClaimToken(result);
   return result->token();
+}
+
+Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id, std::vector<int64_t> dims,
+                             TilingPtr tiling, uint64_t source, bool kept) {
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<ClientState> client, LogicalClient());
+  PJRT_Device* const device = client->FindDevice(device_id);
+  if (device == nullptr) return InvalidArgument("there is no device xla:" + std::to_string(device_id));
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  const TensorType type{buffer->shard_type().dtype, std::move(dims)};
+  PW_RETURN_IF_ERROR(type.Validate());
+  if (buffer->devices() != *devices || (tiling == nullptr) != (devices->size() == 1) ||
+      buffer->shard_type() != (tiling == nullptr ? type : tiling->ShardType(type))) {
+    return FailedPrecondition("a buffer of shards " + buffer->shard_type().ToString() + " is not a tensor " +
+                              type.ToString() + " on " + device->description.to_string +
+                              (tiling == nullptr ? "" : " laid out as " + tiling->ToString()));
+  }
+  auto value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), std::move(tiling),
+                                       devices);
+  value->Resolve(client::Shard{std::move(buffer), 0});
+  if (kept) value->Keep();
+  if (Recorder::active() && source != 0) {
+    if (std::shared_ptr<Value> from = FindToken(source)) Recorder::Note(RecordedCopy{std::move(from), value});
+  }
+  ClaimToken(value);
+  return value->token();
 }
 
 Status AdoptNextUploads(std::span<const uint64_t> tokens) {

@@ -64,7 +64,9 @@ Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyn
     if (args->device_layouts != nullptr && i < args->num_device_layouts) {
       PW_RETURN_IF_ERROR(CheckDeviceLayout(args->device_layouts[i], type));
     }
-    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Declare(device->cluster_device, type));
+    PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+    if (devices->size() > 1) return Unimplemented("transfers in pieces go to single devices, and this is a slice");
+    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Declare(devices->front(), type));
     manager->slots.push_back({std::make_shared<Value>(client, device, std::move(shard))});
   }
   args->transfer_manager = manager.release();

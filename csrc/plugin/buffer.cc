@@ -18,9 +18,14 @@ PJRT_Buffer::PJRT_Buffer(std::shared_ptr<pathways::plugin::Value> of)
       device(of->device()),
       array_type(of->array_type()),
       type(array_type->type),
-      cell(std::make_shared<pathways::plugin::BufferCell>(std::move(of))) {}
+      cell(std::make_shared<pathways::plugin::BufferCell>(std::move(of))) {
+  client->live().Add(this);
+}
 
-PJRT_Buffer::~PJRT_Buffer() { Drop(); }
+PJRT_Buffer::~PJRT_Buffer() {
+  client->live().Remove(this);
+  Drop();
+}
 
 pathways::Result<std::shared_ptr<pathways::plugin::Value>> PJRT_Buffer::Get() const {
   if (std::shared_ptr<pathways::plugin::Value> value = cell->value()) return value;
@@ -34,6 +39,7 @@ namespace {
 thread_local std::vector<std::shared_ptr<Value>> next_uploads;  // the last one first
 thread_local CellWatch* watch = nullptr;
 thread_local std::optional<std::vector<Declared>> declaring;
+thread_local UploadLayout upload_layout;
 
 Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorType& type, PJRT_Device* device) {
   if (value->type() == type && value->device() == device) return value;
@@ -42,13 +48,33 @@ Result<std::shared_ptr<Value>> Adopt(std::shared_ptr<Value> value, const TensorT
                          device->description.to_string + " was asked for");
 }
 
+// The tile of a dense, row-major tensor, padded to a whole shard with whatever stands there.
+std::vector<char> TileOf(const TensorType& type, const Tiling& tiling, uint32_t tile, const void* dense) {
+  const TensorType shard = tiling.ShardType(type);
+  const Tiling::Box box = tiling.BoxOf(type, tile);
+  std::vector<char> bytes(static_cast<size_t>(shard.ByteSize()));
+  if (box.is_empty()) return bytes;
+  const ByteStrides strides = RowMajorStrides(type);
+  int64_t offset = 0;
+  for (size_t i = 0; i < strides.size(); ++i) offset += box.start[i] * strides[i];
+  CopyElements({type.dtype, box.size}, static_cast<const char*>(dense) + offset, strides, bytes.data(),
+               RowMajorStrides(shard));
+  return bytes;
+}
+
 Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Args* args, const TensorType& type,
                                       PJRT_Device* device) {
   const std::shared_ptr<ClientState>& client = args->client->state;
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  const TilingPtr tiling = UploadTiling(type, devices->size());
   if (declaring) {
-    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->Announce({device->cluster_device}, type));
-    declaring->push_back({device->cluster_device, device->description.id, buffer->id()});
-    return std::make_shared<Value>(client, device, client::Shard{std::move(buffer), 0});
+    const TensorType shard = tiling == nullptr ? type : tiling->ShardType(type);
+    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->Announce(*devices, shard));
+    declaring->push_back({device->description.id, *devices, buffer->id(), type.dims, tiling});
+    auto value =
+        std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), tiling, devices);
+    value->Resolve(client::Shard{std::move(buffer), 0});
+    return value;
   }
   const void* data = args->data;
   if (data == nullptr && type.ByteSize() > 0) return InvalidArgument("the data of " + type.ToString() + " is null");
@@ -65,14 +91,57 @@ Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Arg
       data = dense.data();
     }
   }
-  PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(device->cluster_device, type, data));
-  auto value = std::make_shared<Value>(client, device, std::move(shard));
-  if (type.dims.empty()) value->KeepScalar(data, static_cast<size_t>(type.ByteSize()));
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value, UploadValue(client, device, type, data, tiling));
   if (Recorder::active()) Recorder::Note(RecordedUpload{value, Digest(data, static_cast<size_t>(type.ByteSize()))});
   return value;
 }
 
 }  // namespace
+
+UploadLayout SetUploadLayout(UploadLayout layout) { return std::exchange(upload_layout, std::move(layout)); }
+
+TilingPtr UploadTiling(const TensorType& type, size_t devices) {
+  if (devices == 1) return nullptr;
+  const size_t rank = type.dims.size();
+  const TilingPtr& wanted = upload_layout.tiling;
+  if (upload_layout.kind == UploadLayout::Kind::kTiling && wanted->rank() == rank &&
+      wanted->device_count() == devices) {
+    return wanted;
+  }
+  const bool divides = rank > 0 && type.dims[0] > 0 && type.dims[0] % static_cast<int64_t>(devices) == 0;
+  const bool copy = upload_layout.kind == UploadLayout::Kind::kCopy || !divides;
+  return Intern(copy ? Tiling::Replicated(rank, devices) : Tiling::FirstDimension(rank, devices));
+}
+
+Result<std::shared_ptr<Value>> UploadValue(const std::shared_ptr<ClientState>& client, PJRT_Device* device,
+                                           const TensorType& type, const void* dense, const TilingPtr& tiling) {
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  std::shared_ptr<Value> value;
+  if (tiling == nullptr) {
+    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(devices->front(), type, dense));
+    value = std::make_shared<Value>(client, device, std::move(shard));
+  } else {
+    if (tiling->device_count() != devices->size() || tiling->rank() != type.dims.size()) {
+      return InvalidArgument("expected a tiling over " + std::to_string(devices->size()) + " devices for " +
+                             type.ToString() + ", got " + tiling->ToString());
+    }
+    // Rows that lie together are sent from where they are.
+    const std::span<const int64_t> parts = tiling->parts();
+    const bool in_rows = tiling->Divides(type.dims) && (parts.empty() || tiling->tile_count() == parts[0]);
+    const int64_t tile_bytes = tiling->ShardType(type).ByteSize();
+    std::vector<std::vector<char>> tiles(in_rows ? 0 : static_cast<size_t>(tiling->tile_count()));
+    for (uint32_t i = 0; i < tiles.size(); ++i) tiles[i] = TileOf(type, *tiling, i, dense);
+    std::vector<const void*> data;
+    for (const uint32_t tile : tiling->tiles()) {
+      data.push_back(in_rows ? static_cast<const char*>(dense) + tile * tile_bytes : tiles[tile].data());
+    }
+    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->PutSharded(*devices, tiling->ShardType(type), data));
+    value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), tiling, devices);
+    value->Resolve(client::Shard{std::move(buffer), 0});
+  }
+  if (type.dims.empty()) value->KeepScalar(dense, static_cast<size_t>(type.ByteSize()));
+  return value;
+}
 
 BufferCell::BufferCell(std::shared_ptr<Value> value) : value_(std::move(value)) { value_->AddHolder(); }
 
@@ -190,6 +259,28 @@ void BufferCell::Overwrite(std::shared_ptr<Value> value) {
   value->DropHolder();
 }
 
+void LiveBuffers::Add(PJRT_Buffer* buffer) {
+  std::lock_guard lock(mutex_);
+  buffer->after_ = first_;
+  if (first_ != nullptr) first_->before_ = buffer;
+  first_ = buffer;
+}
+
+void LiveBuffers::Remove(PJRT_Buffer* buffer) {
+  std::lock_guard lock(mutex_);
+  (buffer->before_ != nullptr ? buffer->before_->after_ : first_) = buffer->after_;
+  if (buffer->after_ != nullptr) buffer->after_->before_ = buffer->before_;
+}
+
+std::vector<std::shared_ptr<BufferCell>> LiveBuffers::CellsOn(const PJRT_Device* device) {
+  std::vector<std::shared_ptr<BufferCell>> cells;
+  std::lock_guard lock(mutex_);
+  for (const PJRT_Buffer* each = first_; each != nullptr; each = each->after_) {
+    if (each->device == device) cells.push_back(each->cell);
+  }
+  return cells;
+}
+
 CellWatch::CellWatch() { watch = this; }
 
 CellWatch::~CellWatch() { watch = nullptr; }
@@ -231,8 +322,10 @@ Status Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Ar
   PW_RETURN_IF_ERROR(CheckDeviceLayout(args->shape_layout, type));
   // Uninitialized means any contents: zeros, so that nothing of another client's memory can be seen.
   const std::vector<char> zeros(static_cast<size_t>(type.ByteSize()));
-  PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(device->cluster_device, type, zeros.data()));
-  args->buffer = new PJRT_Buffer(std::make_shared<Value>(client, device, std::move(shard)));
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value,
+                      UploadValue(client, device, type, zeros.data(), UploadTiling(type, devices->size())));
+  args->buffer = new PJRT_Buffer(std::move(value));
   return OkStatus();
 }
 
@@ -243,9 +336,11 @@ Status Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args* args) {
                       TypeFromC(args->shape_element_type, args->shape_dims, args->shape_num_dims));
   const Status error = StatusFromC(args->error_code, args->error_message, args->error_message_size);
   if (error.ok()) return InvalidArgument("PJRT_Client_CreateErrorBuffer: expected an error, got OK");
-  PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Declare(device->cluster_device, type));
-  PW_RETURN_IF_ERROR(client->session()->Fail(shard, error));
-  args->buffer = new PJRT_Buffer(std::make_shared<Value>(client, device, std::move(shard)));
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  auto value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type),
+                                       UploadTiling(type, devices->size()), devices);
+  value->Resolve(error);
+  args->buffer = new PJRT_Buffer(std::move(value));
   return OkStatus();
 }
 
@@ -293,7 +388,8 @@ Status Buffer_OnDeviceSizeInBytes(PJRT_Buffer_OnDeviceSizeInBytes_Args* args) {
 }
 
 Status Buffer_Device(PJRT_Buffer_Device_Args* args) {
-  args->device = args->buffer->device;
+  PJRT_Device* const executing = AboutToExecuteOn();
+  args->device = executing != nullptr ? executing : args->buffer->device;
   return OkStatus();
 }
 

@@ -68,6 +68,19 @@ class BufferCell {
   size_t place_ = 0;
 };
 
+// The handles that a client's callers have.
+class LiveBuffers {
+ public:
+  void Add(PJRT_Buffer* buffer);
+  void Remove(PJRT_Buffer* buffer);
+  // The cells of those on `device`.
+  std::vector<std::shared_ptr<BufferCell>> CellsOn(const PJRT_Device* device);
+
+ private:
+  std::mutex mutex_;
+  PJRT_Buffer* first_ = nullptr;  // guarded by mutex_, as are the links of the buffers
+};
+
 // While one is alive, the cells of the buffers that this thread asks of with PJRT_Buffer_IsDeleted are noted, in order:
 // callers look that way at every buffer of a tensor that lies on several devices, and at nothing else. One per thread.
 class CellWatch {
@@ -102,9 +115,32 @@ struct PJRT_Buffer {
   const pathways::TensorType& type;  // of array_type
   const std::shared_ptr<pathways::plugin::BufferCell> cell;
   std::atomic<int64_t> external_references{0};
+
+ private:
+  friend class pathways::plugin::LiveBuffers;
+  PJRT_Buffer* before_ = nullptr;
+  PJRT_Buffer* after_ = nullptr;
 };
 
 namespace pathways::plugin {
+
+// How what the calling thread uploads lies on a slice of several devices.
+struct UploadLayout {
+  enum class Kind {
+    kBatch,   // its first dimension divided over the devices where that is possible, else a copy on each
+    kCopy,    // a copy on each device
+    kTiling,  // as `tiling` says, for tensors of its rank on as many devices; others as kBatch
+  } kind = Kind::kBatch;
+  TilingPtr tiling;
+};
+// Gives what was set before.
+UploadLayout SetUploadLayout(UploadLayout layout);
+// Null for a slice of one device.
+TilingPtr UploadTiling(const TensorType& type, size_t devices);
+
+// Uploads a dense, row-major tensor; each device of the slice gets its part.
+Result<std::shared_ptr<Value>> UploadValue(const std::shared_ptr<ClientState>& client, PJRT_Device* device,
+                                           const TensorType& type, const void* dense, const TilingPtr& tiling);
 
 // A copy of `value` on `device`, submitted at once, held behind what its device's gangs hold.
 Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJRT_Device* device);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
 
@@ -22,6 +23,11 @@ Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
     const std::string name(value.name, value.name_size);
     if (name == "devices" && value.type == PJRT_NamedValue_kInt64List) {
       options.devices.assign(value.int64_array_value, value.int64_array_value + value.value_size);
+    } else if (name == "logical_devices" && value.type == PJRT_NamedValue_kInt64) {
+      if (value.int64_value < 1) {
+        return InvalidArgument("expected logical_devices >= 1, got " + std::to_string(value.int64_value));
+      }
+      options.logical_devices = value.int64_value;
     } else if (name == "gang_timeout_seconds" && value.type == PJRT_NamedValue_kInt64) {
       if (value.int64_value < 1) {
         return InvalidArgument("expected gang_timeout_seconds >= 1, got " + std::to_string(value.int64_value));
@@ -29,7 +35,7 @@ Result<ClientOptions> ReadOptions(const PJRT_NamedValue* values, size_t count) {
       options.gang_timeout = std::chrono::seconds(value.int64_value);
     } else {
       return InvalidArgument("unknown client option '" + name + "' (of type " + std::to_string(value.type) +
-                             "); expected devices (list of int) or gang_timeout_seconds (int)");
+                             "); expected devices (list of int), logical_devices (int) or gang_timeout_seconds (int)");
     }
   }
   return options;
@@ -47,8 +53,20 @@ Result<std::shared_ptr<client::Session>> CurrentSession() {
 }  // namespace
 
 ClientState::ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options)
-    : session_(std::move(session)), sequencer_(std::make_shared<Sequencer>(options.gang_timeout)) {
+    : logical_(options.logical_devices > 0),
+      session_(std::move(session)),
+      sequencer_(std::make_shared<Sequencer>(options.gang_timeout)),
+      live_(std::make_unique<LiveBuffers>()) {
   topology_.state = this;
+}
+
+ClientState::~ClientState() = default;
+
+void ClientState::Add(std::unique_ptr<PJRT_Device> device) {
+  device_pointers_.push_back(device.get());
+  memory_pointers_.push_back(device->memories[0]);
+  description_pointers_.push_back(&device->description);
+  devices_.push_back(std::move(device));
 }
 
 Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client::Session> session,
@@ -75,6 +93,13 @@ Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client:
   if (bound.empty()) {
     return FailedPrecondition("cluster '" + cluster + "' has no devices; start workers first");
   }
+  state->platform_version_ = "ptpathways over";
+  for (const std::string& platform : platforms) state->platform_version_ += " " + platform + ";";
+  if (!platforms.empty()) state->platform_version_.pop_back();
+  for (int64_t id = 0; id < options.logical_devices; ++id) {
+    state->Add(std::make_unique<PJRT_Device>(state.get(), static_cast<int>(id)));
+  }
+  if (state->is_logical()) return state;
   std::set<int64_t> seen;
   for (size_t i = 0; i < bound.size(); ++i) {
     auto place = places.find(bound[i]);
@@ -85,17 +110,20 @@ Result<std::shared_ptr<ClientState>> ClientState::Create(std::shared_ptr<client:
     if (!seen.insert(bound[i]).second) {
       return InvalidArgument("option devices names device " + std::to_string(bound[i]) + " twice");
     }
-    auto device = std::make_unique<PJRT_Device>(state.get(), static_cast<int>(i), static_cast<uint32_t>(bound[i]),
-                                                *place->second.host, place->second.ordinal);
-    state->device_pointers_.push_back(device.get());
-    state->memory_pointers_.push_back(device->memories[0]);
-    state->description_pointers_.push_back(&device->description);
-    state->devices_.push_back(std::move(device));
+    state->Add(std::make_unique<PJRT_Device>(state.get(), static_cast<int>(i), static_cast<uint32_t>(bound[i]),
+                                             *place->second.host, place->second.ordinal));
   }
-  state->platform_version_ = "ptpathways over";
-  for (const std::string& platform : platforms) state->platform_version_ += " " + platform + ";";
-  if (!platforms.empty()) state->platform_version_.pop_back();
   return state;
+}
+
+Status ClientState::Bind(int64_t id, std::vector<uint32_t> devices) {
+  PJRT_Device* const device = logical_ ? FindDevice(id) : nullptr;
+  if (device == nullptr) {
+    return InvalidArgument("expected a logical device below " + std::to_string(logical_ ? devices_.size() : 0) +
+                           ", got " + std::to_string(id));
+  }
+  device->Bind(devices.empty() ? nullptr : std::make_shared<const std::vector<uint32_t>>(std::move(devices)));
+  return OkStatus();
 }
 
 PJRT_Device* ClientState::FindDevice(int64_t id) const {
@@ -153,10 +181,10 @@ PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) con
   return new PJRT_Event{std::move(event), session(), direct};
 }
 
-Status ClientState::Attach(std::shared_ptr<client::Session> session) {
+Status ClientState::CheckSameDevices(const client::Session& session) const {
   std::unordered_map<uint32_t, std::string> islands;
   size_t count = 0;
-  for (const wire::HostDescription& host : session->hosts()) {
+  for (const wire::HostDescription& host : session.hosts()) {
     if (!host.alive) continue;
     count += host.devices.size();
     for (size_t i = 0; i < host.devices.size(); ++i) {
@@ -164,26 +192,34 @@ Status ClientState::Attach(std::shared_ptr<client::Session> session) {
     }
   }
   if (count != device_pointers_.size()) {
-    return FailedPrecondition("PyTorch/XLA keeps the " + std::to_string(device_pointers_.size()) +
-                              " devices that it started with, and cluster '" + session->cluster() + "' has " +
+    return FailedPrecondition("this client keeps the " + std::to_string(device_pointers_.size()) +
+                              " devices that it started with, and cluster '" + session.cluster() + "' has " +
                               std::to_string(count));
   }
   for (const PJRT_Device* device : device_pointers_) {
-    const auto place = islands.find(device->cluster_device);
+    const uint32_t number = device->devices()->front();
+    const auto place = islands.find(number);
     if (place == islands.end()) {
-      return FailedPrecondition("PyTorch/XLA keeps device " + std::to_string(device->cluster_device) +
-                                ", and cluster '" + session->cluster() + "' has none of that number");
+      return FailedPrecondition("this client keeps device " + std::to_string(number) + ", and cluster '" +
+                                session.cluster() + "' has none of that number");
     }
     for (const PJRT_Device* other : device_pointers_) {
-      const auto its = islands.find(other->cluster_device);
+      const auto its = islands.find(other->devices()->front());
       if (its == islands.end() || (device->island == other->island) == (place->second == its->second)) {
         continue;
       }
-      return FailedPrecondition("PyTorch/XLA keeps the islands that it started with, and cluster '" +
-                                session->cluster() + "' divides the devices into others");
+      return FailedPrecondition("this client keeps the islands that it started with, and cluster '" +
+                                session.cluster() + "' divides the devices into others");
     }
   }
+  return OkStatus();
+}
+
+Status ClientState::Attach(std::shared_ptr<client::Session> session) {
+  if (!logical_) PW_RETURN_IF_ERROR(CheckSameDevices(*session));
   session_.store(std::move(session));
+  if (!logical_) return OkStatus();
+  for (PJRT_Device* device : device_pointers_) device->Bind(nullptr);
   return OkStatus();
 }
 
@@ -212,6 +248,16 @@ Result<bool> AttachClients(const std::shared_ptr<client::Session>& session) {
     any = true;
   }
   return any;
+}
+
+Result<std::shared_ptr<ClientState>> LogicalClient() {
+  Clients& clients = AllClients();
+  std::lock_guard lock(clients.mutex);
+  for (const std::weak_ptr<ClientState>& each : clients.states) {
+    std::shared_ptr<ClientState> state = each.lock();
+    if (state != nullptr && state->is_logical()) return state;
+  }
+  return FailedPrecondition("no client of this process has logical devices");
 }
 
 Status Client_Create(PJRT_Client_Create_Args* args) {

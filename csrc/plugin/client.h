@@ -32,11 +32,16 @@ struct PJRT_TopologyDescription {
 
 namespace pathways::plugin {
 
+class LiveBuffers;
+
 inline constexpr char kPlatformName[] = "pathways";
 
 struct ClientOptions {
-  // Virtual device i is bound to cluster device devices[i]; empty: every device of every live host, in order.
+  // Device i is bound to cluster device devices[i] for good; empty: every device of every live host, in order.
   std::vector<int64_t> devices;
+  // If positive there are so many logical devices instead, which are bound to slices later (Bind), and PyTorch/XLA is
+  // the caller: it compiles for one device whatever a slice's size, and every replica that it names is this process.
+  int64_t logical_devices = 0;
   // How long a replica's call waits for the other replicas of its gang.
   std::chrono::milliseconds gang_timeout{600'000};
 };
@@ -47,14 +52,21 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
                                                      const ClientOptions& options);
   ClientState(const ClientState&) = delete;
   ClientState& operator=(const ClientState&) = delete;
+  ~ClientState();
 
   // The cluster's that this client is attached to now.
   std::shared_ptr<client::Session> session() const { return session_.load(); }
   // Leaves the cluster for that of `session`. Values stay what they are: of the cluster that they were made in.
-  // Programs are registered there when they are next executed. FAILED_PRECONDITION, with nothing changed, unless both
-  // have the same devices, by number and island: PJRT's devices are there for good.
+  // Programs are registered there when they are next executed. Logical devices are no longer bound then. Devices that
+  // are bound for good: FAILED_PRECONDITION, with nothing changed, unless both clusters have the same, by number and
+  // island.
   Status Attach(std::shared_ptr<client::Session> session);
+  bool is_logical() const { return logical_; }
+  // Binds a logical device to a slice, given as the cluster's numbers of its devices; to none if there are none.
+  // Values that lie elsewhere stay there. INVALID_ARGUMENT: no logical device of that number.
+  Status Bind(int64_t id, std::vector<uint32_t> devices);
   Sequencer& sequencer() const { return *sequencer_; }
+  LiveBuffers& live() const { return *live_; }
   const std::string& platform_version() const { return platform_version_; }
   std::span<PJRT_Device* const> devices() const { return device_pointers_; }
   std::span<PJRT_Memory* const> memories() const { return memory_pointers_; }
@@ -83,9 +95,13 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
 
  private:
   ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
+  void Add(std::unique_ptr<PJRT_Device> device);
+  Status CheckSameDevices(const client::Session& session) const;
 
+  const bool logical_;
   std::atomic<std::shared_ptr<client::Session>> session_;
   const std::shared_ptr<Sequencer> sequencer_;
+  const std::unique_ptr<LiveBuffers> live_;
   std::string platform_version_;
   std::vector<std::unique_ptr<PJRT_Device>> devices_;
   std::vector<PJRT_Device*> device_pointers_;
@@ -101,6 +117,8 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
 
 // Attaches every client of this process to the cluster of `session`; true if there was one. Fails as Attach does.
 Result<bool> AttachClients(const std::shared_ptr<client::Session>& session);
+// The client of this process that has logical devices. FAILED_PRECONDITION: PyTorch/XLA has not made it yet.
+Result<std::shared_ptr<ClientState>> LogicalClient();
 
 }  // namespace pathways::plugin
 

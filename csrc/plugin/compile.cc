@@ -7,6 +7,8 @@
 #include "csrc/base/proto.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/hlo.h"
+#include "csrc/pjrt/lay_out.h"
+#include "csrc/pjrt/op_sharding.h"
 #include "csrc/plugin/compiles.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/executable.h"
@@ -151,12 +153,66 @@ constexpr char kSerializedMark[] = "ptpathways program 1";
 
 Result<std::shared_ptr<client::Function>> Program::Registered() const {
   const std::shared_ptr<client::Session> session = client->session();
-  if (function->session() == session) return function;
   std::lock_guard lock(mutex);
-  if (renewed == nullptr || renewed->session() != session) {
-    PW_ASSIGN_OR_RETURN(renewed, client->RegisterOnce(key, function->spec()));
+  if (registered == nullptr || registered->session() != session) {
+    client::FunctionSpec plain = spec;
+    if (plain.format == "hlo") {
+      PW_ASSIGN_OR_RETURN(plain.module, pjrt::WithoutLayouts(spec.module));
+    }
+    PW_ASSIGN_OR_RETURN(registered, client->RegisterOnce(key, std::move(plain)));
   }
-  return renewed;
+  return registered;
+}
+
+Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPtr& on,
+                                                              std::span<const std::shared_ptr<Value>> arguments) const {
+  const std::shared_ptr<client::Session> session = client->session();
+  const auto fits = [&](const std::shared_ptr<const SliceProgram>& known) {
+    return (known->devices == on || *known->devices == *on) && known->function->session() == session &&
+           std::equal(arguments.begin(), arguments.end(), known->arguments.begin(), known->arguments.end(),
+                      [](const auto& value, const TilingPtr& tiling) { return value->tiling() == tiling; });
+  };
+  std::lock_guard lock(mutex);
+  const auto found = std::find_if(for_slices.begin(), for_slices.end(), fits);
+  if (found != for_slices.end()) {
+    const std::optional<Status> outcome = (*found)->function->compiled()->TryGet();
+    if (!outcome || outcome->ok()) {
+      std::rotate(for_slices.begin(), found, found + 1);
+      return for_slices.front();
+    }
+    for_slices.erase(found);  // it is tried again: the cause may have gone
+  }
+  auto made = std::make_shared<SliceProgram>();
+  made->devices = on;
+  for (const auto& value : arguments) made->arguments.push_back(value->tiling());
+  client::FunctionSpec sliced = spec;
+  PW_ASSIGN_OR_RETURN(pjrt::LaidOut laid_out, pjrt::LayOut(spec.module, made->arguments, on->size()));
+  sliced.module = std::move(laid_out.module);
+  PW_ASSIGN_OR_RETURN(sliced.options, pjrt::WithFreeResults(options, laid_out.free));
+  sliced.one_device = false;
+  sliced.partitions = static_cast<uint32_t>(on->size());
+  sliced.devices = *on;
+  sliced.outputs.clear();
+  sliced.outputs_known = false;
+  sliced.wants_sharding = true;
+  std::string slice_key = "slice" + ContentHash(sliced.module) + ContentHash(sliced.options);
+  for (const uint32_t device : *on) slice_key += "," + std::to_string(device);
+  PW_ASSIGN_OR_RETURN(made->function, client->RegisterOnce(slice_key, std::move(sliced)));
+  std::vector<size_t> ranks;
+  for (const ArrayTypePtr& result : results) ranks.push_back(result->type.dims.size());
+  PW_ASSIGN_OR_RETURN(std::vector<Tiling> tilings,
+                      pjrt::DecodeOpShardings(made->function->spec().output_sharding, ranks, on->size()));
+  const std::vector<TensorType>& shards = made->function->spec().outputs;
+  for (size_t k = 0; k < tilings.size(); ++k) {
+    if (k >= shards.size() || tilings[k].ShardType(results[k]->type) != shards[k]) {
+      return Internal(What() + ": result " + std::to_string(k) + " should be " + results[k]->type.ToString() +
+                      " laid out as " + tilings[k].ToString() + " over " + std::to_string(on->size()) + " devices" +
+                      (k < shards.size() ? ", got shards " + shards[k].ToString() : ", got none"));
+    }
+    made->results.push_back(Intern(std::move(tilings[k])));
+  }
+  for_slices.insert(for_slices.begin(), made);
+  return std::shared_ptr<const SliceProgram>(std::move(made));
 }
 
 void Program::Describe() {
@@ -196,14 +252,19 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   auto program = std::make_shared<Program>();
   program->client = client;
   program->options = std::string(options);
-  program->replicas = info.num_replicas;
-  program->partitions = info.num_partitions;
-  PW_ASSIGN_OR_RETURN(program->devices, DevicesOf(*client, info));
+  if (client->is_logical()) {
+    // The caller names each of its devices as a replica, and means the one it then executes on.
+    if (!facts.results) return Unimplemented("logical devices take programs in the format hlo, got " + std::string(format));
+  } else {
+    program->replicas = info.num_replicas;
+    program->partitions = info.num_partitions;
+    PW_ASSIGN_OR_RETURN(program->devices, DevicesOf(*client, info));
+  }
   // Callers compile for all devices as replicas and then execute device by device. Unless replicas meet, such a program
   // is one for one device, which runs on any.
   program->gang = program->partitions > 1 || (program->replicas > 1 && facts.meets_other_devices);
 
-  client::FunctionSpec spec;
+  client::FunctionSpec& spec = program->spec;
   spec.name = facts.name;
   spec.format = std::string(format);
   spec.module = std::string(module);
@@ -217,8 +278,8 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     spec.partitions = static_cast<uint32_t>(program->partitions);
     spec.options = std::string(options);
     for (const PJRT_Device* device : program->devices) {
-      spec.devices.push_back(device->cluster_device);
-      key += "," + std::to_string(device->cluster_device);
+      spec.devices.push_back(device->devices()->front());
+      key += "," + std::to_string(spec.devices.back());
     }
   } else {
     PW_ASSIGN_OR_RETURN(spec.options, pjrt::ForOneDevice(options));
@@ -231,10 +292,11 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     spec.outputs_known = true;
   }
   program->key = key;
-  PW_ASSIGN_OR_RETURN(program->function, client->RegisterOnce(key, std::move(spec)));
-  for (const TensorType& type : program->function->spec().outputs) {
-    program->results.push_back(std::make_shared<const ArrayType>(type));
+  if (!client->is_logical()) {  // else it is registered where it first executes: there may be a slice
+    PW_ASSIGN_OR_RETURN(program->registered, client->RegisterOnce(key, spec));
+    spec.outputs = program->registered->spec().outputs;
   }
+  for (const TensorType& type : spec.outputs) program->results.push_back(std::make_shared<const ArrayType>(type));
   program->parameters = std::move(facts.parameters);
   program->donatable = std::move(facts.donatable);
   if (facts.may_donate) {
@@ -256,7 +318,7 @@ Status Client_Compile(PJRT_Client_Compile_Args* args) {
               args->compile_options == nullptr ? std::string_view()
                                                : std::string_view(args->compile_options, args->compile_options_size)));
   NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
-              program->function->spec().source);
+              program->spec.source);
   args->executable = new PJRT_LoadedExecutable{std::move(program)};
   return OkStatus();
 }
@@ -297,8 +359,8 @@ namespace pathways::plugin {
 Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
   const Program& program = *args->executable->program;
   ProtoWriter proto;
-  proto.Bytes(1, program.function->spec().format);
-  proto.Bytes(2, program.function->spec().module);
+  proto.Bytes(1, program.spec.format);
+  proto.Bytes(2, program.spec.module);
   proto.Bytes(3, program.options);
   proto.Bytes(4, kSerializedMark);
   args->serialized_executable = new PJRT_SerializedExecutable{std::move(proto).Take()};

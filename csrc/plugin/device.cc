@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kAskTimeout{30'000};
 
+thread_local PJRT_Device* about_to_execute_on = nullptr;
+
 // Callers since C API 0.112 keep their own object per memory in it, by key.
 struct MemoryFunctionTable {
   size_t struct_size;
@@ -67,12 +69,11 @@ Memory::~Memory() {
 PJRT_Device::PJRT_Device(pathways::plugin::ClientState* owner, int id, uint32_t bound_to,
                          const pathways::wire::HostDescription& on_host, size_t host_ordinal)
     : client(owner),
-      cluster_device(bound_to),
-      host(on_host.host),
       island(on_host.island),
       memory(this),
       memories{&memory},
-      self{this} {
+      self{this},
+      bound_(std::make_shared<const std::vector<uint32_t>>(1, bound_to)) {
   const std::string number = std::to_string(id);
   const std::string where = on_host.name + "/" + on_host.platform + ":" + std::to_string(host_ordinal);
   description.id = id;
@@ -88,7 +89,29 @@ PJRT_Device::PJRT_Device(pathways::plugin::ClientState* owner, int id, uint32_t 
   memory.to_string = "PathwaysMemory(id=" + number + ", kind=device)";
 }
 
+PJRT_Device::PJRT_Device(pathways::plugin::ClientState* owner, int id)
+    : client(owner), memory(this), memories{&memory}, self{this} {
+  const std::string number = std::to_string(id);
+  description.id = id;
+  description.kind = "slice";
+  description.debug_string = "PATHWAYS:" + number;
+  description.to_string = "PathwaysDevice(id=" + number + ")";
+  memory.debug_string = "memory of " + description.debug_string;
+  memory.to_string = "PathwaysMemory(id=" + number + ", kind=device)";
+}
+
+pathways::Result<PJRT_Device::DeviceListPtr> PJRT_Device::Bound() const {
+  if (DeviceListPtr devices = this->devices()) return devices;
+  return pathways::FailedPrecondition("device xla:" + std::to_string(description.id) +
+                                      " stands for no slice now: its slice was released, or none was made yet; ask for "
+                                      "one with cluster.slice(), and use its .device");
+}
+
 namespace pathways::plugin {
+
+PJRT_Device* AboutToExecuteOn() { return about_to_execute_on; }
+
+void ForgetExecution() { about_to_execute_on = nullptr; }
 
 Status DeviceDescription_Id(PJRT_DeviceDescription_Id_Args* args) {
   args->id = args->device_description->id;
@@ -131,6 +154,7 @@ Status Device_GetDescription(PJRT_Device_GetDescription_Args* args) {
 
 Status Device_IsAddressable(PJRT_Device_IsAddressable_Args* args) {
   args->is_addressable = true;
+  about_to_execute_on = args->device->client->is_logical() ? args->device : nullptr;
   return OkStatus();
 }
 
@@ -151,23 +175,26 @@ Status Device_DefaultMemory(PJRT_Device_DefaultMemory_Args* args) {
 }
 
 Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args) {
-  const std::shared_ptr<client::Session>& session = args->device->client->session();
-  PW_ASSIGN_OR_RETURN(client::Session::QueryAnswer answer,
-                      session->Ask(wire::QueryKind::kMemoryStats, 0, args->device->cluster_device, kAskTimeout));
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, args->device->Bound());
   // Everything after bytes_in_use is optional, and a caller of another version may not have it: clear what is there.
   const size_t from = offsetof(PJRT_Device_MemoryStats_Args, bytes_in_use);
   const size_t end = std::min(args->struct_size, sizeof(PJRT_Device_MemoryStats_Args));
   std::memset(reinterpret_cast<char*>(args) + from, 0, end - from);
-  for (const wire::Property& property : answer.properties) {
-    if (property.name == "bytes_in_use") args->bytes_in_use = property.integer;
-    if (property.name == "peak_bytes" && Has(args, &PJRT_Device_MemoryStats_Args::peak_bytes_in_use_is_set)) {
-      args->peak_bytes_in_use = property.integer;
-      args->peak_bytes_in_use_is_set = true;
-    }
-    // Always said to be set (0: no limit): torch_xla reads it without asking.
-    if (property.name == "limit_bytes" && Has(args, &PJRT_Device_MemoryStats_Args::bytes_limit_is_set)) {
-      args->bytes_limit = property.integer;
-      args->bytes_limit_is_set = true;
+  const std::shared_ptr<client::Session> session = args->device->client->session();
+  for (const uint32_t device : *devices) {  // of a slice, the sums
+    PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer answer,
+                        session->Ask(wire::QueryKind::kMemoryStats, 0, device, kAskTimeout));
+    for (const wire::Property& property : answer.properties) {
+      if (property.name == "bytes_in_use") args->bytes_in_use += property.integer;
+      if (property.name == "peak_bytes" && Has(args, &PJRT_Device_MemoryStats_Args::peak_bytes_in_use_is_set)) {
+        args->peak_bytes_in_use += property.integer;
+        args->peak_bytes_in_use_is_set = true;
+      }
+      // Always said to be set (0: no limit): torch_xla reads it without asking.
+      if (property.name == "limit_bytes" && Has(args, &PJRT_Device_MemoryStats_Args::bytes_limit_is_set)) {
+        args->bytes_limit += property.integer;
+        args->bytes_limit_is_set = true;
+      }
     }
   }
   return OkStatus();

@@ -1,18 +1,22 @@
 // Devices, their descriptions and memories, as callers of the plugin see them.
 //
-// A device of the plugin is a virtual device of the client: its id is its position, `cluster_device` the physical
-// device it is bound to. Each has one memory, of kind "device".
+// A device of the plugin is a logical device of the client: its id is its position, and it is bound to a slice of the
+// cluster's devices (paper 4.1, virtual devices). Bindings may come late, go, and change. Each has one memory, of kind
+// "device".
 //
 // Ownership: owned by the ClientState; the caller borrows pointers.
-// Threads:   immutable after construction, except a memory's user data (guarded by its mutex).
+// Threads:   immutable after construction, except the binding (atomic) and a memory's user data (guarded by its mutex).
 #ifndef PTPATHWAYS_PLUGIN_DEVICE_H_
 #define PTPATHWAYS_PLUGIN_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
@@ -53,20 +57,38 @@ inline constexpr int kMemoryKindId = 0x70770001;  // any number, equal for equal
 }  // namespace pathways::plugin
 
 struct PJRT_Device {
+  using DeviceListPtr = std::shared_ptr<const std::vector<uint32_t>>;
+
+  // Bound for good to one device of the cluster.
   PJRT_Device(pathways::plugin::ClientState* owner, int id, uint32_t bound_to,
               const pathways::wire::HostDescription& host, size_t host_ordinal);
+  // Not bound yet.
+  PJRT_Device(pathways::plugin::ClientState* owner, int id);
+
+  // The cluster's numbers of the devices of its slice, of which there is at least one; null while it is not bound.
+  DeviceListPtr devices() const { return bound_.load(); }
+  // The same, or FAILED_PRECONDITION, which says that the slice was freed.
+  pathways::Result<DeviceListPtr> Bound() const;
+  void Bind(DeviceListPtr devices) { bound_.store(std::move(devices)); }
 
   pathways::plugin::ClientState* const client;
-  const uint32_t cluster_device;
-  const uint32_t host;
-  const std::string island;
+  const std::string island;  // of a device that is bound for good
   PJRT_DeviceDescription description;
   pathways::plugin::Memory memory;
   PJRT_Memory* const memories[1];
   PJRT_Device* const self[1];
+
+ private:
+  std::atomic<DeviceListPtr> bound_;
 };
 
 namespace pathways::plugin {
+
+// The logical device that this thread asked about last (PJRT_Device_IsAddressable), or null. PyTorch/XLA does so when it
+// is about to execute there, then looks at the device of each argument, and ends the process when one is another: by
+// this PJRT_Buffer_Device can let it pass, and Execute says what is wrong.
+PJRT_Device* AboutToExecuteOn();
+void ForgetExecution();
 
 Status DeviceDescription_Id(PJRT_DeviceDescription_Id_Args* args);
 Status DeviceDescription_ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args* args);

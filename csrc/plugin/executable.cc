@@ -43,12 +43,13 @@ std::string WithConfig(std::string_view module, int64_t replicas, int64_t partit
 }  // namespace
 
 std::string Program::What() const {
-  const client::FunctionSpec& spec = function->spec();
   return "function '" + spec.name + "'" + (spec.source.empty() ? "" : " (" + spec.source + ")");
 }
 
 Result<client::Session::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
-  const uint32_t device = devices.empty() ? client->devices()[0]->cluster_device : devices[0]->cluster_device;
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr bound,
+                      (devices.empty() ? client->devices()[0] : devices[0])->Bound());
+  const uint32_t device = bound->front();
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> registered, Registered());
   return registered->session()->Ask(kind, registered, device, kAskTimeout);
 }
@@ -59,7 +60,6 @@ Result<const client::Session::QueryAnswer*> Program::Optimized() const {
     if (optimized) return &*optimized;
   }
   client::Session::QueryAnswer answer;
-  const client::FunctionSpec& spec = function->spec();
   if (spec.format == "hlo" && partitions == 1) {
     answer.format = "hlo_with_config";
     answer.payload = WithConfig(spec.module, replicas, partitions);

@@ -24,11 +24,19 @@
 
 namespace pathways::plugin {
 
+// A program for a slice of several devices and arguments that lie there in one way: compiled when it is first executed
+// so.
+struct SliceProgram {
+  std::vector<TilingPtr> arguments;
+  DeviceListPtr devices;
+  std::shared_ptr<client::Function> function;
+  std::vector<TilingPtr> results;
+};
+
 struct Program {
   std::shared_ptr<ClientState> client;
-  // As it was compiled first: its name and module. What to run is Registered.
-  std::shared_ptr<client::Function> function;
-  std::string key;  // ClientState::RegisterOnce's
+  client::FunctionSpec spec;  // for one device, or for `devices`
+  std::string key;            // ClientState::RegisterOnce's
   std::string fingerprint;
   std::string options;  // as the caller gave them
   int64_t replicas = 1;
@@ -56,13 +64,18 @@ struct Program {
   // Guarded by mutex, filled on first use:
   mutable std::optional<client::Session::QueryAnswer> optimized;
   mutable std::unique_ptr<NamedValueList> costs;
-  mutable std::shared_ptr<client::Function> renewed;  // in the cluster that the client was attached to later
+  mutable std::shared_ptr<client::Function> registered;  // in the cluster that the client was attached to last
+  mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices;  // the last used one first
 
-  const std::string& name() const { return function->spec().name; }
+  const std::string& name() const { return spec.name; }
   // Fills everything that follows from `results` and `parameters`.
   void Describe();
   // The function in the cluster that the client is attached to now; registered there by the first call.
   Result<std::shared_ptr<client::Function>> Registered() const;
+  // The same for a slice; the first call for such arguments waits until it is compiled, because only then it is known
+  // how the results lie.
+  Result<std::shared_ptr<const SliceProgram>> ForSlice(const DeviceListPtr& on,
+                                                       std::span<const std::shared_ptr<Value>> arguments) const;
   // Asks a host of this program's devices.
   Result<client::Session::QueryAnswer> Ask(wire::QueryKind kind) const;
   // What PJRT calls the optimized program: format and bytes, which live as long as the program.

@@ -19,6 +19,8 @@ using ProgramPtr = std::shared_ptr<const Program>;
 // One device's part of an execution.
 struct Row {
   PJRT_Device* device = nullptr;
+  PJRT_Device::DeviceListPtr bound;  // at the time of the call
+  std::shared_ptr<const SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
   std::vector<std::shared_ptr<Value>> arguments;
   std::vector<std::shared_ptr<Value>> results;
   std::shared_ptr<Event> done;
@@ -35,7 +37,7 @@ void Fail(Row& row, const Status& status) {
   row.done->Set(status);
 }
 
-// Of `donated`, the positions where the rows hold whole logical buffers: a shard of one whose other shards live on
+// Of `donated`, the positions where the rows of a gang hold whole logical buffers: a shard of one whose other shards live on
 // elsewhere cannot be given up alone.
 std::vector<uint32_t> WholeBuffers(const std::vector<uint32_t>& donated,
                                    const std::vector<std::vector<client::Shard>>& rows) {
@@ -61,20 +63,44 @@ Status OfFormerCluster(const client::Shard& shard) {
                             "builds the model, the optimizer and the data again");
 }
 
-// The caller keeps uploaded numbers and uses them again. In the cluster of now they are uploaded anew, into the place
-// of the old ones.
+bool LiesOn(const Value& value, const PJRT_Device::DeviceListPtr& devices) {
+  return value.device_list() == devices || value.devices() == *devices;
+}
+
+// The caller keeps uploaded numbers and uses them again. In the cluster of now, or the slice of now, they are uploaded
+// anew, into the place of the old ones.
 Status RenewNumber(const client::Session& session, const std::shared_ptr<BufferCell>& cell,
-                   std::shared_ptr<Value>& value) {
+                   const PJRT_Device::DeviceListPtr& devices, std::shared_ptr<Value>& value) {
   const Result<client::Shard>& shard = value->shard();
-  if (!shard.ok() || shard->buffer->session().get() == &session || !value->scalar()) return OkStatus();
+  if (!shard.ok() || !value->scalar()) return OkStatus();
+  if (shard->buffer->session().get() == &session && LiesOn(*value, devices)) return OkStatus();
   const uint64_t bits = *value->scalar();
-  PW_ASSIGN_OR_RETURN(client::Shard fresh,
-                      value->client()->session()->Put(value->device()->cluster_device, value->type(), &bits));
-  auto renewed = std::make_shared<Value>(value->client(), value->device(), std::move(fresh));
-  renewed->KeepScalar(&bits, static_cast<size_t>(value->type().ByteSize()));
-  cell->Replace(renewed);
-  value = std::move(renewed);
+  PW_ASSIGN_OR_RETURN(value, UploadValue(value->client(), value->device(), value->type(), &bits,
+                                         UploadTiling(value->type(), devices->size())));
+  cell->Replace(value);
   return OkStatus();
+}
+
+// Submits a run over a slice of several devices and resolves its results.
+void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& row, std::vector<uint32_t> donated) {
+  const std::shared_ptr<client::Session> session = program->client->session();
+  client::RunArguments run;
+  run.devices = *sliced.devices;
+  run.donated = std::move(donated);
+  Status status;
+  for (const auto& argument : row.arguments) {
+    const Result<client::Shard>& shard = argument->shard();
+    status = !shard.ok()                                ? shard.status()
+             : shard->buffer->session() != session      ? OfFormerCluster(*shard)
+             : shard->buffer->given_up()                ? InvalidArgument("a tensor was given up to an earlier run")
+                                                        : OkStatus();
+    if (!status.ok()) return Fail(row, status);
+    run.whole.push_back(shard->buffer);
+  }
+  Result<client::RunResult> submitted = session->Run(sliced.function, run);
+  if (!submitted.ok()) return Fail(row, submitted.status());
+  for (size_t k = 0; k < row.results.size(); ++k) row.results[k]->Resolve(client::Shard{submitted->outputs[k], 0});
+  submitted->done->OnReady([done = row.done](const Status& outcome) { done->Set(outcome); });
 }
 
 // Submits one run over all rows and resolves their results.
@@ -83,7 +109,7 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
   Status status;
   const std::shared_ptr<client::Session> session = program->client->session();
   for (Row* row : rows) {
-    run.devices.push_back(row->device->cluster_device);
+    run.devices.push_back(row->bound->front());
     auto& shards = run.arguments.emplace_back();
     shards.reserve(row->arguments.size());
     for (const auto& argument : row->arguments) {
@@ -128,10 +154,22 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
   }
 }
 
+// "xla:2 (devices 0, 1)"
+std::string NameOf(const PJRT_Device& device) {
+  if (!device.client->is_logical()) return device.description.to_string;
+  std::string text = "xla:" + std::to_string(device.description.id);
+  const PJRT_Device::DeviceListPtr devices = device.devices();
+  if (devices == nullptr) return text + " (released)";
+  text += devices->size() == 1 ? " (device " : " (devices ";
+  for (size_t i = 0; i < devices->size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string((*devices)[i]);
+  return text + ")";
+}
+
 // The arguments of one row, checked.
 Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count) {
   Row row;
   row.device = device;
+  PW_ASSIGN_OR_RETURN(row.bound, device->Bound());
   row.arguments.reserve(count);
   const std::shared_ptr<client::Session> session = program.client->session();
   for (size_t i = 0; i < count; ++i) {
@@ -139,8 +177,9 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     const auto which = [&] { return "argument " + std::to_string(i) + " of " + program.What(); };
     if (buffer == nullptr) return InvalidArgument(which() + " is null");
     if (buffer->device != device) {
-      return InvalidArgument(which() + " lies on " + buffer->device->description.to_string + ", but it executes on " +
-                             device->description.to_string + "; copy it there first");
+      return InvalidArgument(which() + ", " + buffer->type.ToString() + ", lies on " + NameOf(*buffer->device) +
+                             ", but it executes on " + NameOf(*device) +
+                             ": the operands of an operation lie on one slice; move one with tensor.to(slice.device)");
     }
     if (program.parameters && program.partitions == 1 && (*program.parameters)[i] != buffer->type) {
       return InvalidArgument(which() + ": expected " + (*program.parameters)[i].ToString() + ", got " +
@@ -148,14 +187,55 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     }
     Result<std::shared_ptr<Value>> value = buffer->Get();
     if (!value.ok()) return value.status().WithPrefix(which());
-    PW_RETURN_IF_ERROR(RenewNumber(*session, buffer->cell, *value));
+    PW_RETURN_IF_ERROR(RenewNumber(*session, buffer->cell, row.bound, *value));
+    if (!LiesOn(**value, row.bound)) {
+      return FailedPrecondition(which() + ", " + buffer->type.ToString() + ", lies on devices that " +
+                                NameOf(*device) +
+                                " no longer stands for: its slice was released; move tensors with pw.transfer() before "
+                                "that, or make them anew");
+    }
     row.arguments.push_back(*std::move(value));
   }
-  row.results.reserve(program.results.size());
-  for (const ArrayTypePtr& type : program.results) {
-    row.results.push_back(std::make_shared<Value>(program.client, device, type));
-  }
   row.done = Event::Make();
+  return row;
+}
+
+// Values for what a row will give. On a slice it must be known by now how they lie there; where that cannot be compiled,
+// they have the reason as their value.
+void MakeResults(const Program& program, Row& row) {
+  row.results.reserve(program.results.size());
+  Status status;
+  if (row.bound->size() > 1) {
+    Result<std::shared_ptr<const SliceProgram>> sliced = program.ForSlice(row.bound, row.arguments);
+    status = sliced.status();
+    if (sliced.ok()) row.sliced = *std::move(sliced);
+  }
+  for (size_t k = 0; k < program.results.size(); ++k) {
+    const ArrayTypePtr& type = program.results[k];
+    TilingPtr tiling;
+    if (row.sliced != nullptr) {
+      tiling = row.sliced->results[k];
+    } else if (row.bound->size() > 1) {
+      tiling = Intern(Tiling::Replicated(type->type.dims.size(), row.bound->size()));
+    }
+    row.results.push_back(std::make_shared<Value>(program.client, row.device, type, std::move(tiling), row.bound));
+  }
+  if (!status.ok()) Fail(row, status);
+}
+
+// Results whose value is the reason why nothing was executed.
+Row RefusedRow(const Program& program, PJRT_Device* device, const Status& status) {
+  Row row;
+  row.device = device;
+  row.bound = device->devices();
+  if (row.bound == nullptr) row.bound = std::make_shared<const std::vector<uint32_t>>(1, 0);
+  row.done = Event::Make();
+  for (const ArrayTypePtr& type : program.results) {
+    TilingPtr tiling =
+        row.bound->size() > 1 ? Intern(Tiling::Replicated(type->type.dims.size(), row.bound->size())) : nullptr;
+    row.results.push_back(std::make_shared<Value>(program.client, device, type, std::move(tiling), row.bound));
+  }
+  Fail(row, status);
   return row;
 }
 
@@ -235,6 +315,10 @@ void SubmitRow(const ProgramPtr& program, Row row, std::vector<uint32_t> donated
   const uint32_t id = static_cast<uint32_t>(row.device->description.id);
   program->client->sequencer().Submit({&id, 1},
                                       [program, row = std::move(row), donated = std::move(donated)]() mutable {
+                                        if (row.sliced != nullptr) {
+                                          LaunchOnSlice(program, *row.sliced, row, std::move(donated));
+                                          return;
+                                        }
                                         Row* rows[] = {&row};
                                         Launch(program, rows, donated);
                                       });
@@ -269,15 +353,14 @@ void JoinGang(const ProgramPtr& program, Row row, std::vector<uint32_t> donated)
 }
 
 void Note(const ProgramPtr& program, const std::vector<Row>& rows, const std::vector<uint32_t>& donated) {
-  RecordedRun run;
-  run.program = program;
-  run.donated = donated;
   for (const Row& row : rows) {
-    run.devices.push_back(row.device);
-    run.arguments.push_back(row.arguments);
-    run.results.push_back(row.results);
+    const bool compiled = row.sliced != nullptr || row.bound->size() == 1;
+    if (!compiled) return Recorder::Note(RecordedGang{program->What()});
+    const Result<std::shared_ptr<client::Function>> function =
+        row.sliced != nullptr ? row.sliced->function : program->Registered();
+    if (program->gang || !function.ok()) return Recorder::Note(RecordedGang{program->What()});
+    Recorder::Note(RecordedRun{program, *function, row.device, row.arguments, row.results, donated});
   }
-  Recorder::Note(std::move(run));
 }
 
 }  // namespace
@@ -299,14 +382,22 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
     return InvalidArgument("the lists of arguments or of results are null");
   }
 
+  ForgetExecution();
   std::vector<Row> rows;
+  Status refused;
   for (size_t i = 0; i < devices.size(); ++i) {
-    PW_ASSIGN_OR_RETURN(
-        Row row, ReadRow(*program, devices[i], args->num_args > 0 ? args->argument_lists[i] : nullptr, args->num_args));
-    rows.push_back(std::move(row));
+    Result<Row> row =
+        ReadRow(*program, devices[i], args->num_args > 0 ? args->argument_lists[i] : nullptr, args->num_args);
+    if (!row.ok() && program->client->is_logical()) {  // who reads a result hears why; PyTorch/XLA would lose the reason
+      refused = row.status();
+      row = RefusedRow(*program, devices[i], refused);
+    }
+    PW_RETURN_IF_ERROR(row.status());
+    if (refused.ok()) MakeResults(*program, *row);
+    rows.push_back(*std::move(row));
   }
   const std::vector<uint32_t> candidates = Candidates(*program, args->options, args->num_args);
-  std::vector<uint32_t> donated = Donated(candidates, rows);
+  std::vector<uint32_t> donated = refused.ok() ? Donated(candidates, rows) : std::vector<uint32_t>();
   for (size_t i = 0; i < rows.size(); ++i) {
     for (uint32_t position : candidates) args->argument_lists[i][position]->Drop();
     for (size_t k = 0; k < rows[i].results.size(); ++k) {
@@ -316,9 +407,12 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
       args->device_complete_events[i] = program->client->NewEvent(rows[i].done, true);
     }
   }
+  if (!refused.ok()) return OkStatus();
   if (Recorder::active()) Note(program, rows, donated);
   if (!program->gang) {
-    for (Row& row : rows) SubmitRow(program, std::move(row), donated);
+    for (Row& row : rows) {
+      if (row.sliced != nullptr || row.bound->size() == 1) SubmitRow(program, std::move(row), donated);
+    }
   } else if (execute_device == nullptr || program->devices.size() == 1) {
     SubmitGang(program, std::move(rows), std::move(donated));
   } else {

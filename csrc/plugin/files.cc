@@ -1,11 +1,25 @@
 #include "csrc/plugin/files.h"
 
 #include <set>
+#include <string>
 #include <utility>
 
 #include "csrc/plugin/client.h"
 
 namespace pathways::plugin {
+namespace {
+
+// A value of one shard may be any one of its buffer's.
+Result<client::Shard> ShardOf(const Value& value, uint32_t shard) {
+  if (shard >= value.devices().size()) {
+    return InvalidArgument("expected one of the " + std::to_string(value.devices().size()) +
+                           " shards of a value, got " + std::to_string(shard));
+  }
+  PW_ASSIGN_OR_RETURN(client::Shard first, value.shard());
+  return client::Shard{std::move(first.buffer), first.index + shard};
+}
+
+}  // namespace
 
 client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values) {
   const std::shared_ptr<ClientState> client = values.at(0).value->client();
@@ -18,7 +32,7 @@ client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values
         std::vector<client::SavedShard> shards;
         shards.reserve(values.size());
         for (SavedValue& item : values) {
-          const Result<client::Shard>& shard = item.value->shard();
+          const Result<client::Shard> shard = ShardOf(*item.value, item.shard);
           if (!shard.ok()) {
             operation.done->Set(shard.status());
             return;
@@ -34,28 +48,19 @@ client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values
   return operation;
 }
 
-Result<std::vector<std::shared_ptr<Value>>> AnnounceValues(std::span<const std::shared_ptr<Value>> like) {
-  if (like.empty()) return InvalidArgument("expected at least one value to load another like it, got none");
-  std::vector<uint32_t> devices;
-  for (const std::shared_ptr<Value>& value : like) {
-    if (value->type() != like[0]->type()) return InvalidArgument("expected values of one type, got several");
-    devices.push_back(value->device()->cluster_device);
-  }
-  const std::shared_ptr<ClientState>& client = like[0]->client();
+Result<std::shared_ptr<Value>> AnnounceValue(const Value& like) {
+  const std::shared_ptr<ClientState>& client = like.client();
   PW_ASSIGN_OR_RETURN(std::shared_ptr<client::LogicalBuffer> buffer,
-                      client->session()->Announce(devices, like[0]->type()));
-  std::vector<std::shared_ptr<Value>> values;
-  for (uint32_t i = 0; i < like.size(); ++i) {
-    values.push_back(std::make_shared<Value>(client, like[i]->device(), client::Shard{buffer, i}));
-  }
-  return values;
+                      client->session()->Announce(like.devices(), like.shard_type()));
+  auto value = std::make_shared<Value>(client, like.device(), like.array_type(), like.tiling(), like.device_list());
+  value->Resolve(client::Shard{std::move(buffer), 0});
+  return value;
 }
 
-Result<wire::LoadedShard> LoadOf(const Value& value, std::vector<wire::FileBox> boxes) {
-  const Result<client::Shard>& shard = value.shard();
-  PW_RETURN_IF_ERROR(shard.status());
-  const uint64_t id = shard->buffer->id();
-  return wire::LoadedShard{id, id + shard->index, value.type(), std::move(boxes)};
+Result<wire::LoadedShard> LoadOf(const Value& value, uint32_t shard, std::vector<wire::FileBox> boxes) {
+  PW_ASSIGN_OR_RETURN(const client::Shard announced, ShardOf(value, shard));
+  const uint64_t id = announced.buffer->id();
+  return wire::LoadedShard{id, id + announced.index, value.shard_type(), std::move(boxes)};
 }
 
 }  // namespace pathways::plugin

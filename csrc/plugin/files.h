@@ -7,8 +7,8 @@
 #ifndef PTPATHWAYS_PLUGIN_FILES_H_
 #define PTPATHWAYS_PLUGIN_FILES_H_
 
+#include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -19,17 +19,19 @@ namespace pathways::plugin {
 
 struct SavedValue {
   std::shared_ptr<Value> value;
+  uint32_t shard = 0;  // of the value
   std::vector<wire::FileBox> boxes;
 };
 
-// Has `save.host` write boxes of values that lie there, at least one, into a file.
+// Has `save.host` write boxes of shards that lie there, at least one, into a file.
 client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values);
 
-// Values of the type and on the devices of `like`, one logical buffer, whose bytes a LOAD brings.
-Result<std::vector<std::shared_ptr<Value>>> AnnounceValues(std::span<const std::shared_ptr<Value>> like);
+// A value of the type of `like`, which lies as that does, whose bytes a LOAD brings.
+Result<std::shared_ptr<Value>> AnnounceValue(const Value& like);
 
-// What a LOAD says of an announced value. FAILED_PRECONDITION for other values.
-Result<wire::LoadedShard> LoadOf(const Value& value, std::vector<wire::FileBox> boxes);
+// What a LOAD says of a shard of an announced value. FAILED_PRECONDITION for other values, INVALID_ARGUMENT when it has
+// no such shard.
+Result<wire::LoadedShard> LoadOf(const Value& value, uint32_t shard, std::vector<wire::FileBox> boxes);
 
 }  // namespace pathways::plugin
 

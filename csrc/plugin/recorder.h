@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -19,18 +20,24 @@
 
 namespace pathways::plugin {
 
-// A computation: arguments[row][position] on devices[row], and what it gave.
+// A computation on one logical device, and what it gave.
 struct RecordedRun {
   std::shared_ptr<const Program> program;
-  std::vector<PJRT_Device*> devices;
-  std::vector<std::vector<std::shared_ptr<Value>>> arguments;
-  std::vector<std::vector<std::shared_ptr<Value>>> results;
+  std::shared_ptr<client::Function> function;  // that ran; on a slice, the program for how the arguments lie
+  PJRT_Device* device = nullptr;
+  std::vector<std::shared_ptr<Value>> arguments;
+  std::vector<std::shared_ptr<Value>> results;
   std::vector<uint32_t> donated;  // positions given up
+};
+// A computation, or a part of one, over several logical devices: not to be run again by itself.
+struct RecordedGang {
+  std::string what;
 };
 struct RecordedUpload {
   std::shared_ptr<Value> value;
   uint64_t digest = 0;  // of its bytes
 };
+// A value that was moved to other devices, or laid another way.
 struct RecordedCopy {
   std::shared_ptr<Value> source;
   std::shared_ptr<Value> result;
@@ -39,7 +46,7 @@ struct RecordedCopy {
 struct RecordedFetch {
   std::shared_ptr<Value> value;
 };
-using RecordedEvent = std::variant<RecordedRun, RecordedUpload, RecordedCopy, RecordedFetch>;
+using RecordedEvent = std::variant<RecordedRun, RecordedGang, RecordedUpload, RecordedCopy, RecordedFetch>;
 using Recording = std::vector<RecordedEvent>;
 
 class Recorder {

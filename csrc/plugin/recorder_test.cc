@@ -17,11 +17,14 @@ TEST(RecordingsTakeTurns) {
   EXPECT(!Recorder::Start().ok());
   Recorder::Note(RecordedUpload{nullptr, 7});
   Recorder::Note(RecordedFetch{});
+  Recorder::Note(RecordedGang{"function 'f'"});
   const Recording recording = Recorder::Stop();
   EXPECT(!Recorder::active());
-  EXPECT_EQ(recording.size(), size_t{2});
+  EXPECT_EQ(recording.size(), size_t{3});
   const auto* upload = std::get_if<RecordedUpload>(&recording[0]);
   EXPECT(upload != nullptr && upload->digest == 7);
+  const auto* gang = std::get_if<RecordedGang>(&recording[2]);
+  EXPECT(gang != nullptr && gang->what == "function 'f'");
   EXPECT(Recorder::Stop().empty());
   ASSERT_OK(Recorder::Start());
   EXPECT(Recorder::Stop().empty());

@@ -1,6 +1,5 @@
 #include "csrc/plugin/resident.h"
 
-#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -10,8 +9,6 @@
 namespace pathways::plugin {
 namespace {
 
-using Row = std::vector<std::shared_ptr<Value>>;
-
 std::mutex& Lock() {
   static std::mutex* const mutex = new std::mutex;  // leaked: cells may be destroyed after static destructors
   return *mutex;
@@ -19,36 +16,41 @@ std::mutex& Lock() {
 
 }  // namespace
 
-Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value>> row) {
-  if (row.size() == 1) {  // as nearly always, and there may be thousands
-    const Result<client::Shard>& shard = row[0]->shard();
-    PW_RETURN_IF_ERROR(shard.status());
-    if (shard->buffer->devices().size() == 1) return client::ProgramArgument{shard->buffer, {}};
-  }
-  client::ProgramArgument argument;
-  for (const std::shared_ptr<Value>& value : row) {
-    const Result<client::Shard>& shard = value->shard();
-    PW_RETURN_IF_ERROR(shard.status());
-    argument.shards.push_back(*shard);
-  }
-  const std::shared_ptr<client::LogicalBuffer>& buffer = argument.shards[0].buffer;
-  bool whole = buffer->devices().size() == argument.shards.size();
-  for (size_t i = 0; i < argument.shards.size(); ++i) {
-    whole = whole && argument.shards[i].buffer == buffer && argument.shards[i].index == i;
-  }
-  if (whole) return client::ProgramArgument{buffer, {}};
-  return argument;
+Port Port::Of(const Value& value) { return {value.device(), value.array_type(), value.tiling(), value.device_list()}; }
+
+bool Port::IsAs(const Port& other) const {
+  return device == other.device && (type == other.type || type->type == other.type->type) && tiling == other.tiling &&
+         (devices == other.devices || *devices == *other.devices);
+}
+
+Status Port::Check(const Value* value, size_t argument) const {
+  if (value != nullptr && IsAs(Of(*value))) return OkStatus();
+  return FailedPrecondition("argument " + std::to_string(argument) + " of a captured step must be " + ToString() +
+                            (value == nullptr ? ", but its buffer is gone" : ", got " + Of(*value).ToString()));
+}
+
+std::shared_ptr<Value> Port::NewValue(const std::shared_ptr<ClientState>& client) const {
+  return std::make_shared<Value>(client, device, type, tiling, devices);
+}
+
+std::shared_ptr<Value> Port::NewValue(const std::shared_ptr<ClientState>& client,
+                                      Result<std::shared_ptr<client::LogicalBuffer>> buffer) const {
+  std::shared_ptr<Value> value = NewValue(client);
+  value->Resolve(buffer.ok() ? Result<client::Shard>(client::Shard{*std::move(buffer), 0})
+                             : Result<client::Shard>(buffer.status()));
+  return value;
+}
+
+std::string Port::ToString() const {
+  std::string text =
+      type->type.ToString() + (tiling != nullptr ? tiling->ToString() : "") + " on " + device->description.to_string;
+  for (size_t i = 0; i < devices->size(); ++i) text += (i == 0 ? " of " : ",") + std::to_string((*devices)[i]);
+  return text;
 }
 
 Status LeftCluster(const client::Program& program) {
   return FailedPrecondition("the step was captured in cluster '" + program.session()->cluster() +
                             "', which this process has left; capture it anew");
-}
-
-bool IsWhole(const client::ProgramArgument& argument) {
-  return argument.buffer != nullptr ||
-         std::all_of(argument.shards.begin(), argument.shards.end(),
-                     [](const client::Shard& shard) { return shard.buffer->devices().size() == 1; });
 }
 
 Residents::Residents(std::shared_ptr<ClientState> client, std::shared_ptr<client::Program> program,
@@ -74,14 +76,12 @@ void Residents::MarkLocked(size_t place) {
   changed_.push_back(place);
 }
 
-void Residents::Bind(size_t place, std::span<const std::shared_ptr<BufferCell>> cells) {
+void Residents::Bind(size_t place, const std::shared_ptr<BufferCell>& cell) {
   std::lock_guard lock(Lock());
   Slot& slot = slots_[place];
   CheckOutLocked(slot, place);
-  for (const std::weak_ptr<BufferCell>& old : slot.cells) {
-    if (const std::shared_ptr<BufferCell> cell = old.lock()) cell->Leave(this);
-  }
-  slot.cells.assign(cells.begin(), cells.end());
+  if (const std::shared_ptr<BufferCell> old = slot.cell.lock()) old->Leave(this);
+  slot.cell = cell;
   MarkLocked(place);
 }
 
@@ -92,16 +92,11 @@ void Residents::CheckOut(size_t place) {
 
 void Residents::CheckOutLocked(Slot& slot, size_t place) {
   if (!std::exchange(slot.owned, false)) return;
-  std::vector<uint32_t> devices;
-  for (const PJRT_Device* device : slot.of.devices) devices.push_back(device->cluster_device);
-  const auto buffer = std::make_shared<client::LogicalBuffer>(program_->session(), slot.buffer, std::move(devices),
-                                                              slot.of.type->type, done_);
-  for (size_t i = 0; i < slot.cells.size() && i < slot.of.devices.size(); ++i) {
-    const std::shared_ptr<BufferCell> cell = slot.cells[i].lock();
-    if (cell == nullptr) continue;
-    auto value = std::make_shared<Value>(client_, slot.of.devices[i], slot.of.type);
-    value->Resolve(client::Shard{buffer, static_cast<uint32_t>(i)});
-    cell->Settle(this, std::move(value));
+  const Port& port = slot.of.port;
+  auto buffer = std::make_shared<client::LogicalBuffer>(program_->session(), slot.buffer, *port.devices,
+                                                        port.shard_type(), done_);
+  if (const std::shared_ptr<BufferCell> cell = slot.cell.lock()) {
+    cell->Settle(this, port.NewValue(client_, std::move(buffer)));
   }
   MarkLocked(place);
 }
@@ -124,9 +119,7 @@ void Residents::Release() {
 void Residents::ReleaseLocked() {
   for (size_t place = 0; place < slots_.size(); ++place) {
     CheckOutLocked(slots_[place], place);
-    for (const std::weak_ptr<BufferCell>& weak : slots_[place].cells) {
-      if (const std::shared_ptr<BufferCell> cell = weak.lock()) cell->Leave(this);
-    }
+    if (const std::shared_ptr<BufferCell> cell = slots_[place].cell.lock()) cell->Leave(this);
     MarkLocked(place);
   }
   last_run_ = 0;
@@ -141,44 +134,22 @@ void Residents::FailLocked(const Status& status) {
   ReleaseLocked();
   for (Slot& slot : slots_) {
     if (slot.of.result == kNowhere) continue;
-    for (size_t i = 0; i < slot.cells.size() && i < slot.of.devices.size(); ++i) {
-      const std::shared_ptr<BufferCell> cell = slot.cells[i].lock();
-      if (cell == nullptr) continue;
-      auto value = std::make_shared<Value>(client_, slot.of.devices[i], slot.of.type);
-      value->Resolve(Result<client::Shard>(status));
-      cell->Overwrite(std::move(value));
+    if (const std::shared_ptr<BufferCell> cell = slot.cell.lock()) {
+      cell->Overwrite(slot.of.port.NewValue(client_, status));
     }
   }
 }
 
-Row Residents::ValuesLocked(size_t place) {
-  if (!slots_[place].of.constant.empty()) return slots_[place].of.constant;
-  Row values;
-  for (const std::weak_ptr<BufferCell>& weak : slots_[place].cells) {
-    const std::shared_ptr<BufferCell> cell = weak.lock();
-    if (cell == nullptr) return {};
-    BufferCell::View view = cell->Look();
-    if (view.value == nullptr && view.home != nullptr) {  // resident elsewhere, e.g. where another step has put it
-      view.home->CheckOutLocked(view.home->slots_[view.place], view.place);
-      view = cell->Look();
-    }
-    if (view.value == nullptr) return {};
-    values.push_back(std::move(view.value));
+std::shared_ptr<Value> Residents::ValueLocked(size_t place) {
+  if (slots_[place].of.constant != nullptr) return slots_[place].of.constant;
+  const std::shared_ptr<BufferCell> cell = slots_[place].cell.lock();
+  if (cell == nullptr) return nullptr;
+  BufferCell::View view = cell->Look();
+  if (view.value == nullptr && view.home != nullptr) {  // resident elsewhere, e.g. where another step has put it
+    view.home->CheckOutLocked(view.home->slots_[view.place], view.place);
+    view = cell->Look();
   }
-  return values;
-}
-
-Status Residents::CheckLocked(const Slot& slot, std::span<const std::shared_ptr<Value>> values) const {
-  bool right = values.size() == slot.of.devices.size();
-  for (size_t i = 0; right && i < values.size(); ++i) {
-    right = values[i]->type() == slot.of.type->type && values[i]->device() == slot.of.devices[i];
-  }
-  if (right) return OkStatus();
-  return FailedPrecondition(
-      "argument " + std::to_string(slot.of.argument) + " of a captured step must be " + slot.of.type->type.ToString() +
-      " on " + slot.of.devices[0]->description.to_string +
-      (values.empty() ? ", but its buffer is gone"
-                      : ", got " + values[0]->type().ToString() + " on " + values[0]->device()->description.to_string));
+  return std::move(view.value);
 }
 
 Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments::Argument> arguments,
@@ -187,7 +158,7 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
   client::Session& session = *program_->session();
   if (&session != client_->session().get()) return LeftCluster(*program_);
   session.AwaitWindow();
-  std::vector<Row> before;  // by change; destroyed after the lock is let go
+  std::vector<std::shared_ptr<Value>> before;  // by change; destroyed after the lock is let go
   std::lock_guard lock(Lock());
   if (last_run_ != 0) {
     const std::optional<Status> outcome = done_->TryGet();
@@ -207,21 +178,19 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
     client::InPlaceArguments::Change change;
     change.place = static_cast<uint32_t>(place);
     change.written = slots_[place].of.result != kNowhere;
-    Row& values = before.emplace_back();
+    std::shared_ptr<Value>& value = before.emplace_back();
     const size_t argument = slots_[place].of.argument;
     if (argument != kNowhere) {
-      values = ValuesLocked(place);
-      PW_RETURN_IF_ERROR(CheckLocked(slots_[place], values));
-      Result<client::ProgramArgument> found = ArgumentOf(values);
+      value = ValueLocked(place);
+      PW_RETURN_IF_ERROR(slots_[place].of.port.Check(value.get(), argument));
+      Result<client::ProgramArgument> found = value->argument();
       if (!found.ok()) {
         FailLocked(found.status());
         return Submitted{found.status(), {}};
       }
       change.before = *std::move(found);
       change.position = argument;
-      const bool sole = std::all_of(values.begin(), values.end(), [&](const auto& value) {
-        return value->HasOneHolder() && !fed.contains(value.get());
-      });
+      const bool sole = value->HasOneHolder() && !fed.contains(value.get());
       if (slots_[place].of.may_donate && sole && IsWhole(*change.before)) {
         run.donated.push_back(static_cast<uint32_t>(argument));
       }
@@ -238,30 +207,23 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
   std::vector<size_t> settled;
   settled.swap(changed_);
   for (const size_t place : settled) slots_[place].changed = false;
-  for (size_t i = 0; i < settled.size(); ++i) SettleLocked(settled[i], result->placed[i], before[i]);
+  for (size_t i = 0; i < settled.size(); ++i) SettleLocked(settled[i], result->placed[i], before[i].get());
   return Submitted{OkStatus(), std::move(result->outputs)};
 }
 
-void Residents::SettleLocked(size_t place, uint64_t buffer, std::span<const std::shared_ptr<Value>> before) {
+void Residents::SettleLocked(size_t place, uint64_t buffer, const Value* before) {
   Slot& slot = slots_[place];
-  bool here = !slot.cells.empty() || !slot.of.constant.empty();
+  const std::shared_ptr<BufferCell> cell = slot.cell.lock();
   if (slot.of.result == kNowhere) {
-    for (size_t i = 0; i < slot.cells.size(); ++i) {
-      const std::shared_ptr<BufferCell> cell = slot.cells[i].lock();
-      here = cell != nullptr && cell->Watch(shared_from_this(), place, before[i].get()) && here;
-    }
+    const bool here =
+        slot.of.constant != nullptr || (cell != nullptr && cell->Watch(shared_from_this(), place, before));
     // Shards that are put together have no id of their own to stay under.
     if (!here || (buffer & wire::kAssembledBit) != 0) MarkLocked(place);
     return;
   }
   slot.buffer = buffer;
   slot.owned = true;
-  size_t residing = 0;
-  for (size_t i = 0; i < slot.cells.size(); ++i) {
-    const std::shared_ptr<BufferCell> cell = slot.cells[i].lock();
-    residing += cell != nullptr && cell->Reside(shared_from_this(), place, before.empty() ? nullptr : before[i].get());
-  }
-  if (residing < slot.of.devices.size()) CheckOutLocked(slot, place);
+  if (cell == nullptr || !cell->Reside(shared_from_this(), place, before)) CheckOutLocked(slot, place);
 }
 
 }  // namespace pathways::plugin

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
-#include <span>
+#include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -29,30 +29,50 @@
 
 namespace pathways::plugin {
 
-// One whole logical buffer if the shards are exactly that, in order; else the shards one by one.
-Result<client::ProgramArgument> ArgumentOf(std::span<const std::shared_ptr<Value>> row);
+// What an argument or a result of a captured step is like: one tensor, and how it lies on a slice.
+struct Port {
+  static Port Of(const Value& value);
+
+  // Whether both are of one type, and lie in the same way on the same devices.
+  bool IsAs(const Port& other) const;
+  // OK when `value` is such a one. Else FAILED_PRECONDITION. `value`: null when the buffer of the argument is gone.
+  Status Check(const Value* value, size_t argument) const;
+  TensorType shard_type() const { return tiling == nullptr ? type->type : tiling->ShardType(type->type); }
+  // A new one, pending.
+  std::shared_ptr<Value> NewValue(const std::shared_ptr<ClientState>& client) const;
+  // A new one: a logical buffer, or why there is none.
+  std::shared_ptr<Value> NewValue(const std::shared_ptr<ClientState>& client,
+                                  Result<std::shared_ptr<client::LogicalBuffer>> buffer) const;
+  // "f32[8,4]{2,1 of 2} on PathwaysDevice(id=0)"
+  std::string ToString() const;
+
+  PJRT_Device* device = nullptr;
+  ArrayTypePtr type;      // of the whole tensor
+  TilingPtr tiling;       // null for one device
+  DeviceListPtr devices;  // the cluster's numbers, by shard
+};
+
 // Why a program cannot run any more once its client is attached to another cluster.
 Status LeftCluster(const client::Program& program);
 // Whether a run can be given all of this: a shard of a buffer whose other shards live on elsewhere cannot go alone.
-bool IsWhole(const client::ProgramArgument& argument);
+inline bool IsWhole(const client::ProgramArgument& argument) { return argument.buffer != nullptr; }
 
 class Residents : public std::enable_shared_from_this<Residents> {
  public:
   static constexpr size_t kNowhere = SIZE_MAX;
 
   struct Place {
-    std::vector<PJRT_Device*> devices;               // by shard
-    ArrayTypePtr type;                               // of a shard
-    size_t argument = kNowhere;                      // the program's argument that is read here
-    size_t result = kNowhere;                        // the program's result that is put here
-    bool may_donate = false;                         // the argument, if nobody else holds its value
-    std::vector<std::shared_ptr<Value>> constant{};  // by shard: a value that no cell holds
+    Port port;
+    size_t argument = kNowhere;         // the program's argument that is read here
+    size_t result = kNowhere;           // the program's result that is put here
+    bool may_donate = false;            // the argument, if nobody else holds its value
+    std::shared_ptr<Value> constant{};  // a value that no cell holds
   };
 
   Residents(std::shared_ptr<ClientState> client, std::shared_ptr<client::Program> program, std::vector<Place> places);
 
-  // The value of `place` lies in `cells`, by shard, from now on.
-  void Bind(size_t place, std::span<const std::shared_ptr<BufferCell>> cells);
+  // The value of `place` lies in `cell` from now on.
+  void Bind(size_t place, const std::shared_ptr<BufferCell>& cell);
 
   struct Submitted {
     Status status;                                                // else no result has a value
@@ -71,7 +91,7 @@ class Residents : public std::enable_shared_from_this<Residents> {
   void Fail(const Status& status);
 
   // --- for cells
-  // Gives the cells of a place their values.
+  // Gives the cell of a place its value.
   void CheckOut(size_t place);
   // A cell that is resident or watched here has got another value, or is gone.
   void CellChanged(size_t place);
@@ -81,7 +101,7 @@ class Residents : public std::enable_shared_from_this<Residents> {
  private:
   struct Slot {
     Place of;
-    std::vector<std::weak_ptr<BufferCell>> cells;
+    std::weak_ptr<BufferCell> cell;
     uint64_t buffer = 0;   // what lies there when `owned`
     bool owned = false;    // no handle of it exists
     bool changed = false;  // listed in changed_
@@ -91,10 +111,9 @@ class Residents : public std::enable_shared_from_this<Residents> {
   void MarkLocked(size_t place);
   void ReleaseLocked();
   void FailLocked(const Status& status);
-  // The values in the cells of a place, by shard; empty if one of them has none.
-  std::vector<std::shared_ptr<Value>> ValuesLocked(size_t place);
-  Status CheckLocked(const Slot& slot, std::span<const std::shared_ptr<Value>> values) const;
-  void SettleLocked(size_t place, uint64_t buffer, std::span<const std::shared_ptr<Value>> before);
+  // The value of a place; null if its cell has none.
+  std::shared_ptr<Value> ValueLocked(size_t place);
+  void SettleLocked(size_t place, uint64_t buffer, const Value* before);
 
   const std::shared_ptr<ClientState> client_;
   const std::shared_ptr<client::Program> program_;

@@ -1,6 +1,10 @@
 // Buffers: moving their bytes to the host and to other devices.
+#include <atomic>
 #include <cstring>
+#include <functional>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/interrupt.h"
 #include "csrc/plugin/buffer.h"
@@ -81,6 +85,148 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
 
 }  // namespace
 
+namespace {
+
+// A fetch of a tensor whose parts lie on several devices: each lands where it belongs, or is put there when it came.
+class Gathering : public std::enable_shared_from_this<Gathering> {
+ public:
+  Gathering(std::shared_ptr<Value> value, char* destination, std::shared_ptr<Event> done)
+      : value_(std::move(value)), destination_(destination), done_(std::move(done)) {}
+
+  // Gives one fetch per part, for GiveUp.
+  void Start(const client::Shard& any) {
+    const Tiling& tiling = *value_->tiling();
+    const TensorType& type = value_->type();
+    const std::vector<size_t> holders = tiling.Holders();
+    // Whole rows of the tensor need no second copy.
+    const bool in_rows = tiling.Divides(type.dims) && tiling.tile_count() == tiling.parts()[0];
+    const auto bytes = static_cast<size_t>(tiling.ShardType(type).ByteSize());
+    std::vector<std::pair<uint32_t, std::shared_ptr<Fetching>>> fetches;
+    for (uint32_t tile = 0; tile < holders.size(); ++tile) {
+      if (!tiling.BoxOf(type, tile).is_empty()) {
+        fetches.emplace_back(tile, std::make_shared<Fetching>(Event::Make()));
+      }
+    }
+    {
+      std::lock_guard lock(mutex_);
+      left_ = fetches.size();
+      for (const auto& [tile, fetching] : fetches) fetches_.push_back(fetching);
+      if (given_up_) {
+        done_->Set(Cancelled(interrupt::kMessage));
+        return;
+      }
+    }
+    for (const auto& [tile, fetching] : fetches) {
+      std::shared_ptr<std::vector<char>> landing;
+      char* to = destination_ + tile * bytes;
+      if (!in_rows) {
+        landing = std::make_shared<std::vector<char>>(bytes);
+        to = landing->data();
+      }
+      const client::Shard shard{any.buffer, static_cast<uint32_t>(holders[tile])};
+      fetching->Start(shard, to, bytes)
+          ->OnReady([self = shared_from_this(), landing, tile](const Status& status) {
+            self->Arrived(status, landing, tile);
+          });
+    }
+  }
+
+  void GiveUp() {
+    std::vector<std::shared_ptr<Fetching>> fetches;
+    {
+      std::lock_guard lock(mutex_);
+      given_up_ = true;
+      fetches = fetches_;
+    }
+    if (fetches.empty()) done_->Set(Cancelled(interrupt::kMessage));  // not begun
+    for (const auto& fetching : fetches) fetching->GiveUp();
+  }
+
+ private:
+  void Arrived(const Status& status, const std::shared_ptr<std::vector<char>>& landing, uint32_t tile) {
+    if (status.ok() && landing != nullptr) {
+      const TensorType& type = value_->type();
+      const Tiling::Box box = value_->tiling()->BoxOf(type, tile);
+      const ByteStrides strides = RowMajorStrides(type);
+      int64_t offset = 0;
+      for (size_t i = 0; i < strides.size(); ++i) offset += box.start[i] * strides[i];
+      CopyElements({type.dtype, box.size}, landing->data(), RowMajorStrides(value_->shard_type()),
+                   destination_ + offset, strides);
+    }
+    Status outcome;
+    {
+      std::lock_guard lock(mutex_);
+      if (!status.ok() && first_error_.ok()) first_error_ = status;
+      if (--left_ > 0) return;
+      outcome = first_error_;
+    }
+    done_->Set(outcome);
+  }
+
+  const std::shared_ptr<Value> value_;
+  char* const destination_;
+  const std::shared_ptr<Event> done_;
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::vector<std::shared_ptr<Fetching>> fetches_;
+  size_t left_ = 0;
+  bool given_up_ = false;
+  Status first_error_;
+};
+
+// Fetches all of a value. `watched` is called when the caller's thread is interrupted.
+std::shared_ptr<Event> FetchWhole(const std::shared_ptr<Value>& value, const client::Shard& shard, void* destination,
+                                  std::function<void()>& watched) {
+  if (value->tiling() == nullptr || value->tiling()->is_replicated()) {
+    auto done = Event::Make();
+    auto fetching = std::make_shared<Fetching>(done);
+    watched = [fetching] { fetching->GiveUp(); };
+    return fetching->Start(shard, destination, static_cast<uint64_t>(value->type().ByteSize()));
+  }
+  auto done = Event::Make();
+  auto gathering = std::make_shared<Gathering>(value, static_cast<char*>(destination), done);
+  watched = [gathering] { gathering->GiveUp(); };
+  gathering->Start(shard);
+  return done;
+}
+
+// What a Ctrl-C gives up: the fetch once it has begun, or its beginning.
+class Interruptible {
+ public:
+  void Begin(std::function<void()> give_up) {
+    bool now = false;
+    {
+      std::lock_guard lock(mutex_);
+      give_up_ = give_up;
+      now = given_up_;
+    }
+    if (now) give_up();
+  }
+  // False: it has not begun.
+  bool GiveUp() {
+    std::function<void()> give_up;
+    {
+      std::lock_guard lock(mutex_);
+      given_up_ = true;
+      give_up = give_up_;
+    }
+    if (give_up) give_up();
+    return give_up != nullptr;
+  }
+  bool given_up() {
+    std::lock_guard lock(mutex_);
+    return given_up_;
+  }
+
+ private:
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::function<void()> give_up_;
+  bool given_up_ = false;
+};
+
+}  // namespace
+
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
                                   uint64_t size) {
   if (Recorder::active()) Recorder::Note(RecordedFetch{value});
@@ -90,21 +236,30 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
     done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
   }
   const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
-  auto fetching = std::make_shared<Fetching>(done);
-  Follow(value, done, [value, fetching, destination, offset, size, whole](const client::Shard& shard) {
+  auto interruptible = std::make_shared<Interruptible>();
+  Follow(value, done, [value, interruptible, destination, offset, size, whole](const client::Shard& shard) {
     if (whole == 0 || size == 0) return shard.buffer->session()->Ready(shard);
-    if (offset == 0 && size == whole) return fetching->Start(shard, destination, size);
+    if (interruptible->given_up()) return Event::Done(Cancelled(interrupt::kMessage));
+    std::function<void()> give_up;
+    if (offset == 0 && size == whole) {
+      std::shared_ptr<Event> fetched = FetchWhole(value, shard, destination, give_up);
+      interruptible->Begin(std::move(give_up));
+      return fetched;
+    }
     auto bytes = std::make_shared<std::vector<char>>(whole);
     auto copied = Event::Make();
-    fetching->Start(shard, bytes->data(), whole)
+    FetchWhole(value, shard, bytes->data(), give_up)
         ->OnReady([bytes, copied, destination, offset, size](const Status& status) {
           if (status.ok()) std::memcpy(destination, bytes->data() + offset, size);
           copied->Set(status);
         });
+    interruptible->Begin(std::move(give_up));
     return copied;
   });
   if (!done->IsReady()) {
-    auto wait = std::make_shared<interrupt::Wait>([fetching] { fetching->GiveUp(); });
+    auto wait = std::make_shared<interrupt::Wait>([interruptible, done] {
+      if (!interruptible->GiveUp()) done->Set(Cancelled(interrupt::kMessage));
+    });
     done->OnReady([wait](const Status&) { wait->End(); });
   }
   return done;
@@ -112,13 +267,17 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
 
 Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJRT_Device* device) {
   const std::shared_ptr<ClientState>& client = value->client();
-  auto copy = std::make_shared<Value>(client, device, value->array_type());
+  PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
+  if (value->tiling() != nullptr || devices->size() > 1) {
+    return Unimplemented("PJRT copies between single devices; one to or from a slice of several is pw.transfer()");
+  }
+  auto copy = std::make_shared<Value>(client, device, value->array_type(), nullptr, devices);
   if (Recorder::active()) Recorder::Note(RecordedCopy{value, copy});
-  const uint32_t devices[] = {static_cast<uint32_t>(value->device()->description.id),
+  const uint32_t numbers[] = {static_cast<uint32_t>(value->device()->description.id),
                               static_cast<uint32_t>(device->description.id)};
-  client->sequencer().Submit(devices, [value, copy] {
+  client->sequencer().Submit(numbers, [value, copy] {
     const Result<client::Shard>& shard = value->shard();
-    copy->Resolve(shard.ok() ? shard->buffer->session()->Copy(*shard, copy->device()->cluster_device) : shard);
+    copy->Resolve(shard.ok() ? shard->buffer->session()->Copy(*shard, copy->devices().front()) : shard);
   });
   return copy;
 }
@@ -191,7 +350,18 @@ Status Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args* args) {
 Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<Value> value, args->buffer->Get());
   auto done = Event::Make();
-  Follow(value, done, [](const client::Shard& shard) { return shard.buffer->session()->Ready(shard); });
+  Follow(value, done, [value](const client::Shard& shard) {
+    const std::shared_ptr<client::Session>& session = shard.buffer->session();
+    if (value->tiling() == nullptr || shard.buffer->ready() != nullptr) return session->Ready(shard);
+    auto all = Event::Make();
+    auto left = std::make_shared<std::atomic<size_t>>(value->devices().size());
+    for (uint32_t i = 0; i < value->devices().size(); ++i) {
+      session->Ready({shard.buffer, i})->OnReady([all, left](const Status& status) {
+        if (!status.ok() || left->fetch_sub(1) == 1) all->Set(status);
+      });
+    }
+    return all;
+  });
   args->event = args->buffer->client->NewEvent(std::move(done), false);
   return OkStatus();
 }

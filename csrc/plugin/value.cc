@@ -35,12 +35,21 @@ std::vector<int64_t> Descending(size_t rank) {
 ArrayType::ArrayType(TensorType of) : type(std::move(of)), minor_to_major(Descending(type.dims.size())) {}
 
 Value::Value(std::shared_ptr<ClientState> client, PJRT_Device* device, ArrayTypePtr type)
-    : client_(std::move(client)), device_(device), type_(std::move(type)) {}
+    : Value(std::move(client), device, std::move(type), nullptr, device->devices()) {}
+
+Value::Value(std::shared_ptr<ClientState> client, PJRT_Device* device, ArrayTypePtr type, TilingPtr tiling,
+             DeviceListPtr devices)
+    : client_(std::move(client)),
+      device_(device),
+      type_(std::move(type)),
+      tiling_(std::move(tiling)),
+      devices_(std::move(devices)) {}
 
 Value::Value(std::shared_ptr<ClientState> client, PJRT_Device* device, client::Shard shard)
     : client_(std::move(client)),
       device_(device),
       type_(std::make_shared<const ArrayType>(shard.type())),
+      devices_(device->devices()),
       shard_(std::move(shard)),
       resolved_(true) {}
 
@@ -64,6 +73,13 @@ const Result<client::Shard>& Value::shard() const {
     return *pending;
   }
   return *shard_;
+}
+
+Result<client::ProgramArgument> Value::argument() const {
+  const Result<client::Shard>& found = shard();
+  PW_RETURN_IF_ERROR(found.status());
+  if (tiling_ != nullptr || found->buffer->devices().size() == 1) return client::ProgramArgument{found->buffer, {}};
+  return client::ProgramArgument{nullptr, {*found}};
 }
 
 void Value::KeepScalar(const void* bytes, size_t size) {

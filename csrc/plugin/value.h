@@ -1,5 +1,9 @@
-// Value: what a PJRT buffer stands for, one shard that lies on a worker or will; and the registry that lets Python name
-// values by number.
+// Value: what a PJRT buffer stands for, a tensor that lies on the devices of its logical device or will; and the registry
+// that lets Python name values by number.
+//
+// A logical device is bound to a slice of one or more devices. On one of several, a value is a whole logical buffer,
+// and its tiling says how the tensor lies on them. On one of a single device it is one shard, which is the tensor; its
+// other shards, if there are any, belong to the values of other devices (a gang of replicas or partitions).
 //
 // Most values are born with their shard. Those that come out of a gang whose other devices have not arrived yet are
 // pending: they get their shard, or an error, when the gang is submitted (sequencer.h). Whoever acts on a value does so
@@ -19,6 +23,7 @@
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
+#include "csrc/base/tiling.h"
 #include "csrc/client/session.h"
 #include "csrc/plugin/device.h"
 
@@ -33,12 +38,16 @@ struct ArrayType {
   const std::vector<int64_t> minor_to_major;  // row-major
 };
 using ArrayTypePtr = std::shared_ptr<const ArrayType>;
+using DeviceListPtr = std::shared_ptr<const std::vector<uint32_t>>;
 
 class Value {
  public:
-  // Pending.
+  // Pending; of one shard.
   Value(std::shared_ptr<ClientState> client, PJRT_Device* device, ArrayTypePtr type);
-  // Resolved.
+  // The same, lying on `devices` as `tiling` says. `tiling` is null exactly when there is one device.
+  Value(std::shared_ptr<ClientState> client, PJRT_Device* device, ArrayTypePtr type, TilingPtr tiling,
+        DeviceListPtr devices);
+  // Resolved; of one shard.
   Value(std::shared_ptr<ClientState> client, PJRT_Device* device, client::Shard shard);
   ~Value();
   Value(const Value&) = delete;
@@ -46,12 +55,22 @@ class Value {
 
   const std::shared_ptr<ClientState>& client() const { return client_; }
   PJRT_Device* device() const { return device_; }
+  // Of the whole tensor.
   const TensorType& type() const { return type_->type; }
   const ArrayTypePtr& array_type() const { return type_; }
+  // Null for a value of one shard.
+  const TilingPtr& tiling() const { return tiling_; }
+  // The cluster's numbers of the devices that it lies on, by shard.
+  const std::vector<uint32_t>& devices() const { return *devices_; }
+  const DeviceListPtr& device_list() const { return devices_; }
+  // Of what one device holds.
+  TensorType shard_type() const { return tiling_ == nullptr ? type() : tiling_->ShardType(type()); }
 
   void Resolve(Result<client::Shard> shard);
-  // FAILED_PRECONDITION while pending.
+  // The one shard; for a value with a tiling, the first one, whose buffer holds all. FAILED_PRECONDITION while pending.
   const Result<client::Shard>& shard() const;
+  // As a run takes it: whole logical buffers go without naming shards.
+  Result<client::ProgramArgument> argument() const;
 
   // A number that names this value as long as it lives; never 0.
   uint64_t token();
@@ -64,11 +83,15 @@ class Value {
   void AddHolder() { holders_.fetch_add(1, std::memory_order_relaxed); }
   void DropHolder() { holders_.fetch_sub(1, std::memory_order_relaxed); }
   bool HasOneHolder() const { return holders_.load(std::memory_order_relaxed) == 1; }
+  // From now on no run is given its memory: somebody holds its logical buffer, too.
+  void Keep() { AddHolder(); }
 
  private:
   const std::shared_ptr<ClientState> client_;
   PJRT_Device* const device_;
   const ArrayTypePtr type_;
+  const TilingPtr tiling_;
+  const DeviceListPtr devices_;
   std::optional<Result<client::Shard>> shard_;  // written before resolved_
   std::atomic<bool> resolved_{false};
   std::atomic<uint64_t> token_{0};

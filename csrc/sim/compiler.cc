@@ -133,16 +133,17 @@ Result<std::shared_ptr<const Compiled>> Compiler::Compile(const wire::Register& 
   auto compiled = std::make_shared<Compiled>();
   if (request.format == "mlir") {
     PW_ASSIGN_OR_RETURN(MlirSignature main, ReadMlirText(*module));
-    *compiled = {std::move(main.parameters), std::move(main.results), main.collective};
+    *compiled = {std::move(main.parameters), std::move(main.results), {}, main.collective};
   } else {
     PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo info, pjrt::ReadHloModule(*module));
-    *compiled = {info.parameters, info.results, info.has_cross_device_instructions};
+    *compiled = {info.parameters, info.results, {}, info.has_cross_device_instructions};
   }
   if (partitions > 1 && request.format == "hlo") {
     const Shardings shardings = ReadShardings(*module);
     for (size_t i = 0; i < compiled->parameters.size() && i < shardings.parameters.size(); ++i) {
       PW_ASSIGN_OR_RETURN(compiled->parameters[i], ShardType(compiled->parameters[i], shardings.parameters[i]));
     }
+    compiled->output_sharding = shardings.root;
     const std::vector<std::string_view> elements = TupleElements(shardings.root);
     for (size_t i = 0; i < compiled->outputs.size(); ++i) {
       const std::string_view sharding = !elements.empty() && i < elements.size() ? elements[i] : shardings.root;

@@ -45,6 +45,7 @@ bool Fits(std::string_view pattern, std::string_view name);
 struct Compiled {
   std::vector<TensorType> parameters;  // per device, as far as the module says how they are sharded
   std::vector<TensorType> outputs;     // per device
+  std::string output_sharding;         // as the module says: nothing is propagated here
   bool collective = false;
 };
 

@@ -248,7 +248,10 @@ void Host::OnCompiled(uint64_t id) {
   answer.function = id;
   answer.host = index_;
   answer.status = function.status;
-  if (function.compiled) answer.outputs = function.compiled->outputs;
+  if (function.compiled) {
+    answer.outputs = function.compiled->outputs;
+    answer.output_sharding = function.compiled->output_sharding;
+  }
   answer.compile_us = static_cast<uint64_t>(world_->compile_ns / 1000);
   Send(answer);
   AnswerPlans();

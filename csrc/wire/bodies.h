@@ -141,10 +141,11 @@ struct Register {
   uint32_t partitions = 1;
   uint8_t one_device = 0;  // compiled for one device, runs on whichever the run names
   uint8_t want_reply = 0;  // a Registered message is sent also when the compile succeeds
+  uint8_t want_sharding = 0;  // and says how the results lie over the partitions
   std::vector<uint32_t> devices;
   template <typename A>
   void Fields(A& a) {
-    a(function)(name)(format)(source)(replicas)(partitions)(one_device)(want_reply)(devices);
+    a(function)(name)(format)(source)(replicas)(partitions)(one_device)(want_reply)(want_sharding)(devices);
   }
 };
 
@@ -158,9 +159,10 @@ struct Registered {
   uint64_t temp_bytes = 0;
   uint64_t code_bytes = 0;
   uint64_t compile_us = 0;
+  std::string output_sharding;  // an OpSharding, of a tuple if there are several results; only when it was asked for
   template <typename A>
   void Fields(A& a) {
-    a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us);
+    a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us)(output_sharding);
   }
 };
 

@@ -55,7 +55,12 @@ void Compiler::Loop() {
     Outcome outcome;
     Result<Computation> computation = Compile(item.job);
     outcome.status = computation.status();
-    if (computation.ok()) outcome.computation = std::make_shared<const Computation>(*std::move(computation));
+    if (computation.ok() && item.job.want_sharding) {
+      Result<std::string> sharding = computation->OutputSharding();
+      outcome.status = sharding.status();
+      if (sharding.ok()) outcome.output_sharding = *std::move(sharding);
+    }
+    if (outcome.status.ok()) outcome.computation = std::make_shared<const Computation>(*std::move(computation));
     outcome.compile_us = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
     item.done(std::move(outcome));
@@ -102,7 +107,7 @@ Result<Computation> Compiler::CompileShards(const Job& job, const pjrt::ShardPro
     PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(module, "hlo", options));
     executables.push_back(std::move(executable));
   }
-  return Computation::Shards(std::move(executables), std::move(devices));
+  return Computation::Shards(std::move(executables), std::move(devices), program.info.output_sharding);
 }
 
 // Every host compiles the same module for the devices of all, and runs its part.
@@ -142,7 +147,7 @@ Result<Computation> Compiler::CompileSpanning(const Job& job) {
     PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(module, "hlo", options));
     executables.push_back(std::move(executable));
   }
-  return Computation::Spanning(std::move(executables), std::move(devices));
+  return Computation::Spanning(std::move(executables), std::move(devices), program->info.output_sharding);
 }
 
 }  // namespace pathways::worker

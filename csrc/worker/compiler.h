@@ -41,11 +41,13 @@ class Compiler {
     // What the plugin calls the device of each shard, by number, when they are on several hosts whose plugins are one
     // client; otherwise empty.
     std::vector<int64_t> plugin_ids;
+    bool want_sharding = false;  // Outcome::output_sharding is to be filled
   };
   struct Outcome {
     Status status;
     std::shared_ptr<const Computation> computation;  // when OK
     uint64_t compile_us = 0;
+    std::string output_sharding;  // how the results lie over the partitions: an OpSharding
   };
   using Done = std::function<void(Outcome)>;
 

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "csrc/pjrt/hlo.h"
+
 namespace pathways::worker {
 
 Computation::Computation(Kind kind, std::vector<Executable> executables)
@@ -19,15 +21,18 @@ Computation::Computation(Kind kind, std::vector<Executable> executables)
 
 Computation Computation::Portable(Executable executable) { return {Kind::kPortable, {std::move(executable)}}; }
 
-Computation Computation::Shards(std::vector<Executable> executables, std::vector<int> devices) {
+Computation Computation::Shards(std::vector<Executable> executables, std::vector<int> devices,
+                                std::string output_sharding) {
   Computation out(Kind::kShards, std::move(executables));
+  out.output_sharding_ = std::move(output_sharding);
   out.executables_.resize(devices.size(), out.executables_[0]);
   out.devices_ = std::move(devices);
   return out;
 }
 
-Computation Computation::Spanning(std::vector<Executable> executables, std::vector<int> devices) {
-  Computation out = Shards(std::move(executables), std::move(devices));
+Computation Computation::Spanning(std::vector<Executable> executables, std::vector<int> devices,
+                                  std::string output_sharding) {
+  Computation out = Shards(std::move(executables), std::move(devices), std::move(output_sharding));
   out.kind_ = Kind::kSpanning;
   return out;
 }
@@ -55,6 +60,14 @@ std::vector<TensorType> Computation::OutputTypes() const {
   std::vector<TensorType> types;
   for (const auto& type : executables_[0]->output_types()) types.push_back(*type);
   return types;
+}
+
+Result<std::string> Computation::OutputSharding() const {
+  if (kind_ != Kind::kGang) return output_sharding_;
+  PW_ASSIGN_OR_RETURN(const pjrt::OptimizedProgram program, executables_[0]->GetOptimizedProgram());
+  PW_ASSIGN_OR_RETURN(const std::string_view module, pjrt::HloModuleOfProgram(program.format, program.code));
+  PW_ASSIGN_OR_RETURN(pjrt::HloModuleInfo info, pjrt::ReadHloModule(module));
+  return std::move(info.output_sharding);
 }
 
 Status Computation::Launch(std::span<const std::span<pjrt::Buffer* const>> rows, int device,

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -31,8 +32,10 @@ class Computation {
   // when the executable runs on others.
   static Result<Computation> Gang(Executable executable, std::span<const int> devices);
   // `executables`: portable, one per shard, or one for all.
-  static Computation Shards(std::vector<Executable> executables, std::vector<int> devices);
-  static Computation Spanning(std::vector<Executable> executables, std::vector<int> devices);
+  // `output_sharding`: of the module that was partitioned.
+  static Computation Shards(std::vector<Executable> executables, std::vector<int> devices, std::string output_sharding);
+  static Computation Spanning(std::vector<Executable> executables, std::vector<int> devices,
+                              std::string output_sharding);
 
   // Enqueues every shard of this host: row i of `rows` holds the arguments of its i-th shard here, and
   // outputs->buffers[i] and outputs->done[i] are what comes of it. `device`: index of the device of a portable
@@ -46,6 +49,8 @@ class Computation {
   const pjrt::Executable& representative() const { return *executables_[0]; }
   // Of one shard.
   std::vector<TensorType> OutputTypes() const;
+  // How the results lie over the partitions: an OpSharding. Asks the plugin for a gang.
+  Result<std::string> OutputSharding() const;
   int64_t temp_bytes() const { return temp_bytes_; }  // per device
   int64_t code_bytes() const { return code_bytes_; }
   bool is_gang() const { return kind_ == Kind::kGang; }
@@ -64,6 +69,7 @@ class Computation {
   Kind kind_;
   std::vector<Executable> executables_;
   std::vector<int> devices_;          // kShards, kSpanning
+  std::string output_sharding_;       // kShards, kSpanning
   std::vector<size_t> row_to_shard_;  // kGang: the executable's row -> row of Launch; empty when they are the same
   int64_t temp_bytes_ = 0;
   int64_t code_bytes_ = 0;

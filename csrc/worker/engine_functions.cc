@@ -60,6 +60,7 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
   job.module = std::string(frames[1].bytes());
   job.format = request.format;
   job.options = std::string(frames[2].bytes());
+  job.want_sharding = request.want_sharding != 0;
   auto function = std::make_shared<Function>();
   if (request.one_device) {
     job.one_device = true;
@@ -114,6 +115,7 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
     function.temp_bytes = function.computation->temp_bytes();
     function.outputs = function.computation->OutputTypes();
     answer.outputs = function.outputs;
+    answer.output_sharding = std::move(outcome.output_sharding);
     answer.temp_bytes = static_cast<uint64_t>(function.temp_bytes);
     answer.code_bytes = static_cast<uint64_t>(function.computation->code_bytes());
   }

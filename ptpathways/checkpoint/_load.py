@@ -156,17 +156,16 @@ def _make(new: _matching.New) -> torch.Tensor:
         return torch.zeros(new.source.shape, dtype=dtype)
     with torch.no_grad():
         made = torch.zeros(new.source.shape, dtype=dtype, device=new.like.device)
-    sharding = frontend.sharding_of(new.like)
-    if sharding is not None and made.shape == new.like.shape:
-        frontend.mark(made, sharding)
-    else:
-        frontend.replicate_unless_marked(made)
+    tiling = None
+    if made.shape == new.like.shape:
+        tiling = frontend.said_of(new.like) or frontend.layout_of_tensor(new.like)
+    frontend.lay(made, tiling or frontend.copies(made.dim(), frontend.size_of(made.device)))
     return made
 
 
 @dataclass(slots=True)
 class _Target:
-    """A tensor on devices, and the values that will replace its own."""
+    """A tensor on devices, and the value that will replace its own."""
 
     tensor: torch.Tensor
     source: Source
@@ -174,7 +173,8 @@ class _Target:
     copy_to: torch.Tensor | None = None
     """Where it goes from there, when that is of another type."""
     parts: list[frontend.DevicePart] = field(default_factory=list)
-    values: list[native.DeviceValue] = field(default_factory=list)
+    """By shard. They share one cell, which holds the whole tensor."""
+    value: native.DeviceValue | None = None
 
 
 class _Reading:
@@ -235,9 +235,9 @@ class _Reading:
             for tensor, value in self._here:
                 tensor.copy_(value)
             for target in self._on_devices:
-                for part, new in zip(target.parts, target.values, strict=True):
-                    if not part.cell.replace(new):
-                        raise CheckpointError("a tensor was given up while a checkpoint was being loaded")
+                assert target.value is not None
+                if not target.parts[0].cell.replace(target.value):
+                    raise CheckpointError("a tensor was given up while a checkpoint was being loaded")
                 if target.copy_to is not None:
                     target.copy_to.copy_(target.tensor)
         if copies:
@@ -247,7 +247,7 @@ class _Reading:
         """Puts back what ``commit`` replaced."""
         with torch.no_grad():
             for target in self._on_devices:
-                for part in target.parts:
+                for part in target.parts[:1]:
                     part.cell.replace(part.value)
             for tensor, value in self._old:
                 tensor.copy_(value)
@@ -256,18 +256,18 @@ class _Reading:
 
     def _read(self) -> None:
         self._locate()
-        per_host: dict[int, list[tuple[native.DeviceValue, list[_plan.FileBox]]]] = {}
+        per_host: dict[int, list[tuple[native.DeviceValue, int, list[_plan.FileBox]]]] = {}
         for target in self._on_devices:
             source = target.source
             with native.translated():
-                target.values = native.announce_values([part.value for part in target.parts])
-            for part, value in zip(target.parts, target.values, strict=True):
-                wanted = Box(part.box.start, part.box.size)
-                boxes = _plan.gather(wanted, source.pieces)
-                if sum(Box(box[4], box[5]).elements for box in boxes) != wanted.elements:
+                (value,) = native.announce_values([target.parts[0].value])
+            target.value = value
+            for part in target.parts:
+                boxes = _plan.gather(part.box, source.pieces)
+                if sum(Box(box[4], box[5]).elements for box in boxes) != part.box.elements:
                     raise CheckpointError(f"'{self._checkpoint.path}' lacks parts of a tensor of shape {source.shape}")
-                if 0 not in value.dims:
-                    per_host.setdefault(part.host, []).append((value, boxes))
+                if 0 not in value.shard_dims:
+                    per_host.setdefault(part.host, []).append((value, part.shard, boxes))
         session = frontend.session()
         operations = []
         for host, values in per_host.items():

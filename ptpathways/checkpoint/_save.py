@@ -146,11 +146,12 @@ class Running:
 
 @dataclass(slots=True)
 class Laid:
-    """Where the tensors on devices are: what ``_plan`` asks for, and the values by shard number."""
+    """Where the tensors on devices are: what ``_plan`` asks for, and the values by its numbers."""
 
     tensors: dict[str, tuple[str, list[_plan.Part]]] = field(default_factory=dict)
     shapes: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    values: list[native.DeviceValue] = field(default_factory=list)
+    values: list[tuple[native.DeviceValue, int]] = field(default_factory=list)
+    """For each part, the tensor's value and which of its shards the part is."""
 
 
 def lay(tensors: dict[str, torch.Tensor]) -> Laid:
@@ -166,7 +167,7 @@ def lay(tensors: dict[str, torch.Tensor]) -> Laid:
             if part.value.dtype != _dtypes.on_device(dtype):
                 raise CheckpointError(f"{name} is {tensor.dtype} here and {part.value.dtype} on its devices")
             parts.append(_plan.Part(part.host, part.box, len(laid.values)))
-            laid.values.append(part.value)
+            laid.values.append((part.value, part.shard))
         laid.tensors[name] = (dtype, parts)
         laid.shapes[name] = (dtype, tuple(tensor.shape))
     return laid
@@ -185,7 +186,7 @@ def _start(directory: Path, collected: Collected, manifest: _directory.Manifest)
                 file_bytes=plan.bytes,
                 create=True,
                 header=plan.header,
-                values=[(laid.values[shard], boxes) for shard, boxes in plan.shards.items()],
+                values=[(*laid.values[shard], boxes) for shard, boxes in plan.shards.items()],
             )
             running.operations.append((f"host '{hosts[host]}' to write {name}", operation))
             for tensor, offset, box in plan.pieces:
@@ -284,7 +285,7 @@ def _save_file(
                 shards.setdefault(writing.shard, []).append(box)
             operation = native.save_values(
                 host=host, path=str(partial), file_bytes=size, create=False, header=b"",
-                values=[(laid.values[shard], boxes) for shard, boxes in shards.items()],
+                values=[(*laid.values[shard], boxes) for shard, boxes in shards.items()],
             )  # fmt: skip
             running.operations.append((f"host '{hosts[host]}' to write its part of {path.name}", operation))
 

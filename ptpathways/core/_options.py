@@ -51,6 +51,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_RECOMPILES", "recompiles", str, "what a compile after warm-up does: warn, ignore or raise"),
     Variable("PTPATHWAYS_RECOMPILE_LIMIT", "recompile_limit", int, "how many of them are told of"),
     Variable("PTPATHWAYS_WAITS", "waits", str, "what a line that waits at every step does: warn or ignore"),
+    Variable("PTPATHWAYS_LOGICAL_DEVICES", "logical_devices", int, "slices that a process can use as torch devices"),
     Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
 )
 """Every environment variable that ``Options.from_environment`` reads, in the order of the documentation."""
@@ -109,6 +110,9 @@ class Options:
     """Compiles after warm-up that are told of."""
     waits: str = "warn"
     """What a line does that reads a value (``item()``) at every step: ``warn`` once with its cost, or ``ignore``."""
+    logical_devices: int = 64
+    """Slices that this process can use as torch devices at the same time, that of everything among them. Autograd
+    starts a thread for each at the first backward pass."""
     backend: str = "pathways"
     """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, as the thing to compare with."""
     simulated: Simulated | None = None
@@ -152,6 +156,8 @@ class Options:
                 raise InvalidOption(f"a simulated cluster needs backend 'pathways', got {self.backend!r}")
         if not _is_number(self.startup_timeout_s) or not 0 < self.startup_timeout_s < float("inf"):
             raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
+        if not isinstance(self.logical_devices, int) or not 2 <= self.logical_devices <= 120:
+            raise InvalidOption(f"option logical_devices must be from 2 to 120, got {self.logical_devices!r}")
         if not _is_number(self.weight) or not 1e-3 <= self.weight <= 1e6:
             raise InvalidOption(f"option weight must be a number from 0.001 to 1000000, got {self.weight!r}")
         if isinstance(self.priority, bool) or not isinstance(self.priority, int) or abs(self.priority) > 1_000_000:

@@ -31,6 +31,8 @@ class _Batch:
 
     number: int
     value: Any
+    pipeline: frontend.Pipeline
+    """That was asked for it."""
     questions: list[tuple[int, Any]] = field(default_factory=list)
     """By host: answered when the host's part has been handed to its devices."""
 
@@ -113,7 +115,7 @@ class RemoteLoader:
         return full + (1 if rest and not self.drop_last else 0)
 
     def __iter__(self) -> Iterator[Any]:
-        pipeline = self._open()
+        self._open()
         if self._iteration is not None:
             self._end_epoch(self._iteration)
         self._iteration = iteration = object()
@@ -136,7 +138,7 @@ class RemoteLoader:
                         and all(question.done for _, question in unanswered[0].questions)
                     )
                 ):
-                    self._settle(pipeline, epoch, unanswered.popleft())
+                    self._settle(epoch, unanswered.popleft())
                 if not coming:
                     return
                 batch = coming.popleft()
@@ -203,10 +205,10 @@ class RemoteLoader:
             self._iteration = None
             self._epoch, self._given = self._epoch + 1, 0
 
-    def _settle(self, pipeline: frontend.Pipeline, epoch: int, batch: _Batch) -> None:
+    def _settle(self, epoch: int, batch: _Batch) -> None:
         for host, question in batch.questions:
             try:
-                pipeline.wait(question, host)
+                batch.pipeline.wait(question, host)
             except core.PathwaysError as error:
                 self.close()
                 raise type(error)(f"batch {batch.number} of epoch {epoch}: {error}") from None
@@ -271,16 +273,16 @@ class RemoteLoader:
 
     def _streamed(self, epoch: int, start: int) -> Iterator[_Batch]:
         """How many samples a batch of a stream has is asked first, two batches ahead of its use."""
-        pipeline = self._pipeline
-        assert pipeline is not None
-        asked: deque[tuple[int, list[tuple[int, Any]]]] = deque()
+        asked: deque[tuple[int, frontend.Pipeline, list[tuple[int, Any]]]] = deque()
         next_number = start
         while True:
             while len(asked) <= self._prefetch:
                 what = json.dumps({"op": "count", "epoch": epoch, "batch": next_number})
-                asked.append((next_number, [(host, pipeline.ask(host, 0, (), what)) for host in pipeline.hosts]))
+                pipeline = self._open()
+                questions = [(host, pipeline.ask(host, 0, (), what)) for host in pipeline.hosts]
+                asked.append((next_number, pipeline, questions))
                 next_number += 1
-            number, questions = asked.popleft()
+            number, pipeline, questions = asked.popleft()
             counts = []
             for host, question in questions:
                 try:
@@ -298,11 +300,10 @@ class RemoteLoader:
             yield self._request(epoch, number, counts[0], None)
 
     def _request(self, epoch: int, number: int, rows: int, indices: Sequence[int] | None) -> _Batch:
-        """Buffers for a batch, and word to each host which part of it to make."""
-        pipeline = self._pipeline
-        assert pipeline is not None
+        """Buffers for a batch, and word to each host which part of it to make. The slice may have moved meanwhile."""
+        pipeline = self._open()
         tensors, parts = pipeline.declare([(dtype, (rows, *shape)) for dtype, shape in self._types])
-        batch = _Batch(number, pytree.tree_unflatten(tensors, self._tree))
+        batch = _Batch(number, pytree.tree_unflatten(tensors, self._tree), pipeline)
         for host in pipeline.hosts:
             mine = [part for part in parts if part.host == host]
             if not mine:
@@ -355,7 +356,8 @@ def remote(
         num_workers: processes per host.
         prefetch: batches that are asked for ahead of the loop, and that the loop may use before they are made.
         timeout_s: how long a host may take for its part of a batch.
-        device: put whole batches on this device, when devices are used one by one.
+        device: of a slice, such as ``slice.device`` or ``pw.device(0)``, when it is not given to ``prepare``. Default:
+            ``pw.device()``.
 
     Raises:
         ValueError, TypeError: an argument that cannot be.

@@ -10,7 +10,7 @@ from ptpathways.frontend._busy import device_seconds
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_recording
 from ptpathways.frontend._capture_draws import loading
 from ptpathways.frontend._fallback import ClientFallbackWarning
-from ptpathways.frontend._feeding import upload, upload_as
+from ptpathways.frontend._feeding import upload
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
 from ptpathways.frontend._hooks import at_cuts, at_shutdown
@@ -25,14 +25,7 @@ from ptpathways.frontend._init import (
     trace,
 )
 from ptpathways.frontend._locator import user_source_line, warn
-from ptpathways.frontend._mesh import (
-    BatchLayout,
-    batch_layout,
-    mark,
-    replicate_unless_marked,
-    sharding_of,
-    use_all_devices,
-)
+from ptpathways.frontend._mesh import BatchLayout, batch_layout, copies, layout_of_tensor, size_of
 from ptpathways.frontend._mixed import explain
 from ptpathways.frontend._parts import (
     DevicePart,
@@ -50,12 +43,14 @@ from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend._recompiles import expected as expected_compiles
 from ptpathways.frontend._rng import manual_seed, seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
+from ptpathways.frontend._shard import lay, said_of, shard, tiling_of
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
 from ptpathways.frontend._wait_notice import WaitWarning
 from ptpathways.frontend._waiting import WaitStats, wait_stats
+from ptpathways.sharding import Tiling
 
 __all__ = [
     "BatchLayout",
@@ -74,6 +69,7 @@ __all__ = [
     "Program",
     "Recompile",
     "RecompileWarning",
+    "Tiling",
     "VirtualSlice",
     "WaitStats",
     "WaitWarning",
@@ -82,6 +78,7 @@ __all__ = [
     "batch_layout",
     "begin_warm_up",
     "cluster",
+    "copies",
     "cut_count",
     "device",
     "device_seconds",
@@ -94,30 +91,31 @@ __all__ = [
     "get",
     "init",
     "is_recording",
+    "lay",
+    "layout_of_tensor",
     "loading",
     "make_own",
     "manual_seed",
-    "mark",
     "parts_of",
     "program",
     "put",
     "recompiles",
-    "replicate_unless_marked",
+    "said_of",
     "seed",
     "session",
     "set_generator_states",
     "settle",
-    "sharding_of",
+    "shard",
     "shutdown",
+    "size_of",
     "snapshot",
     "step",
     "submit_means",
     "submit_pending",
+    "tiling_of",
     "trace",
     "transfer",
     "upload",
-    "upload_as",
-    "use_all_devices",
     "user_source_line",
     "wait",
     "wait_stats",

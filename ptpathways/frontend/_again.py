@@ -1,8 +1,7 @@
 """``init`` in a process that was initialised before: a notebook's cell that runs again, or a cluster after another.
 
-PyTorch/XLA starts once per process with a number of devices. A running cluster that is what ``init`` asks for is kept.
-After ``shutdown`` the plugin's client is attached to a new cluster if that has the same devices; everything of the
-former cluster is gone, and says so when it is used.
+PyTorch/XLA starts once per process. A running cluster that is what ``init`` asks for is kept. After ``shutdown`` the
+plugin's client is attached to the new cluster; everything of the former cluster is gone, and says so when it is used.
 """
 
 from __future__ import annotations
@@ -52,8 +51,10 @@ def check_can_follow(former: Runtime, asked: core.Options) -> None:
     """Raises AlreadyInitialized if a cluster as ``asked`` cannot follow on ``former`` in this process."""
     if former.options.backend != asked.backend:
         what = f"backend {former.options.backend!r}, and init() asked for {asked.backend!r}"
-    elif asked.embedded and not asked.remote_hosts and asked.device_count != former.device_count:
-        what = f"{former.device_count} devices, and init() asked for {asked.device_count}"
+    elif asked.backend != "pathways" and asked.device_count != former.torch_device_count:
+        what = f"{former.torch_device_count} devices, and init() asked for {asked.device_count}"
+    elif asked.backend == "pathways" and asked.logical_devices != former.torch_device_count:
+        what = f"{former.torch_device_count} logical devices, and init() asked for {asked.logical_devices}"
     else:
         return
     raise core.AlreadyInitialized(
@@ -65,7 +66,7 @@ def attach(connection: Connection) -> None:
     """Attaches PyTorch/XLA's client to the cluster of ``connection``.
 
     Raises:
-        AlreadyInitialized: it has other devices than the former one.
+        AlreadyInitialized: it cannot be attached.
     """
     try:
         native.attach_clients(connection.session)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptpathways.frontend import _dtypes
+from ptpathways.frontend import _dtypes, _state
 from ptpathways.frontend._future import Future
 from ptpathways.frontend._trace import TensorSpec
 
@@ -46,7 +46,7 @@ def unflatten(leaves: Sequence[Any], structure: Any) -> Any:
 
 
 def leaf(value: Any, where: Callable[[], str]) -> Any:
-    """A ``Future`` as it is, a ``HostValue``, or a ``Static``.
+    """A ``Future`` as it is or of a tensor on a slice, a ``HostValue``, or a ``Static``.
 
     A float is a tensor of type f32, and so are nested lists of floats; integers in lists are s64. ``where`` names the
     leaf in messages.
@@ -61,6 +61,10 @@ def leaf(value: Any, where: Callable[[], str]) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise TypeError(f"{where()} must be a dense tensor, got layout {value.layout}")
+        if value.device.type == "xla" and _state.runtime().connection is not None:
+            from ptpathways.frontend import _exchange  # it imports what imports this file
+
+            return _exchange.as_future(value)
         return host_value(value.detach() if value.device.type == "cpu" else value.detach().cpu())
     if isinstance(value, float):
         return host_value(torch.tensor(value, dtype=torch.float32))

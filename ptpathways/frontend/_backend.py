@@ -29,7 +29,7 @@ def check_not_started() -> None:
 
 
 def start(options: core.Options) -> int:
-    """Imports torch_xla with our plugin as its client, and creates the client; the number of devices.
+    """Imports torch_xla with our plugin as its client, and creates the client; the number of its devices.
 
     The client is created here and not by the first tensor, because autograd makes its threads at the first backward
     pass of the process: a device type that has no devices by then never gets any.
@@ -49,14 +49,14 @@ def start(options: core.Options) -> int:
     os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(_POOL_THREADS_MIN, os.cpu_count() or 1)))
 
     if options.backend == "pathways":
-        _register_plugin()
+        _register_plugin(options.logical_devices)
     try:
         return int(_xla.binding()._xla_num_runtime_devices())
     except RuntimeError as error:
         raise core.ConnectionFailed(f"PyTorch/XLA could not start on this cluster: {error}") from error
 
 
-def _register_plugin() -> None:
+def _register_plugin(logical_devices: int) -> None:
     from torch_xla.experimental import plugins
 
     from ptpathways import native
@@ -68,7 +68,7 @@ def _register_plugin() -> None:
             return native.library_path
 
         def client_create_options(self) -> dict[str, Any]:
-            return {}
+            return {"logical_devices": logical_devices}
 
         def physical_chip_count(self) -> int:
             return 1

@@ -9,7 +9,6 @@ the same buffers, so the tensors stay the objects they are.
 from __future__ import annotations
 
 import functools
-import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,11 @@ from typing import Any
 
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_state, _capture_walk, _capture_wiring, _state, _step
+from ptpathways.frontend import _capture_state, _capture_walk, _capture_wiring, _rng, _state, _step
 from ptpathways.frontend._capture_draws import Draws
 from ptpathways.frontend._capture_state import Same, Surroundings
 from ptpathways.frontend._capture_variant import Outcome, Stale, Variant
-from ptpathways.frontend._capture_wiring import Feed, Observed, Source, State, Uncapturable
+from ptpathways.frontend._capture_wiring import Feed, Held, Observed, Result, Source, State, Uncapturable
 
 VARIANTS_MAX = 8
 RECORDINGS_MAX = 6
@@ -77,14 +76,12 @@ class CapturedStep:
         return f"<captured step {self.name}, {ready} variants, {self.replays} replays>"
 
     def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from torch.utils import _pytree as pytree
-
-        leaves, structure = pytree.tree_flatten((args, kwargs))
-        call = (structure, tuple(map(_leaf_key, leaves)), _modes())
+        call = _Call(args, kwargs)
+        leaves = call.leaves
         traced = self._submit_pending()
         if self._last is not None:
             key, variant, known = self._last
-            if known == call and variant.ready and variant.holds():
+            if known == call.granted and variant.ready and variant.holds():
                 done, result = self._replay(variant, variant.rates() | _numbers(leaves), leaves, traced)
                 if done:
                     return result
@@ -94,6 +91,7 @@ class CapturedStep:
             if not any(changed):
                 break
             self._submit_pending(always=True)
+        call.look()
         key = self._key(call, surroundings)
         found = self._variants.get(key)
         if found is not None and found.ready:
@@ -102,7 +100,7 @@ class CapturedStep:
             except Stale:
                 found.ready = False
             else:
-                self._last = (key, found, call)
+                self._last = (key, found, call.granted)
                 done, result = self._replay(found, found.rates() | _numbers(leaves), leaves, traced)
                 if done:
                     return result
@@ -116,7 +114,7 @@ class CapturedStep:
             if any(variant.ready for variant in self._variants.values()):
                 self._say(f"is traced again: {self._difference(key)}")
             found = self._variants[key] = Variant()
-        return self._record(found, key, call, surroundings, leaves, args, kwargs)
+        return self._record(found, key, call, surroundings)
 
     def _replay(
         self, variant: Variant, rates: Mapping[str, float], leaves: Sequence[Any], traced: bool
@@ -142,18 +140,9 @@ class CapturedStep:
         self.replays += 1
         return True, result
 
-    def _record(
-        self,
-        variant: Variant,
-        key: Key,
-        call: Any,
-        surroundings: Surroundings,
-        leaves: Sequence[Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        recording = _Recording(self._function, surroundings, leaves)
-        result = recording.run(args, kwargs)
+    def _record(self, variant: Variant, key: Key, call: _Call, surroundings: Surroundings) -> Any:
+        recording = _Recording(self._function, surroundings, call)
+        result = recording.run()
         self._clean = buffers.created_count()
         changed = surroundings.changed_settings()
         if recording.draws.moved and not recording.draws.certain:
@@ -172,7 +161,7 @@ class CapturedStep:
                 variant = self._variants.setdefault(key, variant)
             if variant.add(wiring):
                 variant.build(self.name, outcome)
-                self._last = (key, variant, call)
+                self._last = (key, variant, call.granted)
         except Uncapturable as reason:
             self._give_up(str(reason))
         else:
@@ -204,13 +193,14 @@ class CapturedStep:
         self._clean = buffers.created_count()
         return True
 
-    def _key(self, call: Any, surroundings: Surroundings) -> Key:
-        structure, leaves, modes = call
+    def _key(self, call: _Call, surroundings: Surroundings) -> Key:
+        structure, leaves, modes = call.granted
         parts: list[tuple[str, Any]] = [("the structure of the arguments", structure)]
         for number, leaf in enumerate(leaves):
             if f"argument {number}" not in surroundings.kinds:  # else the walk has looked into it
                 parts.append((f"argument {number}", leaf))
         parts += modes
+        parts += [(f"how argument {number} lies", way) for number, way in call.lying.items()]
         for name, (_, _, value) in surroundings.settings.items():
             if name not in self._own:
                 parts.append((name, _capture_state.setting_key(value)))
@@ -249,34 +239,51 @@ class CapturedStep:
         warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
 
 
+class _Call:
+    """The arguments of one call."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        from torch.utils import _pytree as pytree
+
+        self.args, self.kwargs = args, kwargs
+        self.leaves, structure = pytree.tree_flatten((args, kwargs))
+        self.granted = (structure, tuple(map(_leaf_key, self.leaves)), _modes())
+        """What a replay takes for granted about them, but for how they lie, which it finds out itself."""
+        self.lying: dict[int, str] = {}
+
+    def look(self) -> None:
+        """Finds out how those lie that are on slices of several devices."""
+        ways = {number: _lying(leaf) for number, leaf in enumerate(self.leaves)}
+        self.lying = {number: way for number, way in ways.items() if way}
+
+
 class _Recording:
     """One traced call of a step, and everything that has to be noted before and after it."""
 
     active = False
 
-    def __init__(self, function: Callable[..., Any], surroundings: Surroundings, leaves: Sequence[Any]) -> None:
+    def __init__(self, function: Callable[..., Any], surroundings: Surroundings, call: _Call) -> None:
         self._function = function
         self._surroundings = surroundings
-        self._leaves = leaves
+        self._args, self._kwargs, self._leaves = call.args, call.kwargs, call.leaves
         self.draws = Draws()
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self) -> Any:
         """Calls the function and submits all of it."""
         import torch
         from torch.utils import _pytree as pytree
 
-        self._args, self._kwargs = args, kwargs
         buffers.submit_pending()
         self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors()}
-        self._before: dict[tuple[int, ...], Source] = {}
-        self._places: dict[int, tuple[int, ...]] = {}
-        self._parts = _Parts()
+        self._before: dict[int, Source] = {}
+        self._noted: set[int] = set()
+        self._digests: dict[int, int] = {}
         for number, leaf in enumerate(self._leaves):
             if isinstance(leaf, torch.Tensor):
                 if leaf.device.type == "xla":
                     self._note(leaf, Feed(number))
                 elif leaf.device.type == "cpu" and leaf.layout is torch.strided and leaf.numel() > 1:
-                    self._parts.add(number, leaf)
+                    self._digests[number] = native.digest(buffers.dense_bytes(leaf))
         for name, tensor in self._surroundings.tensors.items():
             self._note(tensor, State(name))
         known = {id(tensor) for tensor in self._surroundings.tensors.values()} | {id(leaf) for leaf in self._leaves}
@@ -289,14 +296,14 @@ class _Recording:
             self._note(tensor, State(name))
         self._found = self._surroundings.with_gradient()
         self._required = self._surroundings.required()
-        self._seeds = buffers.seeds()
+        self._seeds = buffers.seeds(_rng.in_use())
         self._rates = self._surroundings.rates() | _numbers(self._leaves)
         cuts = _step.cut_count()
         native.start_recording()
         _Recording.active = True
         try:
             with self.draws:
-                result = self._function(*args, **kwargs)
+                result = self._function(*self._args, **self._kwargs)
             for leaf in pytree.tree_leaves(result):
                 if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                     torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
@@ -311,24 +318,10 @@ class _Recording:
         return result
 
     def _note(self, tensor: Any, source: Source) -> None:
-        tokens = self._value(tensor)
-        if tokens is None:
-            return
-        self._before.setdefault(tokens, source)
-        self._places[id(tensor)] = tokens
-
-    def _value(self, tensor: Any) -> tuple[int, ...] | None:
-        """The tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
-        try:
-            return self._tokens(tensor)
-        except RuntimeError:
-            return None
-
-    def _tokens(self, tensor: Any) -> tuple[int, ...]:
-        import torch
-
-        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-        return tuple(cell.token for cell in buffers.cells_of(tensor))
+        token = _token(tensor)
+        if token is not None:
+            self._before.setdefault(token, source)
+            self._noted.add(id(tensor))
 
     def outcome(self, result: Any) -> tuple[Outcome, _capture_wiring.Wiring]:
         """What has to be known of the call.
@@ -346,18 +339,18 @@ class _Recording:
             )
         returned, tree = pytree.tree_flatten(result)
         after = _capture_walk.walk(self._function, self._args, self._kwargs)
-        names: dict[str, tuple[int, ...]] = {}
+        names: dict[str, int] = {}
         extras = {}
         for name, tensor in after.tensors.items():
-            tokens = self._value(tensor)
-            if tokens is None:
+            token = _token(tensor)
+            if token is None:
                 raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
-            names[name] = tokens
+            names[name] = token
         for name, tensor in self._extras.items():
-            tokens = self._value(tensor) if id(tensor) in self._places else None
-            if tokens is not None:
+            token = _token(tensor) if id(tensor) in self._noted else None
+            if token is not None:
                 extras[name] = tensor
-                names[name] = tokens
+                names[name] = token
         items: list[Any] = []
         name_of = {id(tensor): name for name, tensor in after.tensors.items()}
         for item in returned:
@@ -365,8 +358,8 @@ class _Recording:
                 items.append(item)
             elif id(item) in name_of:
                 items.append(State(name_of[id(item)]))
-            elif item.device.type == "xla" and self._value(item) is not None:
-                items.append((self._tokens(item),))
+            elif item.device.type == "xla" and (token := _token(item)) is not None:
+                items.append(Held(token))
             else:
                 raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
         wiring = _capture_wiring.wire(
@@ -375,7 +368,7 @@ class _Recording:
                 self._before,
                 names,
                 items,
-                self._parts,
+                self._digests,
                 self._seeds,
                 self._rates,
                 self._cuts,
@@ -385,9 +378,9 @@ class _Recording:
         used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
         extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
         shapes = {
-            where: buffers.shape_of(item, len(wiring.ops[where.op].result_types[where.index].devices))
+            where: buffers.shape_of(item)
             for where, item in zip(wiring.returned, returned, strict=True)
-            if isinstance(where, _capture_wiring.Result)
+            if isinstance(where, Result)
         }
         gone = {
             name: t for name, t in self._surroundings.tensors.items() if name.endswith(".grad") and name not in names
@@ -414,17 +407,11 @@ class _Recording:
 
     def _is_upload(self, tensor: Any) -> bool:
         """Whether a tensor was not computed by the call, but for instance by a thread that loads the next batch."""
-        tokens = self._value(tensor)
-        if tokens is None:
-            return True
-        made = {
-            result
-            for event in self._recording["events"]
-            if event["kind"] == "run"
-            for row in event["results"]
-            for result in row
-        }
-        return tokens[0] not in made
+        token = _token(tensor)
+        events = self._recording["events"]
+        made = {result for event in events if event["kind"] == "run" for result in event["results"]}
+        made |= {event["result"] for event in events if event["kind"] == "copy"}
+        return token not in made
 
 
 def is_recording() -> bool:
@@ -432,24 +419,31 @@ def is_recording() -> bool:
     return _Recording.active
 
 
-class _Parts:
-    """Digests of the arguments that are CPU tensors, and of what they can be cut into: as they are when added."""
+def _token(tensor: Any) -> int | None:
+    """Names the tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
+    import torch
 
-    def __init__(self) -> None:
-        self._leaves: dict[int, tuple[Any, int]] = {}
+    try:
+        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+        return buffers.cell_of(tensor).token
+    except RuntimeError:
+        return None
 
-    def add(self, number: int, leaf: Any) -> None:
-        self._leaves[number] = leaf, native.digest(buffers.dense_bytes(leaf))
 
-    def __call__(self, dims: tuple[int, ...]) -> dict[int, list[int]]:
-        """By leaf, the digests of its parts of shape ``dims``; of those leaves that are still what they were."""
-        found = {}
-        for number, (leaf, digest) in self._leaves.items():
-            if leaf.numel() == math.prod(dims):
-                found[number] = [digest]
-            elif native.digest(buffers.dense_bytes(leaf)) == digest:
-                found[number] = [native.digest(buffers.dense_bytes(part)) for part in buffers.parts(leaf, dims)]
-        return found
+def _lying(leaf: Any) -> str | None:
+    """How an argument lies on a slice of several devices: a replay is for one way."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor) or leaf.device.type != "xla":
+        return None
+    try:
+        value = buffers.cell_of(leaf).value
+    except RuntimeError:  # it is a view
+        return None
+    if value is None or value.tiling is None:
+        return None
+    parts, tiles = value.tiling
+    return f"cut into {list(parts)}, at {list(tiles)}"
 
 
 _ABSENT = object()

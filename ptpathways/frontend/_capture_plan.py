@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from ptpathways.frontend import _capture_move
 from ptpathways.frontend._capture_wiring import (
     Constant,
     Number,
@@ -16,6 +17,27 @@ from ptpathways.frontend._capture_wiring import (
     Upload,
     Wiring,
 )
+from ptpathways.sharding import Box
+
+
+class Input(NamedTuple):
+    """An argument of the program."""
+
+    source: Source
+    kind: Type
+    token: int
+    """A value that it was when it was recorded."""
+    donated: bool
+    """Whether the program may overwrite it."""
+
+
+class Output(NamedTuple):
+    """A result of the program."""
+
+    result: Result
+    kind: Type
+    token: int
+    """The value that it was when it was recorded."""
 
 
 @dataclass(slots=True)
@@ -23,15 +45,14 @@ class Lowered:
     """What ``Session.register_program`` takes, and which source each of its arguments is."""
 
     plans: list[dict[str, Any]]
-    inputs: list[tuple[Source, Type, bool]]
-    """Source, type, and whether the program may overwrite it."""
-    outputs: list[tuple[Result, Type]]
+    inputs: list[Input]
+    outputs: list[Output]
 
     def input_ports(self) -> list[dict[str, Any]]:
-        return [_port(kind) for _, kind, _ in self.inputs]
+        return [_port(given.kind) for given in self.inputs]
 
     def output_ports(self) -> list[dict[str, Any]]:
-        return [_port(kind) for _, kind in self.outputs]
+        return [_port(made.kind) for made in self.outputs]
 
 
 @dataclass(slots=True)
@@ -55,7 +76,7 @@ class _Lowering:
         self._wiring = wiring
         self._host_of = host_of
         self._hosts: dict[int, _Host] = {}
-        self._inputs: dict[Any, tuple[Source, Type]] = {}
+        self._inputs: dict[Any, tuple[Source, Type, int]] = {}
         self._donated: set[Any] = set()
         self._channels = 0
         kept = [*wiring.written.values(), *(item for item in wiring.returned if isinstance(item, Result))]
@@ -69,7 +90,8 @@ class _Lowering:
 
     def go(self) -> Lowered:
         for number, op in enumerate(self._wiring.ops):
-            arguments = [self._argument(*pair) for pair in zip(op.arguments, op.argument_types, strict=True)]
+            given = zip(op.arguments, op.argument_types, op.argument_tokens, strict=True)
+            arguments = [self._argument(*each) for each in given]
             if op.function < 0:
                 self._copy(number, op, arguments[0])
             else:
@@ -91,12 +113,15 @@ class _Lowering:
             )
         return Lowered(
             plans,
-            [(*self._inputs[key], key in self._donated) for key in inputs],
-            [(result, self._type_of(result)) for result in self._kept],
+            [Input(*self._inputs[key], key in self._donated) for key in inputs],
+            [Output(result, self._type_of(result), self._token_of(result)) for result in self._kept],
         )
 
     def _type_of(self, result: Result) -> Type:
         return self._wiring.ops[result.op].result_types[result.index]
+
+    def _token_of(self, result: Result) -> int:
+        return self._wiring.ops[result.op].result_tokens[result.index]
 
     def _hosts_of(self, kind: Type) -> list[int]:
         return sorted({self._host_of[device] for device in kind.devices})
@@ -108,24 +133,27 @@ class _Lowering:
         """The slot of the shards that lie on ``host``."""
         plan = self._plan(host)
         if key not in plan.slot_of:
-            shards = [shard for shard, device in enumerate(kind.devices) if self._host_of[device] == host]
+            shards = self._shards_on(host, kind)
             plan.slot_of[key] = len(plan.slots)
             plan.slots.append(
                 {
                     "dtype": kind.dtype,
-                    "dims": list(kind.dims),
+                    "dims": list(kind.shard_dims),
                     "shards": shards,
                     "devices": [kind.devices[shard] for shard in shards],
                 }
             )
         return plan.slot_of[key]
 
-    def _argument(self, source: Source, kind: Type) -> Any:
+    def _shards_on(self, host: int, kind: Type) -> list[int]:
+        return [shard for shard, device in enumerate(kind.devices) if self._host_of[device] == host]
+
+    def _argument(self, source: Source, kind: Type, token: int) -> Any:
         """The value's key; an argument of the program if nothing in it made it."""
         if isinstance(source, Result):
             return source
-        key = (input_key(source), kind.devices)  # numbers of one value may be needed on several devices
-        self._inputs.setdefault(key, (source, kind))
+        key = (input_key(source), kind)  # numbers of one value may be needed on several devices
+        self._inputs.setdefault(key, (source, kind, token))
         return key
 
     def _execute(self, number: int, op: Op, keys: list[Any]) -> None:
@@ -139,30 +167,45 @@ class _Lowering:
         self._donated |= {keys[position] for position in donated}
         results = [(Result(number, index), kind) for index, kind in enumerate(op.result_types)]
         for host in self._hosts_of((op.result_types or op.argument_types)[0]):
-            step = {
-                "kind": "execute",
-                "node": number,
-                "function": op.function,
-                "arguments": [self._slot(*each, host) for each in zip(keys, op.argument_types, strict=True)],
-                "results": [self._slot(*each, host) for each in results],
-                "donated": donated,
-            }
-            self._plan(host).steps.append(step)
+            self._add(
+                host,
+                "execute",
+                number,
+                function=op.function,
+                arguments=[self._slot(*each, host) for each in zip(keys, op.argument_types, strict=True)],
+                results=[self._slot(*each, host) for each in results],
+                donated=donated,
+            )
 
     def _copy(self, number: int, op: Op, key: Any) -> None:
-        source, target = op.argument_types[0], op.result_types[0]
-        (here,), (there,) = self._hosts_of(source), self._hosts_of(target)
-        given, made = self._slot(key, source, here), self._slot(Result(number, 0), target, there)
-        if here == there:
-            step = {"kind": "copy", "node": number, "from_slot": given, "from_shard": 0, "slot": made, "shard": 0}
-            self._plan(there).steps.append(step)
-            return
-        channel, self._channels = self._channels, self._channels + 1
-        send = {"kind": "send", "node": number, "slot": given, "shard": 0, "channel": channel, "host": there}
-        self._plan(here).steps.append(send)
-        pieces = [{"channel": channel, "host": here}]
-        receive = {"kind": "receive", "node": number, "slot": made, "shard": 0, "pieces": pieces}
-        self._plan(there).steps.append(receive)
+        """Moves a tensor to where, or how, it is to lie."""
+        source, target, made = op.argument_types[0], op.result_types[0], Result(number, 0)
+        movement = _capture_move.plan(source, target, self._host_of)
+        first = self._channels
+        self._channels += len(movement.sends)
+        for channel, send in enumerate(movement.sends, first):
+            host, slot, shard = self._place(key, source, send.shard)
+            self._add(host, "send", number, slot=slot, shard=shard, channel=channel, host=send.host, **_box(send.box))
+        for copy in movement.copies:
+            self._add_copy(number, self._place(key, source, copy.source), self._place(made, target, copy.target))
+        for at, pieces in movement.receives.items():
+            host, slot, shard = self._place(made, target, at)
+            given = [{"channel": first + each.channel, "host": each.host, **_box(each.box)} for each in pieces]
+            self._add(host, "receive", number, slot=slot, shard=shard, pieces=given)
+        for copy in movement.spreads:
+            self._add_copy(number, self._place(made, target, copy.source), self._place(made, target, copy.target))
+
+    def _place(self, key: Any, kind: Type, shard: int) -> tuple[int, int, int]:
+        """A shard's host, its slot there, and its number among the shards that lie there."""
+        host = self._host_of[kind.devices[shard]]
+        return host, self._slot(key, kind, host), self._shards_on(host, kind).index(shard)
+
+    def _add_copy(self, number: int, source: tuple[int, int, int], target: tuple[int, int, int]) -> None:
+        (host, from_slot, from_shard), (_, slot, shard) = source, target
+        self._add(host, "copy", number, from_slot=from_slot, from_shard=from_shard, slot=slot, shard=shard)
+
+    def _add(self, at: int, kind: str, node: int, **more: Any) -> None:
+        self._plan(at).steps.append({"kind": kind, "node": node, **more})
 
     def _free(self, number: int, op: Op) -> None:
         """Frees the results that nobody needs after operation ``number``."""
@@ -179,9 +222,13 @@ class _Lowering:
 def input_key(source: Source) -> Any:
     """What makes two arguments of a step the same argument of its program."""
     if isinstance(source, Upload):
-        return source.feed() or source.tokens
+        return source.feed() or source
     return source
 
 
 def _port(kind: Type) -> dict[str, Any]:
-    return {"dtype": kind.dtype, "dims": list(kind.dims), "devices": list(kind.devices)}
+    return {"dtype": kind.dtype, "dims": list(kind.shard_dims), "devices": list(kind.devices)}
+
+
+def _box(box: Box) -> dict[str, list[int]]:
+    return {} if box == _capture_move.WHOLE else {"start": list(box.start), "size": list(box.size)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_plan, _capture_wiring, _slice, _step
+from ptpathways.frontend import _capture_plan, _capture_wiring, _rng, _slice, _step
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Result, Seed, State, Upload, Wiring
 
@@ -96,22 +96,21 @@ class Variant:
             )
         self._states: dict[str, int] = {}
         self._feeds: dict[Any, int] = {}
-        inputs = [self._input(source, donated, outcome.recording) for source, _, donated in lowered.inputs]
+        values = outcome.recording["values"]
+        inputs = [(*self._input(given.source), given.donated, values[given.token]["value"]) for given in lowered.inputs]
         names: dict[Result, list[str]] = {}
         for state, result in wiring.written.items():
             names.setdefault(result, []).append(state)
         self._returned: dict[Result, int] = {}
-        outputs: list[tuple[list[int], bool]] = []
-        for result, _ in lowered.outputs:
+        outputs: list[tuple[list[int], bool, native.DeviceValue]] = []
+        for result, _, token in lowered.outputs:
             wanted = result in wiring.returned
-            outputs.append(([_place(self._states, state) for state in names.get(result, [])], wanted))
+            places = [_place(self._states, state) for state in names.get(result, [])]
+            outputs.append((places, wanted, values[token]["value"]))
             if wanted:
                 _place(self._returned, result)
-        sample = next(iter(outcome.recording["values"].values()))["value"]
         with native.translated():
-            self._replay = native.Replay(
-                program, inputs, outputs, states=len(self._states), feeds=len(self._feeds), sample=sample
-            )
+            self._replay = native.Replay(program, inputs, outputs, states=len(self._states), feeds=len(self._feeds))
         self._tree = outcome.tree
         self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
         self._left_required = outcome.surroundings.required()
@@ -187,7 +186,7 @@ class Variant:
         with native.translated():
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
                 if handle != old:
-                    self._replay.bind(place, buffers.cells_of(self._tensors[place]))
+                    self._replay.bind(place, buffers.cell_of(self._tensors[place]))
         self._handles = handles
         self._assignable_handles = [handles[place] for place in self._assignable_places]
 
@@ -234,7 +233,7 @@ class Variant:
         wiring = self._wiring
         if traced or buffers.handles(self._assignable) != self._assignable_handles:
             self._bind_moved()
-        seeds = buffers.seeds()
+        seeds = buffers.seeds(_rng.in_use())
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
         try:
             tokens = self._replay.run(feeds)
@@ -264,33 +263,40 @@ class Variant:
         import numpy as np
 
         if isinstance(feed, Feed):
-            leaf = leaves[feed.leaf]
-            if feed.tiles:
-                parts = [buffers.dense_bytes(part) for part in buffers.parts(leaf, feed.dims)]
-                return [parts[tile] for tile in feed.tiles]
-            if leaf.device.type == "cpu":
-                return [buffers.dense_bytes(leaf)]
-            values = [cell.value for cell in buffers.cells_of(leaf)]
-            if None in values:
-                raise Stale(f"argument {feed.leaf} of the step was given up")
-            return values
+            return self._leaf(feed, leaves)
         if isinstance(feed, Rate):
             bits = feed.bits(rates)
             if bits is None:
                 raise Stale(f"{feed.expressions[0]} is not what it was")
-            return [np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)]
+            return np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)
         seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
-        return [np.frombuffer(struct.pack("<Q", seed), np.uint8)]
+        return np.frombuffer(struct.pack("<Q", seed), np.uint8)
 
-    def _input(self, source: Any, donated: bool, recording: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _leaf(self, feed: Feed, leaves: Sequence[Any]) -> Any:
+        """A value on a device, or the bytes of a tensor of the CPU."""
+        import numpy as np
+
+        leaf = leaves[feed.leaf]
+        if leaf.device.type != "cpu":
+            value = buffers.cell_of(leaf).value
+            if value is None:
+                raise Stale(f"argument {feed.leaf} of the step was given up")
+            return value
+        found = buffers.dense_bytes(leaf)
+        for other in feed.alike:
+            if leaves[other] is not leaf and not np.array_equal(found, buffers.dense_bytes(leaves[other])):
+                raise Stale(f"arguments {feed.leaf} and {other} of the step were always equal, and are no longer")
+        return found
+
+    def _input(self, source: Any) -> tuple[str, int]:
         if isinstance(source, State):
-            return "state", _place(self._states, source.name), donated
+            return "state", _place(self._states, source.name)
         if isinstance(source, Upload):
             source = source.feed() or source
         if isinstance(source, Feed | Rate | Seed):
-            return "feed", _place(self._feeds, source), donated
+            return "feed", _place(self._feeds, source)
         assert isinstance(source, Number | Upload | Constant)
-        return "constant", [recording["values"][token]["value"] for token in source.tokens]
+        return "constant", 0
 
 
 def _place(places: dict[Any, int], key: Any) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-Tokens = tuple[int, ...]
-"""A value: the numbers of its shards."""
+from ptpathways.sharding import Tiling
 
 _MASK = (1 << 64) - 1
 _CUT = (7012063, 1012031)
@@ -53,18 +52,16 @@ class Feed:
     """A tensor among the step's arguments: leaf ``leaf`` of their tree."""
 
     leaf: int
-    dims: tuple[int, ...] = ()
-    tiles: tuple[int, ...] = ()
-    """Of a CPU tensor that is divided: the shape of the parts, and which one each shard is, in row-major order."""
+    alike: tuple[int, ...] = ()
+    """Other leaves that had the same bytes in every recording: it is known only as long as they have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A scalar uploaded by PyTorch/XLA: its bits. ``tokens``: a value that holds it."""
+    """A scalar uploaded by PyTorch/XLA: its bits."""
 
     dtype: str
     bits: int
-    tokens: Tokens = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +90,28 @@ class Seed:
     multiplier: int
     addend: int
     bits: int = field(compare=False)
-    tokens: Tokens = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A tensor uploaded in the step.
+    """A tensor uploaded in the step. ``leaves``: the arguments of the step that have its bytes."""
 
-    ``leaves``: the arguments of the step that have its bytes, each with the parts that a shard may be, by shard; parts
-    of equal contents cannot be told apart. A part is a number in row-major order, 0 when the shards are the whole.
-    """
-
-    digests: tuple[int, ...] = field(compare=False)
-    dims: tuple[int, ...] = field(compare=False)
-    leaves: Mapping[int, tuple[frozenset[int], ...]] = field(compare=False)
-    tokens: Tokens = field(compare=False)
+    digest: int
+    leaves: frozenset[int] = frozenset()
 
     def feed(self) -> Feed | None:
-        """The argument that it is; None when it is none, or cannot be told."""
-        for leaf, parts in sorted(self.leaves.items()):
-            if all(len(candidates) == 1 for candidates in parts):
-                tiles = tuple(min(candidates) for candidates in parts)
-                return Feed(leaf, self.dims, tiles) if len(set(tiles)) > 1 else Feed(leaf)
-        return None
+        """The argument that it is; None when it is none."""
+        if not self.leaves:
+            return None
+        first, *others = sorted(self.leaves)
+        return Feed(first, tuple(others))
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A value that existed before and that no tensor of Python stands for."""
 
-    tokens: Tokens
+    token: int
 
 
 Source = Result | State | Feed | Number | Rate | Seed | Upload | Constant
@@ -130,16 +119,24 @@ Source = Result | State | Feed | Number | Rate | Seed | Upload | Constant
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Of one shard, and the cluster's numbers of the shards' devices."""
+    """A tensor's type, and how it lies."""
 
     dtype: str
     dims: tuple[int, ...]
+    """Of the whole tensor."""
+    device: int
+    """Torch's number."""
     devices: tuple[int, ...]
+    """The cluster's numbers, by shard."""
+    shard_dims: tuple[int, ...]
+    """With padding, where its parts do not divide a dimension."""
+    tiling: Tiling | None = None
+    """None on a slice of one device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A run of a function, or a copy of its only argument to another device (``function`` -1)."""
+    """A run of a function, or a copy of its only argument that lies elsewhere, or another way (``function`` -1)."""
 
     what: str
     identity: int
@@ -147,7 +144,17 @@ class Op:
     arguments: tuple[Source, ...]
     argument_types: tuple[Type, ...]
     result_types: tuple[Type, ...]
+    argument_tokens: tuple[int, ...] = field(default=(), compare=False)
+    """Values that were its arguments when it was recorded."""
+    result_tokens: tuple[int, ...] = field(default=(), compare=False)
     donated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor on a device, among what a call returned."""
+
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +178,16 @@ class Observed:
 
     recording: Mapping[str, Any]
     """What ``native.stop_recording`` gives."""
-    before: Mapping[Tokens, Source]
-    """Tensors that existed before the call: ``State`` or ``Feed``."""
-    after: Mapping[str, Tokens]
+    before: Mapping[int, Source]
+    """Values of tensors that existed before the call: ``State`` or ``Feed``."""
+    after: Mapping[str, int]
     """State by name, after the call."""
     returned: Sequence[Any]
-    """``(tokens,)`` for a tensor on the devices; anything else as it is."""
-    parts: Callable[[tuple[int, ...]], Mapping[int, Sequence[int]]] = lambda dims: {}
-    """For the shape of a shard: by leaf, the digests of the parts of that shape, of the arguments that are CPU tensors
-    of more than one element and can be divided so."""
+    """``Held`` for a tensor on a device; anything else as it is."""
+    digests: Mapping[int, int] = field(default_factory=dict)
+    """By leaf, of the bytes of the arguments that are CPU tensors of more than one element."""
     seeds: Mapping[int, int] = field(default_factory=dict)
-    """The devices' seeds before the call."""
+    """The torch devices' seeds before the call."""
     rates: Mapping[str, float] = field(default_factory=dict)
     cuts: int = 1
 
@@ -199,8 +205,7 @@ class _Wirer:
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self._values = observed.recording["values"]
-        self._results: dict[Tokens, Result] = {}
-        self._shards: dict[int, int] = {}  # single tokens that a run made or read -> operation
+        self._results: dict[int, Result] = {}
         self._uploads: dict[int, int] = {}
         self._ops: list[Op] = []
 
@@ -213,7 +218,11 @@ class _Wirer:
                 self._copy(event)
             elif kind == "upload":
                 self._uploads[event["value"]] = event["digest"]
-            elif event["value"] in self._shards:
+            elif kind == "gang":
+                raise Uncapturable(
+                    f"it runs {event['what']} as replicas, device by device; let the partitioner do that (pw.prepare)"
+                )
+            elif event["value"] in self._results:
                 value = self._values[event["value"]]
                 raise Uncapturable(
                     f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: item(), print(), a "
@@ -230,92 +239,82 @@ class _Wirer:
         )
 
     def _run(self, event: Mapping[str, Any]) -> None:
-        if not event["whole"]:
-            raise Uncapturable(
-                "it runs replicas of a computation device by device; let the partitioner do that (pw.prepare)"
-            )
-        arguments = [tuple(tokens) for tokens in zip(*event["arguments"], strict=True)]
-        results = [tuple(tokens) for tokens in zip(*event["results"], strict=True)]
-        op = Op(
-            what=event["what"],
+        self._add(
+            event["what"],
+            event["arguments"],
+            event["results"],
             identity=event["identity"],
             function=event["function"],
-            arguments=tuple(self._source(tokens) for tokens in arguments),
-            argument_types=tuple(self._type(tokens) for tokens in arguments),
-            result_types=tuple(self._type(tokens) for tokens in results),
             donated=tuple(event["donated"]),
         )
-        self._add(op, results)
 
     def _copy(self, event: Mapping[str, Any]) -> None:
-        source, result = (event["source"],), (event["result"],)
-        where = self._type(result)
+        where = self._values[event["result"]]["device"]
+        self._add(f"a copy to xla:{where}", [event["source"]], [event["result"]])
+
+    def _add(
+        self,
+        what: str,
+        arguments: Sequence[int],
+        results: Sequence[int],
+        identity: int = -1,
+        function: int = -1,
+        donated: tuple[int, ...] = (),
+    ) -> None:
         op = Op(
-            what=f"copy to device {where.devices[0]}",
-            identity=-1,
-            function=-1,
-            arguments=(self._source(source),),
-            argument_types=(self._type(source),),
-            result_types=(where,),
+            what,
+            identity,
+            function,
+            tuple(map(self._source, arguments)),
+            tuple(map(self._type, arguments)),
+            tuple(map(self._type, results)),
+            tuple(arguments),
+            tuple(results),
+            donated,
         )
-        self._add(op, [result])
-
-    def _add(self, op: Op, results: Sequence[Tokens]) -> None:
-        number = len(self._ops)
+        self._results.update({token: Result(len(self._ops), index) for index, token in enumerate(results)})
         self._ops.append(op)
-        for index, tokens in enumerate(results):
-            self._results[tokens] = Result(number, index)
-            for token in tokens:
-                self._shards[token] = number
 
-    def _type(self, tokens: Tokens) -> Type:
-        first = self._values[tokens[0]]
-        return Type(first["dtype"], tuple(first["dims"]), tuple(int(self._values[token]["device"]) for token in tokens))
+    def _type(self, token: int) -> Type:
+        value = self._values[token]
+        return Type(
+            value["dtype"], value["dims"], value["device"], value["devices"], value["shard_dims"], value["tiling"]
+        )
 
-    def _source(self, tokens: Tokens) -> Source:
-        known = self._results.get(tokens) or self._observed.before.get(tokens)
+    def _source(self, token: int) -> Source:
+        known = self._results.get(token) or self._observed.before.get(token)
         if known is not None:
             return known
-        first = self._values[tokens[0]]
-        if first["scalar"] is not None and all(self._values[t]["scalar"] == first["scalar"] for t in tokens):
-            bits, dtype, device = first["scalar"], first["dtype"], first["device"]
+        value = self._values[token]
+        bits, dtype, device = value["scalar"], value["dtype"], value["device"]
+        if bits is not None:
             if dtype in ("s64", "u64") and device in self._observed.seeds:
                 found = seed_chain(self._observed.seeds[device]).get(bits & _MASK)
                 if found is not None:
-                    return Seed(device, *found, bits=bits, tokens=tokens)
-            return Number(dtype, bits, tokens)
-        return self._upload(tokens) or Constant(tokens)
-
-    def _upload(self, tokens: Tokens) -> Upload | None:
-        if any(token not in self._uploads for token in tokens):
-            return None
-        digests = tuple(self._uploads[token] for token in tokens)
-        dims = tuple(self._values[tokens[0]]["dims"])
-        leaves = {}
-        for leaf, parts in self._observed.parts(dims).items():
-            found = tuple(frozenset(n for n, part in enumerate(parts) if part == digest) for digest in digests)
-            if all(found):
-                leaves[leaf] = found
-        return Upload(digests, dims, leaves, tokens)
+                    return Seed(device, *found, bits=bits)
+            return Number(dtype, bits)
+        digest = self._uploads.get(token)
+        if digest is None:
+            return Constant(token)
+        return Upload(digest, frozenset(leaf for leaf, of in self._observed.digests.items() if of == digest))
 
     def _written(self) -> dict[str, Result]:
-        before = {known.name: tokens for tokens, known in self._observed.before.items() if isinstance(known, State)}
+        before = {known.name: token for token, known in self._observed.before.items() if isinstance(known, State)}
         written = {}
-        for name, tokens in self._observed.after.items():
-            result = self._results.get(tokens)
+        for name, token in self._observed.after.items():
+            result = self._results.get(token)
             if result is not None:
                 written[name] = result
-            elif before.get(name, tokens) != tokens:
+            elif before.get(name, token) != token:
                 raise Uncapturable(
                     f"it makes {name} another tensor that existed before; copy the values instead (tensor.copy_)"
                 )
         return written
 
     def _returned(self, item: Any) -> Any:
-        if not (isinstance(item, tuple) and len(item) == 1 and isinstance(item[0], tuple)):
+        if not isinstance(item, Held):
             return item
-        tokens = item[0]
-        known = self._results.get(tokens) or self._observed.before.get(tokens)
+        known = self._results.get(item.token) or self._observed.before.get(item.token)
         if known is None:
             raise Uncapturable("it returns a tensor that neither it nor anything it was given has computed")
         return known
@@ -340,8 +339,8 @@ def merge(first: Wiring, second: Wiring) -> Wiring:
     changed = {name for name, value in second.rates.items() if first.rates.get(name) != value}
     ops = []
     for one, other in zip(first.ops, second.ops, strict=True):
-        if one.argument_types != other.argument_types:
-            raise Different(f"{one.what} took arguments of other types or on other devices")
+        if (one.argument_types, one.result_types) != (other.argument_types, other.result_types):
+            raise Different(f"{one.what} took or gave tensors of other types, on other devices, or lying another way")
         sources = tuple(
             _merge_source(a, b, first, second, one.what) for a, b in zip(one.arguments, other.arguments, strict=True)
         )
@@ -352,18 +351,8 @@ def merge(first: Wiring, second: Wiring) -> Wiring:
 
 def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, what: str) -> Source:
     if isinstance(one, Upload) and isinstance(other, Upload):
-        leaves = {
-            leaf: tuple(a & b for a, b in zip(parts, other.leaves[leaf], strict=True))
-            for leaf, parts in one.leaves.items()
-            if leaf in other.leaves
-        }
-        leaves = {leaf: parts for leaf, parts in leaves.items() if all(parts)}
-        merged = replace(other, leaves=leaves)
-        if leaves and merged.feed() is None:
-            leaf = min(leaves)
-            raise Different(f"it cannot be told which part of argument {leaf} each device is sent: parts are equal")
-        if leaves or one.digests == other.digests:
-            return merged
+        if one.leaves & other.leaves or one.digest == other.digest:
+            return Upload(other.digest, one.leaves & other.leaves)
         raise Different(f"{what} takes a tensor that the step makes on the CPU anew each time; pass it as an argument")
     if isinstance(one, Seed | Number) and isinstance(other, Seed | Number):
         if type(one) is not type(other) or one != other or isinstance(one, Number):
@@ -392,7 +381,7 @@ def _merge_numbers(one: Seed | Number, other: Seed | Number, first: Wiring, seco
         if follows and (one.bits != other.bits or any(first.rates[name] != second.rates[name] for name in follows)):
             return Rate(dtype, follows)
     if one.bits == other.bits:
-        return Number(dtype, other.bits, other.tokens)
+        return Number(dtype, other.bits)
     raise Different(
         f"a number that {what} takes was {bits_number(one.bits, dtype)} at first and {bits_number(other.bits, dtype)} "
         "then, which no argument, no optimizer's option and no random seed explains; pass it as a tensor"

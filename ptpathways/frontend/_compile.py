@@ -1,4 +1,4 @@
-"""``torch.compile(backend="openxla")`` on devices used all together.
+"""``torch.compile(backend="openxla")`` on slices of several devices.
 
 There PyTorch/XLA's bridge runs what it compiled with values of an earlier step: from the third step on the losses of a
 trained model are wrong, without an error (seen with 2.9, also on its own CPU client). So the graph that dynamo found is
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Puts itself before PyTorch/XLA's bridge, while devices are used together."""
+    """Puts itself before PyTorch/XLA's bridge, while a slice of several devices is in use."""
     from torch_xla._dynamo import dynamo_bridge
     from torch_xla.core import dynamo_bridge as asked_by_torch
 
@@ -27,8 +27,10 @@ def register() -> None:
 
     @functools.wraps(compile_alone)
     def compile_graph(model: torch.fx.GraphModule, args: Any) -> Any:
-        if _state.is_running() and _state.runtime().mode is _state.Mode.TOGETHER:
-            return model
+        if _state.is_running() and _state.runtime().connection is not None:
+            table = _state.runtime().slices
+            if any(len(table.devices_of(index)) > 1 for index in table.bound()):
+                return model
         return compile_alone(model, args)
 
     for module in (dynamo_bridge, asked_by_torch):

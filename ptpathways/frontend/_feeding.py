@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from ptpathways import native
 from ptpathways.frontend import _mesh, _state, _xla
+from ptpathways.frontend._mesh import BatchLayout
+from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
     import torch
@@ -15,27 +19,39 @@ _lock = threading.Lock()
 _uploaded = 0
 
 
-def upload_as(tensor: torch.Tensor, sharding: Any) -> torch.Tensor:
-    """Copies a CPU tensor to the devices, lying there as an ``OpSharding`` says. There must be a mesh."""
-    placed = tensor.to("xla:0")  # with a mesh, its bytes wait for a sharding
-    _mesh.mark(placed, sharding)
-    return placed
+@contextmanager
+def lying(tiling: Tiling | None) -> Iterator[None]:
+    """Inside, what this thread uploads to a slice lies so; None: a copy on each device."""
+    if _state.runtime().connection is None:
+        yield
+        return
+    before = native.set_upload_layout("copy" if tiling is None or _mesh.is_copied(tiling) else tiling)
+    try:
+        yield
+    finally:
+        native.set_upload_layout(before)
 
 
-def upload(tensors: Sequence[torch.Tensor], layout: _mesh.BatchLayout | None = None) -> list[torch.Tensor]:
-    """Copies CPU tensors to the devices; returns at once, and may be called from any thread.
+def upload(
+    tensors: Sequence[torch.Tensor],
+    layout: BatchLayout | Tiling | None = None,
+    device: torch.device | None = None,
+) -> list[torch.Tensor]:
+    """Copies CPU tensors to a slice; returns at once, and may be called from any thread.
 
     Args:
         tensors: strided CPU tensors.
-        layout: how they lie, so that every device is sent its part only; None: each gets a copy. Without a mesh there
-            is one device, and it makes no difference.
+        layout: how they lie, so that every device is sent its part only; a tiling is for tensors of its rank. None:
+            each device gets a copy.
+        device: the slice's; default: that of the layout, or ``pw.device()``.
     """
-
-    names = ["xla:0"] * len(tensors)
-    shardings = None
-    if _state.runtime().mode is _state.Mode.TOGETHER:
-        shardings = [_mesh.upload_sharding(tensor, layout) for tensor in tensors]
-    uploaded: list[torch.Tensor] = _xla.binding()._xla_tensors_from_aten(list(tensors), names, shardings)
+    if device is None and isinstance(layout, BatchLayout):
+        device = layout.device
+    name = _xla.device_name(0 if device is None else device.index or 0)
+    uploaded: list[torch.Tensor] = []
+    for tiling, group in _alike(tensors, layout):
+        with lying(tiling):
+            uploaded += _xla.binding()._xla_tensors_from_aten(group, [name] * len(group), None)
     global _uploaded
     with _lock:
         _uploaded += len(uploaded)
@@ -45,3 +61,20 @@ def upload(tensors: Sequence[torch.Tensor], layout: _mesh.BatchLayout | None = N
 def uploaded_count() -> int:
     """How many tensors ``upload`` has made in this process."""
     return _uploaded
+
+
+def _alike(
+    tensors: Sequence[torch.Tensor], layout: BatchLayout | Tiling | None
+) -> Iterator[tuple[Tiling | None, list[torch.Tensor]]]:
+    """The tensors in order, those that follow each other and lie alike together."""
+    group: list[torch.Tensor] = []
+    common: Tiling | None = None
+    for tensor in tensors:
+        tiling = layout.tiling(tensor.shape) if isinstance(layout, BatchLayout) else layout
+        if group and tiling != common:
+            yield common, group
+            group = []
+        common = tiling
+        group.append(tensor)
+    if group:
+        yield common, group

@@ -107,6 +107,19 @@ class Future:
         spec = self._layout.spec
         return _dtypes.from_numpy(programs.assemble(shards, spec.shape, self._layout.sharding, spec.dtype), spec.dtype)
 
+    def tensor(self) -> torch.Tensor:
+        """The value as a tensor on ``slice.device``, at once: no copy is made and nothing waits.
+
+        The tensor has no gradient history. Changing it in place leaves the future as it is.
+
+        Raises:
+            UsedAfterDonation: it was given up.
+            SliceUnavailable: its slice was released.
+        """
+        from ptpathways.frontend import _exchange  # it imports this file
+
+        return _exchange.as_tensor(self)
+
     def buffer(self) -> native.Buffer:
         """The native handle. Raises UsedAfterDonation."""
         if self._buffer is None:
@@ -131,8 +144,8 @@ class Future:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise TypeError(
-            f"{getattr(function, '__name__', function)} got a future, which is no tensor yet; call it inside a "
-            "@pw.function, or take the value with result() first"
+            f"{getattr(function, '__name__', function)} got a future, which is no tensor; take it as one with "
+            "tensor(), call the operation inside a @pw.function, or fetch the value with result()"
         )
 
 

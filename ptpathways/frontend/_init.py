@@ -17,7 +17,6 @@ from ptpathways.frontend import (
     _hooks,
     _inference,
     _locator,
-    _mesh,
     _mixed,
     _operations,
     _recompiles,
@@ -25,7 +24,9 @@ from ptpathways.frontend import (
     _session,
     _show,
     _slice,
+    _spmd,
     _state,
+    _transfer,
     _wait_notice,
 )
 
@@ -140,11 +141,11 @@ def init(
     Call it before the first tensor goes to an XLA device; importing torch or torch_xla before is fine.
 
     Called again while that cluster runs, it returns the same cluster, if nothing else is asked for: a notebook's cell
-    can run again. After ``shutdown`` a process can join another cluster with the same number of devices.
+    can run again. After ``shutdown`` a process can join another cluster.
 
     Raises:
         InvalidOption: an argument or environment variable cannot be used.
-        AlreadyInitialized: the process is part of another cluster, or was part of one with other devices.
+        AlreadyInitialized: the process is part of another cluster, or used another backend before.
         RuntimeAlreadyStarted: PyTorch/XLA has already started its own runtime.
         ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded: there is no such cluster.
     """
@@ -163,14 +164,17 @@ def init(
         try:
             if former is not None and connection is not None:
                 _again.attach(connection)
-            device_count = _backend.start(options) if former is None else former.device_count
+            count = _backend.start(options) if former is None else former.torch_device_count
         except BaseException:
             if connection is not None:
                 connection.close("the client failed to start")
             raise
-        mode = _state.Mode.UNDECIDED if former is None else former.mode
-        _state.begin(_state.Runtime(options, connection, device_count, mode))
+        _state.begin(_state.Runtime(options, connection, count))
         _rng.register()
+        if connection is not None:
+            _slice.bind_whole(connection.session)
+            _spmd.register()
+            _transfer.register()
         _fallback.register()
         _operations.register()
         _wait_notice.register(options.waits)
@@ -202,34 +206,31 @@ def cluster() -> Cluster:
 
 
 def device(index: int | None = None) -> torch.device:
-    """The ``index``-th device of the cluster, or all of them, to be used as any torch device.
+    """The slice of everything, or of the ``index``-th device of the cluster alone, to be used as any torch device.
 
-    Without ``index``: what models are made on. With one device that is the one; with several it stands for all, as
-    PyTorch/XLA's SPMD device does: a tensor on it lies on every device, a copy on each unless it is marked otherwise.
-    ``with pw.device(): model = Net()`` makes the parameters on the devices, with the same values for the same
-    ``torch.manual_seed`` whatever the number of hosts and devices.
-
-    A process uses its devices one by one (``device(0)``, ``device(1)``) or together (``device()``, ``prepare``), and
-    the first call decides. Cut the trace with ``step``.
+    A tensor on a slice lies on all its devices, in parts or as copies, and what is computed there is divided over them
+    (``pw.shard`` says how). ``cluster.slice(...).device`` is that of any other slice; a process may use all kinds side
+    by side. ``with pw.device(): model = Net()`` makes the parameters on the devices, with the same values for the same
+    ``torch.manual_seed`` whatever the number of hosts and devices. Cut the trace with ``step``.
 
     Raises:
         NotInitialized: before ``init``.
-        RuntimeAlreadyStarted: the devices are already used the other way.
-        NotOneIsland: without ``index``, when no collective connects all devices.
+        NotOneIsland: without ``index``, when the devices lie in several islands.
         IndexError: there are not that many devices.
     """
     import torch
 
     this = _state.runtime()
-    if index is None:
-        _mesh.use_all_devices()
-        return torch.device("xla", 0)
-    if not 0 <= index < this.device_count:
+    if index is not None and not 0 <= index < this.device_count:
         raise IndexError(f"device index must be from 0 to {this.device_count - 1}, got {index}")
-    _mesh.notice_spmd()
-    _state.set_mode(_state.Mode.ONE_BY_ONE)
+    if this.connection is None:
+        _rng.follow_torch()
+        return torch.device("xla", index or 0)
+    if index is None:
+        _slice.check_one_island(this.connection.hosts())
+    found = (_slice.whole() if index is None else _slice.single(index)).device
     _rng.follow_torch()
-    return torch.device("xla", index)
+    return found
 
 
 def devices() -> list[torch.device]:

@@ -1,16 +1,25 @@
-"""All devices as one: PyTorch/XLA's SPMD mode, the mesh, and how batches and parameters lie on it."""
+"""How tensors lie on a slice: its devices as a grid with named axes, and which axes divide which dimension."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ptpathways import core
-from ptpathways.frontend import _rng, _state, _xla
+from ptpathways import core, native
+from ptpathways.frontend import _slice, _state, _xla
+from ptpathways.sharding import Box, Mesh, Shard, Tiling, as_placement
 
 if TYPE_CHECKING:
     import torch
+
+    from ptpathways.frontend._slice import VirtualSlice
+
+Name: TypeAlias = str | int
+Axes: TypeAlias = tuple[tuple[Name, ...], ...]
+"""For each leading dimension of a tensor, the axes of a grid that divide it; the first varies slowest."""
 
 DATA_AXIS = "data"
 BATCH_AXES = (DATA_AXIS, "fsdp")
@@ -19,17 +28,122 @@ FSDPv2 calls the axis of its shards, which is one of data parallelism, too."""
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """The devices of a slice, arranged."""
+
+    sizes: Mapping[Name, int]
+    """Devices along each axis."""
+    positions: tuple[int, ...]
+    """Which device of the slice is at each place, row-major."""
+
+    @classmethod
+    def of(cls, mesh: Any, count: int) -> Grid:
+        """Of a mesh: torch_xla's ``spmd.Mesh``, or ``ptpathways.sharding.Mesh``. Raises InvalidSharding."""
+        if isinstance(mesh, Mesh) and mesh.size == count:
+            return cls(dict(zip(mesh.axis_names, mesh.shape, strict=True)), tuple(range(count)))
+        if hasattr(mesh, "get_logical_mesh") and int(mesh.size()) == count:
+            sizes = {name: int(size) for name, size in mesh.shape().items()}
+            return cls(sizes, tuple(int(position) for position in mesh.get_logical_mesh().flatten()))
+        got = repr(mesh)
+        if isinstance(mesh, Mesh):
+            got = f"one of {mesh.size}"
+        elif hasattr(mesh, "get_logical_mesh"):
+            got = f"one of {int(mesh.size())}"
+        raise core.InvalidSharding(
+            f"mesh must be a torch_xla.distributed.spmd.Mesh or a ptpathways.sharding.Mesh over all {count} devices of "
+            f"the slice, got {got}; for example Mesh(({count},), ('{DATA_AXIS}',))"
+        )
+
+    def axes(self, given: Any, rank: int) -> Axes:
+        """What a layout of a tensor of that rank says: an entry per dimension of it.
+
+        Args:
+            given: a partition spec, a tuple with an axis, several axes or None per dimension; or a list of placements,
+                one per axis; None or ``()``: a copy on each device.
+
+        Raises:
+            InvalidSharding: it fits neither the grid nor the rank.
+        """
+        have = ", ".join(f"{name} ({size})" for name, size in self.sizes.items())
+        entries: list[tuple[Name, ...]] = [()] * rank
+        if given is None:
+            return tuple(entries)
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise core.InvalidSharding(
+                "expected a partition spec such as ('data', None), with an entry per dimension, or a list of placements"
+                f" such as [Shard(0), Replicate()], one per axis of the mesh, got {given!r}"
+            )
+        if given and all(entry is not None and not isinstance(entry, str | int | tuple | list) for entry in given):
+            if len(given) != len(self.sizes):
+                raise core.InvalidSharding(
+                    f"placements say what each axis of the mesh does; there are {have}, got {given}"
+                )
+            for name, entry in zip(self.sizes, given, strict=True):
+                placement = as_placement(entry)
+                if isinstance(placement, Shard):
+                    if not -rank <= placement.dim < rank:
+                        raise core.InvalidSharding(f"{placement} names a dimension that a tensor of {rank} has not")
+                    entries[placement.dim] += (name,)
+            return tuple(entries)
+        if len(given) > rank and any(entry is not None for entry in given[rank:]):
+            raise core.InvalidSharding(
+                f"partition spec {given} has more entries than the tensor has dimensions, {rank}"
+            )
+        for dimension, entry in enumerate(given[:rank]):
+            names = () if entry is None else tuple(entry) if isinstance(entry, tuple | list) else (entry,)
+            entries[dimension] = names
+        used = [name for names in entries for name in names]
+        for name in used:
+            if name not in self.sizes:
+                raise core.InvalidSharding(
+                    f"partition spec {given} names axis {name!r}, which does not exist; there are {have}"
+                )
+            if used.count(name) > 1:
+                raise core.InvalidSharding(
+                    f"partition spec {given} names axis {name!r} twice; an axis divides one dimension"
+                )
+        return tuple(entries)
+
+    def parts(self, names: Sequence[Name]) -> int:
+        """Into how many parts these axes divide a dimension."""
+        return math.prod(self.sizes[name] for name in names)
+
+    def tiling(self, axes: Axes) -> Tiling:
+        """How a tensor lies whose dimensions are divided so."""
+        number = {name: index for index, name in enumerate(self.sizes)}
+        tiles = [0] * len(self.positions)
+        places = itertools.product(*(range(size) for size in self.sizes.values()))
+        for position, place in zip(self.positions, places, strict=True):
+            tile = 0
+            for names in axes:
+                part = 0
+                for name in names:
+                    part = part * self.sizes[name] + place[number[name]]
+                tile = tile * self.parts(names) + part
+            tiles[position] = tile
+        return tuple(self.parts(names) for names in axes), tuple(tiles)
+
+
+@dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """How tensors of a batch lie on the devices."""
+    """How tensors of a batch lie on a slice."""
 
-    mesh: Any
-    """torch_xla's ``Mesh`` over all devices; None for a single device."""
-    sizes: Mapping[str | int, int]
+    slice: VirtualSlice | None
+    """None: the only device, of a backend without a cluster."""
+    sizes: Mapping[Name, int]
     """Devices along each axis of the mesh."""
-    axes: tuple[tuple[str | int, ...], ...]
-    """For each leading dimension of a tensor, the axes of the mesh that divide it."""
+    axes: Axes
+    positions: tuple[int, ...] | None = None
+    """As in ``Grid``; None: in order."""
 
-    def spec(self, shape: Sequence[int]) -> tuple[tuple[str | int, ...] | None, ...]:
+    @property
+    def device(self) -> torch.device:
+        """Where batches go."""
+        import torch
+
+        return torch.device("xla", 0) if self.slice is None else self.slice.device
+
+    def spec(self, shape: Sequence[int]) -> tuple[tuple[Name, ...] | None, ...]:
         """The partition spec of a tensor. A dimension that cannot be divided evenly is not divided."""
         axes = (*self.axes, *[()] * len(shape))[: len(shape)]
         return tuple(
@@ -37,87 +151,80 @@ class BatchLayout:
             for names, size in zip(axes, shape, strict=True)
         )
 
+    def tiling(self, shape: Sequence[int]) -> Tiling | None:
+        """How a tensor of that shape lies; None: a copy on each device."""
+        spec = self.spec(shape)
+        if not any(spec):
+            return None
+        positions = self.positions or tuple(range(math.prod(self.sizes.values())))
+        return Grid(self.sizes, positions).tiling(tuple(names or () for names in spec))
+
     @property
     def parts(self) -> int:
         """Into how many parts the first dimension of a batch is divided; 1: every device gets all of it."""
         return self._parts(self.axes[0]) if self.axes else 1
 
-    def _parts(self, names: tuple[str | int, ...]) -> int:
-        parts = 1
-        for name in names:
-            parts *= self.sizes[name]
-        return parts
+    def _parts(self, names: tuple[Name, ...]) -> int:
+        return math.prod(self.sizes[name] for name in names)
 
 
-def use_all_devices() -> int:
-    """From now on this process has one torch device that stands for all; how many they are.
+def slice_of(device: torch.device | int | None = None) -> VirtualSlice | None:
+    """The slice that a torch device stands for; None: that of ``pw.device()``.
 
-    With a single device nothing needs partitioning, and it is used plainly.
+    A backend without a cluster has one device and no slices, so there it is None.
 
     Raises:
         NotInitialized: before ``init``.
-        NotOneIsland: no collective connects all of them.
-        RuntimeAlreadyStarted: devices are already used one by one.
+        SliceUnavailable: its slice was released.
     """
-    this = _state.runtime()
-    alone = this.device_count == 1
-    if this.mode is _state.Mode.UNDECIDED and this.connection is not None:
-        check_one_island([(host["name"], host["island"]) for host in this.connection.hosts()])
-    _state.set_mode(_state.Mode.ONE_BY_ONE if alone else _state.Mode.TOGETHER)
-    if not alone and not _spmd():
-        from torch_xla import runtime
-
-        runtime.use_spmd()
-    _rng.follow_torch()
-    return this.device_count
+    if _state.runtime().connection is None:
+        return None
+    return _slice.whole() if device is None else _slice.of_device(device)
 
 
-def notice_spmd() -> None:
-    """Notes that the program itself has switched torch_xla to SPMD (``xr.use_spmd()``), which is using all together."""
-    if _state.runtime().mode is _state.Mode.UNDECIDED and _spmd():
-        _state.set_mode(_state.Mode.TOGETHER)
+def size_of(device: torch.device) -> int:
+    """How many devices a torch device stands for."""
+    found = slice_of(device)
+    return 1 if found is None else len(found.devices)
 
 
-def _spmd() -> bool:
-    from torch_xla import runtime
-
-    return bool(runtime.is_spmd())  # type: ignore[no-untyped-call]
-
-
-def check_one_island(hosts: Sequence[tuple[str, str]]) -> None:
-    """Raises NotOneIsland unless all ``hosts``, given as (name, island), are of one island."""
-    if len({island for _, island in hosts}) > 1:
-        where = ", ".join(f"{name} in island {island}" for name, island in hosts)
-        raise core.NotOneIsland(
-            f"pw.prepare() and pw.device() make one computation of all devices, which must lie in one island, got "
-            f"{where}; put the hosts in one island (islands=1), or use devices one by one: pw.device(0), pw.device(1), "
-            "and pw.transfer between them"
-        )
+def grid_of(slice: VirtualSlice, mesh: Any = None) -> Grid:
+    """The devices of a slice as ``mesh`` arranges them, by default as the slice does. Raises InvalidSharding."""
+    return Grid.of(slice.mesh if mesh is None else mesh, len(slice.devices))
 
 
-def batch_layout(mesh: Any = None, batch_axis: Any = None) -> BatchLayout:
-    """How batches lie on all devices.
+def batch_layout(mesh: Any = None, batch_axis: Any = None, slice: VirtualSlice | None = None) -> BatchLayout:
+    """How batches lie on a slice.
 
     Args:
-        mesh: torch_xla's ``Mesh``; None: its global mesh if one is set, else one axis named ``data``.
+        mesh: torch_xla's ``spmd.Mesh`` or a ``ptpathways.sharding.Mesh`` over the devices of the slice; None: for all
+            devices torch_xla's global mesh if one is set, else the slice's own axes.
         batch_axis: the mesh axis that divides a batch's first dimension, or a tuple of such axes; ``()`` divides
-            nothing. A list has an entry per dimension. None: those of the mesh's axes named ``data`` and ``fsdp``.
+            nothing. A list has an entry per dimension. None: those of the mesh's axes named ``data`` and ``fsdp``, or
+            the only axis of the slice.
+        slice: None: all devices.
 
     Raises:
-        InvalidSharding: no mesh of all devices, an axis that it does not have, or none to choose.
-        NotInitialized, NotOneIsland, RuntimeAlreadyStarted: as ``use_all_devices``.
+        InvalidSharding: no mesh of these devices, an axis that it does not have, or none to choose.
+        NotInitialized: before ``init``.
     """
-    count = use_all_devices()
-    if mesh is None and count == 1:
-        return BatchLayout(None, {}, ())
-    if mesh is None:
-        mesh = _default_mesh(count)
-    sizes = _sizes(mesh, count)
-    axes = choose_axes(sizes, batch_axis)
-    return BatchLayout(mesh if count > 1 else None, sizes, axes if count > 1 else ())
+    target = slice or slice_of()
+    count = 1 if target is None else len(target.devices)
+    if mesh is None and slice is None:
+        mesh = _global_mesh(count)
+    if target is None or count == 1:
+        if mesh is not None:
+            choose_axes(Grid.of(mesh, count).sizes, batch_axis)
+        return BatchLayout(target, {}, ())
+    grid = grid_of(target, mesh)
+    if batch_axis is None and mesh is None and len(grid.sizes) == 1:
+        axes: Axes = (tuple(grid.sizes),)
+    else:
+        axes = choose_axes(grid.sizes, batch_axis)
+    return BatchLayout(target, grid.sizes, axes, grid.positions)
 
 
-def choose_axes(sizes: Mapping[str | int, int], batch_axis: Any) -> tuple[tuple[str | int, ...], ...]:
+def choose_axes(sizes: Mapping[Name, int], batch_axis: Any) -> Axes:
     """``batch_axis`` of ``batch_layout`` as axes per dimension. Raises InvalidSharding."""
     have = ", ".join(f"{name} ({size})" for name, size in sizes.items())
     if batch_axis is None:
@@ -139,49 +246,49 @@ def choose_axes(sizes: Mapping[str | int, int], batch_axis: Any) -> tuple[tuple[
     return axes
 
 
-def _default_mesh(count: int) -> Any:
-    import numpy as np
+def copies(rank: int, count: int) -> Tiling:
+    """A copy of the whole tensor on each of so many devices."""
+    return (1,) * rank, (0,) * count
+
+
+def is_copied(tiling: Tiling) -> bool:
+    """Whether each device holds the whole tensor."""
+    return math.prod(tiling[0]) == 1
+
+
+def boxes(shape: Sequence[int], tiling: Tiling) -> list[Box]:
+    """For each device, the elements of a tensor that it holds, without the padding of parts that do not divide."""
+    parts, tiles = tiling
+    sizes = [-(-extent // count) for extent, count in zip(shape, parts, strict=True)]
+    found = []
+    for tile in tiles:
+        place: list[int] = []
+        for count in reversed(parts):
+            tile, part = divmod(tile, count)
+            place.append(part)
+        start = [min(part * size, extent) for part, size, extent in zip(reversed(place), sizes, shape, strict=True)]
+        size = [min(step, extent - first) for step, extent, first in zip(sizes, shape, start, strict=True)]
+        found.append(Box(tuple(start), tuple(size)))
+    return found
+
+
+def layout_of_tensor(tensor: torch.Tensor) -> Tiling | None:
+    """How a value lies on its slice; None: it is not computed yet, on a single device, or not on devices at all."""
+    if tensor.device.type != "xla" or not _state.is_running() or _state.runtime().connection is None:
+        return None
+    binding = _xla.binding()
+    if binding._check_tensor_need_materialization([tensor])[0]:
+        return None
+    try:
+        cells = native.asked_cells(lambda: binding._get_tensors_handle([tensor]))
+    except RuntimeError:  # a view of what is pending
+        return None
+    value = cells[0].value if cells else None
+    return None if value is None else value.tiling
+
+
+def _global_mesh(count: int) -> Any:
     from torch_xla.distributed import spmd
 
-    return spmd.get_global_mesh() or spmd.Mesh(np.arange(count), (count,), (DATA_AXIS,))
-
-
-def _sizes(mesh: Any, count: int) -> dict[str | int, int]:
-    if not hasattr(mesh, "get_op_sharding") or int(mesh.size()) != count:
-        got = f"one of {int(mesh.size())}" if hasattr(mesh, "size") else repr(mesh)
-        raise core.InvalidSharding(
-            f"mesh must be a torch_xla.distributed.spmd.Mesh over all {count} devices, got {got}; "
-            f"for example Mesh(np.arange({count}), ({count},), ('{DATA_AXIS}',))"
-        )
-    return {name: int(size) for name, size in mesh.shape().items()}
-
-
-def sharding_of(tensor: torch.Tensor) -> Any:
-    """torch_xla's ``OpSharding`` of a tensor on the devices; None when nothing is said of it, or devices are single."""
-    if tensor.device.type != "xla" or _state.runtime().mode is not _state.Mode.TOGETHER:
-        return None
-    return _xla.binding()._get_xla_op_sharding(tensor)
-
-
-def replicate_unless_marked(tensor: torch.Tensor) -> None:
-    """Says of a tensor on the devices that each has a copy of it, unless something else was said before."""
-    mark(tensor, _xla.binding().OpSharding([], [], [], _REPLICATED))
-
-
-def mark(tensor: torch.Tensor, sharding: Any) -> None:
-    """Says how a tensor on the devices lies on them, an ``OpSharding``, unless something was said before."""
-    if _state.runtime().mode is _state.Mode.TOGETHER and sharding_of(tensor) is None:
-        _xla.binding()._xla_mark_sharding(tensor, sharding)
-
-
-_REPLICATED = 0  # OpSharding's type, as XLA numbers it.
-
-
-def upload_sharding(tensor: torch.Tensor, layout: BatchLayout | None) -> Any:
-    """torch_xla's description of how a CPU tensor is to be cut up; without ``layout`` every device gets a copy."""
-    spec = layout.spec(tensor.shape) if layout is not None else ()
-    if layout is None or not any(spec):
-        arguments: tuple[Any, ...] = ([], [], [], _REPLICATED)
-    else:
-        arguments = layout.mesh._get_op_sharding_args(spec)
-    return _xla.binding().XlaShardingSpec(tensor, *arguments, False)
+    mesh = spmd.get_global_mesh()
+    return mesh if mesh is not None and int(mesh.size()) == count else None  # type: ignore[no-untyped-call]

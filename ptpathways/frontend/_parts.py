@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptpathways import core, native, programs
-from ptpathways.frontend import _capture_buffers, _rng, _state, _xla
+from ptpathways.frontend import _capture_buffers, _rng, _state
 from ptpathways.sharding import Box
 
 if TYPE_CHECKING:
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DevicePart:
-    """What a device has of a tensor."""
+    """What a device has of a tensor. Cell and value are those of the whole tensor, the same in all its parts."""
 
     host: int
     box: Box
     """Its elements, without padding."""
+    shard: int
+    """Its number in the value."""
     cell: native.BufferCell
-    """Where PyTorch/XLA's buffer keeps its value."""
+    """Where PyTorch/XLA's buffer keeps the value."""
     value: native.DeviceValue
     """What it was when it was asked for."""
 
@@ -41,24 +43,15 @@ def parts_of(tensor: torch.Tensor) -> list[DevicePart]:
     Raises:
         RuntimeError: it is not, or its value was lost.
     """
-    boxes: list[Box] = []
-    cells = _capture_buffers.cells_of(tensor)
-    whole = Box((0,) * tensor.dim(), tuple(tensor.shape))
-    if _state.runtime().mode is _state.Mode.TOGETHER:
-        (shards,) = _xla.binding()._get_local_shard_replica_and_indices([tensor])
-        boxes = [whole if indices is Ellipsis else _box(indices) for _, indices in shards]
-    else:
-        boxes = [whole] * len(cells)
-    if len(boxes) != len(cells):
-        raise core.PathwaysError(f"expected a buffer of each of {len(boxes)} shards of a tensor, got {len(cells)}")
+    cell = _capture_buffers.cell_of(tensor)
+    value = cell.value
+    if value is None:
+        raise core.PathwaysError(f"a tensor of shape {tuple(tensor.shape)} was given up by a computation")
     hosts = programs.hosts_of(session())
-    parts = []
-    for box, cell in zip(boxes, cells, strict=True):
-        value = cell.value
-        if value is None:
-            raise core.PathwaysError(f"a tensor of shape {tuple(tensor.shape)} was given up by a computation")
-        parts.append(DevicePart(hosts[value.device], box, cell, value))
-    return parts
+    return [
+        DevicePart(hosts[device], Box(*box), shard, cell, value)
+        for shard, (device, box) in enumerate(zip(value.devices, value.boxes(), strict=True))
+    ]
 
 
 def make_own(tensor: torch.Tensor) -> None:
@@ -84,19 +77,12 @@ def session() -> native.Session:
 
 
 def generator_states() -> dict[int, int]:
-    """The state of each device's random generator, by the device's number; one of number 0 for all together."""
-    ask = _xla.binding()._xla_get_rng_seed
-    return {index: int(ask(_xla.device_name(index))) for index in range(_state.runtime().torch_device_count)}
+    """The state of each slice's random generator, by the number of its torch device."""
+    return _capture_buffers.seeds(_rng.in_use())
 
 
 def set_generator_states(states: Mapping[int, int]) -> None:
-    """Sets what ``generator_states`` gave; devices that it does not name go on. Torch's own was set before."""
+    """Sets what ``generator_states`` gave, of devices that are in use now; others go on. Torch's own was set before."""
     _rng.keep_apart()
-    for index in range(_state.runtime().torch_device_count):
-        if index in states:
-            _xla.binding()._xla_set_rng_seed(states[index], _xla.device_name(index))
-
-
-def _box(indices: Any) -> Box:
-    start = tuple(int(part.start) for part in indices)
-    return Box(start, tuple(int(part.stop) - first for part, first in zip(indices, start, strict=True)))
+    here = _rng.in_use()
+    _capture_buffers.set_seeds({device: seed for device, seed in states.items() if device in here})

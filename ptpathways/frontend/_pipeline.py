@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptpathways import core, native, programs
-from ptpathways.frontend import _capture_buffers, _mesh, _state, _transfer, _xla
+from ptpathways.frontend import _feeding, _mesh, _state, _transfer, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -33,31 +32,31 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where batches go: divided over all devices as ``layout`` says, or to the one device with torch's ``index``."""
+    """Where batches go: to the slice of ``layout``, lying there as it says."""
 
-    layout: _mesh.BatchLayout | None
-    index: int = 0
+    layout: _mesh.BatchLayout
 
     @classmethod
-    def of(cls, layout: _mesh.BatchLayout | None, device: torch.device | int | None) -> Placement:
-        """Of what the user said; a single device when there is but one.
+    def of(cls, layout: _mesh.BatchLayout | None, device: torch.device | str | int | None) -> Placement:
+        """Of what the user said: a layout, or the torch device of a slice, whose own axes then divide batches.
 
         Raises:
-            NotInitialized, NotOneIsland, RuntimeAlreadyStarted, InvalidSharding: as ``batch_layout``.
+            NotInitialized, SliceUnavailable, InvalidSharding: as ``batch_layout``.
             ValueError: not a device of the cluster.
         """
         if device is None:
-            chosen = layout if layout is not None else _mesh.batch_layout()
-            return cls(chosen if chosen.mesh is not None else None)
+            return cls(layout if layout is not None else _mesh.batch_layout())
         import torch
 
         target = torch.device("xla", device) if isinstance(device, int) else torch.device(device)
-        this = _state.runtime()
-        if target.type != "xla" or (target.index or 0) >= this.torch_device_count:
-            raise ValueError(f"expected one of the {this.torch_device_count} devices of pw.device(), got {target}")
-        if this.mode is _state.Mode.TOGETHER:
-            return cls(_mesh.batch_layout())
-        return cls(None, target.index or 0)
+        if target.type != "xla":
+            raise ValueError(f"expected a device of the cluster, such as pw.device() or slice.device, got {target}")
+        return cls(_mesh.batch_layout(slice=_mesh.slice_of(target)))
+
+    def devices(self) -> tuple[int, ...]:
+        """The cluster's numbers of the devices that batches lie on now."""
+        assert self.layout.slice is not None
+        return self.layout.slice.devices
 
 
 class Pipeline:
@@ -82,11 +81,9 @@ class Pipeline:
         self._session = this.connection.session
         self._name = name
         self._timeout_s = timeout_s + _ANSWER_SLACK_S
-        devices = _capture_buffers.cluster_devices()
-        used = devices if placement.layout is not None else (devices[placement.index],)
         self._host_of = programs.hosts_of(self._session)
         self._names = [host["name"] for host in self._session.hosts()]
-        self.hosts = sorted({self._host_of[device] for device in used})
+        self.hosts = sorted({self._host_of[device] for device in placement.devices()})
         """Their numbers."""
         self._id = native.mint_pipeline(self._session)
         with native.translated():
@@ -116,37 +113,35 @@ class Pipeline:
 
     @property
     def usable(self) -> bool:
-        """False after ``close``, and when the cluster it was made for is gone."""
+        """False after ``close``, when the cluster it was made for is gone, and when the slice moved to other hosts."""
         connection = _state.runtime().connection
-        return self._close.alive and connection is not None and connection.session is self._session
+        if not self._close.alive or connection is None or connection.session is not self._session:
+            return False
+        return self.hosts == sorted({self._host_of[device] for device in self.placement.devices()})
 
     def declare(self, types: Sequence[tuple[torch.dtype, Sequence[int]]]) -> tuple[list[torch.Tensor], list[Part]]:
         """Tensors on the devices that have no bytes yet, and the parts that will fill them. Nothing is waited for."""
         import torch
 
         layout = self.placement.layout
+        name = _xla.device_name(layout.device.index or 0)
         made: list[torch.Tensor] = []
         parts: list[Part] = []
         for number, (dtype, shape) in enumerate(types):
             with native.translated():
                 native.start_declaring()
                 try:
-                    with _transfer.keep_untouched()():
+                    with _feeding.lying(layout.tiling(shape)), _transfer.keep_untouched()():
                         like = torch.empty(tuple(shape), dtype=dtype)
-                        if layout is None:
-                            name = _xla.device_name(self.placement.index)
-                            made += _xla.binding()._xla_tensors_from_aten([like], [name])
-                        else:
-                            sharding = _mesh.upload_sharding(like, layout)
-                            made += _xla.binding()._xla_tensors_from_aten([like], [_xla.device_name(0)], [sharding])
+                        made += _xla.binding()._xla_tensors_from_aten([like], [name], None)
                 finally:
                     declared = native.stop_declaring()
-            boxes = None if layout is None else _boxes(shape, layout)
-            assert len(declared) == (1 if boxes is None else len(boxes)), "torch_xla uploads on the calling thread"
-            for device, device_id, key in declared:
-                start, size = ((0,) * len(shape), tuple(shape)) if boxes is None else boxes[device_id]
-                if math.prod(size):
-                    parts.append(Part(self._host_of[device], key, number, start, size))
+            assert len(declared) == 1, "torch_xla uploads on the calling thread"
+            ((_, key, tiling, devices, _),) = declared
+            boxes = _mesh.boxes(shape, tiling or _mesh.copies(len(shape), len(devices)))
+            for shard, (device, box) in enumerate(zip(devices, boxes, strict=True)):
+                if box.elements:
+                    parts.append(Part(self._host_of[device], key + shard, number, box.start, box.size))
         return made, parts
 
     def ask(self, host: int, worker: int, keys: Sequence[int], what: str) -> native.Question:
@@ -184,29 +179,3 @@ def wait_for(question: native.Question, timeout_s: float, what: str) -> bytes:
 def _close(session: native.Session, pipeline: int, hosts: Sequence[int]) -> None:
     for host in hosts:
         native.close_pipeline(session, pipeline, host)
-
-
-def _boxes(shape: Sequence[int], layout: _mesh.BatchLayout) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """For each device of the mesh, by torch_xla's number, where its part of a tensor begins and how large it is."""
-    mesh = layout.mesh.get_logical_mesh()
-    axes = list(layout.sizes)
-    spec = layout.spec(shape)
-    boxes = {}
-    for coordinates in _positions(mesh.shape):
-        start, size = [], []
-        for extent, names in zip(shape, spec, strict=True):
-            part, parts = 0, 1
-            for name in names or ():
-                part = part * layout.sizes[name] + coordinates[axes.index(name)]
-                parts *= layout.sizes[name]
-            start.append(extent // parts * part)
-            size.append(extent // parts)
-        boxes[int(mesh[coordinates])] = (tuple(start), tuple(size))
-    return boxes
-
-
-def _positions(shape: Sequence[int]) -> list[tuple[int, ...]]:
-    positions: list[tuple[int, ...]] = [()]
-    for size in shape:
-        positions = [(*position, index) for position in positions for index in range(size)]
-    return positions

@@ -53,11 +53,23 @@ def set_rng_state(state: torch.Tensor, device: int | torch.device | str | None =
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds every device of this process."""
+    """Seeds every slice that this process uses as a device, and those that it will use."""
 
-    this = _state.runtime()
-    for index in range(this.torch_device_count):
+    for index in in_use():
         _xla.binding()._xla_set_rng_seed(seed & _SEED_MASK, _xla.device_name(index))
+
+
+def in_use() -> list[int]:
+    """Numbers of the torch devices that have a generator of their own now."""
+    this = _state.runtime()
+    return this.slices.bound() if this.connection is not None else list(range(this.torch_device_count))
+
+
+def begin(index: int) -> None:
+    """Seeds a device that is about to be used, as torch's own generator was seeded."""
+    import torch
+
+    _xla.binding()._xla_set_rng_seed(torch.initial_seed() & _SEED_MASK, _xla.device_name(index))
 
 
 def follow_torch() -> None:
@@ -94,11 +106,10 @@ def manual_seed(seed: int) -> None:
 
     global _followed
     with _state.lock:
-        this = _state.runtime()
+        _state.runtime()
         torch.manual_seed(seed)
         _followed = None
-        if this.mode is not _state.Mode.UNDECIDED:  # else the first use of the devices takes it over
-            follow_torch()
+        follow_torch()
 
 
 def seed(value: int) -> None:

@@ -1,11 +1,15 @@
-"""Virtual slices: devices that the resource manager lent to this process, as a grid with named axes (paper 4.1)."""
+"""Virtual slices: devices that the resource manager lent to this process, as a grid with named axes (paper 4.1).
+
+A slice is a torch device: ``slice.device``. A tensor there lies on all devices of the slice, and what is computed there
+is divided over them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +18,8 @@ from ptpathways.frontend import _state
 from ptpathways.sharding import Mesh
 
 if TYPE_CHECKING:
+    import torch
+
     from ptpathways.native import Session
 
 _DEFAULT_AXIS_NAMES = ("x", "y", "z")
@@ -21,17 +27,20 @@ _numbers = itertools.count()
 
 
 class VirtualSlice:
-    """Devices of one island, to compile functions for. Made by ``Cluster.slice``; several may share devices.
+    """Devices of one island, for tensors, loops and functions. Made by ``Cluster.slice``; several may share devices.
 
-    ``release`` gives them back, as does leaving its ``with`` block, or dropping the slice and all functions on it.
+    ``release`` gives them back, as does leaving its ``with`` block. A slice that was never used as a torch device is
+    also given back when it and all functions on it are dropped.
     """
 
-    def __init__(self, session: Session, mesh: Mesh, name: str, number: int, devices: Sequence[int]) -> None:
+    def __init__(self, session: Session, mesh: Mesh, name: str, number: int | None, devices: Sequence[int]) -> None:
         self.session = session
         self._mesh = mesh
         self._name = name
         self._devices = tuple(devices)
         self.layouts: dict[Any, Any] = {}  # how tensors may lie here; filled by ``_future.layout_of``
+        self._number = number
+        self._index: int | None = None
         self._give_back = weakref.finalize(self, _give_back, session, number)
         self._give_back.atexit = False
 
@@ -61,12 +70,74 @@ class VirtualSlice:
         return self._devices
 
     @property
+    def device(self) -> torch.device:
+        """The slice as a torch device, for ``model.to``, ``torch.randn(..., device=...)``, ``with slice.device:``.
+
+        Raises:
+            WrongCluster, SliceUnavailable: the slice cannot be used any more, or there are too many in use.
+        """
+        import torch
+
+        return torch.device("xla", self.index)
+
+    @property
+    def index(self) -> int:
+        """The number of ``device``. Raises as ``device`` does."""
+        if self._index is None or self.released:
+            self.check(current_session())
+            with _state.lock:
+                self._index = _bind(self)
+        return self._index
+
+    @property
     def released(self) -> bool:
         """Whether the devices were given back."""
         return not self._give_back.alive
 
+    def move(self, hosts: Sequence[str] | None = None, *, timeout_s: float = 10.0) -> int:
+        """Binds the slice to other devices and moves everything that lies on it; returns when that is submitted.
+
+        Tensors, models and optimizers stay the objects they are, on the same torch device, and a loop goes on where it
+        was: what is computed next is computed there. Computations are compiled anew for the new devices; captured
+        steps are traced again. Functions of the slice (``pw.function``) keep the devices they were compiled for.
+
+        Args:
+            hosts: names of hosts to move to; None: wherever the resource manager finds the least load.
+
+        Returns:
+            The bytes that were moved, all shards together.
+
+        Raises:
+            SliceUnavailable: no such devices are there; says what there is. Nothing has changed.
+            InvalidOption: the slice of everything, or of a single device by its number, has no other devices.
+        """
+        from ptpathways import native
+        from ptpathways.frontend import _migration
+
+        if self._number is None:
+            raise core.InvalidOption(f"{self} is not lent by the resource manager and stays where it is")
+        self.check(current_session())
+        among = [] if hosts is None else _migration.host_numbers(self.session, hosts)
+        with native.translated("slicing"):
+            granted = self.session.request_slice(len(self._devices), among=among, timeout_s=timeout_s)
+        with _state.lock:
+            moved = 0
+            if self._index is not None:
+                moved = _migration.move_values(self, self._index, granted["devices"])
+            self._devices = tuple(granted["devices"])
+            self._give_back()
+            self._number = granted["slice"]
+            self._give_back = weakref.finalize(self, _give_back, self.session, self._number)
+            self._give_back.atexit = False
+        return moved
+
     def release(self) -> None:
-        """Gives the devices back. Values on them stay until their futures are dropped. Idempotent."""
+        """Gives the devices back. Futures keep their values; tensors of ``device`` cannot be used any more.
+
+        Idempotent.
+        """
+        if self._index is not None and not self.released and _state.is_running():
+            _unbind(self, self._index)
         self._give_back()
 
     def check(self, session: Session) -> None:
@@ -130,9 +201,101 @@ def current_session() -> Session:
     return connection.session
 
 
-def _give_back(session: Session, number: int) -> None:
+def whole() -> VirtualSlice:
+    """The slice of everything: all devices of all live hosts, along one axis ``data``. Never released.
+
+    Raises:
+        NotInitialized: before ``init``.
+    """
+    return _state.runtime().slices.slice_at(0)
+
+
+def check_one_island(hosts: Sequence[Mapping[str, Any]]) -> None:
+    """Raises NotOneIsland unless all live ``hosts`` are of one island."""
+    islands = {host["island"] for host in hosts if host["alive"]}
+    if len(islands) > 1:
+        where = ", ".join(f"{host['name']} in island {host['island']}" for host in hosts if host["alive"])
+        raise core.NotOneIsland(
+            f"pw.prepare() and pw.device() make one computation of all devices, which must lie in one island, got "
+            f"{where}; put the hosts in one island (islands=1), or use a slice of each: cluster.slice(..., island=NAME)"
+        )
+
+
+def of_device(device: torch.device | str | int) -> VirtualSlice:
+    """The slice that a torch device stands for.
+
+    Raises:
+        NotInitialized: before ``init``.
+        ValueError: it is no device of a cluster.
+        SliceUnavailable: it stands for none now.
+    """
+    if not isinstance(device, int):
+        import torch
+
+        given = torch.device(device)
+        if given.type != "xla":
+            raise ValueError(f"expected a device of the cluster, such as pw.device() or slice.device, got {given}")
+        device = given.index or 0
+    return _state.runtime().slices.slice_at(device)
+
+
+def single(index: int) -> VirtualSlice:
+    """The slice of the ``index``-th device of the cluster alone. Never released."""
+    everything = whole()
+    if len(everything.devices) == 1:
+        return everything
+    number = everything.devices[index]
+    with _state.lock:
+        known = _singles.setdefault(everything, {})
+        if index not in known:
+            known[index] = VirtualSlice(everything.session, Mesh((1,), ("x",)), f"device{number}", None, (number,))
+        return known[index]
+
+
+_singles: weakref.WeakKeyDictionary[VirtualSlice, dict[int, VirtualSlice]] = weakref.WeakKeyDictionary()
+
+
+def bind_whole(session: Session) -> VirtualSlice:
+    """Makes torch's first device stand for all devices of the live hosts."""
+    numbers = [
+        host["first_device"] + place
+        for host in session.hosts()
+        if host["alive"]
+        for place in range(len(host["devices"]))
+    ]
+    made = VirtualSlice(session, Mesh((len(numbers),), ("data",)), "all", None, numbers)
+    made._index = _bind(made, 0)
+    return made
+
+
+def _bind(slice: VirtualSlice, index: int | None = None) -> int:
+    from ptpathways import native
+    from ptpathways.frontend import _rng
+
+    index = _state.runtime().slices.bind(slice, index)
+    with native.translated():
+        native.bind_device(index, list(slice.devices))
+    _rng.begin(index)
+    return index
+
+
+def _unbind(slice: VirtualSlice, index: int) -> None:
+    from ptpathways import native
+    from ptpathways.frontend import _xla
+
+    with _state.lock:
+        table = _state.runtime().slices
+        if index in table.bound() and table.slice_at(index) is slice:
+            _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], True)
+            table.unbind(index)
+            native.unbind_device(index)
+
+
+def _give_back(session: Session, number: int | None) -> None:
     from ptpathways import native
 
+    if number is None:  # nobody lent it
+        return
     try:
         session.release_slice(number)
     except native.NativeError:

@@ -1,45 +1,43 @@
-"""What this process knows of itself: not initialised, part of a cluster, or shut down; and how it uses its devices.
+"""What this process knows of itself: not initialised, part of a cluster, or shut down.
 
 PyTorch/XLA creates its client once per process and cannot be given another. The plugin's client can be attached to
-another cluster with the same devices, so a process that was shut down may begin again; how it uses its devices stays.
-Devices are used *one by one* (``device(i)``, a torch device each) or *all together* (one torch device, the mesh;
-``prepare``, or ``device()`` without a number, on more than one device).
+another cluster, so a process that was shut down may begin again.
 """
 
 from __future__ import annotations
 
-import enum
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptpathways import core
 
 if TYPE_CHECKING:
+    from ptpathways.frontend._devices import LogicalDevices
     from ptpathways.frontend._session import Connection
-
-
-class Mode(enum.Enum):
-    """How this process uses its devices."""
-
-    UNDECIDED = "not yet"
-    ONE_BY_ONE = "one by one (pw.device(i), or a first @pw.function before pw.prepare)"
-    TOGETHER = "all together (pw.prepare, or pw.device() without a number)"
 
 
 @dataclass(slots=True)
 class Runtime:
-    """What ``init`` made. ``mode`` is the only field that changes."""
+    """What ``init`` made."""
 
     options: core.Options
     connection: Connection | None
-    device_count: int
-    mode: Mode = Mode.UNDECIDED
+    torch_device_count: int
+    """How many devices PyTorch/XLA knows: logical ones, most of which stand for no slice."""
+    slices: LogicalDevices = field(init=False)
+
+    def __post_init__(self) -> None:
+        from ptpathways.frontend._devices import LogicalDevices
+
+        self.slices = LogicalDevices(self.torch_device_count)
 
     @property
-    def torch_device_count(self) -> int:
-        """How many devices torch sees: the mesh counts as one."""
-        return 1 if self.mode is Mode.TOGETHER else self.device_count
+    def device_count(self) -> int:
+        """Devices of the cluster, without those of lost hosts."""
+        if self.connection is None:
+            return self.torch_device_count
+        return sum(len(host["devices"]) for host in self.connection.hosts() if host["alive"])
 
 
 lock = threading.RLock()
@@ -81,22 +79,3 @@ def end() -> Runtime | None:
     ended, _runtime = _runtime, None
     _former = ended or _former
     return ended
-
-
-def set_mode(mode: Mode) -> bool:
-    """Decides, once, how this process uses its devices; whether this call was the one that decided.
-
-    Raises:
-        NotInitialized: before ``init``.
-        RuntimeAlreadyStarted: it is already used the other way.
-    """
-    with lock:
-        this = runtime()
-        if this.mode in (mode, Mode.UNDECIDED):
-            decided = this.mode is Mode.UNDECIDED
-            this.mode = mode
-            return decided
-        raise core.RuntimeAlreadyStarted(
-            f"this process uses its {this.device_count} devices {this.mode.value}, so it cannot use them {mode.value}; "
-            "choose one of the two per process"
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptpathways.frontend import _hooks, _recompiles, _state, _xla
+from ptpathways.frontend import _hooks, _recompiles, _rng, _state, _xla
 
 _cuts = 0
 
@@ -50,13 +50,12 @@ def _cut(wait_for_submit: bool) -> None:
     global _cuts
     import torch_xla
 
-    this = _state.runtime()
     _hooks.before_cut()
     _recompiles.about_to_run()
     _cuts += 1
     torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
     current = _xla.binding()._xla_get_default_device_ordinal()
-    for index in range(this.torch_device_count):
+    for index in _rng.in_use():
         if index != current:
             _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
     _recompiles.report()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core
-from ptpathways.frontend import _dtypes, _hlo, _locator, _rng, _state, _xla
+from ptpathways.frontend import _dtypes, _hlo, _locator, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,6 @@ def lower(
     import torch
 
     binding = _xla.binding()
-    _settle_mode()
     with _lock, _tracing():
         watch = _make_watch(name)
         placeholders = [_placeholder(spec) for spec in arguments]
@@ -146,12 +145,6 @@ def _tracing() -> Iterator[None]:
         binding._xla_set_rng_seed(seed, "xla:0")
         binding._set_allow_execution(allowed)
         binding._set_xla_all_numbers_special_scalars(numbers)
-
-
-def _settle_mode() -> None:
-    """Placeholders use torch_xla's first device, after which it cannot make one mesh of all (it ends the process)."""
-    if _state.runtime().mode is _state.Mode.UNDECIDED and _state.set_mode(_state.Mode.ONE_BY_ONE):
-        _rng.follow_torch()
 
 
 def _placeholder(spec: TensorSpec) -> torch.Tensor:

@@ -1,34 +1,50 @@
-"""Moving a tensor from one device to another, from worker to worker, never through the client.
+"""Moving a tensor from one slice to another, from worker to worker, never through the client.
 
 PyTorch/XLA's own ``tensor.to(other_device)`` fetches the value to the host, waits for it, and uploads it. Here the
-sender's trace is cut, the plugin is asked for the handle of the sender's buffer, the cluster copies it (all of this
-returns at once), and the handle of the copy is given to PyTorch/XLA as if it were the result of an upload.
+sender's trace is submitted, the plugin is asked for the handle of the sender's buffer, the cluster moves it between any
+two layouts (all of this returns at once), and the handle of the result is given to PyTorch/XLA as if it were the result
+of an upload.
+
+``Tensor.to`` and ``Tensor.copy_`` do the same when both ends are devices of the cluster: PyTorch/XLA's kernels below
+them would pass through the client. Each looks at devices and calls torch's own function for everything else.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import core
-from ptpathways.frontend import _state, _xla
+from ptpathways import core, native
+from ptpathways.frontend import _reshard, _state, _xla
+from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
     import torch
 
+    from ptpathways.frontend._slice import VirtualSlice
 
-def transfer(tensor: torch.Tensor, device: torch.device | str | int) -> torch.Tensor:
-    """``tensor`` on another device of the cluster; returns at once. Its gradient goes back the same way.
+COPY = "copy"
+BATCH = "batch"
 
-    The trace of the device that ``tensor`` is on is cut here. A tensor of the CPU is uploaded; one that is already
-    there is returned itself.
+
+def transfer(
+    tensor: torch.Tensor, device: torch.device | str | int, layout: Tiling | str | None = None
+) -> torch.Tensor:
+    """``tensor`` on another slice of the cluster; returns at once. Its gradient goes back the same way.
+
+    What was traced on the slice that ``tensor`` is on is submitted. A tensor of the CPU is uploaded; one that is
+    already there is returned itself.
 
     Args:
-        device: a device from ``device``, its name, or its number.
+        device: of a slice, from ``slice.device`` or ``device``, its name, or its number.
+        layout: how it lies there: parts and tiles, ``"copy"`` (all of it on each device) or ``"batch"`` (the first
+            dimension divided). None: as on the slice that it comes from, if the slices are alike; else divided along
+            the first dimension if it is now.
 
     Raises:
         NotInitialized: before ``init``.
         ValueError: ``device`` is not an XLA device.
-        RuntimeAlreadyStarted: ``prepare`` made all devices one mesh, inside which the partitioner moves data.
+        SliceUnavailable: the device stands for no slice now.
     """
     import torch
 
@@ -36,16 +52,12 @@ def transfer(tensor: torch.Tensor, device: torch.device | str | int) -> torch.Te
     if target.type != "xla":
         raise ValueError(f"transfer goes to a device of the cluster, got {target}; use tensor.to() for others")
     this = _state.runtime()
-    if this.mode is _state.Mode.TOGETHER:
-        raise core.RuntimeAlreadyStarted(
-            "pw.transfer() moves tensors between devices used one by one, but pw.prepare() made all devices of this "
-            "process one mesh"
-        )
     if tensor.device.type != "xla" or this.connection is None:
-        return tensor.to(target)
+        plain: torch.Tensor = _plain_to()(tensor, target)
+        return plain
     if (tensor.device.index or 0) == (target.index or 0):
         return tensor
-    result: torch.Tensor = _function().apply(tensor, target)
+    result: torch.Tensor = _function().apply(tensor, target, layout)
     return result
 
 
@@ -60,39 +72,156 @@ def _function() -> Any:
 
         class Transfer(torch.autograd.Function):
             @staticmethod
-            def forward(context: Any, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+            def forward(context: Any, tensor: torch.Tensor, device: torch.device, layout: Any) -> torch.Tensor:
                 context.source = tensor.device
-                return _move(tensor, device)
+                return _move(tensor, device, layout)
 
             @staticmethod
             def backward(context: Any, *gradients: torch.Tensor) -> Any:
-                return _move(gradients[0], context.source), None
+                return _move(gradients[0], context.source, None), None, None
 
         _function_class = Transfer
     return _function_class
 
 
-def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _move(tensor: torch.Tensor, device: torch.device, layout: Tiling | str | None) -> torch.Tensor:
+    table = _state.runtime().slices
+    target = table.slice_at(device.index or 0)
+    table.slice_at(tensor.device.index or 0)  # else a clear error
+    settle(tensor)
+    token = _xla.binding()._unsafe_buffer_pointer(tensor)
+    value = value_of(tensor)
+    if len(value.devices) == 1 and len(target.devices) == 1:
+        return adopt(native.transfer(token, target.index), tensor, target.index)
+    there = _layout_there(value, target, layout)
+    (buffer,) = _reshard.move([value], [_reshard.type_there(value, target.index, target.devices, there)])
+    return adopt(native.adopt_buffer(buffer, target.index, list(value.dims), there, token), tensor, target.index)
+
+
+def settle(tensor: torch.Tensor) -> None:
+    """Submits what was traced on the device of ``tensor``, so that it is a value there.
+
+    All live tensors of the device, not only this one: else what the backward pass needs later would be computed again
+    from the start. It waits for the submission only, after which the buffer has its handle.
+    """
     import torch
 
-    from ptpathways import native
-
-    source = _xla.device_name(tensor.device.index or 0)
-    # All live tensors of the sender, not only this one: else what the backward pass needs later would be computed
-    # again from the start. It waits for the submission only (True), after which the buffer has its handle.
     torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-    _xla.binding()._xla_sync_live_tensors(source, [], True)
+    _xla.binding()._xla_sync_live_tensors(_xla.device_name(tensor.device.index or 0), [], True)
     _xla.binding()._xla_sync_multi([tensor], [], True)  # Nothing is left to do, as a rule.
-    token = native.transfer(_xla.binding()._unsafe_buffer_pointer(tensor), device.index or 0)
+
+
+def value_of(tensor: torch.Tensor) -> native.DeviceValue:
+    """What a tensor on the devices holds, which must have a value.
+
+    Raises:
+        PathwaysError: its value was given up or lost.
+    """
+    binding = _xla.binding()
+    cells = native.asked_cells(lambda: binding._get_tensors_handle([tensor]))
+    value = cells[0].value if cells else None
+    if value is None:
+        raise core.PathwaysError(f"a tensor of shape {tuple(tensor.shape)} was given up by a computation")
+    return value
+
+
+def adopt(token: int, like: torch.Tensor, index: int) -> torch.Tensor:
+    """A new tensor on torch's device ``index`` for the value that ``token`` owns, of the shape and type of ``like``."""
+    import torch
+
     native.adopt_next_uploads([token])
     try:
         with keep_untouched()():
-            shape = torch.empty(tensor.shape, dtype=tensor.dtype)
-            (moved,) = _xla.binding()._xla_tensors_from_aten([shape], [_xla.device_name(device.index or 0)])
+            shape = torch.empty(like.shape, dtype=like.dtype)
+            (moved,) = _xla.binding()._xla_tensors_from_aten([shape], [_xla.device_name(index)])
     finally:
         native.adopt_next_uploads([])
     result: torch.Tensor = moved
     return result
+
+
+def _layout_there(value: native.DeviceValue, target: VirtualSlice, layout: Tiling | str | None) -> Tiling | None:
+    count, rank = len(target.devices), len(value.dims)
+    if count == 1:
+        return None
+    if isinstance(layout, tuple):
+        return layout
+    here = value.tiling
+    if layout is None and here is not None and len(value.devices) == count and _divides(here, value.dims):
+        return here
+    cut_now = here is not None and rank > 0 and here[0][0] > 1
+    batch: Tiling = ((count, *(1,) * (rank - 1)), tuple(range(count)))
+    if layout != COPY and rank > 0 and (layout == BATCH or cut_now) and _divides(batch, value.dims):
+        return batch
+    return (1,) * rank, (0,) * count
+
+
+def _divides(tiling: Tiling, dims: tuple[int, ...]) -> bool:
+    return all(size % parts == 0 for size, parts in zip(dims, tiling[0], strict=True))
+
+
+@functools.cache
+def _plain_to() -> Any:
+    import torch
+
+    return torch._C.TensorBase.to
+
+
+_registered = False
+
+
+def register() -> None:
+    """Makes ``Tensor.to`` and ``Tensor.copy_`` move between slices, and modules move as copies. Idempotent."""
+    global _registered
+    if _registered:
+        return
+    _registered = True
+    import torch
+
+    base: Any = torch._C.TensorBase
+    plain_to, plain_copy = base.to, base.copy_
+    plain_apply: Any = torch.nn.Module._apply
+    on_devices: Any = base.is_xla.__get__
+
+    @functools.wraps(plain_to)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if on_devices(self) and _state.is_running():
+            device = kwargs.get("device", args[0] if args else None)
+            if isinstance(device, torch.Tensor):
+                device = device.device
+            if isinstance(device, str | torch.device):
+                target = torch.device(device)
+                if target.type == "xla" and (target.index or 0) != (self.device.index or 0):
+                    self = transfer(self, target)
+        return plain_to(self, *args, **kwargs)
+
+    @functools.wraps(plain_copy)
+    def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
+        between = isinstance(src, torch.Tensor) and on_devices(self) and on_devices(src) and _state.is_running()
+        if between and (self.device.index or 0) != (src.device.index or 0):
+            src = transfer(src, self.device, _layout_of_target(self, src))
+        return plain_copy(self, src, *args, **kwargs)
+
+    @functools.wraps(plain_apply)
+    def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = native.set_upload_layout(COPY)  # a module's tensors are kept; batches are what is divided
+        try:
+            return plain_apply(self, *args, **kwargs)
+        finally:
+            native.set_upload_layout(before)
+
+    patched: Any = torch
+    patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
+
+
+def _layout_of_target(target: torch.Tensor, source: torch.Tensor) -> Tiling | str | None:
+    """How ``target``, which is about to be overwritten, lies; None where that is not known."""
+    if target.shape != source.shape or _xla.binding()._check_tensor_need_materialization([target])[0]:
+        return None
+    try:
+        return value_of(target).tiling
+    except (RuntimeError, core.PathwaysError):
+        return None
 
 
 _mode_class: Any = None

@@ -19,7 +19,7 @@ def binding() -> Any:
 
 
 def device_name(index: int) -> str:
-    """What the bindings call the ``index``-th device when devices are used one by one; 0 also names the mesh."""
+    """What the bindings call torch's device ``index``."""
     return f"xla:{index}"
 
 

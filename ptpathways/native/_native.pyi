@@ -61,11 +61,57 @@ def adopt_next_uploads(tokens: Sequence[int]) -> None:
     An empty list drops pending adoptions. Raises NativeError NOT_FOUND.
     """
 
+def adopt_buffer(
+    buffer: Buffer,
+    device: int,
+    dims: Sequence[int],
+    tiling: tuple[Sequence[int], Sequence[int]] | None,
+    source: int = 0,
+    kept: bool = False,
+) -> int:
+    """A token for a logical buffer, as a tensor of shape ``dims`` on logical device ``device``.
+
+    Args:
+        tiling: parts per dimension and tile per device; None for a slice of one device.
+        source: token of what it is a copy of, for steps that are being recorded.
+        kept: whether somebody else holds the buffer, so that no run may take its memory.
+
+    Raises NativeError: FAILED_PRECONDITION when the buffer lies on other devices or has other shards.
+    """
+
+def live_cells(index: int) -> list[BufferCell]:
+    """The places of all values that this process's tensors have on logical device ``index``."""
+
+def value_of_buffer(
+    buffer: Buffer, device: int, dims: Sequence[int], tiling: tuple[Sequence[int], Sequence[int]] | None
+) -> DeviceValue:
+    """A logical buffer as a value for ``BufferCell.replace``. Arguments and errors as ``adopt_buffer``."""
+
+def bind_device(index: int, devices: Sequence[int]) -> None:
+    """Makes logical device ``index`` stand for these devices of the cluster. Raises NativeError INVALID_ARGUMENT."""
+
+def unbind_device(index: int) -> None:
+    """Makes logical device ``index`` stand for nothing. Raises NativeError INVALID_ARGUMENT."""
+
+def set_upload_layout(
+    layout: str | tuple[Sequence[int], Sequence[int]],
+) -> str | tuple[tuple[int, ...], tuple[int, ...]]:
+    """How this thread's uploads lie on slices of several devices, from now on; gives what it was.
+
+    ``"batch"``: the first dimension divided where that is possible, else a copy on each device; ``"copy"``; or parts
+    per dimension and tile per device, for tensors of that rank. Raises NativeError INVALID_ARGUMENT.
+    """
+
 def start_declaring() -> None:
     """From now on uploads of this thread make buffers whose bytes come from their hosts' pipelines."""
 
-def stop_declaring() -> list[tuple[int, int, int]]:
-    """Ends that. For each upload, in order: the cluster's device, the plugin's device, and the key of its bytes."""
+def stop_declaring() -> list[
+    tuple[int, int, tuple[tuple[int, ...], tuple[int, ...]] | None, tuple[int, ...], tuple[int, ...]]
+]:
+    """Ends that. For each upload, in order: logical device, key, tiling, the cluster's devices by shard, and shape.
+
+    The bytes of shard i are awaited under key + i.
+    """
 
 # --- input pipelines
 
@@ -133,19 +179,34 @@ def account_fetches_of_this_thread(account: bool) -> None:
 
 @final
 class DeviceValue:
-    """A value of the PJRT plugin; keeps it on its device."""
+    """A value of the PJRT plugin: a tensor on a slice. Keeps it on its devices."""
 
     @property
     def dtype(self) -> str:
         """``"f32"`` and so on."""
     @property
     def dims(self) -> tuple[int, ...]:
-        """Of the shard, with padding."""
+        """Of the whole tensor."""
+    @property
+    def shard_dims(self) -> tuple[int, ...]:
+        """Of what each device holds, with padding."""
     @property
     def device(self) -> int:
-        """The cluster's number."""
+        """The logical device, which is torch's number of it."""
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The cluster's numbers: shard i lies on ``devices[i]``."""
+    @property
+    def tiling(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Parts per dimension, and for each shard the row-major number of its tile; None on a slice of one device."""
     @property
     def is_uploaded_scalar(self) -> bool: ...
+    def boxes(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """First element and number of elements of each shard in the tensor, without padding."""
+    def buffer(self, kept: bool = False) -> Buffer:
+        """The logical buffer; with ``kept`` no run is given its memory from now on. Raises NativeError: the root cause
+        why the value will never exist.
+        """
 
 @final
 class BufferCell:
@@ -198,9 +259,11 @@ def save_values(
     file_bytes: int,
     create: bool,
     header: bytes,
-    values: Sequence[tuple[DeviceValue, Sequence[FileBox]]],
+    values: Sequence[tuple[DeviceValue, int, Sequence[FileBox]]],
 ) -> FileOperation:
-    """Has a host write boxes of values that lie there into a file, as they are now; returns at once.
+    """Has a host write boxes of shards that lie there into a file, as they are now; returns at once.
+
+    ``values``: a value, the number of its shard, and boxes, for each of these shards.
 
     ``create``: the file is made, and gets its name when it is on the disk; otherwise it is there with its full size.
     """
@@ -210,12 +273,15 @@ def load_values(
     *,
     host: int,
     files: Sequence[tuple[str, int]],
-    values: Sequence[tuple[DeviceValue, Sequence[FileBox]]],
+    values: Sequence[tuple[DeviceValue, int, Sequence[FileBox]]],
 ) -> FileOperation:
-    """Has a host fill announced values out of files, given as (path, bytes); without values it only looks for them."""
+    """Has a host fill shards of announced values out of files, given as (path, bytes).
+
+    ``values`` as for ``save_values``; without any it only looks for the files.
+    """
 
 def announce_values(like: Sequence[DeviceValue]) -> list[DeviceValue]:
-    """Values of one type and on the devices of ``like``, whose bytes ``load_values`` brings. Raises NativeError."""
+    """For each a value of its type, lying as it does, whose bytes ``load_values`` brings. Raises NativeError."""
 
 def start_recording() -> None:
     """From now on the plugin notes every execution, upload, copy and fetch of this process.
@@ -226,10 +292,10 @@ def start_recording() -> None:
 def stop_recording() -> dict[str, Any]:
     """What was noted, in order, as ``{"events": [...], "values": {token: ...}, "functions": [Function]}``.
 
-    An event is a dictionary by ``kind``: run (function, identity, what, devices, whole, donated, and the tokens
-    ``arguments[row][position]`` and ``results[row][position]``), upload (value, digest), copy (source, result), fetch
-    (value). A value has dtype, dims, device (the cluster's number), scalar (its bits, if a scalar was uploaded, else
-    None) and value (DeviceValue).
+    An event is a dictionary by ``kind``: run (function, identity, what, device, donated, and the tokens of
+    ``arguments`` and ``results``), gang (what), upload (value, digest), copy (source, result), fetch (value). A value
+    has dtype, dims, shard_dims, device, devices and tiling as a ``DeviceValue`` has, scalar (its bits, if a scalar was
+    uploaded, else None) and value (DeviceValue).
     """
 
 def digest(array: npt.NDArray[Any]) -> int:
@@ -242,29 +308,28 @@ class Replay:
     def __init__(
         self,
         program: Program,
-        inputs: Sequence[tuple[Any, ...]],
-        outputs: Sequence[tuple[Sequence[int], bool]],
+        inputs: Sequence[tuple[str, int, bool, DeviceValue]],
+        outputs: Sequence[tuple[Sequence[int], bool, DeviceValue]],
         *,
         states: int,
         feeds: int,
-        sample: DeviceValue,
     ) -> None:
-        """``inputs``: for each argument ``("state", number, may_donate)``, ``("feed", number, may_donate)`` or
-        ``("constant", [DeviceValue per shard])``. ``outputs``: for each result the states that it replaces, and
-        whether ``run`` returns it. ``sample``: any value of the plugin's client.
+        """``inputs``: for each argument ``"state"``, ``"feed"`` or ``"constant"``, its number among these (not of
+        constants), whether a run may take its memory, and a value that it was. ``outputs``: for each result the states
+        that it replaces, whether ``run`` returns it, and a value that it was.
 
         Raises NativeError INVALID_ARGUMENT.
         """
-    def bind(self, state: int, cells: Sequence[BufferCell]) -> None:
-        """The state lies in these buffers, by shard, from now on."""
-    def run(self, feeds: Sequence[Sequence[npt.NDArray[Any]] | Sequence[DeviceValue]]) -> list[int]:
+    def bind(self, state: int, cell: BufferCell) -> None:
+        """The state lies in this buffer from now on."""
+    def run(self, feeds: Sequence[npt.NDArray[Any] | DeviceValue]) -> list[int]:
         """Submits a run and puts new values into the states, at once.
 
-        A feed is a value for each shard, or bytes to upload: one array for each shard, or a single one for all.
+        A feed is a value, or the bytes of the whole tensor, to be uploaded the way the argument lies.
 
-        Returns the tokens of what is returned, by result and shard; each is the caller's until ``adopt_next_uploads``.
-        Raises NativeError: FAILED_PRECONDITION, with nothing changed, when a state's buffer is gone or has another
-        type; INVALID_ARGUMENT.
+        Returns the tokens of what is returned, by result; each is the caller's until ``adopt_next_uploads``.
+        Raises NativeError: FAILED_PRECONDITION, with nothing changed, when a state's buffer is gone, or an argument has
+        another type, lies another way or on other devices; INVALID_ARGUMENT.
         """
 
 # --- HLO modules
@@ -596,9 +661,12 @@ class Session:
         platform: str = ...,
         min_memory_bytes: int = ...,
         hosts: int = ...,
+        among: Sequence[int] = ...,
         timeout_s: float = ...,
     ) -> SliceDict:
         """Asks the resource manager for devices of one island (paper 4.1). ``hosts``: spread over so many; 0: any.
+
+        ``among``: numbers of the hosts that it may take them from; none: any.
 
         Raises NativeError: INVALID_ARGUMENT or RESOURCE_EXHAUSTED saying what there is, DEADLINE_EXCEEDED.
         """

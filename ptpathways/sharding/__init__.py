@@ -18,6 +18,7 @@ from ptpathways.sharding._placements import Placement, Replicate, Shard, as_plac
 from ptpathways.sharding._reshard import Move, reshard
 from ptpathways.sharding._sharding import Sharding, Spec
 from ptpathways.sharding._text import parse_mesh, parse_sharding
+from ptpathways.sharding._tiles import Tiling, sharding_of, tiling_of
 
 __all__ = [
     "Box",
@@ -29,9 +30,12 @@ __all__ = [
     "Shard",
     "Sharding",
     "Spec",
+    "Tiling",
     "as_placement",
     "op_sharding",
     "parse_mesh",
     "parse_sharding",
     "reshard",
+    "sharding_of",
+    "tiling_of",
 ]

@@ -12,42 +12,52 @@ from torch.optim import Optimizer
 
 from ptpathways import frontend
 from ptpathways.train._guard import check_device
+from ptpathways.train._strategy import Placement
 
 
-def move_module(module: nn.Module, moved: dict[int, torch.Tensor]) -> bool:
-    """Moves every parameter and buffer of ``module`` that is not yet on the devices; shared ones once.
+def move_module(module: nn.Module, place: Placement, moved: dict[int, torch.Tensor]) -> bool:
+    """Moves every parameter and buffer of ``module`` to a slice, and lays it out there; shared ones once.
 
-    Those that are there, perhaps not computed yet, stay as their sharding says; where nothing is said, every device
-    gets a copy.
+    Those that are there, perhaps not computed yet, stay the same tensors and are laid out anew if they lie otherwise.
+    Those on another slice go from worker to worker.
 
     Args:
         moved: tensors already moved, by identity; added to.
 
     Returns:
-        Whether some were there.
+        Whether something waits for being computed.
 
     Raises:
         RuntimeError: a tensor cannot be replaced in place; the message says which and why.
         ValueError: a tensor is on the meta device, so it has no values.
+        InvalidSharding: a layout does not fit; nothing was moved.
     """
-    on_devices = False
+    named = [*module.named_parameters(), *module.named_buffers()]
+    tilings = [place.tiling(name, tensor) for name, tensor in named]
     for part in module.modules():
         _forget_computed(part)
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if tensor.device.type == "xla" and id(tensor) not in moved:
-            frontend.replicate_unless_marked(tensor)
-            on_devices = True
-        _move_in_place(tensor, name, moved)
-    return on_devices
+    pending = False
+    for (name, tensor), tiling in zip(named, tilings, strict=True):
+        pending |= tensor.device.type == "xla"
+        _move_in_place(tensor, name, place.device, tiling, moved)
+    return pending
 
 
-def move_optimizer(optimizer: Optimizer, moved: dict[int, torch.Tensor]) -> None:
+def move_optimizer(optimizer: Optimizer, place: Placement, moved: dict[int, torch.Tensor], stay: bool = False) -> bool:
     """Moves an optimizer's parameters, and the state it may have from a checkpoint.
 
     A state tensor without dimensions (a step count) stays where the optimizer put it: it is read on the host. One of
-    its parameter's shape lies on the devices as the parameter does.
+    its parameter's shape lies on the slice as the parameter does.
     Options that only say how to compute are set to what is fastest here.
+
+    Args:
+        moved: as in ``move_module``.
+        stay: parameters that are on any slice, and not in ``moved``, stay as they are.
+
+    Returns:
+        Whether something waits for being computed.
     """
+    pending = False
     for group in optimizer.param_groups:
         # torch's own choice where it knows the device to gain from it: all parameters of a group in one call. Tracing
         # is a third faster, and the numbers are the same.
@@ -57,41 +67,63 @@ def move_optimizer(optimizer: Optimizer, moved: dict[int, torch.Tensor]) -> None
             warnings.warn("fused optimizers exist for CPU and CUDA only; using the same one unfused", stacklevel=3)
             group["fused"] = False
         for index, parameter in enumerate(group["params"]):
-            _move_in_place(parameter, f"parameter {index} of {type(optimizer).__name__}", moved)
+            name = f"parameter {index} of {type(optimizer).__name__}"
+            if id(parameter) in moved or (stay and parameter.device.type == "xla"):
+                continue
+            # Of no module that is given with it, so it has no name that a rule would know.
+            unnamed = Placement(place.device, "ddp" if callable(place.strategy) else place.strategy)
+            pending |= parameter.device.type == "xla"
+            _move_in_place(parameter, name, place.device, unnamed.tiling(name, parameter), moved)
     for parameter, state in optimizer.state.items():
-        sharding = frontend.sharding_of(parameter)
+        tiling = frontend.said_of(parameter) or frontend.layout_of_tensor(parameter)
         for key, value in state.items():
             if not isinstance(value, torch.Tensor) or value.dim() == 0:
                 continue
-            alike = sharding is not None and value.shape == parameter.shape
-            if value.device.type == "cpu" and alike:
-                state[key] = frontend.upload_as(value.detach(), sharding)
-            elif value.device.type == "cpu":
-                (state[key],) = frontend.upload([value.detach()])
-            elif alike:
-                frontend.mark(value, sharding)
+            wanted = tiling if value.shape == parameter.shape else None
+            if value.device.type == "cpu":
+                (state[key],) = frontend.upload([value.detach()], wanted, parameter.device)
+                continue
+            if value.device != parameter.device:
+                value = state[key] = frontend.transfer(value.detach(), parameter.device, wanted)
+            if wanted is not None and frontend.layout_of_tensor(value) != wanted:
+                state[key] = anew = value.detach().clone()
+                frontend.lay(anew, wanted)
+                pending = True
+    return pending
 
 
-def _move_in_place(tensor: torch.Tensor, name: str, moved: dict[int, torch.Tensor]) -> None:
-    if id(tensor) in moved or tensor.device.type == "xla":
+def _move_in_place(
+    tensor: torch.Tensor, name: str, device: torch.device, tiling: frontend.Tiling, moved: dict[int, torch.Tensor]
+) -> None:
+    if id(tensor) in moved:
         return
     check_device(tensor, name)
-    with torch.no_grad():
-        (uploaded,) = frontend.upload([tensor.detach()])
-    if isinstance(tensor, nn.Parameter):
-        uploaded = nn.Parameter(uploaded, requires_grad=tensor.requires_grad)
-    else:
-        uploaded.requires_grad_(tensor.requires_grad)
-    if tensor.grad is not None:
-        (uploaded.grad,) = frontend.upload([tensor.grad.detach()])
-    _carry_over(tensor, uploaded)
-    try:
-        _swap(tensor, uploaded)
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass"
-        ) from error
+    if tensor.device != device:
+        with torch.no_grad():
+            there = _on(device, tensor.detach(), tiling)
+        if isinstance(tensor, nn.Parameter):
+            there = nn.Parameter(there, requires_grad=tensor.requires_grad)
+        else:
+            there.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            there.grad = _on(device, tensor.grad.detach(), tiling)
+        _carry_over(tensor, there)
+        try:
+            _swap(tensor, there)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass"
+            ) from error
+    frontend.lay(tensor, tiling)
     moved[id(tensor)] = tensor
+
+
+def _on(device: torch.device, tensor: torch.Tensor, tiling: frontend.Tiling) -> torch.Tensor:
+    """A tensor of the CPU, or of another slice, on this one."""
+    if tensor.device.type == "xla":
+        return frontend.transfer(tensor, device, tiling)
+    (there,) = frontend.upload([tensor], tiling, device)
+    return there
 
 
 def _swap(tensor: torch.Tensor, uploaded: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""``prepare``: a loop's objects, made to work on all devices, without a change to the loop."""
+"""``prepare``: a loop's objects, made to work on a slice, without a change to the loop."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ptpathways.data import Feed, prepared
 from ptpathways.train._guard import check_movable, guard_module, guard_optimizer
 from ptpathways.train._move import move_module, move_optimizer
 from ptpathways.train._steps import captured, check_given, is_step
+from ptpathways.train._strategy import Placement, Strategy, check_strategy
 
 T = TypeVar("T")
 
@@ -23,20 +24,53 @@ _hooked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
 
 @overload
-def prepare(only: T, /, *, mesh: Any = None, batch_axis: Any = None, capture: Literal[False] = False) -> T: ...
-@overload
-def prepare(only: Any, /, *, mesh: Any = None, batch_axis: Any = None, capture: bool) -> Any: ...
+def prepare(
+    only: T,
+    /,
+    *,
+    slice: frontend.VirtualSlice | None = None,
+    strategy: Strategy = "ddp",
+    mesh: Any = None,
+    batch_axis: Any = None,
+    capture: Literal[False] = False,
+) -> T: ...
 @overload
 def prepare(
-    first: Any, second: Any, /, *more: Any, mesh: Any = None, batch_axis: Any = None, capture: bool = False
+    only: Any,
+    /,
+    *,
+    slice: frontend.VirtualSlice | None = None,
+    strategy: Strategy = "ddp",
+    mesh: Any = None,
+    batch_axis: Any = None,
+    capture: bool,
+) -> Any: ...
+@overload
+def prepare(
+    first: Any,
+    second: Any,
+    /,
+    *more: Any,
+    slice: frontend.VirtualSlice | None = None,
+    strategy: Strategy = "ddp",
+    mesh: Any = None,
+    batch_axis: Any = None,
+    capture: bool = False,
 ) -> tuple[Any, ...]: ...
-def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bool = False) -> Any:
-    """Makes modules, optimizers, loaders and schedulers work on all devices of all hosts, data parallel by default.
+def prepare(
+    *objects: Any,
+    slice: frontend.VirtualSlice | None = None,
+    strategy: Strategy = "ddp",
+    mesh: Any = None,
+    batch_axis: Any = None,
+    capture: bool = False,
+) -> Any:
+    """Makes modules, optimizers, loaders and schedulers work on a slice, by default on all devices of all hosts.
 
-    - A **module**'s parameters and buffers move to the devices, a copy on each. They stay the same Python objects, so
-      tied weights stay tied, and an optimizer that was built before keeps its parameters. Parameters made on the
-      devices (``with pw.device(): model = Net()``) are computed there now. Those marked with a sharding
-      (``xs.mark_sharding``, FSDPv2) keep it.
+    - A **module**'s parameters and buffers move to the slice and lie there as ``strategy`` says. They stay the same
+      Python objects, so tied weights stay tied, and an optimizer that was built before keeps its parameters. Parameters
+      made on the devices (``with slice.device: model = Net()``) are computed there now; those of another slice come
+      from its hosts. What was said of them before (``pw.shard``, ``xs.mark_sharding``, FSDPv2) is kept.
     - An **optimizer**'s state moves with its parameters; after each ``step()`` the trace is cut.
     - A **loader** (a ``DataLoader``, or anything that can be iterated again and again) becomes a ``Feed``: its
       batches arrive on the devices ahead of use, divided along the first dimension: a device is sent only its part.
@@ -46,50 +80,55 @@ def prepare(*objects: Any, mesh: Any = None, batch_axis: Any = None, capture: bo
       ``capture=True``: traced a few times, then replayed. Without it, it is returned as it is.
 
     The devices compute what one device would compute with the whole batch: a mean is over all of it, batch
-    normalisation sees all of it.
+    normalisation sees all of it. Wherever values lie, results are the same up to rounding.
 
     ``torch.manual_seed`` before the call seeds the devices' random numbers (dropout), too.
 
     Any number in any order, in several calls if need be; returned in the same order, a single one bare.
 
     Args:
-        mesh: a ``torch_xla.distributed.spmd.Mesh`` over all devices, for loaders; default: torch_xla's global mesh if
-            one is set, else all devices along one axis ``data``.
+        slice: from ``cluster.slice``; default: all devices (``pw.device()``). An optimizer that is prepared alone stays
+            with its parameters.
+        strategy: ``"ddp"``: a copy of each parameter on every device; ``"fsdp"``: of each parameter the largest
+            dimension that divides is cut over all devices, and what is small (less than 256 elements) copied; or a
+            function ``(name, parameter) -> layout`` as in ``pw.shard``, where None means a copy.
+        mesh: a ``ptpathways.sharding.Mesh`` or torch_xla's ``spmd.Mesh`` over the devices of the slice, for loaders
+            and rules; default: torch_xla's global mesh if one is set, else the slice's own axes.
         batch_axis: the mesh axis that divides a batch's first dimension, or a tuple of axes; ``()``: every device gets
             the whole batch. A list has one such entry per dimension, ``["data", "sequence"]``. Default: the axes
-            named ``data`` and ``fsdp``.
+            named ``data`` and ``fsdp``, or the slice's only one.
         capture: whether functions among the objects are captured.
 
     Raises:
         NotInitialized: before ``init``.
-        RuntimeAlreadyStarted: devices are already used one by one.
-        NotOneIsland: the devices lie on hosts that no collective connects.
-        InvalidSharding: ``mesh`` or ``batch_axis`` cannot be used.
+        SliceUnavailable, WrongCluster: the slice was released, or is of another cluster.
+        InvalidSharding: ``mesh``, ``batch_axis`` or ``strategy`` cannot be used.
         TypeError: an object of none of these kinds; ``capture`` without a function.
         ValueError: a parameter on the meta device, or on a device that is not of the cluster; nothing was moved.
         RuntimeError: a parameter cannot be replaced in place, because an autograd graph holds it.
     """
     if not objects:
         raise TypeError("prepare() needs at least one module, optimizer, loader or scheduler, got none")
+    check_strategy(strategy)
     for thing in objects:
         _check_kind(thing)
         if isinstance(thing, nn.Module):
             check_movable(thing)
     if capture:
         check_given(objects)
-    frontend.use_all_devices()
+    place = Placement(frontend.device() if slice is None else slice.device, strategy, mesh)
     layout = None
     if mesh is not None or batch_axis is not None or any(_is_loader(thing) for thing in objects):
-        layout = frontend.batch_layout(mesh, batch_axis)
+        layout = frontend.batch_layout(mesh, batch_axis, slice)
     moved: dict[int, torch.Tensor] = {}
     pending = False
     for thing in objects:
         if isinstance(thing, nn.Module):
-            pending |= move_module(thing, moved)
+            pending |= move_module(thing, place, moved)
             guard_module(thing)
     for thing in objects:
         if isinstance(thing, Optimizer):
-            move_optimizer(thing, moved)
+            pending |= move_optimizer(thing, place, moved, stay=slice is None)
             _cut_after_each_step(thing)
             guard_optimizer(thing)
     if any(isinstance(thing, nn.Module | Optimizer) for thing in objects):

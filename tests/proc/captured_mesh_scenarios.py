@@ -26,6 +26,7 @@ import ptpathways as pw
 STEPS, ROWS, WIDTH = 8, 8, 16
 SAID: list[str] = []
 _shape = (1, 1)
+_clusters: list[Any] = []
 
 
 class World:
@@ -44,6 +45,9 @@ class World:
     def placed(self) -> Any:
         """The model, with its parameters where they can be marked."""
         return self.model.to(pw.device()) if self.on_cluster else self.model
+
+    def slice(self, count: int) -> Any:
+        return _clusters[0].slice((count,))
 
     def mesh(self, *shape: int, names: tuple[str, ...]) -> Any:
         from torch_xla.distributed import spmd
@@ -210,6 +214,56 @@ def dropout(world: World) -> list[float]:
     return numbers(losses)
 
 
+def two_slices(world: World) -> list[float]:
+    """A model cut in two, a slice for each half: one program over both, with copies between them inside. One slice is
+    laid over more devices than the other, so that what crosses is laid another way."""
+    model: Any = world.model
+    places = [torch.device("cpu")] * 2
+    if world.on_cluster:
+        places = [world.slice(2).device, world.slice(1).device]
+    first, second = model[:2].to(places[0]), model[2:].to(places[1])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def train_step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        hidden = first(x.to(places[0])).to(places[1])
+        loss = F.mse_loss(second(hidden), y.to(places[1]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step = pw.program(train_step) if world.on_cluster else train_step
+    losses = [step(x, y) for x, y in batches()]
+    _expect(world, step, replays=STEPS - 3)
+    return [*numbers(losses), float(model[0].weight.detach().cpu().sum())]
+
+
+def moved_between(world: World) -> list[float]:
+    """The slice of a step goes to other devices between two calls: the step is traced again, and replayed again."""
+    model, place = world.model, torch.device("cpu")
+    if world.on_cluster:
+        part = world.slice(2)
+        place = part.device
+    model = model.to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def train_step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step = pw.program(train_step) if world.on_cluster else train_step
+    losses = []
+    for number, (x, y) in enumerate(batches(2 * STEPS)):
+        if number == STEPS and world.on_cluster:
+            part.move(hosts=["host1"] if part.devices[0] < 2 else ["host0"])
+        losses.append(step(x, y))
+    _expect(world, step, replays=2 * STEPS - 3 - 2)
+    return numbers(losses)
+
+
 def waits_in_the_step(world: World) -> list[float]:
     """A step that reads its loss is not captured, says why, and goes on."""
     model = world.model
@@ -240,7 +294,7 @@ def _expect(world: World, step: Any, replays: int, said: str = "") -> None:
 SCENARIOS: dict[tuple[int, int], tuple[Scenario, ...]] = {
     (1, 1): (data_parallel,),
     (1, 4): (data_parallel, tensor_parallel, fully_sharded, data_and_tensor, dropout, waits_in_the_step),
-    (2, 2): (data_parallel, tensor_parallel, fully_sharded, data_and_tensor),
+    (2, 2): (data_parallel, tensor_parallel, fully_sharded, data_and_tensor, two_slices, moved_between),
 }
 LAZY = (dropout,)
 """Compared with a lazy run on the devices, which draw other numbers than the CPU."""
@@ -249,7 +303,7 @@ LAZY = (dropout,)
 def main() -> None:
     global _shape
     _shape = (int(sys.argv[1]), int(sys.argv[2]))
-    pw.init(hosts=_shape[0], devices_per_host=_shape[1])
+    _clusters.append(pw.init(hosts=_shape[0], devices_per_host=_shape[1]))
     warnings.showwarning = lambda message, *unused, **more: SAID.append(str(message))
     warnings.simplefilter("always")
     results: dict[str, Any] = {}

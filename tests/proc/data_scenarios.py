@@ -89,6 +89,27 @@ def order() -> dict[str, Any]:
     }
 
 
+def on_a_slice() -> dict[str, Any]:
+    """On two devices of one host: the same batches, made by that host alone; also when ``prepare`` says the slice."""
+    with pw.cluster().slice((2,), ("data",), hosts=1) as place:
+        loader = pw.data.remote(Augmented, batch_size=BATCH, seed=5, device=place.device)
+        first = next(iter(loader))["drawn"]
+        assert first.device == place.device
+        given = pw.prepare(pw.data.remote(Augmented, batch_size=BATCH, seed=5), slice=place)
+        assert loader._pipeline is not None
+        found = {
+            "hosts": loader._pipeline.hosts,
+            "host": [host.devices[0] <= place.devices[0] <= host.devices[-1] for host in pw.cluster().hosts].index(
+                True
+            ),
+            "sharding": _xla.binding()._get_xla_sharding_spec(first),
+            "epochs": [seen(given), seen(given)],
+        }
+        loader.close()
+        given.close()
+    return found
+
+
 def bytes_uploaded() -> int:
     connection = _state.runtime().connection
     assert connection is not None
@@ -208,7 +229,7 @@ def _children(process: int, task: str) -> list[str]:
 
 SCENARIOS: dict[str, list[Callable[[], Any]]] = {
     "1x1": [order, streamed, faults, refusals],
-    "2x2": [order, training],
+    "2x2": [order, training, on_a_slice],
     "4x1": [order, lost_worker],
 }
 

@@ -1,4 +1,4 @@
-"""Training on a mesh of all devices of all hosts, against eager PyTorch on the CPU. A program of its own: one process.
+"""Training on slices, that of all devices among them, against eager PyTorch on the CPU. A program of its own.
 
     python mesh_scenarios.py HOSTS DEVICES_PER_HOST      the scenarios of SCENARIOS for a cluster of that shape
     python mesh_scenarios.py ADDRESS                     odd_devices, on a cluster that stands
@@ -26,54 +26,13 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
+from ptpathways import frontend
 from ptpathways.frontend import _state, _xla
-
-STEPS, BATCH, LENGTH, WORDS, WIDTH, HEADS = 20, 8, 6, 32, 16, 4
-Batches = list[tuple[Tensor, Tensor]]
+from ptpathways.sharding import Mesh, op_sharding
+from tests.proc.mesh_basis import BATCH, LENGTH, STEPS, WIDTH, WORDS, Batches, Net, batches
 
 _before: dict[str, int] = {}
 """What had been moved when the scenario began."""
-
-
-class Block(nn.Module):
-    """A transformer block on (batch, length, WIDTH): attention, then a hidden layer, each added to what came in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        # A bias of the keys changes nothing after the softmax: its gradient is rounding, which AdamW would follow.
-        self.query, self.key, self.value, self.merge = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(x)
-        query, key, value = (
-            layer(y).unflatten(2, (HEADS, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )
-        weights = (query @ key.transpose(2, 3) / (WIDTH // HEADS) ** 0.5).softmax(3)
-        x = x + self.merge((weights @ value).transpose(1, 2).flatten(2))
-        hidden: Tensor = self.down(F.gelu(self.up(x)))
-        return x + hidden
-
-
-class Net(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, WORDS)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(WORDS, WIDTH)
-        self.block = Block()
-        self.head = nn.Linear(WIDTH, WORDS, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.block(self.embedding(tokens)))
-        return logits
-
-
-def batches(count: int = STEPS, rows: int = BATCH) -> Batches:
-    generator = torch.Generator().manual_seed(1)
-    tokens = [torch.randint(0, WORDS, (rows, LENGTH), generator=generator) for _ in range(count)]
-    return [(x, (x * 5 + 3) % WORDS) for x in tokens]
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, loader: Iterable[tuple[Tensor, Tensor]]) -> list[float]:
@@ -104,7 +63,11 @@ def moved() -> dict[str, int]:
 
 
 def spec(tensor: Tensor) -> str:
-    return str(_xla.binding()._get_xla_sharding_spec(tensor))
+    """How a value lies."""
+    tiling = frontend.layout_of_tensor(tensor)
+    if tiling is None:
+        return "{replicated}"
+    return str(op_sharding(tiling[0], [(tile,) for tile in tiling[1]]))
 
 
 def mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> Any:
@@ -130,12 +93,25 @@ def megatron(model: Net, over: Any) -> None:
         mark(layer.weight, over, (None, "model"))
 
 
+def rows_and_columns(name: str, parameter: Tensor) -> tuple[str | None, ...] | None:
+    """The same as a rule of ``pw.prepare`` and ``pw.shard``."""
+    layer, kind = name.split(".")[-2:]
+    if layer in ("query", "key", "value", "up"):
+        return ("model", None) if kind == "weight" else ("model",)
+    return (None, "model") if layer in ("merge", "down") else None
+
+
 def compared(
-    model: nn.Module, inner: Net, over: Any = None, batch_axis: Any = None, data: Batches | None = None
+    model: nn.Module,
+    inner: Net,
+    over: Any = None,
+    batch_axis: Any = None,
+    data: Batches | None = None,
+    strategy: Any = "ddp",
 ) -> dict[str, Any]:
     """Trains ``model`` on the cluster and a copy of ``inner``, the same module without wrapper, here."""
     optimizer = optimizer_of(model)
-    pw.prepare(model, optimizer)
+    pw.prepare(model, optimizer, strategy=strategy)
     pw.wait()
     initialised = moved()
     twin = Net()
@@ -193,6 +169,106 @@ def data_and_tensor() -> dict[str, Any]:
     return compared(model, model, over)
 
 
+def fully_sharded_by_strategy() -> dict[str, Any]:
+    model = Net()
+    return compared(model, model, strategy="fsdp")
+
+
+METHODS_ON_SLICES: dict[str, tuple[str, Any, Any]] = {
+    "data": ("data", "ddp", None),
+    "fsdp": ("data", "fsdp", None),
+    "tensor": ("model", rows_and_columns, ()),
+}
+"""The slice's axis, the strategy, and along what batches are divided."""
+
+
+def two_slices() -> dict[str, Any]:
+    """Two models at once on two slices that share no device, a step of one after a step of the other, in three ways."""
+    found = {}
+    for method, (axis, strategy, batch_axis) in METHODS_ON_SLICES.items():
+        with pw.cluster().slice((2,), (axis,)) as first, pw.cluster().slice((2,), (axis,)) as second:
+            loops, eager = [], []
+            for number, place in enumerate((first, second)):
+                model = Net()
+                data = batches(STEPS + number)[number:]
+                twin = copy.deepcopy(model)
+                eager.append(train(twin, optimizer_of(twin), data))
+                optimizer = optimizer_of(model)
+                model, optimizer, loader = pw.prepare(
+                    model, optimizer, data, slice=place, strategy=strategy, batch_axis=batch_axis
+                )
+                loops.append((model, optimizer, iter(loader), twin))
+            losses: list[list[Tensor]] = [[], []]
+            for _ in range(STEPS):
+                for number, (model, optimizer, loader, _) in enumerate(loops):
+                    tokens, labels = next(loader)
+                    optimizer.zero_grad()
+                    loss = F.cross_entropy(model(tokens).flatten(0, 1), labels.flatten())
+                    loss.backward()
+                    optimizer.step()
+                    losses[number].append(loss.detach())
+            found[method] = {
+                "devices": [list(first.devices), list(second.devices)],
+                "torch devices": [str(loops[0][0].head.weight.device), str(loops[1][0].head.weight.device)],
+                "weights": [spec(model.block.up.weight) for model, _, _, _ in loops],
+                "states": [
+                    [spec(value) for value in optimizer.state[model.block.up.weight].values() if value.dim() > 0]
+                    for model, optimizer, _, _ in loops
+                ],
+                "losses": [torch.stack(some).tolist() for some in losses],
+                "eager": eager,
+                "parameters": [_distance(model, twin) for model, _, _, twin in loops],
+            }
+            for _, _, loader, _ in loops:
+                loader.close()
+    return found
+
+
+def _distance(model: nn.Module, twin: nn.Module) -> float:
+    final = values(dict(model.state_dict()))
+    return max(float((final[k] - v).abs().max() / v.abs().max()) for k, v in twin.state_dict().items())
+
+
+def laid_out_by_hand() -> dict[str, Any]:
+    """pw.shard of parameters under an optimizer that has state, and of activations, in the middle of a training."""
+    over = Mesh((2, _state.runtime().device_count // 2), ("data", "model"))
+    model = Net()
+    twin = copy.deepcopy(model)
+    optimizer, data = optimizer_of(model), batches()
+    pw.prepare(model, optimizer)
+    losses = train(model, optimizer, pw.prepare(data[:5]))
+    before, parameters = moved(), list(model.parameters())
+    version = model.block.up.weight._version
+    pw.shard(model, rows_and_columns, over)
+    pw.wait()
+    after = moved()
+    assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
+    assert model.block.up.weight._version == version
+    lies = [spec(model.block.up.weight), spec(model.block.down.weight), spec(model.head.weight)]
+    seen: list[Tensor] = []
+
+    def divide(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        seen.append(pw.shard(output, ("data", None, "model"), over))
+        return seen[-1]
+
+    model.block.up.register_forward_hook(divide)
+    losses += train(model, optimizer, pw.prepare(data[5:], mesh=over))
+    eager = train(twin, optimizer_of(twin), data)
+    with torch.no_grad():
+        (tokens,) = pw.prepare([data[0][0]])
+        model(tokens)
+    pw.step()
+    return {
+        "losses": losses,
+        "eager": eager,
+        "parameters": _distance(model, twin),
+        "passed the client": [after[key] - before[key] for key in ("bytes_uploaded", "bytes_fetched")],
+        "lies": lies,
+        "activation": spec(seen[-1]),
+        "weight": spec(model.block.up.weight),
+    }
+
+
 def made_on_the_cpu() -> dict[str, Any]:
     """Batches whose size no number of devices divides, too."""
     model = Net()
@@ -230,8 +306,8 @@ def initialised() -> dict[str, Any]:
         model = Net()
     if _state.runtime().device_count > 1:
         megatron(model, mesh((_state.runtime().device_count,), ("model",)))
-        nothing_waits = spec(model.block.up.weight).startswith("{devices=")
-        assert nothing_waits, spec(model.block.up.weight)
+        said = _xla.binding()._get_xla_sharding_spec(model.block.up.weight)
+        assert said.startswith("{devices="), said
     pw.prepare(model)
     found["marked"] = digests(model)
     pw.manual_seed(11)
@@ -323,12 +399,21 @@ def refused() -> dict[str, str]:
     """Mistakes, and what is said about them."""
     count = _state.runtime().device_count
     over = mesh((count,), ("rows",))
+    layer = nn.Linear(2, count).to(pw.device())
+    small, freed = pw.cluster().slice((1,)), pw.cluster().slice((2,))
+    freed.release()
     attempts: dict[str, Callable[[], Any]] = {
-        "device": lambda: pw.device(0),
         "axis": lambda: pw.prepare(batches(1), mesh=over),
         "name": lambda: pw.prepare(batches(1), mesh=over, batch_axis="data"),
         "mesh": lambda: pw.prepare(batches(1), mesh=(count,)),
         "meta": lambda: pw.prepare(nn.Linear(2, 2, device="meta")),
+        "strategy": lambda: pw.prepare(nn.Linear(2, 2), strategy="zero"),  # type: ignore[call-overload]
+        "rule": lambda: pw.prepare(layer, strategy=lambda name, p: ("rows", None)),
+        "spec": lambda: pw.shard(layer, lambda name, p: ("x", None), over),
+        "odd": lambda: pw.shard(torch.ones(count + 1, 2, device=pw.device()), ("rows", None), over),
+        "here": lambda: pw.shard(torch.ones(count), ("data",)),
+        "freed": lambda: pw.prepare(nn.Linear(2, 2), slice=freed),
+        "other mesh": lambda: mark(torch.ones(2, 2, device=small.device), over, ("rows", None)),
     }
     said = {}
     for name, attempt in attempts.items():
@@ -347,14 +432,15 @@ def odd_devices() -> dict[str, Any]:
     return {**result, "devices": [len(host.devices) for host in pw.cluster().hosts]}
 
 
-METHODS = (data_parallel, tensor_parallel, fully_sharded, data_and_tensor)
+METHODS = (data_parallel, tensor_parallel, fully_sharded, data_and_tensor, fully_sharded_by_strategy)
+SLICES = (two_slices, laid_out_by_hand)
 ENTRY = (initialised, a_batch_enters_in_parts)
 OTHERS = (resumed, a_dimension_that_does_not_divide, refused)
 SCENARIOS: dict[tuple[int, int], tuple[Callable[[], Any], ...]] = {
     (1, 1): (data_parallel, initialised, seeded),
-    (1, 4): (*METHODS, *ENTRY, *OTHERS, made_on_the_cpu, seeded),
-    (2, 2): (*METHODS, *ENTRY, *OTHERS, seeded),
-    (4, 1): (*METHODS, *ENTRY),
+    (1, 4): (*METHODS, *SLICES, *ENTRY, *OTHERS, made_on_the_cpu, seeded),
+    (2, 2): (*METHODS, *SLICES, *ENTRY, *OTHERS, seeded),
+    (4, 1): (*METHODS, *SLICES, *ENTRY),
 }
 
 

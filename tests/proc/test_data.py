@@ -59,6 +59,12 @@ def test_batches_are_divided_over_the_devices() -> None:
     assert "devices=[4,1]0,1,2,3" in outcome("2x2", "order")["sharding"]
 
 
+def test_only_the_hosts_of_a_slice_make_its_batches() -> None:
+    result = outcome("2x2", "on_a_slice")
+    assert result["hosts"] == [result["host"]] and "devices=[2,1]0,1" in result["sharding"]
+    assert result["epochs"] == outcome("1x1", "order")["epochs"]
+
+
 def test_a_prepared_loop_computes_what_it_computes_with_a_loader_of_its_own() -> None:
     result = outcome("2x2", "training")
     assert result["remote"] == pytest.approx(result["here"], rel=1e-5) and len(result["here"]) == 6

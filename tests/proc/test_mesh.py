@@ -15,6 +15,7 @@ from ptpathways import core, platforms
 from ptpathways.launch import WorkerOptions, local, worker_command, worker_environment
 from ptpathways.testing import wait_until
 from tests.proc import mesh_scenarios as scenarios
+from tests.proc.mesh_basis import BATCH, LENGTH, STEPS
 from tests.scenarios import needs_native, outcome_of
 
 pytestmark = [needs_native, pytest.mark.timeout(300)]
@@ -24,7 +25,7 @@ SHAPES = [(1, 4), (2, 2), (4, 1)]
 
 SHAPES_FOR_MORE = SHAPES[:2]
 
-BATCH_BYTES = 2 * 8 * scenarios.BATCH * scenarios.LENGTH
+BATCH_BYTES = 2 * 8 * BATCH * LENGTH
 """Of a batch of tokens and labels, 64-bit."""
 
 
@@ -45,7 +46,7 @@ def check_numbers(result: Any) -> None:
 @pytest.mark.parametrize("method", [method.__name__ for method in scenarios.METHODS])
 def test_twenty_steps_give_what_eager_training_gives(shape: tuple[int, int], method: str) -> None:
     result = outcome(shape, method)
-    assert len(result["losses"]) == scenarios.STEPS
+    assert len(result["losses"]) == STEPS
     check_numbers(result)
 
 
@@ -55,9 +56,9 @@ def test_only_batches_pass_the_client(shape: tuple[int, int], method: str, copie
     """Parameters are computed on the devices, from a seed and bounds; training sends batches, each part once."""
     result = outcome(shape, method)
     assert result["uploaded to initialise"] <= 128 and result["fetched to initialise"] == 0
-    batches = scenarios.STEPS * BATCH_BYTES * copies
+    batches = STEPS * BATCH_BYTES * copies
     assert batches <= result["uploaded to train"] <= batches + 2048
-    assert result["fetched to train"] == 4 * scenarios.STEPS  # the losses
+    assert result["fetched to train"] == 4 * STEPS  # the losses
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -67,11 +68,38 @@ def test_what_was_marked_stays_marked_and_the_optimizer_follows(shape: tuple[int
         "tensor_parallel": "{devices=[4,1]",
         "fully_sharded": "{devices=[4,1]",
         "data_and_tensor": "{devices=[2,1,2]",
+        "fully_sharded_by_strategy": "{devices=[4,1]",
     }
     for method, start in marked.items():
         result = outcome(shape, method)
         assert result["weight"].startswith(start)
         assert result["state"] == [result["weight"]] * 2
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("method", scenarios.METHODS_ON_SLICES)
+def test_two_models_train_at_once_on_two_slices(shape: tuple[int, int], method: str) -> None:
+    result = outcome(shape, "two_slices")[method]
+    first, second = result["devices"]
+    assert len(first) == len(second) == 2 and not set(first) & set(second)
+    assert len(set(result["torch devices"])) == 2 and "xla:0" not in result["torch devices"]
+    for losses, eager, distance in zip(result["losses"], result["eager"], result["parameters"], strict=True):
+        assert len(losses) == STEPS
+        assert losses == pytest.approx(eager, rel=1e-4) and distance < 1e-4
+    start = {"data": "{replicated}", "fsdp": "{devices=[2,1]", "tensor": "{devices=[2,1]"}[method]
+    for weight, state in zip(result["weights"], result["states"], strict=True):
+        assert weight.startswith(start) and state == [weight] * 2
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_parameters_and_activations_are_laid_out_in_the_middle_of_a_training(shape: tuple[int, int]) -> None:
+    result = outcome(shape, "laid_out_by_hand")
+    assert len(result["losses"]) == STEPS
+    check_numbers(result)
+    assert result["passed the client"] == [0, 0]
+    up, down, head = result["lies"]
+    assert up.startswith("{devices=[2,1,2]") and down.startswith("{devices=[1,2,2]") and head == "{replicated}"
+    assert result["weight"] == up and result["activation"].startswith("{devices=[2,1,2]")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -123,11 +151,17 @@ def test_a_dimension_that_does_not_divide_is_padded(shape: tuple[int, int]) -> N
 @pytest.mark.parametrize("shape", SHAPES_FOR_MORE, ids=str)
 def test_mistakes_are_named(shape: tuple[int, int]) -> None:
     said = outcome(shape, "refused")
-    assert said["device"].startswith("RuntimeAlreadyStarted: this process uses its 4 devices all together")
     assert "say batch_axis=NAME, or batch_axis=()" in said["axis"] and "there are rows (4)" in said["axis"]
     assert "mesh axis 'data', which does not exist" in said["name"]
-    assert "Mesh over all 4 devices, got (4,)" in said["mesh"]
+    assert "Mesh over all 4 devices of the slice, got (4,)" in said["mesh"]
     assert said["meta"].startswith("ValueError: prepare() got weight on the meta device")
+    assert said["strategy"].startswith("InvalidSharding: strategy is 'ddp'")
+    assert "weight of shape (4, 2): partition spec ('rows', None) names axis 'rows'" in said["rule"]
+    assert "names axis 'x', which does not exist; there are rows (4)" in said["spec"]
+    assert "dimension 0 of the tensor has 5 elements, which 'rows' (4) does not divide" in said["odd"]
+    assert "the tensor is on cpu, which is no slice" in said["here"]
+    assert said["freed"].startswith("SliceUnavailable: ") and "was released" in said["freed"]
+    assert "on a slice of 1" in said["other mesh"]
 
 
 def test_hosts_with_different_numbers_of_devices_are_one_mesh() -> None:

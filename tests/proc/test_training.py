@@ -35,20 +35,18 @@ def test_the_numbers_are_those_of_plain_pytorch(mode: str, name: str, backend: s
     assert result["cluster"] == pytest.approx(result["eager"], rel=2e-4, abs=1e-5)
 
 
+@needs_native
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("mode", "said"), [("together", "all together"), ("one_by_one", "one by one")])
-def test_the_other_way_of_using_devices_is_refused_with_both_named(mode: str, said: str, backend: str) -> None:
-    (message,) = outcome(mode, backend)["mode errors"]
-    assert f"devices {said}" in message and "choose one of the two" in message
+def test_an_even_batch_is_split_and_an_uneven_one_is_copied() -> None:
+    even, uneven, weight = outcome("together", "pathways")["shardings"]
+    assert even == [4, 1, 1, 1]
+    assert uneven == [1] * 4 and weight == [1, 1]
 
 
+@needs_native
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_even_batch_is_split_and_an_uneven_one_is_copied(backend: str) -> None:
-    even, uneven, weight = outcome("together", backend)["shardings"]
-    assert even.startswith("{devices=[4,1,1,1]")
-    assert uneven == "{replicated}" == weight
+def test_single_devices_slices_and_all_devices_are_used_side_by_side() -> None:
+    assert outcome("together", "pathways")["side by side"] == [56.0, 56.0, 204.0, 240.0, 4.0]
 
 
 @needs_native
@@ -72,9 +70,9 @@ def test_devices_that_no_collective_connects_are_not_used_together() -> None:
         "except pw.NotOneIsland as error: print(error)\n"
         "try: pw.device()\n"
         "except pw.NotOneIsland as error: print('again:', error)\n"
-        "from torch_xla import runtime; runtime.use_spmd()\n"
-        "try: pw.device(1)\n"
-        "except pw.RuntimeAlreadyStarted as error: print(error)"
+        "print((torch.ones(2, device=pw.device(1)) * 2).sum().item())\n"
+        "with pw.cluster().slice((1,), island='island1') as other:\n"
+        "    print(pw.prepare(torch.nn.Linear(1, 1), slice=other).weight.device == other.device)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -84,10 +82,10 @@ def test_devices_that_no_collective_connects_are_not_used_together() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    prepared, alone, one = done.stdout.splitlines()
+    prepared, alone, one, other = done.stdout.splitlines()
     assert "must lie in one island, got host0 in island island0, host1 in island island1" in prepared
-    assert alone == "again: " + prepared and "pw.device(0), pw.device(1)" in alone
-    assert "uses its 2 devices all together" in one, "switching PyTorch/XLA to SPMD is using them together"
+    assert alone == "again: " + prepared and "cluster.slice(..., island=NAME)" in alone
+    assert (one, other) == ("4.0", "True")
 
 
 def test_init_after_the_runtime_has_started_says_so() -> None:

@@ -1,7 +1,7 @@
 """Loops that must give the same numbers on a cluster as in plain PyTorch. A program of its own: one process, one use.
 
     python training_scenarios.py together|single BACKEND    prepared loops on four devices, or on one
-    python training_scenarios.py one_by_one BACKEND          two plain devices, no prepare
+    python training_scenarios.py one_by_one BACKEND          two slices of one device each, no prepare
 
 Prints one JSON object: for each scenario its eager numbers and those of the cluster, or the error.
 """
@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend import _state, _xla
+from ptpathways import frontend
+from ptpathways.frontend import _state
 
 Prepare = Callable[..., Any]
 Scenario = Callable[[Prepare], list[float]]
@@ -271,25 +272,26 @@ def _place(devices: list[torch.device]) -> Prepare:
     return place
 
 
-def _shardings() -> list[str]:
-    """How PyTorch/XLA says that an even batch, an uneven batch and a weight lie on the devices."""
+def _shardings() -> list[Any]:
+    """How an even batch, an uneven batch and a weight lie: parts per dimension."""
     model = nn.Linear(1, 1)
     pw.prepare(model)
     even, uneven = pw.prepare([torch.zeros(8, 1, 2, 2), torch.zeros(6, 1, 2, 2)])
-    spec: Callable[[Tensor], str] = _xla.binding()._get_xla_sharding_spec
-    return [spec(even), spec(uneven), spec(model.weight)]
+    found = [frontend.layout_of_tensor(tensor) for tensor in (even, uneven, model.weight)]
+    return [None if tiling is None else tiling[0] for tiling in found]
 
 
-def _mode_errors(mode: str) -> list[str]:
-    """What is refused once the process uses its devices in one of the two ways."""
-    if mode == "single":
-        return []
-    attempt = (lambda: pw.prepare(nn.Linear(1, 1))) if mode == "one_by_one" else (lambda: pw.device(0))
-    try:
-        attempt()
-    except pw.RuntimeAlreadyStarted as error:
-        return [str(error)]
-    return []
+def _side_by_side() -> list[float]:
+    """One process uses single devices, all of them, and slices; values go from each to each."""
+    one, everything = pw.device(1), pw.device()
+    numbers = [float((torch.arange(8.0, device=place) * 2).sum()) for place in (one, everything)]
+    with pw.cluster().slice((2,)) as pair:
+        there = pw.transfer(torch.arange(8.0, device=one) + 1, pair.device)
+        back = pw.transfer(there * there, everything)
+        numbers += [float(back.sum()), float((there + pw.transfer(back, pair.device)).sum())]
+    with pw.cluster().slice((2,)) as again:  # the torch device of the first, perhaps
+        numbers.append(float(torch.ones(4, device=again.device).sum()))
+    return numbers
 
 
 def main() -> None:
@@ -308,9 +310,9 @@ def main() -> None:
             results[scenario.__name__] = {"eager": eager, "cluster": scenario(there)}
         except Exception:
             results[scenario.__name__] = {"error": traceback.format_exc()}
-    if mode == "together":
+    if mode == "together" and backend == "pathways":
         results["shardings"] = _shardings()
-    results["mode errors"] = _mode_errors(mode)
+        results["side by side"] = _side_by_side()
     connection = _state.runtime().connection
     if connection is not None:
         results["traffic"] = connection.transfer_stats()

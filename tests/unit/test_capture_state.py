@@ -52,8 +52,7 @@ class Net(nn.Module):
 
 def key_of(function: Callable[..., Any], *args: Any) -> Any:
     """What a replay of the function would take for granted."""
-    leaves = tuple(_capture._leaf_key(leaf) for leaf in args)
-    return CapturedStep(function)._key((len(args), leaves, ()), _capture_walk.walk(function, args, {}))
+    return CapturedStep(function)._key(_capture._Call(args, {}), _capture_walk.walk(function, args, {}))
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ptpathways.frontend._capture_move import WHOLE, tile_box
+from ptpathways.frontend._capture_move import plan as plan_movement
 from ptpathways.frontend._capture_plan import lower
 from ptpathways.frontend._capture_wiring import (
     Different,
     Feed,
+    Held,
     Number,
     Observed,
     Rate,
     Result,
     Seed,
     State,
+    Type,
     Uncapturable,
     Upload,
     Wiring,
@@ -26,6 +31,7 @@ from ptpathways.frontend._capture_wiring import (
     seed_chain,
     wire,
 )
+from ptpathways.sharding import Tiling
 
 
 class Recording:
@@ -36,10 +42,31 @@ class Recording:
         self.events: list[dict[str, Any]] = []
         self._next = first
 
-    def value(self, device: int = 0, scalar: int | None = None, dtype: str = "f32") -> int:
+    def value(
+        self,
+        device: int = 0,
+        scalar: int | None = None,
+        dtype: str = "f32",
+        dims: tuple[int, ...] = (4,),
+        devices: tuple[int, ...] | None = None,
+        tiling: Tiling | None = None,
+    ) -> int:
+        """One on the device of the same number in the cluster, unless ``devices`` says otherwise."""
         self._next += 1
-        dims: list[int] = [] if scalar is not None else [4]
-        self.values[self._next] = {"dtype": dtype, "dims": dims, "device": device, "scalar": scalar, "value": object()}
+        dims = () if scalar is not None else dims
+        if tiling is not None and scalar is not None:
+            tiling = ((), tiling[1])
+        parts = tiling[0] if tiling is not None else (1,) * len(dims)
+        self.values[self._next] = {
+            "dtype": dtype,
+            "dims": dims,
+            "shard_dims": tuple(-(-size // count) for size, count in zip(dims, parts, strict=True)),
+            "device": device,
+            "devices": devices or (device,),
+            "tiling": tiling,
+            "scalar": scalar,
+            "value": object(),
+        }
         return self._next
 
     def upload(self, digest: int = 0, **more: Any) -> int:
@@ -47,43 +74,43 @@ class Recording:
         self.events.append({"kind": "upload", "value": token, "digest": digest})
         return token
 
-    def run(self, *arguments: int, results: int = 1, device: int = 0, donated: tuple[int, ...] = ()) -> list[int]:
-        made = [self.value(device) for _ in range(results)]
+    def run(self, *arguments: int, results: int = 1, donated: tuple[int, ...] = (), **more: Any) -> list[int]:
+        made = [self.value(**more) for _ in range(results)]
         self.events.append(
             {
                 "kind": "run",
                 "function": 0,
                 "identity": 7,
                 "what": "function 'f'",
-                "devices": [device],
-                "whole": True,
-                "arguments": [list(arguments)],
-                "results": [made],
+                "device": more.get("device", 0),
+                "arguments": list(arguments),
+                "results": made,
                 "donated": list(donated),
             }
         )
         return made
 
-    def copy(self, source: int, device: int) -> int:
-        made = self.value(device)
+    def copy(self, source: int, device: int, **more: Any) -> int:
+        made = self.value(device, **more)
         self.events.append({"kind": "copy", "source": source, "result": made})
         return made
 
     def wiring(self, state: int, after: int, returned: int, **more: Any) -> Wiring:
         """Of a step with one state tensor and one returned one."""
         recording = {"events": self.events, "values": self.values, "functions": []}
-        before = {(state,): State("weight"), **more.pop("before", {})}
-        return wire(Observed(recording, before, {"weight": (after,)}, [((returned,),)], **more))
+        before = {state: State("weight"), **more.pop("before", {})}
+        return wire(Observed(recording, before, {"weight": after}, [Held(returned)], **more))
 
 
-def step(scalar: int, first: int = 100, digest: int = 5, seed: int = 12345, rates: Any = None) -> Wiring:
+def step(scalar: int, first: int = 100, digest: int = 5, seed: int = 12345, rates: Any = None, **more: Any) -> Wiring:
     """weight, loss = f(weight, batch, number, seed)"""
     recording = Recording(first)
-    weight = recording.value()
-    batch = recording.upload(digest)
-    number, drawn = recording.upload(scalar=scalar), recording.upload(scalar=seed, dtype="s64")
-    new, loss = recording.run(weight, batch, number, drawn, results=2, donated=(0,))
-    return recording.wiring(weight, new, loss, parts=lambda dims: {0: [digest]}, seeds={0: seed}, rates=rates or {})
+    weight = recording.value(**more)
+    batch = recording.upload(digest, **more)
+    number = recording.upload(scalar=scalar, **more)
+    drawn = recording.upload(scalar=seed, dtype="s64", **more)
+    new, loss = recording.run(weight, batch, number, drawn, results=2, donated=(0,), **more)
+    return recording.wiring(weight, new, loss, digests={0: digest}, seeds={0: seed}, rates=rates or {})
 
 
 def test_a_step_that_repeats_is_explained() -> None:
@@ -198,6 +225,60 @@ def test_seeds_of_a_step_with_several_cuts_and_draws() -> None:
     assert chain[5 * 214013 + 2531011] == (214013, 2531011)
 
 
+def test_replicas_are_refused() -> None:
+    recording = Recording()
+    weight = recording.value()
+    new, loss = recording.run(weight, results=2)
+    recording.events.append({"kind": "gang", "what": "function 'g'"})
+    with pytest.raises(Uncapturable, match="runs function 'g' as replicas"):
+        recording.wiring(weight, new, loss)
+
+
+def twins(first: int, digests: tuple[int, int]) -> Wiring:
+    """A step whose two arguments have these contents."""
+    recording = Recording(first)
+    weight = recording.value()
+    new, loss = recording.run(weight, *map(recording.upload, digests), results=2)
+    return recording.wiring(weight, new, loss, digests=dict(enumerate(digests)))
+
+
+def test_arguments_of_equal_contents_are_one_as_long_as_they_are_equal() -> None:
+    merged = merge(twins(100, (5, 5)), twins(500, (6, 6)))
+    _, *batches = merged.ops[0].arguments
+    assert [batch.feed() for batch in batches if isinstance(batch, Upload)] == [Feed(0, (1,))] * 2
+    assert len(lower(merged, {0: 0}).inputs) == 2
+    parted = merge(merged, twins(900, (7, 8)))
+    assert [batch.feed() for batch in parted.ops[0].arguments[1:] if isinstance(batch, Upload)] == [Feed(0), Feed(1)]
+
+
+SLICE: dict[str, Any] = {"devices": (0, 1, 2, 3), "tiling": ((2,), (0, 1, 0, 1))}
+
+
+def test_a_step_on_a_slice_is_as_one_on_a_device() -> None:
+    merged = merge(step(1, **SLICE), step(1, first=500, digest=6, seed=seed_after(12345, 1), **SLICE))
+    (op,) = merged.ops
+    assert op.arguments[0] == State("weight") and op.argument_types[0].devices == (0, 1, 2, 3)
+    assert isinstance(op.arguments[1], Upload) and op.arguments[1].feed() == Feed(0)
+    assert isinstance(op.arguments[3], Seed)
+    lowered = lower(merged, {0: 0, 1: 0, 2: 1, 3: 1})
+    assert [plan["host"] for plan in lowered.plans] == [0, 1]
+    for plan, devices in zip(lowered.plans, ([0, 1], [2, 3]), strict=True):
+        assert [step["kind"] for step in plan["steps"]] == ["execute"]
+        assert plan["steps"][0]["donated"] == [0] and plan["channels"] == 0
+        assert all(slot["devices"] == devices == slot["shards"] for slot in plan["slots"])
+        assert [slot["dims"] for slot in plan["slots"]] == [[2], [2], [], [], [2], [2]]
+        assert -1 not in plan["inputs"] and -1 not in plan["outputs"]
+    assert [port["devices"] for port in lowered.input_ports()] == [[0, 1, 2, 3]] * 4
+    assert [given.donated for given in lowered.inputs] == [True, False, False, False]
+
+
+def test_a_tensor_that_lies_another_way_makes_another_step() -> None:
+    with pytest.raises(Different, match="lying another way"):
+        merge(step(1, **SLICE), step(1, first=500, **{**SLICE, "tiling": ((4,), (0, 1, 2, 3))}))
+    with pytest.raises(Different, match="on other devices"):
+        merge(step(1, **SLICE), step(1, first=500, **{**SLICE, "devices": (0, 1, 2, 7)}))
+
+
 def two_hosts() -> Wiring:
     recording = Recording()
     weight, batch = recording.value(device=0), recording.value(device=0)
@@ -207,14 +288,15 @@ def two_hosts() -> Wiring:
     back = recording.copy(loss, 1)
     (new,) = recording.run(back, device=1)
     (again,) = recording.run(weight, recording.copy(new, 0), donated=(0,))
-    return recording.wiring(weight, again, loss, before={(batch,): Feed(0)})
+    return recording.wiring(weight, again, loss, before={batch: Feed(0)})
 
 
 def test_a_plan_per_host_with_transfers_between_them() -> None:
-    lowered = lower(two_hosts(), {0: 0, 1: 0, 2: 1, 3: 1})
+    wiring = two_hosts()
+    lowered = lower(wiring, {0: 0, 1: 0, 2: 1, 3: 1})
     here, there = lowered.plans
-    assert [source for source, _, _ in lowered.inputs] == [State("weight"), Feed(0)]
-    assert [donated for _, _, donated in lowered.inputs] == [True, False]
+    assert [given.source for given in lowered.inputs] == [State("weight"), Feed(0)]
+    assert [given.donated for given in lowered.inputs] == [True, False]
     kinds = [step["kind"] for step in here["steps"]]
     assert kinds.count("send") == 1 and kinds.count("receive") == 1 and kinds.count("copy") == 1
     assert [step["kind"] for step in there["steps"]][:2] == ["receive", "execute"]
@@ -228,61 +310,106 @@ def test_a_plan_per_host_with_transfers_between_them() -> None:
     assert sorted({*freed, *kept} - {-1}) == list(range(len(here["slots"])))
 
 
-def gang(
-    first: int, *, shards: tuple[int, ...] = (1, 2, 3, 4), parts: tuple[int, ...] = (1, 2, 3, 4), seed: int = 9
-) -> Wiring:
-    """weight, loss = f(weight, batch, seed) over four devices; the batch is uploaded in ``shards``, by digest, and the
-    step's argument consists of ``parts``."""
-    recording = Recording(first)
-    rows = [
-        (
-            recording.value(device),
-            recording.upload(digest, device=device),
-            recording.upload(scalar=seed, dtype="s64", device=device),
-        )
-        for device, digest in enumerate(shards)
-    ]
-    results = [[recording.value(device) for _ in range(2)] for device in range(4)]
-    run = {"kind": "run", "function": 0, "identity": 7, "what": "f", "whole": True, "donated": [0]}
-    recording.events.append({**run, "arguments": [list(row) for row in rows], "results": results})
-    before: dict[tuple[int, ...], Any] = {tuple(row[0] for row in rows): State("weight")}
-    after, loss = (tuple(row[index] for row in results) for index in range(2))
-    observed = Observed({"events": recording.events, "values": recording.values}, before, {"weight": after}, [(loss,)])
-    observed.parts = lambda dims: {0: parts} if dims == (4,) else {}
-    observed.seeds = dict.fromkeys(range(4), seed)
-    return wire(observed)
+HOSTS = {device: device // 2 for device in range(8)}
 
 
-def test_a_gang_takes_tensors_by_all_their_shards() -> None:
-    merged = merge(gang(100), gang(500, shards=(5, 6, 7, 8), parts=(5, 6, 7, 8), seed=seed_after(9, 1)))
-    (op,) = merged.ops
-    weight, batch, seed = op.arguments
-    assert weight == State("weight") and merged.written == {"weight": Result(0, 0)}
-    assert isinstance(batch, Upload) and batch.feed() == Feed(0, (4,), (0, 1, 2, 3))
-    assert isinstance(seed, Seed) and op.argument_types[0].devices == (0, 1, 2, 3)
+def tensor(dims: tuple[int, ...], devices: tuple[int, ...], tiling: Tiling | None) -> Type:
+    parts = tiling[0] if tiling is not None else (1,) * len(dims)
+    shard = tuple(-(-size // count) for size, count in zip(dims, parts, strict=True))
+    return Type("f32", dims, 0, devices, shard, tiling)
 
 
-def test_a_batch_that_every_device_gets_whole_is_the_argument_itself() -> None:
-    merged = merge(gang(100, shards=(7,) * 4, parts=(7,)), gang(500, shards=(8,) * 4, parts=(8,)))
-    batch = merged.ops[0].arguments[1]
-    assert isinstance(batch, Upload) and batch.feed() == Feed(0)
+def carry_out(source: Type, target: Type) -> dict[int, np.ndarray[Any, Any]]:
+    """The target's shards after a movement, by shard; as the hosts do it, who take a piece alone for all of a shard."""
+    whole = np.arange(1, 1 + int(np.prod(source.dims)), dtype=np.int64).reshape(source.dims)
+    movement = plan_movement(source, target, HOSTS)
+    given = []
+    for shard in range(len(source.devices)):
+        box = tile_box(source, source.tiling[1][shard] if source.tiling else 0)
+        padded = np.full(source.shard_dims, -1, dtype=np.int64)
+        padded[tuple(map(slice, box.size))] = whole[box.slices()]
+        given.append(padded)
+    sent = []
+    for send in movement.sends:
+        sent.append(given[send.shard] if send.box == WHOLE else given[send.shard][send.box.slices()])
+    made: dict[int, np.ndarray[Any, Any]] = {}
+    for copy in movement.copies:
+        assert HOSTS[source.devices[copy.source]] == HOSTS[target.devices[copy.target]]
+        made[copy.target] = given[copy.source]
+    for shard, pieces in movement.receives.items():
+        host = HOSTS[target.devices[shard]]
+        assert all(movement.sends[piece.channel].host == host for piece in pieces)
+        assert all(HOSTS[source.devices[movement.sends[p.channel].shard]] == p.host for p in pieces)
+        if len(pieces) == 1:
+            made[shard] = sent[pieces[0].channel].reshape(target.shard_dims)
+            continue
+        made[shard] = np.full(target.shard_dims, -1, dtype=np.int64)
+        for piece in pieces:
+            made[shard][piece.box.slices()] = sent[piece.channel]
+    for copy in movement.spreads:
+        assert HOSTS[target.devices[copy.source]] == HOSTS[target.devices[copy.target]]
+        made[copy.target] = made[copy.source]
+    for shard, values in made.items():
+        box = tile_box(target, target.tiling[1][shard] if target.tiling else 0)
+        assert values.shape == target.shard_dims
+        assert np.array_equal(values[tuple(map(slice, box.size))], whole[box.slices()])
+    assert sorted(made) == list(range(len(target.devices)))
+    return made
 
 
-def test_parts_of_equal_contents_are_told_apart_by_another_recording() -> None:
-    alike = gang(100, shards=(7,) * 4, parts=(7,) * 4)
-    with pytest.raises(Different, match="cannot be told which part of argument 0"):
-        merge(alike, gang(500, shards=(8,) * 4, parts=(8,) * 4))
-    batch = merge(alike, gang(500, shards=(2, 1, 4, 3))).ops[0].arguments[1]
-    assert isinstance(batch, Upload) and batch.feed() == Feed(0, (4,), (1, 0, 3, 2))
+def layouts(rank: int) -> list[tuple[tuple[int, ...], Tiling | None]]:
+    """Devices and tilings of a tensor with that many dimensions."""
+    found: list[tuple[tuple[int, ...], Tiling | None]] = [((3,), None), ((0, 2, 4, 6), ((1,) * rank, (0, 0, 0, 0)))]
+    if rank >= 1:
+        found += [((0, 1, 2, 3), ((4, *(1,) * (rank - 1)), (0, 1, 2, 3)))]
+        found += [((4, 5, 0, 1), ((2, *(1,) * (rank - 1)), (0, 1, 0, 1)))]
+        found += [((6, 4, 2), ((*(1,) * (rank - 1), 3), (2, 0, 1)))]
+    if rank >= 2:
+        found += [((0, 1, 2, 3), ((2, 2, *(1,) * (rank - 2)), (0, 1, 2, 3)))]
+        found += [((7, 5, 3, 1), ((1, 2, *(1,) * (rank - 2)), (0, 0, 1, 1)))]
+    return found
 
 
-def test_a_gang_over_several_hosts_is_in_the_plan_of_each() -> None:
-    lowered = lower(gang(100), {0: 0, 1: 0, 2: 1, 3: 1})
-    assert [plan["host"] for plan in lowered.plans] == [0, 1]
-    for plan, devices in zip(lowered.plans, ([0, 1], [2, 3]), strict=True):
-        assert [step["kind"] for step in plan["steps"]] == ["execute"]
-        assert plan["steps"][0]["donated"] == [0] and plan["channels"] == 0
-        assert all(slot["devices"] == devices == slot["shards"] for slot in plan["slots"])
-        assert -1 not in plan["inputs"] and -1 not in plan["outputs"]
-    assert [port["devices"] for port in lowered.input_ports()] == [[0, 1, 2, 3]] * 3
-    assert [donated for _, _, donated in lowered.inputs] == [True, False, False]
+@pytest.mark.parametrize("dims", [(), (1,), (5,), (8,), (4, 6), (5, 7), (1, 2), (3, 2, 5), (0, 4)])
+def test_movements_between_any_two_ways_to_lie(dims: tuple[int, ...]) -> None:
+    """Also uneven ones, with shards that are all padding."""
+    for source in layouts(len(dims)):
+        for target in layouts(len(dims)):
+            carry_out(tensor(dims, *source), tensor(dims, *target))
+
+
+def test_what_lies_right_is_copied_and_what_is_alike_is_sent_once() -> None:
+    divided = tensor((8,), (0, 1, 2, 3), ((4,), (0, 1, 2, 3)))
+    same = plan_movement(divided, divided, HOSTS)
+    assert not same.sends and not same.receives and [tuple(copy) for copy in same.copies] == [(i, i) for i in range(4)]
+    everywhere = tensor((8,), (4, 5, 6, 7), ((1,), (0,) * 4))
+    gathered = plan_movement(divided, everywhere, HOSTS)
+    assert len(gathered.sends) == 8 and sorted(gathered.receives) == [0, 2]
+    assert [tuple(copy) for copy in gathered.spreads] == [(0, 1), (2, 3)]
+    spread = plan_movement(everywhere, tensor((8,), (0, 1), ((2,), (0, 1))), HOSTS)
+    assert {everywhere.devices[send.shard] // 2 for send in spread.sends} == {2, 3}  # in turn
+
+
+def test_a_copy_between_slices_is_in_the_plans_of_their_hosts() -> None:
+    """A step that spans slices: from halves on two devices of the first host to thirds on three of two others."""
+    recording = Recording()
+    weight = recording.value(devices=(0, 1), tiling=((2,), (0, 1)))
+    thirds = recording.copy(weight, 1, devices=(2, 4, 5), tiling=((3,), (0, 1, 2)))
+    (loss,) = recording.run(thirds, device=1, devices=(2, 4, 5), tiling=((3,), (0, 1, 2)))
+    (new,) = recording.run(weight, devices=(0, 1), tiling=((2,), (0, 1)), donated=(0,))
+    wiring = recording.wiring(weight, new, loss)
+    lowered = lower(wiring, HOSTS)
+    assert [plan["host"] for plan in lowered.plans] == [0, 1, 2]
+    first, second, third = ([step for step in plan["steps"] if step["kind"] != "free"] for plan in lowered.plans)
+    assert [step["kind"] for step in first] == ["send"] * len(first[:-1]) + ["execute"]
+    assert [step["kind"] for step in third] == ["receive", "receive", "execute"]
+    sends: dict[int, int] = {}
+    pieces: dict[int, int] = {}
+    for step in first[:-1]:
+        sends[step["channel"]] = step["host"]
+    for host, steps in ((1, second), (2, third)):
+        for step in steps:
+            pieces.update((piece["channel"], host) for piece in step.get("pieces", ()))
+    assert sends == pieces and sorted(sends) == list(range(lowered.plans[0]["channels"]))
+    assert [slot["dims"] for slot in lowered.plans[2]["slots"]] == [[2], [2]]
+    assert lowered.plans[2]["slots"][0]["shards"] == [1, 2]

@@ -22,11 +22,18 @@ from torch import nn
 from ptpathways import core, frontend
 from ptpathways.data import _ahead, _batches, _feed
 from ptpathways.frontend import _mesh
-from ptpathways.train import _move, bucket, prepare, watch
+from ptpathways.train import _move, _strategy, bucket, prepare, watch
 
 SIZES: dict[str | int, int] = {"data": 2, "fsdp": 2, "model": 3}
 FOUR = frontend.BatchLayout(None, SIZES, (("data", "fsdp"),))
 WHOLE = frontend.BatchLayout(None, {}, ())
+PLACE = _strategy.Placement(torch.device("xla", 0))
+
+
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moving to the devices makes doubles."""
+    monkeypatch.setattr(frontend, "upload", lambda tensors, *where: [tensor.double() for tensor in tensors])
+    monkeypatch.setattr(frontend, "size_of", lambda device: 1)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +43,13 @@ def test_a_batch_is_split_only_if_it_divides_evenly(shape: tuple[int, ...], even
     rest = (None,) * max(0, len(shape) - 1)
     assert FOUR.spec(shape) == ((("data", "fsdp"), *rest) if even else (None,) * len(shape))
     assert WHOLE.spec(shape) == (None,) * len(shape) and (FOUR.parts, WHOLE.parts) == (4, 1)
+
+
+def test_a_batch_lies_as_its_axes_say() -> None:
+    layout = frontend.BatchLayout(None, {"data": 2, "model": 2}, (("data",),))
+    assert layout.tiling((4, 3)) == ((2, 1), (0, 0, 1, 1)) and layout.tiling((3, 3)) is None
+    turned = frontend.BatchLayout(None, {"data": 2, "model": 2}, (("data",),), (3, 2, 1, 0))
+    assert turned.tiling((4,)) == ((2,), (1, 1, 0, 0))
 
 
 def test_each_leading_dimension_is_divided_along_its_own_axes() -> None:
@@ -251,7 +265,7 @@ def test_a_feed_is_otherwise_its_loader() -> None:
 
 
 def test_moving_keeps_identity_attributes_hooks_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
+    one_device(monkeypatch)
 
     class Tagged(nn.Parameter):
         no_decay = False
@@ -267,7 +281,7 @@ def test_moving_keeps_identity_attributes_hooks_and_gradients(monkeypatch: pytes
     seen: list[torch.dtype] = []
     handle = weight.register_hook(lambda gradient: seen.append(gradient.dtype))  # type: ignore[no-untyped-call]
 
-    _move.move_module(model, {})
+    _move.move_module(model, PLACE, {})
 
     assert model.weight is weight and model.tied is weight and type(weight) is Tagged and weight.no_decay
     assert weight.dtype is torch.float64 and weight.requires_grad and weight.grad is not None
@@ -287,9 +301,9 @@ def test_moving_an_optimizer_moves_its_state_but_not_its_step_count(monkeypatch:
     weight.sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
+    one_device(monkeypatch)
     with pytest.warns(UserWarning, match="fused"):
-        _move.move_optimizer(optimizer, {})
+        _move.move_optimizer(optimizer, PLACE, {})
     state = optimizer.state[weight]
     assert weight.dtype is torch.float64 and state["exp_avg"].dtype is torch.float64
     assert state["step"].dtype is torch.float32
@@ -297,21 +311,21 @@ def test_moving_an_optimizer_moves_its_state_but_not_its_step_count(monkeypatch:
 
 
 def test_a_choice_of_the_user_for_the_optimizer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
+    one_device(monkeypatch)
     weight = nn.Parameter(torch.ones(2))
     for given, kept in ((False, False), (True, True), (None, True)):
         optimizer = torch.optim.SGD([weight], lr=0.1, foreach=given)
-        _move.move_optimizer(optimizer, {})
+        _move.move_optimizer(optimizer, PLACE, {})
         assert optimizer.param_groups[0]["foreach"] is kept
-    _move.move_optimizer(torch.optim.Adagrad([weight], lr=0.1), {})
-    _move.move_optimizer(torch.optim.LBFGS([weight]), {})
+    _move.move_optimizer(torch.optim.Adagrad([weight], lr=0.1), PLACE, {})
+    _move.move_optimizer(torch.optim.LBFGS([weight]), PLACE, {})
 
 
 def test_a_weak_reference_to_a_parameter_sees_what_has_taken_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
+    one_device(monkeypatch)
     model = nn.Linear(2, 2)
     reference = weakref.ref(model.weight)
-    _move.move_module(model, {})
+    _move.move_module(model, PLACE, {})
     assert reference() is model.weight and model.weight.dtype is torch.float64
 
 
@@ -319,12 +333,12 @@ def test_a_weak_reference_to_a_parameter_sees_what_has_taken_its_place(monkeypat
 def test_a_parameter_that_cannot_be_replaced_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, is_referenced: bool
 ) -> None:
-    monkeypatch.setattr(frontend, "upload", lambda tensors: [tensor.double() for tensor in tensors])
+    one_device(monkeypatch)
     model = nn.Linear(2, 2)
     references = [weakref.ref(model.weight)] if is_referenced else []
     graph = model(torch.ones(2, 2, requires_grad=True))
     with pytest.raises(RuntimeError, match=r"cannot move weight in place.*before the model's first forward"):
-        _move.move_module(model, {})
+        _move.move_module(model, PLACE, {})
     assert graph.grad_fn is not None and model.weight.dtype is torch.float32
     assert all(reference() is model.weight for reference in references)
 

@@ -1,0 +1,333 @@
+"""Slices as torch devices: loops on them, copies between them, moving them, functions beside them, and misuse."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import ptpathways as pw
+from ptpathways.frontend import _slice, _state, _transfer
+from tests.proc.cluster_scenarios import equal, refused, run
+
+STEPS = 6
+
+
+def stats() -> dict[str, int]:
+    from ptpathways.frontend import session
+
+    found = session().transfer_stats()
+    return {name: int(found[name]) for name in ("bytes_uploaded", "bytes_fetched", "runs")}
+
+
+def model_of(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 8))
+
+
+def data(rows: int = 16) -> torch.Tensor:
+    return torch.randn(rows, 8, generator=torch.Generator().manual_seed(5))
+
+
+def train(
+    model: nn.Module, x: torch.Tensor, *, steps: int = STEPS, between: Callable[[int], None] | None = None
+) -> list[torch.Tensor]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for number in range(steps):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), x)
+        loss.backward()
+        optimizer.step()
+        if x.device.type == "xla":
+            pw.step()
+        losses.append(loss.detach())
+        if between is not None:
+            between(number)
+    return losses
+
+
+def values(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([tensor.cpu() for tensor in tensors])
+
+
+def same(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
+    torch.testing.assert_close(values(got), values(wanted), rtol=1e-5, atol=1e-6)
+
+
+def a_plain_loop_trains_on_every_kind_of_slice(cluster: pw.Cluster) -> None:
+    wanted = train(model_of(), data())
+    with cluster.slice((2,)) as pair, cluster.slice((2, 2), ("a", "b")) as grid, cluster.slice((1,)) as one:
+        for device in (pw.device(), pair.device, grid.device, one.device, pw.device(3)):
+            same(train(model_of().to(device), data().to(device)), wanted)
+
+
+def two_models_train_side_by_side(cluster: pw.Cluster) -> None:
+    with cluster.slice((2,)) as s, cluster.slice((2,)) as t:
+        models = [model_of(1).to(s.device), model_of(2).to(t.device)]
+        inputs = [data().to(s.device), data().to(t.device)]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        losses: list[list[torch.Tensor]] = [[], []]
+        for _ in range(STEPS):
+            for model, x, optimizer, found in zip(models, inputs, optimizers, losses, strict=True):
+                optimizer.zero_grad()
+                loss = F.mse_loss(model(x), x)
+                loss.backward()
+                optimizer.step()
+                found.append(loss.detach())
+            pw.step()
+        for seed, found in zip((1, 2), losses, strict=True):
+            model = model_of(seed)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            wanted = []
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                loss = F.mse_loss(model(data()), data())
+                loss.backward()
+                optimizer.step()
+                wanted.append(loss.detach())
+            same(found, wanted)
+
+
+def a_slice_moves_in_mid_training(cluster: pw.Cluster) -> None:
+    wanted = train(model_of(), data())
+    with cluster.slice((2,), hosts=1) as s:
+        model, x = model_of().to(s.device), data().to(s.device)
+        before = list(s.devices)
+        parameters = list(model.parameters())
+        other = next(host for host in cluster.hosts if not set(host.devices) & set(before))
+
+        def between(number: int) -> None:
+            if number == 2:
+                sent = stats()
+                assert s.move(hosts=[other.name]) > 0
+                now = stats()
+                assert now["bytes_fetched"] == sent["bytes_fetched"]
+                assert now["bytes_uploaded"] - sent["bytes_uploaded"] < 64  # a probe, and no value of the model
+
+        same(train(model, x, between=between), wanted)
+        assert set(s.devices) == set(other.devices) != set(before)
+        assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+        assert set(_transfer.value_of(parameters[0]).devices) == set(other.devices)
+        refused(pw.SliceUnavailable, "no live host 'nobody'", lambda: s.move(hosts=["nobody"]))
+        assert set(s.devices) == set(other.devices)
+        refused(pw.InvalidOption, "stays where it is", lambda: _slice.whole().move())
+
+
+def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
+    def loop(model: nn.Module, x: torch.Tensor, wrap: Any, between: Callable[[int], None]) -> list[torch.Tensor]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), x)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = wrap(step)
+        losses = []
+        for number in range(12):
+            losses.append(step(x).detach())
+            between(number)
+        return losses
+
+    wanted = loop(model_of(), data(), lambda step: step, lambda number: None)
+    with cluster.slice((2,), hosts=1) as s:
+        names = [host.name for host in cluster.hosts]
+
+        def between(number: int) -> None:
+            if number in (5, 6):
+                s.move(hosts=[names[number - 5]])
+
+        same(loop(model_of().to(s.device), data().to(s.device), pw.program, between), wanted)
+
+
+def copies_between_slices_do_not_pass_the_client(cluster: pw.Cluster) -> None:
+    x = torch.arange(48.0 * 8).reshape(48, 8)
+    with cluster.slice((4,)) as s, cluster.slice((2,)) as t, cluster.slice((1,)) as one:
+        rows = x.to(s.device)
+        columns = pw.shard(x.to(t.device), (None, "x"))
+        alone = torch.zeros(48, 8, device=one.device)
+        source, target = model_of(1).to(s.device), model_of(2).to(t.device)
+        pw.wait()
+        before = stats()
+        made = [rows.to(t.device), pw.transfer(columns, s.device), rows.to(one.device), pw.transfer(rows, pw.device())]
+        alone.copy_(columns)
+        columns.copy_(rows * 2)
+        target.load_state_dict(source.state_dict())
+        pw.wait()
+        now = stats()
+        assert now["bytes_fetched"] == before["bytes_fetched"]
+        assert now["bytes_uploaded"] - before["bytes_uploaded"] < 64  # numbers of the program, such as the 2
+        assert [tensor.device for tensor in made] == [t.device, s.device, one.device, pw.device()]
+        for tensor in (*made, alone):
+            equal(tensor.cpu(), x)
+        equal(columns.cpu(), x * 2)
+        parts, _ = _transfer.value_of(columns).tiling or ((), ())
+        assert parts == (1, 2)  # what is written over keeps its layout
+        for mine, its in zip(target.parameters(), source.parameters(), strict=True):
+            equal(mine.cpu(), its.cpu())
+
+
+def gradients_pass_between_slices(cluster: pw.Cluster) -> None:
+    first, second = nn.Linear(8, 16), nn.Linear(16, 8)
+    expected = copy.deepcopy((first, second))
+    F.mse_loss(expected[1](expected[0](data())), data()).backward()
+    with cluster.slice((2,)) as s, cluster.slice((4,)) as t:
+        first.to(s.device), second.to(t.device)
+        hidden = first(data().to(s.device))
+        F.mse_loss(second(hidden.to(t.device)), data().to(t.device)).backward()
+        pw.step()
+        for mine, its in zip((first, second), expected, strict=True):
+            assert mine.weight.grad is not None
+            equal(mine.weight.grad.cpu(), its.weight.grad)
+
+
+def tensors_enter_functions_and_futures_leave_as_tensors(cluster: pw.Cluster) -> None:
+    x = data()
+    with cluster.slice((4,)) as s, cluster.slice((2,)) as t:
+
+        @pw.function(slice=s, in_placements=("x",), out_placements=("x",))
+        def double(v: torch.Tensor) -> torch.Tensor:
+            return v * 2
+
+        @pw.function(slice=t)
+        def increment(v: torch.Tensor) -> torch.Tensor:
+            return v + 1
+
+        @pw.program
+        def both(v: torch.Tensor) -> Any:
+            return increment(double(v))
+
+        here = x.to(s.device)
+        pw.wait()
+        before, waited = stats(), pw.wait_stats()
+        future = double(here)
+        as_tensor = future.tensor()
+        result = both(as_tensor).tensor() * 3
+        as_tensor += 1  # in place: the future keeps what it was
+        pw.step()
+        assert stats()["bytes_fetched"] == before["bytes_fetched"]
+        assert (pw.wait_stats() - waited).count == 0
+        assert as_tensor.device == s.device and result.device == t.device
+        equal(future, x * 2)
+        equal(as_tensor.cpu(), x * 2 + 1)
+        equal(result.cpu(), (x * 4 + 1) * 3)
+        equal(here.cpu(), x)
+
+
+def functions_and_loops_may_come_in_any_order(cluster: pw.Cluster) -> None:
+    with cluster.slice((2,)) as s:
+
+        @pw.function(slice=s)
+        def double(v: torch.Tensor) -> torch.Tensor:
+            return v * 2
+
+        equal(double(torch.ones(2)), torch.full((2,), 2.0))
+        x = torch.ones(8, device=pw.device())
+        equal((x + 1).cpu(), torch.full((8,), 2.0))
+        equal((torch.ones(2, device=pw.device(0)) * 3).cpu(), torch.full((2,), 3.0))
+        equal(double(torch.ones(4, device=pw.device(1))), torch.full((4,), 2.0))
+        with s.device:
+            made = torch.zeros(3) + 1
+        assert made.device == s.device
+
+
+def slices_are_made_freed_and_made_again(cluster: pw.Cluster) -> None:
+    for number in range(80):  # more than there are logical devices
+        with cluster.slice((1 + number % 2,)) as s:
+            equal((torch.full((4,), float(number), device=s.device) + 1).cpu(), torch.full((4,), number + 1.0))
+    kept = [cluster.slice((1,)) for _ in range(8)]
+    numbers = {s.device.index for s in kept}
+    assert len(numbers) == 8 and 0 not in numbers
+    for s in kept:
+        s.release()
+
+
+def a_tensor_of_a_freed_slice_says_so(cluster: pw.Cluster) -> None:
+    s = cluster.slice((2,))
+    device = s.device
+    x = torch.ones(4, device=device)
+    y = data().to(device)
+    s.release()
+    refused(RuntimeError, ("stands for no slice", "released"), lambda: (y + 1).sum().item())
+    refused(RuntimeError, "stands for no slice", lambda: torch.ones(2).to(device))
+    refused(pw.SliceUnavailable, "was released", lambda: s.device)
+    with cluster.slice((2,), hosts=2) as again:  # takes the number over
+        assert again.device == device
+        refused(RuntimeError, ("lies on devices", "its slice was released"), lambda: (y + 1).sum().item())
+    del x
+
+
+def operands_on_two_slices_are_named_with_the_line(cluster: pw.Cluster) -> None:
+    with cluster.slice((2,)) as s, cluster.slice((4,)) as t:
+        a, b = torch.ones(4, 2).to(s.device), torch.ones(4, 2).to(t.device)
+        text = refused(RuntimeError, ("f32[4,2]", "lie on one slice"), lambda: (a + b).sum().item())
+        assert f"xla:{s.device.index}" in text and f"xla:{t.device.index}" in text
+        assert "slice_device_scenarios.py:" in text
+        equal((a + 1).cpu(), torch.full((4, 2), 2.0))  # nothing else is harmed
+
+
+def a_slice_larger_than_the_cluster_says_what_there_is(cluster: pw.Cluster) -> None:
+    refused(pw.SliceUnavailable, ("a slice of 100 devices", "2 cpu devices"), lambda: cluster.slice((100,)))
+
+
+def seeds_give_the_same_numbers_on_any_slice(cluster: pw.Cluster) -> None:
+    found = []
+    with cluster.slice((2,)) as s, cluster.slice((4,)) as t:
+        for device in (pw.device(), s.device, t.device, pw.device(2)):
+            pw.seed(11)
+            layer = nn.Sequential(nn.Linear(8, 16, device=device), nn.Dropout(0.5))
+            found.append(layer(data().to(device)).cpu())
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-5, atol=1e-6)
+
+
+def the_loss_of_a_host_leaves_other_slices_alone(cluster: pw.Cluster) -> None:
+    """The last one: it kills a host."""
+    last = cluster.hosts[-1]
+    s = cluster.slice((2,), hosts=1)
+    while set(s.devices) & set(last.devices):
+        s = cluster.slice((2,), hosts=1)
+    lost = _slice.single(last.devices[0])
+    model, x = model_of().to(s.device), data().to(s.device)
+    doomed = torch.ones(4, device=lost.device) + 1
+    pw.wait()
+
+    def between(number: int) -> None:
+        if number == 2:
+            connection = _state.runtime().connection
+            assert connection is not None
+            os.kill(connection.host_pids()[-1], signal.SIGKILL)
+
+    same(train(model, x, between=between, steps=12), train(model_of(), data(), steps=12))
+    refused(RuntimeError, last.name, lambda: doomed.sum().item())
+
+
+SCENARIOS = (
+    a_plain_loop_trains_on_every_kind_of_slice,
+    two_models_train_side_by_side,
+    a_slice_moves_in_mid_training,
+    a_captured_step_goes_on_after_a_move,
+    copies_between_slices_do_not_pass_the_client,
+    gradients_pass_between_slices,
+    tensors_enter_functions_and_futures_leave_as_tensors,
+    functions_and_loops_may_come_in_any_order,
+    slices_are_made_freed_and_made_again,
+    a_tensor_of_a_freed_slice_says_so,
+    operands_on_two_slices_are_named_with_the_line,
+    a_slice_larger_than_the_cluster_says_what_there_is,
+    seeds_give_the_same_numbers_on_any_slice,
+    the_loss_of_a_host_leaves_other_slices_alone,
+)
+
+
+if __name__ == "__main__":
+    run(SCENARIOS, hosts=4, islands=1)
