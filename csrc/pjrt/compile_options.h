@@ -48,8 +48,8 @@ Result<std::string> ForOneDevice(std::string_view options);
 // steers partitioning, are gone.
 Result<std::string> ForOneShard(std::string_view options);
 
-// The same options, with XLA deciding how those results lie over the partitions that `free` names by position, out of as
-// many as `free` is long; the others lie as the module's root says.
+// The same options, with XLA deciding how those results lie over the partitions that `free` names by position, out of
+// as many as `free` is long; the others lie as the module's root says.
 Result<std::string> WithFreeResults(std::string_view options, const std::vector<bool>& free);
 
 // The same options for `replicas` x `partitions` devices named by plugin-wide id, replica-major; not portable.

@@ -25,7 +25,7 @@ Result<std::vector<T>> ReadNumbers(std::string_view text) {
   while (!text.empty()) {
     T number{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc()) return InvalidArgument("expected numbers in the configuration of a pathways.shard");
+    if (error != std::errc()) return InvalidArgument("expected numbers in the target of a pathways.shard");
     numbers.push_back(number);
     text.remove_prefix(static_cast<size_t>(end - text.data()));
     if (text.starts_with(',')) text.remove_prefix(1);
@@ -37,7 +37,7 @@ Result<Tiling> ReadConfig(std::string_view config) {
   constexpr std::string_view kParts = "parts=", kTiles = ";tiles=";
   const size_t middle = config.find(kTiles);
   if (!config.starts_with(kParts) || middle == std::string_view::npos) {
-    return InvalidArgument("expected 'parts=...;tiles=...' as the configuration of a pathways.shard, got '" +
+    return InvalidArgument("expected 'pathways.shard:parts=...;tiles=...' as a custom call's target, got '" +
                            std::string(config) + "'");
   }
   PW_ASSIGN_OR_RETURN(std::vector<int64_t> parts,
@@ -47,26 +47,27 @@ Result<Tiling> ReadConfig(std::string_view config) {
 }
 
 bool IsShardCall(std::string_view instruction, std::string_view* config) {
-  bool is_call = false;
   ProtoReader reader(instruction);
   ProtoField field;
   while (reader.Next(&field)) {
-    if (field.is(instruction_field::kCustomCallTarget, WireType::kBytes)) is_call = field.bytes == kShardTarget;
-    if (field.is(instruction_field::kBackendConfig, WireType::kBytes)) *config = field.bytes;
+    if (!field.is(instruction_field::kCustomCallTarget, WireType::kBytes)) continue;
+    if (!field.bytes.starts_with(kShardTarget)) return false;
+    *config = field.bytes.substr(std::string_view(kShardTarget).size());
+    return true;
   }
-  return is_call;
+  return false;
 }
 
 // The call as XLA knows it; a copy where it says nothing about `devices` devices.
 Result<std::string> Translated(std::string_view instruction, std::string_view config, size_t devices) {
   PW_ASSIGN_OR_RETURN(const Tiling tiling, ReadConfig(config));
   ProtoWriter out;
-  if (!CopyFieldsExcept(instruction,
-                        {instruction_field::kOpcode, instruction_field::kCustomCallTarget,
-                         instruction_field::kBackendConfig, instruction_field::kCustomCallApiVersion,
-                         instruction_field::kConstrainLayout, instruction_field::kOperandShapes,
-                         instruction_field::kHasSideEffect, instruction_field::kSharding},
-                        &out)) {
+  if (!CopyFieldsExcept(
+          instruction,
+          {instruction_field::kOpcode, instruction_field::kCustomCallTarget, instruction_field::kBackendConfig,
+           instruction_field::kCustomCallApiVersion, instruction_field::kConstrainLayout,
+           instruction_field::kOperandShapes, instruction_field::kHasSideEffect, instruction_field::kSharding},
+          &out)) {
     return MalformedModule("an instruction");
   }
   if (devices > 1 && tiling.device_count() == devices) {
@@ -102,9 +103,9 @@ Result<std::string> TranslateShardCalls(std::string_view module, size_t devices)
 // Opcodes that give at each place a function of the operands at that place.
 bool IsElementwise(std::string_view opcode) {
   static const std::set<std::string_view> kNames = {
-      "add",   "subtract", "multiply", "divide", "maximum", "minimum", "power",    "negate", "abs",
-      "sqrt",  "rsqrt",    "convert",  "select", "clamp",   "copy",    "exponential", "log", "sign",
-      "floor", "ceil",     "tanh",     "and",    "or",      "not",     "xor",      "compare", "remainder"};
+      "add",   "subtract", "multiply", "divide", "maximum", "minimum", "power",       "negate",  "abs",
+      "sqrt",  "rsqrt",    "convert",  "select", "clamp",   "copy",    "exponential", "log",     "sign",
+      "floor", "ceil",     "tanh",     "and",    "or",      "not",     "xor",         "compare", "remainder"};
   return kNames.contains(opcode);
 }
 
@@ -112,6 +113,7 @@ struct Node {
   std::string_view opcode, shape;
   int64_t parameter = -1;
   std::vector<int64_t> operands;
+  std::optional<std::string_view> layout;  // what follows kShardTarget
 };
 
 // The entry computation as a graph.
@@ -135,6 +137,8 @@ Result<Entry> ReadEntry(std::string_view module) {
       node.opcode = instruction.opcode;
       node.shape = instruction.shape;
       if (instruction.opcode == "parameter") node.parameter = instruction.parameter_number;
+      std::string_view config;
+      if (instruction.opcode == "custom-call" && IsShardCall(bytes, &config)) node.layout = config;
       ProtoReader reader(bytes);
       ProtoField field;
       while (reader.Next(&field)) {
@@ -171,6 +175,21 @@ void FindSources(const Entry& entry, int64_t result, const std::set<int64_t>& do
   }
 }
 
+// How those results lie that are said to, by position.
+Result<std::vector<std::optional<Tiling>>> SaidOfResults(std::string_view module, size_t devices) {
+  std::vector<std::optional<Tiling>> said;
+  if (module.find(kShardTarget) == std::string_view::npos) return said;
+  PW_ASSIGN_OR_RETURN(const Entry entry, ReadEntry(module));
+  for (const int64_t result : entry.results) {
+    said.emplace_back();
+    const auto at = entry.nodes.find(result);
+    if (at == entry.nodes.end() || !at->second.layout) continue;
+    PW_ASSIGN_OR_RETURN(Tiling tiling, ReadConfig(*at->second.layout));
+    if (tiling.device_count() == devices) said.back() = std::move(tiling);
+  }
+  return said;
+}
+
 }  // namespace
 
 Result<std::vector<int64_t>> Successors(std::string_view module) {
@@ -204,7 +223,13 @@ Result<LaidOut> LayOut(std::string_view module, std::span<const TilingPtr> param
   for (const TilingPtr& tiling : parameters) inputs.emplace_back(EncodeOpSharding(*tiling));
   LaidOut out;
   out.free.assign(successors.size(), true);
+  PW_ASSIGN_OR_RETURN(const std::vector<std::optional<Tiling>> said, SaidOfResults(module, devices));
   for (size_t k = 0; k < successors.size(); ++k) {
+    if (k < said.size() && said[k]) {
+      outputs[k] = EncodeOpSharding(*said[k]);
+      out.free[k] = false;
+      continue;
+    }
     if (successors[k] < 0 || static_cast<size_t>(successors[k]) >= inputs.size()) continue;
     outputs[k] = inputs[static_cast<size_t>(successors[k])];
     out.free[k] = false;

@@ -18,9 +18,10 @@
 
 namespace pathways::pjrt {
 
-// The target of custom calls with one operand and a result of its type, by which a front end says how a value lies. The
-// backend configuration is "parts=1,2;tiles=0,1,0,1": Tiling's parts and tiles.
-inline constexpr char kShardTarget[] = "pathways.shard";
+// What the target of custom calls begins with that have one operand and a result of its type, by which a front end says
+// how a value lies: "pathways.shard:parts=1,2;tiles=0,1,0,1", with Tiling's parts and tiles. (PyTorch/XLA tells custom
+// calls apart by their targets alone.)
+inline constexpr char kShardTarget[] = "pathways.shard:";
 
 struct LaidOut {
   std::string module;

@@ -105,8 +105,8 @@ std::string EncodeOpSharding(const Tiling& tiling) {
 Result<Tiling> DecodeOpSharding(std::string_view bytes, size_t rank, size_t partitions) {
   PW_ASSIGN_OR_RETURN(const Fields fields, Read(bytes));
   if (fields.type == kReplicated) return Tiling::Replicated(rank, partitions);
-  const bool only_copies = std::all_of(fields.last.begin(), fields.last.end(),
-                                       [](int64_t type) { return type == kReplicated; });
+  const bool only_copies =
+      std::all_of(fields.last.begin(), fields.last.end(), [](int64_t type) { return type == kReplicated; });
   if (fields.type != kOther || !only_copies) {
     return Unimplemented("expected a sharding that divides an array or copies it, got one of type " +
                          std::to_string(fields.type));

@@ -33,8 +33,8 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id) {
   return result->token();
 }
 
-Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id, std::vector<int64_t> dims,
-                             TilingPtr tiling, uint64_t source, bool kept) {
+Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id,
+                             std::vector<int64_t> dims, TilingPtr tiling, uint64_t source, bool kept) {
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<ClientState> client, LogicalClient());
   PJRT_Device* const device = client->FindDevice(device_id);
   if (device == nullptr) return InvalidArgument("there is no device xla:" + std::to_string(device_id));
@@ -47,8 +47,8 @@ Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int6
                               type.ToString() + " on " + device->description.to_string +
                               (tiling == nullptr ? "" : " laid out as " + tiling->ToString()));
   }
-  auto value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), std::move(tiling),
-                                       devices);
+  auto value =
+      std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), std::move(tiling), devices);
   value->Resolve(client::Shard{std::move(buffer), 0});
   if (kept) value->Keep();
   if (Recorder::active() && source != 0) {

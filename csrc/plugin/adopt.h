@@ -26,8 +26,8 @@ Result<uint64_t> Transfer(uint64_t token, int64_t device_id);
 // `tiling` says (null for a slice of one device). `source`: the token of what it is a copy of, or 0. `kept`: whether
 // somebody else holds the buffer, so that no run may be given its memory.
 // FAILED_PRECONDITION: the buffer lies on other devices.
-Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id, std::vector<int64_t> dims,
-                             TilingPtr tiling, uint64_t source, bool kept);
+Result<uint64_t> AdoptBuffer(std::shared_ptr<client::LogicalBuffer> buffer, int64_t device_id,
+                             std::vector<int64_t> dims, TilingPtr tiling, uint64_t source, bool kept);
 
 // The next calls of PJRT_Client_BufferFromHostBuffer of this thread give handles of the values that `tokens` own, one
 // each, in order, instead of uploading; one fails when its type or device differs. An empty list drops pending

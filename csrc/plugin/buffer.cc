@@ -71,8 +71,7 @@ Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Arg
     const TensorType shard = tiling == nullptr ? type : tiling->ShardType(type);
     PW_ASSIGN_OR_RETURN(auto buffer, client->session()->Announce(*devices, shard));
     declaring->push_back({device->description.id, *devices, buffer->id(), type.dims, tiling});
-    auto value =
-        std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), tiling, devices);
+    auto value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), tiling, devices);
     value->Resolve(client::Shard{std::move(buffer), 0});
     return value;
   }

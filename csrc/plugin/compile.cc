@@ -254,7 +254,8 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   program->options = std::string(options);
   if (client->is_logical()) {
     // The caller names each of its devices as a replica, and means the one it then executes on.
-    if (!facts.results) return Unimplemented("logical devices take programs in the format hlo, got " + std::string(format));
+    if (!facts.results)
+      return Unimplemented("logical devices take programs in the format hlo, got " + std::string(format));
   } else {
     program->replicas = info.num_replicas;
     program->partitions = info.num_partitions;

@@ -84,8 +84,8 @@ struct PJRT_Device {
 
 namespace pathways::plugin {
 
-// The logical device that this thread asked about last (PJRT_Device_IsAddressable), or null. PyTorch/XLA does so when it
-// is about to execute there, then looks at the device of each argument, and ends the process when one is another: by
+// The logical device that this thread asked about last (PJRT_Device_IsAddressable), or null. PyTorch/XLA does so when
+// it is about to execute there, then looks at the device of each argument, and ends the process when one is another: by
 // this PJRT_Buffer_Device can let it pass, and Execute says what is wrong.
 PJRT_Device* AboutToExecuteOn();
 void ForgetExecution();

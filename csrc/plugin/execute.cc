@@ -19,7 +19,7 @@ using ProgramPtr = std::shared_ptr<const Program>;
 // One device's part of an execution.
 struct Row {
   PJRT_Device* device = nullptr;
-  PJRT_Device::DeviceListPtr bound;  // at the time of the call
+  PJRT_Device::DeviceListPtr bound;            // at the time of the call
   std::shared_ptr<const SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
   std::vector<std::shared_ptr<Value>> arguments;
   std::vector<std::shared_ptr<Value>> results;
@@ -37,8 +37,8 @@ void Fail(Row& row, const Status& status) {
   row.done->Set(status);
 }
 
-// Of `donated`, the positions where the rows of a gang hold whole logical buffers: a shard of one whose other shards live on
-// elsewhere cannot be given up alone.
+// Of `donated`, the positions where the rows of a gang hold whole logical buffers: a shard of one whose other shards
+// live on elsewhere cannot be given up alone.
 std::vector<uint32_t> WholeBuffers(const std::vector<uint32_t>& donated,
                                    const std::vector<std::vector<client::Shard>>& rows) {
   std::vector<uint32_t> whole;
@@ -90,10 +90,10 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
   Status status;
   for (const auto& argument : row.arguments) {
     const Result<client::Shard>& shard = argument->shard();
-    status = !shard.ok()                                ? shard.status()
-             : shard->buffer->session() != session      ? OfFormerCluster(*shard)
-             : shard->buffer->given_up()                ? InvalidArgument("a tensor was given up to an earlier run")
-                                                        : OkStatus();
+    status = !shard.ok()                           ? shard.status()
+             : shard->buffer->session() != session ? OfFormerCluster(*shard)
+             : shard->buffer->given_up()           ? InvalidArgument("a tensor was given up to an earlier run")
+                                                   : OkStatus();
     if (!status.ok()) return Fail(row, status);
     run.whole.push_back(shard->buffer);
   }
@@ -189,8 +189,7 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     if (!value.ok()) return value.status().WithPrefix(which());
     PW_RETURN_IF_ERROR(RenewNumber(*session, buffer->cell, row.bound, *value));
     if (!LiesOn(**value, row.bound)) {
-      return FailedPrecondition(which() + ", " + buffer->type.ToString() + ", lies on devices that " +
-                                NameOf(*device) +
+      return FailedPrecondition(which() + ", " + buffer->type.ToString() + ", lies on devices that " + NameOf(*device) +
                                 " no longer stands for: its slice was released; move tensors with pw.transfer() before "
                                 "that, or make them anew");
     }
@@ -200,8 +199,8 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
   return row;
 }
 
-// Values for what a row will give. On a slice it must be known by now how they lie there; where that cannot be compiled,
-// they have the reason as their value.
+// Values for what a row will give. On a slice it must be known by now how they lie there; where that cannot be
+// compiled, they have the reason as their value.
 void MakeResults(const Program& program, Row& row) {
   row.results.reserve(program.results.size());
   Status status;
@@ -388,7 +387,8 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   for (size_t i = 0; i < devices.size(); ++i) {
     Result<Row> row =
         ReadRow(*program, devices[i], args->num_args > 0 ? args->argument_lists[i] : nullptr, args->num_args);
-    if (!row.ok() && program->client->is_logical()) {  // who reads a result hears why; PyTorch/XLA would lose the reason
+    if (!row.ok() &&
+        program->client->is_logical()) {  // who reads a result hears why; PyTorch/XLA would lose the reason
       refused = row.status();
       row = RefusedRow(*program, devices[i], refused);
     }

@@ -124,10 +124,9 @@ class Gathering : public std::enable_shared_from_this<Gathering> {
         to = landing->data();
       }
       const client::Shard shard{any.buffer, static_cast<uint32_t>(holders[tile])};
-      fetching->Start(shard, to, bytes)
-          ->OnReady([self = shared_from_this(), landing, tile](const Status& status) {
-            self->Arrived(status, landing, tile);
-          });
+      fetching->Start(shard, to, bytes)->OnReady([self = shared_from_this(), landing, tile](const Status& status) {
+        self->Arrived(status, landing, tile);
+      });
     }
   }
 

@@ -1,5 +1,5 @@
-// Value: what a PJRT buffer stands for, a tensor that lies on the devices of its logical device or will; and the registry
-// that lets Python name values by number.
+// Value: what a PJRT buffer stands for, a tensor that lies on the devices of its logical device or will; and the
+// registry that lets Python name values by number.
 //
 // A logical device is bound to a slice of one or more devices. On one of several, a value is a whole logical buffer,
 // and its tiling says how the tensor lies on them. On one of a single device it is one shard, which is the tensor; its

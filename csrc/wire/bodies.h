@@ -139,8 +139,8 @@ struct Register {
   std::string source;  // the user's file:line, or empty
   uint32_t replicas = 1;
   uint32_t partitions = 1;
-  uint8_t one_device = 0;  // compiled for one device, runs on whichever the run names
-  uint8_t want_reply = 0;  // a Registered message is sent also when the compile succeeds
+  uint8_t one_device = 0;     // compiled for one device, runs on whichever the run names
+  uint8_t want_reply = 0;     // a Registered message is sent also when the compile succeeds
   uint8_t want_sharding = 0;  // and says how the results lie over the partitions
   std::vector<uint32_t> devices;
   template <typename A>

@@ -22,6 +22,7 @@ from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, write_json_lines
+from ptpathways.bench._reshard import RESHARD
 from ptpathways.bench._shares import SHARES
 from ptpathways.bench._show import show_records, show_workloads
 from ptpathways.bench._stages import STAGES
@@ -42,6 +43,7 @@ _ALL = (
     SHARES,
     PIPELINE,
     TRANSFER,
+    RESHARD,
     COLLECTIVES,
     STEP,
     CAPTURE,

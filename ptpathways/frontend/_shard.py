@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ptpathways import core
-from ptpathways.frontend import _capture, _mesh, _trace, _xla
+from ptpathways.frontend import _capture, _mesh, _trace, _transfer, _xla
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Rule: TypeAlias = Callable[[str, "torch.Tensor"], Any]
 """Of a parameter's or buffer's name and itself, how it is to lie: a spec, placements, or None for as it is."""
 
-TARGET = "pathways.shard"
+
 _ATTRIBUTE = "_pathways_layout"
 _REMEMBERED = 4096
 """Of tensors that are no parameters. Activations are said of anew at each step."""
@@ -184,7 +184,14 @@ def _call(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:
         return tensor.clone()
     parts, tiles = (",".join(map(str, numbers)) for numbers in tiling)
     (result,) = _xla.binding()._xla_custom_call(
-        [tensor], TARGET, [list(tensor.shape)], [tensor.dtype], False, f"parts={parts};tiles={tiles}", 0, {}
+        [tensor],
+        f"{_transfer.SHARD_TARGET}:parts={parts};tiles={tiles}",
+        [list(tensor.shape)],
+        [tensor.dtype],
+        False,
+        "",
+        0,
+        {},
     )
     made: torch.Tensor = result
     return made

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ptpathways.frontend._slice import VirtualSlice
 
+SHARD_TARGET = "pathways.shard"
+"""What the name of the plugin's custom call begins with that says how a value lies. Where it says so of another number
+of devices than there are it is a copy."""
 COPY = "copy"
 BATCH = "batch"
 
@@ -197,9 +200,13 @@ def register() -> None:
 
     @functools.wraps(plain_copy)
     def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
-        between = isinstance(src, torch.Tensor) and on_devices(self) and on_devices(src) and _state.is_running()
-        if between and (self.device.index or 0) != (src.device.index or 0):
-            src = transfer(src, self.device, _layout_of_target(self, src))
+        if on_devices(self) and isinstance(src, torch.Tensor) and _state.is_running():
+            if not on_devices(src):
+                src = _uploaded_for(self, src)
+            elif (self.device.index or 0) != (src.device.index or 0):
+                src = transfer(src, self.device, _layout_of_target(self, src))
+            elif not _xla.binding()._check_tensor_need_materialization([src])[0]:
+                src = _own(src)
         return plain_copy(self, src, *args, **kwargs)
 
     @functools.wraps(plain_apply)
@@ -214,7 +221,38 @@ def register() -> None:
     patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
 
 
-def _layout_of_target(target: torch.Tensor, source: torch.Tensor) -> Tiling | str | None:
+def _own(source: torch.Tensor) -> torch.Tensor:
+    """A copy that is computed. Without it what is copied to gets the buffer of what is copied, and PyTorch/XLA gives
+    that up when it writes to one of the two (also on its own CPU device); its ``clone()`` is the same buffer, too."""
+    import torch
+
+    if source.requires_grad and torch.is_grad_enabled():
+        return source
+    ones = ",".join("1" for _ in source.shape)
+    (made,) = _xla.binding()._xla_custom_call(
+        [source], f"{SHARD_TARGET}:parts={ones};tiles=0", [list(source.shape)], [source.dtype], False, "", 0, {}
+    )
+    result: torch.Tensor = made
+    return result
+
+
+def _uploaded_for(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor on the slice of ``target``, whose place it is to take, lying there as that does."""
+    index = target.device.index or 0
+    if source.shape != target.shape or source.dim() == 0 or source.requires_grad:
+        return source
+    if len(_state.runtime().slices.devices_of(index)) == 1:
+        return source
+    before = native.set_upload_layout(_layout_of_target(target, source) or COPY)
+    try:
+        (uploaded,) = _xla.binding()._xla_tensors_from_aten([source.detach()], [_xla.device_name(index)], None)
+    finally:
+        native.set_upload_layout(before)
+    result: torch.Tensor = uploaded
+    return result
+
+
+def _layout_of_target(target: torch.Tensor, source: torch.Tensor) -> Tiling | None:
     """How ``target``, which is about to be overwritten, lies; None where that is not known."""
     if target.shape != source.shape or _xla.binding()._check_tensor_need_materialization([target])[0]:
         return None

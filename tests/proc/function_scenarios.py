@@ -235,11 +235,6 @@ def mistakes_of_functions(cluster: pw.Cluster) -> None:
     equal(on(lambda v: v + 1)(x), x + 1)  # and everything goes on
 
 
-def the_mesh_of_all_devices_comes_first(cluster: pw.Cluster) -> None:
-    """PyTorch/XLA cannot make one once a function has been traced; it would end the process."""
-    refused(pw.RuntimeAlreadyStarted, ["one by one", "pw.function"], lambda: pw.prepare(nn.Linear(1, 1)))
-
-
 def slices_that_cannot_be(cluster: pw.Cluster) -> None:
     refused(pw.SliceUnavailable, "3", lambda: cluster.slice((3,), hosts=1))
     refused(pw.SliceUnavailable, "nowhere", lambda: cluster.slice((1,), island="nowhere"))
@@ -336,7 +331,6 @@ FUNCTIONS: tuple[Scenario, ...] = (
     awaiting,
     mistakes_of_functions,
     slices_that_cannot_be,
-    the_mesh_of_all_devices_comes_first,
 )
 SPANNING: tuple[Scenario, ...] = (
     functions_span_hosts,

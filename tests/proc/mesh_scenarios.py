@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import random
 import sys
 import time
@@ -26,9 +27,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-from ptpathways import frontend
-from ptpathways.frontend import _state, _xla
-from ptpathways.sharding import Mesh, op_sharding
+from ptpathways.frontend import _state, _transfer, _xla
+from ptpathways.sharding import Mesh
 from tests.proc.mesh_basis import BATCH, LENGTH, STEPS, WIDTH, WORDS, Batches, Net, batches
 
 _before: dict[str, int] = {}
@@ -63,11 +63,14 @@ def moved() -> dict[str, int]:
 
 
 def spec(tensor: Tensor) -> str:
-    """How a value lies."""
-    tiling = frontend.layout_of_tensor(tensor)
-    if tiling is None:
+    """How a value lies, as XLA writes it: parts per dimension, copies, and the tile of each device."""
+    pw.wait()
+    found = _transfer.value_of(tensor).tiling
+    if found is None or math.prod(found[0]) == 1:
         return "{replicated}"
-    return str(op_sharding(tiling[0], [(tile,) for tile in tiling[1]]))
+    parts, tiles = found
+    copies = len(tiles) // math.prod(parts)
+    return f"{{devices=[{','.join(map(str, (*parts, *[copies] * (copies > 1))))}]{','.join(map(str, tiles))}}}"
 
 
 def mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> Any:

@@ -85,7 +85,8 @@ def test_two_models_train_at_once_on_two_slices(shape: tuple[int, int], method: 
     assert len(set(result["torch devices"])) == 2 and "xla:0" not in result["torch devices"]
     for losses, eager, distance in zip(result["losses"], result["eager"], result["parameters"], strict=True):
         assert len(losses) == STEPS
-        assert losses == pytest.approx(eager, rel=1e-4) and distance < 1e-4
+        assert losses == pytest.approx(eager, rel=1e-4)
+        assert distance < 3e-4  # AdamW takes a gradient that is nearly zero as large as any other
     start = {"data": "{replicated}", "fsdp": "{devices=[2,1]", "tensor": "{devices=[2,1]"}[method]
     for weight, state in zip(result["weights"], result["states"], strict=True):
         assert weight.startswith(start) and state == [weight] * 2

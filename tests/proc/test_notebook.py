@@ -42,8 +42,6 @@ def outcome(kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["interrupts", "interrupts-spmd"])
 @pytest.mark.parametrize("name", WAITS)
 def test_ctrl_c_ends_a_wait_and_nothing_else(kind: str, name: str) -> None:
-    if name == "future" and kind == "interrupts-spmd":
-        pytest.skip("functions and devices used all together are other ways to use a process's devices")
     found = outcome(kind)[name]
     assert isinstance(found["ended"], dict), found["ended"]
     assert found["ended"]["seconds"] < 1.0  # 0.2 on a quiet machine
@@ -74,12 +72,12 @@ def test_cells_that_run_again_train_the_same_compile_nothing_and_keep_nothing() 
     assert found["third kept bytes"] <= 1024
 
 
-def test_another_cluster_of_as_many_devices_follows_a_shutdown() -> None:
+def test_another_cluster_follows_a_shutdown() -> None:
     found = outcome("again")
     assert found["no cluster"].startswith("NotInitialized")
-    assert re.match(r"AlreadyInitialized: .*2 devices.*3.*restart the process", found["other devices"])
+    assert found["other devices"] == 3
     assert found["another cluster"]
-    for name in ("in another cluster", "after old", "after a loss"):
+    for name in ("on other devices", "in another cluster", "after old", "after a loss"):
         assert found[name] == pytest.approx(found["eager"], rel=1e-4), name
     for name in ("old fetched", "old used", "old captured step", "old state"):
         assert "which this process has left" in found[name], name
