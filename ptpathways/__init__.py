@@ -29,12 +29,14 @@ from ptpathways.core import (
     InvalidOption,
     InvalidProgram,
     InvalidSharding,
+    ModelCannotBeCut,
     NonFinite,
     NotInitialized,
     NotOneIsland,
     Options,
     OutOfDeviceMemory,
     PathwaysError,
+    PipelineError,
     PluginNotFound,
     RuntimeAlreadyStarted,
     Simulated,
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
         wait_stats,
     )
     from ptpathways.metrics import MetricsWarning, Progress, log, progress
+    from ptpathways.pipelines import Pipeline, pipeline
     from ptpathways.train import bucket, bucketed, prepare, watch
 
 # PyTorch would run every traced operation a second time on meta tensors, only to check itself. Without that, tracing
@@ -112,12 +115,15 @@ __all__ = [
     "IrregularFunctionWarning",
     "Loaded",
     "MetricsWarning",
+    "ModelCannotBeCut",
     "NonFinite",
     "NotInitialized",
     "NotOneIsland",
     "Options",
     "OutOfDeviceMemory",
     "PathwaysError",
+    "Pipeline",
+    "PipelineError",
     "PluginNotFound",
     "Program",
     "Progress",
@@ -149,6 +155,7 @@ __all__ = [
     "log",
     "manual_seed",
     "metrics",
+    "pipeline",
     "prepare",
     "program",
     "progress",
@@ -174,6 +181,7 @@ _ROOMS = {
     "IrregularFunctionWarning": "ptpathways.frontend",
     "MetricsWarning": "ptpathways.metrics",
     "Program": "ptpathways.frontend",
+    "Pipeline": "ptpathways.pipelines",
     "Progress": "ptpathways.metrics",
     "Recompile": "ptpathways.frontend",
     "RecompileWarning": "ptpathways.frontend",
@@ -193,6 +201,7 @@ _ROOMS = {
     "log": "ptpathways.metrics",
     "load": "ptpathways.checkpoint",
     "manual_seed": "ptpathways.frontend",
+    "pipeline": "ptpathways.pipelines",
     "prepare": "ptpathways.train",
     "program": "ptpathways.frontend",
     "progress": "ptpathways.metrics",
