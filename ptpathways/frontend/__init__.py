@@ -11,6 +11,8 @@ from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_record
 from ptpathways.frontend._capture_draws import loading
 from ptpathways.frontend._fallback import ClientFallbackWarning
 from ptpathways.frontend._feeding import upload, upload_as
+from ptpathways.frontend._dtypes import name_of as dtype_name
+from ptpathways.frontend._dtypes import torch_dtype
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
 from ptpathways.frontend._hooks import at_cuts, at_shutdown
@@ -45,6 +47,7 @@ from ptpathways.frontend._parts import (
 )
 from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
+from ptpathways.frontend._record import RecordedStep, Recording, Ref, play, record
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
 from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend._recompiles import expected as expected_compiles
@@ -52,12 +55,22 @@ from ptpathways.frontend._rng import manual_seed, seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
+from ptpathways.frontend._trace import DataDependent, TensorSpec
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
 from ptpathways.frontend._wait_notice import WaitWarning
 from ptpathways.frontend._waiting import WaitStats, wait_stats
 
 __all__ = [
+    "torch_dtype",
+    "record",
+    "play",
+    "dtype_name",
+    "TensorSpec",
+    "Ref",
+    "Recording",
+    "RecordedStep",
+    "DataDependent",
     "BatchLayout",
     "CaptureWarning",
     "CapturedStep",

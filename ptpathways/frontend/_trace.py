@@ -70,10 +70,13 @@ def lower(
     *,
     name: str,
     donated: Collection[int] = (),
+    numbers: Sequence[float] = (),
 ) -> Lowered:
     """Runs ``call`` on placeholders of ``arguments`` and lowers the tensors it gives.
 
-    ``donated``: positions of arguments whose memory results may take.
+    ``donated``: positions of arguments whose memory results may take. ``numbers``: Python numbers that ``call``
+    computes with, for which the first arguments stand: wherever one of them meets a tensor of the same element type,
+    its argument is used instead, so that it can differ from run to run.
 
     Raises:
         DataDependent: a shape, a branch or an operation without an XLA form needs values.
@@ -84,10 +87,9 @@ def lower(
     import torch
 
     binding = _xla.binding()
-    _settle_mode()
-    with _lock, _tracing():
+    with placing(numbers_as_inputs=bool(numbers)):
         watch = _make_watch(name)
-        placeholders = [_placeholder(spec) for spec in arguments]
+        placeholders = [placeholder(spec) for spec in arguments]
         handles = binding._get_tensors_handle(placeholders) if placeholders else []
         position_of = {handle: position for position, handle in enumerate(handles)}
         watch.admit(placeholders)
@@ -112,7 +114,8 @@ def lower(
                 f"function {name} changes its argument {changed[0]} in place, which its caller would not see; "
                 "return the new value instead (buffers such as those of BatchNorm: pass and return them)"
             )
-        lowered = _build(results, position_of, name, donated)
+        inputs = [(number, arguments[position].dtype) for position, number in enumerate(numbers)]
+        lowered = _build(results, position_of, name, donated, inputs)
         placeholders.clear()
         results.clear()
     _check_nothing_kept(watch, name)
@@ -132,12 +135,30 @@ def refuse_values() -> None:
 
 
 @contextmanager
-def _tracing() -> Iterator[None]:
+def placing(*, numbers_as_inputs: bool = False) -> Iterator[None]:
+    """Inside, tensors of PyTorch/XLA are placeholders and nothing is computed; one thread at a time."""
+    _settle_mode()
+    with _lock, _tracing(numbers_as_inputs):
+        yield
+
+
+@contextmanager
+def watched(watch: Any) -> Iterator[None]:
+    """Inside, this thread is ``tracing``. ``watch`` knows the ``last_operation`` and the ``last_source``."""
+    _active.watch = watch
+    try:
+        yield
+    finally:
+        _active.watch = None
+
+
+@contextmanager
+def _tracing(numbers_as_inputs: bool = False) -> Iterator[None]:
     """Settings of the whole process: numbers become part of the module, and nothing may be computed."""
     binding = _xla.binding()
     numbers, allowed = binding._get_xla_all_numbers_special_scalars(), binding._get_allow_execution()
     seed = binding._xla_get_rng_seed("xla:0")
-    binding._set_xla_all_numbers_special_scalars(True)
+    binding._set_xla_all_numbers_special_scalars(not numbers_as_inputs)
     binding._set_allow_execution(False)
     binding._xla_set_rng_seed(_SEED_MARK, "xla:0")
     try:
@@ -154,7 +175,8 @@ def _settle_mode() -> None:
         _rng.follow_torch()
 
 
-def _placeholder(spec: TensorSpec) -> torch.Tensor:
+def placeholder(spec: TensorSpec) -> torch.Tensor:
+    """A tensor with a type and no value. Inside ``placing``."""
     from torch_xla.core import xla_builder
 
     create: Any = xla_builder.create_placeholder_tensor
@@ -163,7 +185,11 @@ def _placeholder(spec: TensorSpec) -> torch.Tensor:
 
 
 def _build(
-    results: Sequence[torch.Tensor], position_of: dict[int, int], name: str, donated: Collection[int]
+    results: Sequence[torch.Tensor],
+    position_of: dict[int, int],
+    name: str,
+    donated: Collection[int],
+    stand_ins: Sequence[tuple[float, str]] = (),
 ) -> Lowered:
     binding = _xla.binding()
     context = binding.lowering.LoweringContext(name)
@@ -182,12 +208,30 @@ def _build(
             parameters.append(position_of[handle])
         elif value.dim() == 0 and _dtypes.name_of(value.dtype) == "s64" and int(value) == _SEED_MARK:
             parameters.append(SEED)
+        elif (position := _position_of(value, stand_ins)) is not None:
+            parameters.append(position)
         else:
             constants[number] = _constant(value, name)
     module = _hlo.with_constants(context.hlo(), constants)
     module = _hlo.with_donors(module, [i for i, position in enumerate(parameters) if position in donated])
     types = tuple(TensorSpec(tuple(result.shape), _dtypes.name_of(result.dtype)) for result in results)
     return Lowered(module, tuple(parameters), types)
+
+
+def _position_of(value: torch.Tensor, numbers: Sequence[tuple[float, str]]) -> int | None:
+    """The argument that stands for a number, which was rounded to the element type that it met."""
+    if not numbers or value.dim() != 0 or not value.is_floating_point():
+        return None
+    dtype = _dtypes.name_of(value.dtype)
+    met = [position for position, (number, _) in enumerate(numbers) if bool(value == value.new_tensor(number))]
+    for position in met:
+        if numbers[position][1] == dtype:
+            return position
+    if met:
+        raise core.PathwaysError(
+            f"a number that must be an input meets tensors of type {dtype}, for which there is none"
+        )
+    return None
 
 
 def _constant(value: torch.Tensor, name: str) -> _hlo.Constant:
@@ -212,6 +256,20 @@ def _check_nothing_kept(watch: Any, name: str) -> None:
             f"{source or 'an unknown line'} is still referenced (a global, an attribute, a list outside). Such a "
             "tensor has no value; return it instead"
         )
+
+
+def needs_values(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operation's result, or its shape, depends on what only the arguments' values decide."""
+    import torch
+
+    if function is torch.ops.aten.index.Tensor or function is torch.ops.aten.index_put.default:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    if torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags:
+        return function is not torch.ops.aten.index.Tensor
+    if function is torch.ops.aten._to_copy.default:
+        target = kwargs.get("device")
+        return target is not None and torch.device(target).type == "cpu" and args[0].device.type == "xla"
+    return False
 
 
 _watch_class: Any = None
@@ -258,7 +316,7 @@ def _define_watch() -> Any:
             for tensor in _pytree.tree_leaves((args, kwargs)):
                 if isinstance(tensor, torch.Tensor) and not creates:
                     self._check(tensor)
-            if _needs_values(function, args, kwargs):
+            if needs_values(function, args, kwargs):
                 raise DataDependent(operation, self.last_source)
             result = function(*args, **kwargs)
             for tensor in _pytree.tree_leaves(result):
@@ -286,15 +344,5 @@ def _define_watch() -> Any:
                     f"{tensor.device}. Pass it as an argument; a module's parameters and buffers with "
                     "torch.func.functional_call"
                 )
-
-    def _needs_values(function: Any, args: Any, kwargs: Any) -> bool:
-        if function is torch.ops.aten.index.Tensor or function is torch.ops.aten.index_put.default:
-            return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-        if torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags:
-            return function is not torch.ops.aten.index.Tensor
-        if function is torch.ops.aten._to_copy.default:
-            target = kwargs.get("device")
-            return target is not None and torch.device(target).type == "cpu" and args[0].device.type == "xla"
-        return False
 
     return Watch
