@@ -1,7 +1,7 @@
 """Recording what a PyTorch function does on placeholders, as a list of operations that can be divided and run again.
 
-The operations are those that PyTorch/XLA is given: after autograd, and without changes in place. So a recording is a
-graph of values, each made once. Parts of it can be traced as functions of their own (``play``).
+The operations are those that PyTorch/XLA is given: after autograd, and almost all without changes in place. A tensor
+that is changed in place is another value afterwards, so a recording is a graph of values, each made once. Parts of it can be traced as functions of their own (``play``).
 """
 
 from __future__ import annotations
@@ -126,11 +126,19 @@ def play(
     with torch.no_grad():
         for step in steps:
             args, kwargs = _pytree.tree_map(value, (step.args, step.kwargs))
+            for place in _written(step.operation):  # what others may still read
+                args = (*args[:place], args[place].clone(), *args[place + 1 :])
             leaves = _pytree.tree_leaves(step.operation(*args, **kwargs))
             known.update(
                 (number, leaf) for number, leaf in zip(step.results, leaves, strict=True) if number is not None
             )
     return [known[number] for number in wanted]
+
+
+def _written(operation: Any) -> list[int]:
+    """Positions of arguments that an operation changes; most have none, only fresh tensors are changed in place."""
+    arguments = operation._schema.arguments
+    return [place for place, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write]
 
 
 _recorder_class: Any = None
@@ -193,9 +201,12 @@ def _define_recorder() -> Any:
             leaves = _pytree.tree_leaves(result)
             if not any(isinstance(leaf, torch.Tensor) and leaf.device.type == "xla" for leaf in leaves):
                 return result  # on the client, with values that are known: a constant
-            if function._schema.is_mutable:
-                raise core.PathwaysError(f"{name} changes a tensor in place, which a recording cannot have")
+            written = _written(function)
+            if function._schema.is_mutable and (len(written) != 1 or result is not args[written[0]]):
+                raise core.PathwaysError(f"{name} changes tensors in a way that a recording cannot have")
             args, kwargs = _pytree.tree_map(self._reference, (args, kwargs))
+            if written:  # from now on the tensor is another value
+                self._numbers.pop(_xla.binding()._xla_get_tensor_id(result))
             numbers = tuple(self._new(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
             self._made.steps.append(RecordedStep(function, args, kwargs, numbers, self._phase, self.last_source))
             return result

@@ -96,12 +96,12 @@ class OptimizerRule:
 
     def numbers(self, formulas: Iterable[Formula]) -> list[float]:
         """The values of number inputs now."""
-        values = {item[:3]: item[3] for item in self._values()}
+        values = self._floats()
         return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in formulas]
 
     def marks(self, followed: Followed) -> list[float]:
         """Numbers that stand for the inputs while the update is traced."""
-        values = self._marked(followed.names, 0)
+        values = {**self._floats(), **self._marked(followed.names, 0)}
         return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in followed.formulas]
 
     def update(
@@ -160,6 +160,9 @@ class OptimizerRule:
             parameter.grad = None
         return fresh, after
 
+    def _floats(self) -> dict[Name, float]:
+        return {item[:3]: item[3] for item in self._values() if isinstance(item[3], float)}
+
     def _values(self) -> list[tuple[int, str, int, Any]]:
         found: list[tuple[int, str, int, Any]] = []
         for number, group in enumerate(self.optimizer.param_groups):
@@ -188,8 +191,7 @@ class OptimizerRule:
         """The formulas that explain all numbers that depend on ``names``; or the names that cannot be explained."""
         used: dict[Formula, None] = {}
         both = [self._numbers_met(self._marked(names, shift), shapes) for shift in (0, 1)]
-        constants = {item[:3]: item[3] for item in self._values() if isinstance(item[3], float)}
-        values = [{**constants, **self._marked(names, shift)} for shift in (0, 1)]
+        values = [{**self._floats(), **self._marked(names, shift)} for shift in (0, 1)]
         for first, second in zip(*both, strict=True):
             if first == second:
                 continue
