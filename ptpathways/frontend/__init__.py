@@ -9,10 +9,10 @@ from __future__ import annotations
 from ptpathways.frontend._busy import device_seconds
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_recording
 from ptpathways.frontend._capture_draws import loading
-from ptpathways.frontend._fallback import ClientFallbackWarning
-from ptpathways.frontend._feeding import upload, upload_as
 from ptpathways.frontend._dtypes import name_of as dtype_name
 from ptpathways.frontend._dtypes import torch_dtype
+from ptpathways.frontend._fallback import ClientFallbackWarning
+from ptpathways.frontend._feeding import upload, upload_as
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
 from ptpathways.frontend._hooks import at_cuts, at_shutdown
@@ -47,10 +47,10 @@ from ptpathways.frontend._parts import (
 )
 from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
-from ptpathways.frontend._record import RecordedStep, Recording, Ref, play, record
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
 from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend._recompiles import expected as expected_compiles
+from ptpathways.frontend._record import RecordedStep, Recording, Ref, play, record
 from ptpathways.frontend._rng import manual_seed, seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
 from ptpathways.frontend._slice import VirtualSlice
@@ -62,21 +62,13 @@ from ptpathways.frontend._wait_notice import WaitWarning
 from ptpathways.frontend._waiting import WaitStats, wait_stats
 
 __all__ = [
-    "torch_dtype",
-    "record",
-    "play",
-    "dtype_name",
-    "TensorSpec",
-    "Ref",
-    "Recording",
-    "RecordedStep",
-    "DataDependent",
     "BatchLayout",
     "CaptureWarning",
     "CapturedStep",
     "ClientFallbackWarning",
     "Cluster",
     "CompiledFunction",
+    "DataDependent",
     "DevicePart",
     "Future",
     "Host",
@@ -87,6 +79,10 @@ __all__ = [
     "Program",
     "Recompile",
     "RecompileWarning",
+    "RecordedStep",
+    "Recording",
+    "Ref",
+    "TensorSpec",
     "VirtualSlice",
     "WaitStats",
     "WaitWarning",
@@ -99,6 +95,7 @@ __all__ = [
     "device",
     "device_seconds",
     "devices",
+    "dtype_name",
     "expected_compiles",
     "explain",
     "fetch_beside",
@@ -112,9 +109,11 @@ __all__ = [
     "manual_seed",
     "mark",
     "parts_of",
+    "play",
     "program",
     "put",
     "recompiles",
+    "record",
     "replicate_unless_marked",
     "seed",
     "session",
@@ -126,6 +125,7 @@ __all__ = [
     "step",
     "submit_means",
     "submit_pending",
+    "torch_dtype",
     "trace",
     "transfer",
     "upload",

@@ -183,8 +183,8 @@ def _define_recorder() -> Any:
             found = self._numbers.get(_xla.binding()._xla_get_tensor_id(tensor))
             if found is None:
                 raise core.CapturedTensor(
-                    f"{self.last_operation} at {self.last_source or 'an unknown line'} uses a tensor on {tensor.device} "
-                    f"of shape {tuple(tensor.shape)} that is neither a parameter nor a buffer nor part of the batch"
+                    f"{self.last_operation} at {self.last_source or 'an unknown line'} uses a tensor on "
+                    f"{tensor.device} of shape {tuple(tensor.shape)} that is neither a parameter nor a buffer nor part of the batch"
                 )
             return found
 

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from ptpathways.pipelines._pipeline import Pipeline, pipeline
+from ptpathways.pipelines._plan import Plan, plan
+from ptpathways.schedules import Costs
 
-__all__ = ["Pipeline", "pipeline"]
+__all__ = ["Costs", "Pipeline", "Plan", "pipeline", "plan"]

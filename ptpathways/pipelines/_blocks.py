@@ -84,8 +84,8 @@ def blocks_of(graph: ModelGraph, paths: Sequence[str], model: nn.Module) -> list
     if twice is not None:
         place = [first for _, call, first in firsts if call == twice][1]
         raise core.ModelCannotBeCut(
-            f"model {type(model).__name__} goes back into {twice.removeprefix('model.')!r} after another block has begun"
-            f"{_at(graph.nodes[place])}, so its blocks are no sequence"
+            f"model {type(model).__name__} goes back into {twice.removeprefix('model.')!r} after another block has "
+            f"begun{_at(graph.nodes[place])}, so its blocks are no sequence"
         )
     if not firsts:
         raise core.ModelCannotBeCut(f"model {type(model).__name__} runs none of its blocks ({', '.join(paths)})")
@@ -97,6 +97,82 @@ def blocks_of(graph: ModelGraph, paths: Sequence[str], model: nn.Module) -> list
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a user wants a model to be cut."""
+
+    model: nn.Module
+    stages: int
+    names: tuple[str, ...]
+    """Of the modules with which the second and later stages begin; empty: evenly between the blocks."""
+    blocks: tuple[str, ...]
+    """The model's blocks, by path."""
+
+    @classmethod
+    def of(cls, model: nn.Module, stages: int | Sequence[str]) -> Cut:
+        """
+        Raises:
+            PipelineError: not a positive number nor names.
+            ModelCannotBeCut: the model has no such modules, no blocks, or fewer blocks than stages.
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be an nn.Module, got {model!r}")
+        if isinstance(stages, int):
+            if stages < 1:
+                raise core.PipelineError(f"stages must be at least 1, got {stages}")
+            blocks = tuple(paths_of(model))
+            if stages > len(blocks):
+                raise _too_many(model, stages, blocks)
+            return cls(model, stages, (), blocks)
+        if isinstance(stages, str) or not all(isinstance(name, str) for name in stages):
+            raise core.PipelineError(
+                "stages must be a number, or a list of the names of the modules with which the second and later stages "
+                f"begin, got {stages!r}"
+            )
+        known = dict(model.named_modules())
+        for name in stages:
+            if name not in known:
+                near = [one for one in known if one and one.rpartition(".")[0] == name.rpartition(".")[0]]
+                raise core.ModelCannotBeCut(
+                    f"model {type(model).__name__} has no module {name!r} at which a stage could begin; there are "
+                    f"{', '.join(map(repr, near or [one for one, _ in model.named_children()]))}"
+                )
+        return cls(model, len(stages) + 1, tuple(stages), ())
+
+    def places(self, graph: ModelGraph) -> list[int]:
+        """The first node of each stage.
+
+        Raises:
+            ModelCannotBeCut: the model does not run its blocks one after the other, or the named modules in their
+                order.
+        """
+        if not self.names:
+            blocks = blocks_of(graph, self.blocks, self.model)
+            return [blocks[block].first for block in cut_evenly(blocks, self.stages, self.model)]
+        places = [0]
+        for name in self.names:
+            inside = [
+                place
+                for place, node in enumerate(graph.nodes)
+                if (path := module_path(node)) == name or path.startswith(f"{name}.")
+            ]
+            if not inside or inside[0] <= places[-1]:
+                what = "computes nothing" if not inside else "runs before the stage in front of it has begun"
+                raise core.ModelCannotBeCut(
+                    f"model {type(self.model).__name__} cannot begin a stage with {name!r}, which {what}"
+                    f"{_at(graph.nodes[inside[0]]) if inside else ''}; name the modules in the order in which they run"
+                )
+            places.append(inside[0])
+        return places
+
+
+def _too_many(model: nn.Module, stages: int, blocks: Sequence[str]) -> core.ModelCannotBeCut:
+    return core.ModelCannotBeCut(
+        f"{stages} stages need at least as many blocks, and model {type(model).__name__} has {len(blocks)} "
+        f"({', '.join(blocks[:6])}{', ...' if len(blocks) > 6 else ''}); ask for at most {len(blocks)} stages"
+    )
+
+
 def cut_evenly(blocks: Sequence[Block], stages: int, model: nn.Module) -> list[int]:
     """The first block of each stage, so that the most expensive stage is as cheap as can be.
 
@@ -104,11 +180,7 @@ def cut_evenly(blocks: Sequence[Block], stages: int, model: nn.Module) -> list[i
         ModelCannotBeCut: there are more stages than blocks.
     """
     if stages > len(blocks):
-        raise core.ModelCannotBeCut(
-            f"{stages} stages need at least as many blocks, and model {type(model).__name__} has {len(blocks)} "
-            f"({', '.join(block.path for block in blocks[:6])}{', ...' if len(blocks) > 6 else ''}); ask for at most "
-            f"{len(blocks)} stages"
-        )
+        raise _too_many(model, stages, [block.path for block in blocks])
     costs = [block.cost for block in blocks]
     sums = [0.0, *itertools.accumulate(costs)]
     best: list[list[float]] = [[0.0] + [float("inf")] * len(costs)]
@@ -136,7 +208,7 @@ def cost_of(node: fx.Node) -> float:
     written = float(sum(value.numel() for value in values))
     if not values or not isinstance(node.target, torch._ops.OpOverload):
         return written
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), value_of)  # type: ignore[attr-defined]
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), value_of)
     modes = [leaf.fake_mode for leaf in values if hasattr(leaf, "fake_mode")]
     if not modes:
         return written

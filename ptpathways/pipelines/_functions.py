@@ -32,6 +32,8 @@ class PartFunction:
     adding: CompiledFunction
 
     def __call__(self, sums: Sequence[Any] | None, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        if not self.gradients and not self.others:
+            return [], []  # the first stage's inputs need no gradients
         made = list(self.fresh(*values) if sums is None else self.adding(*sums, *values))
         return made[: len(self.gradients)], made[len(self.gradients) :]
 
@@ -50,12 +52,12 @@ class StageFunctions:
         number = parts.stage.number
         self.forward = self._compile(parts.forward, f"forward{number}", ())
         weights = tuple(parts.parameter_gradients.values())
+        self.weight: PartFunction | None = None
         if split:
             self.backward = self._compile(parts.backward_input, f"backward_input{number}", ())
             self.weight = self._compile(parts.backward_weight, f"backward_weight{number}", weights)
         else:
             self.backward = self._compile(parts.backward, f"backward{number}", weights)
-            self.weight = None
 
     def _compile(self, part: Part, name: str, gradients: tuple[int, ...]) -> PartFunction:
         others = tuple(number for number in part.outputs if number not in gradients)

@@ -1,4 +1,4 @@
-"""A user's torch optimizer inside a compiled update: its hyperparameters are inputs, so schedulers need no new trace."""
+"""A user's torch optimizer as a compiled update, with hyperparameters as inputs: schedulers need no new trace."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ class OptimizerRule:
             (number, "lr", 0) for number, group in enumerate(optimizer.param_groups) if "lr" in group
         )
         self._constants = self.constants()
+        self.state_sizes: dict[int, float] = {}
+        """By group, elements of state for each element of a parameter; known after ``followed``."""
 
     def constants(self) -> Any:
         """What is part of the compiled update, in a form to compare."""
@@ -148,10 +150,13 @@ class OptimizerRule:
                     made[key] = values.get((number, key, 0), made[key])
             shadow.param_groups.append(made)
         kind.step(shadow)
-        after: list[dict[str, Any]] = [dict(shadow.state.get(parameter, {})) for parameter in fresh]
+        after: list[dict[str, Any]] = [
+            {key: value for key, value in shadow.state.get(parameter, {}).items() if value is not None}
+            for parameter in fresh
+        ]
         for held in after:
             for key, value in held.items():
-                if value is not None and not isinstance(value, Tensor):
+                if not isinstance(value, Tensor):
                     raise core.PipelineError(
                         f"optimizer {kind.__name__} keeps {key!r} as a {type(value).__name__}, so each step would be "
                         "another program; use one that keeps tensors, such as torch's with capturable"
@@ -225,6 +230,9 @@ class OptimizerRule:
             parameters = list(tensors[:count])
             for _ in range(2):
                 parameters, state = self._step(names, parameters, tensors[count:], state, values)
+            for name, parameter, held in zip(names, parameters, state, strict=True):
+                elements = sum(value.numel() for value in held.values())
+                self.state_sizes[self.group_of[name]] = elements / max(parameter.numel(), 1)
             return parameters
 
         firsts = {number: name for name, number in reversed(self.group_of.items())}

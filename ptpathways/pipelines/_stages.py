@@ -48,7 +48,7 @@ def run_node(node: fx.Node, owner: fx.GraphModule, value: Callable[[fx.Node], An
     def argument(one: fx.Node) -> Any:
         return getattr(owner, str(one.target)) if one.op == "get_attr" else value(one)
 
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), argument)  # type: ignore[attr-defined]
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), argument)
     if isinstance(kwargs.get("device"), torch.device):
         kwargs = {**kwargs, "device": device}
     args = tuple(device if isinstance(one, torch.device) else one for one in args)
@@ -73,7 +73,7 @@ def _run_nested(node: fx.Node, target: Any, args: tuple[Any, ...], device: torch
             elif one.op == "call_function":
                 known[one.name] = run_node(one, part, lambda inner: known[inner.name], device)
             elif one.op == "output":
-                return fx.node.map_arg(one.args[0], lambda inner: known[inner.name])  # type: ignore[attr-defined]
+                return fx.node.map_arg(one.args[0], lambda inner: known[inner.name])
         return None
 
     if target.name() == "wrap_with_set_grad_enabled":

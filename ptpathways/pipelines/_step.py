@@ -12,6 +12,7 @@ from ptpathways.pipelines._functions import StageFunctions, Update, begin, mean,
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import StageParts
+from ptpathways.pipelines._plan import costs_of
 from ptpathways.schedules import Action, Kind
 
 
@@ -21,25 +22,26 @@ class StepProgram:
     def __init__(
         self,
         parts: Sequence[StageParts],
-        slices: Sequence[frontend.VirtualSlice],
+        layouts: Sequence[SliceLayouts],
         size: schedules.Size,
         schedule: schedules.Schedule,
         rule: OptimizerRule,
-        microbatch: int,
         placements: Mapping[str, Any],
     ) -> None:
         """
         Args:
-            slices: one per rank.
-            microbatch: samples in one.
+            layouts: one per rank.
             placements: of parameters, by the model's name; a copy on each device where there is none.
         """
+        self.parts = parts
+        self.costs = costs_of(parts)
         self._parts = parts
         self._size = size
         self._rule = rule
         self._placements = placements
-        self.actions = schedules.serial(schedule.order(size), size, split=schedule.split)
-        self._layouts = [SliceLayouts(slice, microbatch) for slice in slices]
+        self.order = schedule.order(size)
+        self.actions = schedules.serial(self.order, size, split=schedule.split)
+        self._layouts = layouts
         self._functions = [
             StageFunctions(
                 one,
