@@ -50,7 +50,7 @@ from ptpathways.core import (
 )
 
 if TYPE_CHECKING:
-    from ptpathways import data, metrics
+    from ptpathways import data, metrics, pipelines
     from ptpathways.checkpoint import Loaded, Save, load, save
     from ptpathways.frontend import (
         CapturedStep,
@@ -156,6 +156,7 @@ __all__ = [
     "manual_seed",
     "metrics",
     "pipeline",
+    "pipelines",
     "prepare",
     "program",
     "progress",
@@ -219,7 +220,7 @@ _ROOMS = {
 }
 
 
-_SUBMODULES = frozenset({"data", "metrics"})
+_SUBMODULES = frozenset({"data", "metrics", "pipelines"})
 """Rooms that are public by themselves, as ``pw.metrics``."""
 
 

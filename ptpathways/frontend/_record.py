@@ -1,7 +1,8 @@
 """Recording what a PyTorch function does on placeholders, as a list of operations that can be divided and run again.
 
 The operations are those that PyTorch/XLA is given: after autograd, and almost all without changes in place. A tensor
-that is changed in place is another value afterwards, so a recording is a graph of values, each made once. Parts of it can be traced as functions of their own (``play``).
+that is changed in place is another value afterwards, so a recording is a graph of values, each made once. Parts of it
+can be traced as functions of their own (``play``).
 """
 
 from __future__ import annotations
@@ -135,6 +136,17 @@ def play(
     return [known[number] for number in wanted]
 
 
+def _value_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a tensor that was made out of host data while it is recorded."""
+    binding = _xla.binding()
+    binding._set_allow_execution(True)  # it only fetches
+    try:
+        found: torch.Tensor = binding._xla_get_cpu_tensors([tensor])[0]
+    finally:
+        binding._set_allow_execution(False)
+    return found
+
+
 def _written(operation: Any) -> list[int]:
     """Positions of arguments that an operation changes; most have none, only fresh tensors are changed in place."""
     arguments = operation._schema.arguments
@@ -184,7 +196,8 @@ def _define_recorder() -> Any:
             if found is None:
                 raise core.CapturedTensor(
                     f"{self.last_operation} at {self.last_source or 'an unknown line'} uses a tensor on "
-                    f"{tensor.device} of shape {tuple(tensor.shape)} that is neither a parameter nor a buffer nor part of the batch"
+                    f"{tensor.device} of shape {tuple(tensor.shape)} that is neither a parameter nor a buffer nor part "
+                    "of the batch"
                 )
             return found
 
@@ -194,6 +207,9 @@ def _define_recorder() -> Any:
             self.last_source = _locator.user_source_line()
             if _trace.needs_values(function, args, kwargs):
                 raise _trace.DataDependent(self.last_operation, self.last_source)
+            if function is torch.ops.aten.lift_fresh.default and self._is_new(args[0]):
+                function, args = torch.ops.aten._to_copy.default, (_value_of(args[0]),)
+                kwargs = {"device": torch.device("xla", 0)}
             result = function(*args, **kwargs)
             name = function._schema.name
             if name in _SKIPPED:
@@ -210,6 +226,9 @@ def _define_recorder() -> Any:
             numbers = tuple(self._new(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
             self._made.steps.append(RecordedStep(function, args, kwargs, numbers, self._phase, self.last_source))
             return result
+
+        def _is_new(self, tensor: torch.Tensor) -> bool:
+            return tensor.device.type == "xla" and _xla.binding()._xla_get_tensor_id(tensor) not in self._numbers
 
         def _reference(self, leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):

@@ -212,6 +212,10 @@ def _build(
             parameters.append(position)
         else:
             constants[number] = _constant(value, name)
+    met = {stand_ins[position][0] for position in parameters if 0 <= position < len(stand_ins)}
+    missed = [number for number, _ in stand_ins if number not in met]
+    if missed:
+        raise core.PathwaysError(f"{len(missed)} numbers of {name} meet no tensor, so they cannot be inputs")
     module = _hlo.with_constants(context.hlo(), constants)
     module = _hlo.with_donors(module, [i for i, position in enumerate(parameters) if position in donated])
     types = tuple(TensorSpec(tuple(result.shape), _dtypes.name_of(result.dtype)) for result in results)

@@ -152,7 +152,7 @@ class Update:
         followed: Followed,
         names: Sequence[str],
         copies: Sequence[int],
-        state_keys: Sequence[Sequence[str]],
+        state_keys: Sequence[Sequence[tuple[str, int]]],
         placements: Sequence[Any],
         slice: frontend.VirtualSlice,
         name: str,
@@ -161,16 +161,18 @@ class Update:
         """
         Args:
             copies: of each parameter, how many gradients are to be added up.
-            state_keys: of each parameter; empty before the first step.
+            state_keys: of each parameter, with the number of dimensions; empty before the first step.
             kinds: how many element types the numbers come in.
         """
-        marks = rule.marks(followed) * kinds
         count, states = len(names), sum(map(len, state_keys))
+        marks = rule.marks(followed, not states) * kinds
+        self._used = followed.used(not states)
+        self._kinds, self._numbers = kinds, len(followed.formulas)
 
         def update(*values: Tensor) -> Any:
             given = iter(values[len(marks) :])
             parameters = [next(given) for _ in range(count)]
-            state = [{key: next(given) for key in keys} for keys in state_keys]
+            state = [{key: next(given) for key, _ in keys} for keys in state_keys]
             gradients = []
             for number in copies:
                 gradient = next(given)
@@ -179,16 +181,20 @@ class Update:
                 gradients.append(gradient)
             return rule.update(names, parameters, gradients, state, followed)
 
+        of_state = [
+            {key: placement if rank else None for key, rank in keys}
+            for keys, placement in zip(state_keys, placements, strict=True)
+        ]
         inputs = [None] * len(marks)
         inputs += placements
-        inputs += [placement for keys, placement in zip(state_keys, placements, strict=True) for _ in keys]
+        inputs += [placement for keys in of_state for placement in keys.values()]
         inputs += [placement for number, placement in zip(copies, placements, strict=True) for _ in range(number)]
         plain = all(placement is None for placement in placements)
         self.function = CompiledFunction(
             update,
             slice,
             in_placements=None if plain else inputs,
-            out_placements=None if plain else [list(placements), None],
+            out_placements=None if plain else [list(placements), of_state if states else None],
             donate=range(len(marks), len(marks) + count + states + sum(copies)),
             name=name,
             numbers=marks,
@@ -197,5 +203,6 @@ class Update:
     def __call__(
         self, numbers: Sequence[Any], parameters: Sequence[Any], state: Sequence[Any], gradients: Sequence[Any]
     ) -> tuple[list[Any], list[dict[str, Any]]]:
-        made: tuple[list[Any], list[dict[str, Any]]] = self.function(*numbers, *parameters, *state, *gradients)
+        used = [numbers[kind * self._numbers + place] for kind in range(self._kinds) for place in self._used]
+        made: tuple[list[Any], list[dict[str, Any]]] = self.function(*used, *parameters, *state, *gradients)
         return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,7 +69,8 @@ def export(
     whole.train(model.training)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
     try:
-        program = torch.export.export(whole, tensors, strict=False)
+        with contextlib.redirect_stdout(io.StringIO()):  # where it fails, export prints the graph
+            program = torch.export.export(whole, tensors, strict=False)
     except Exception as error:  # export raises whatever the model's code met
         raise core.ModelCannotBeCut(
             f"model {type(model).__name__} cannot be cut into stages, because its forward pass is no fixed sequence of "
@@ -78,13 +81,6 @@ def export(
 
 def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[int, str]) -> ModelGraph:
     signature = program.graph_signature
-    changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
-    if changed:
-        raise core.ModelCannotBeCut(
-            f"model {type(model).__name__} changes {next(iter(changed.values())).removeprefix(_PREFIX)!r} in its "
-            "forward pass, which every microbatch would do once more; use layers without running statistics, such as "
-            "LayerNorm or GroupNorm"
-        )
     held: dict[str, Any] = {
         **dict(program.named_parameters()),
         **dict(program.named_buffers()),
@@ -114,6 +110,15 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
         else:
             constants[name] = tensor.detach()
     nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
+    for node in nodes:
+        changed = next((name for name in _written(node) if name in {*parameters, *buffers, *constants, *batch}), None)
+        if changed is not None:
+            known = {**parameters, **buffers}.get(changed, changed)
+            raise core.ModelCannotBeCut(
+                f"model {type(model).__name__} changes {known!r} in its forward pass, in module "
+                f"{module_path(node)!r}, which every microbatch would do once more; use layers without running "
+                "statistics, such as LayerNorm or GroupNorm"
+            )
     (output,) = program.graph.output_node().args
     leaves = [leaf for leaf in output if isinstance(leaf, fx.Node)] if isinstance(output, tuple) else []
     if len(leaves) != 1 or tuple(leaves[0].meta["val"].shape) not in ((), (1,)):
@@ -124,6 +129,27 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
             "model returns and the batch's last tensor, or return the loss itself"
         )
     return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name)
+
+
+_RUNNING = {"aten::batch_norm": (3, 5), "aten::instance_norm": (3, 5)}
+"""Operations that change running statistics: where the first of them is, and the switch."""
+
+
+def _written(node: fx.Node) -> list[str]:
+    """Names of what a node changes in place."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return []
+    places = [
+        place
+        for place, one in enumerate(target._schema.arguments)
+        if one.alias_info is not None and one.alias_info.is_write
+    ]
+    first, switch = _RUNNING.get(target._schema.name, (0, 0))
+    if switch and len(node.args) > switch and node.args[switch] is True:
+        places.append(first)
+    written = [node.args[place] for place in places if place < len(node.args)]
+    return [one.name for one in written if isinstance(one, fx.Node)]
 
 
 def value_of(node: fx.Node) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ptpathways import core, frontend
 from ptpathways.frontend import TensorSpec
@@ -38,6 +39,13 @@ class Followed:
     """Hyperparameters that may differ at every step."""
     formulas: tuple[Formula, ...]
     """How each number input is computed from them."""
+    first: tuple[int, ...] = ()
+    """Which of them the first step uses, which makes the optimizer's state."""
+    later: tuple[int, ...] = ()
+    """Which of them a step with state uses."""
+
+    def used(self, first: bool) -> tuple[int, ...]:
+        return self.first if first else self.later
 
 
 class OptimizerRule:
@@ -86,14 +94,12 @@ class OptimizerRule:
     def followed(self, shapes: dict[int, TensorSpec]) -> Followed:
         """Which numbers an update needs. ``shapes``: of a parameter of each group."""
         names = self._names
-        while names:
+        if names:
             found = self._explained(names, shapes)
-            if not isinstance(found, tuple):
-                names = names - found
-                self._names = names
-                self._constants = self.constants()
-                continue
-            return Followed(names, found)
+            if found is not None:
+                return found
+            names = self._names = frozenset()
+            self._constants = self.constants()
         return Followed(names, ())
 
     def numbers(self, formulas: Iterable[Formula]) -> list[float]:
@@ -101,10 +107,11 @@ class OptimizerRule:
         values = self._floats()
         return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in formulas]
 
-    def marks(self, followed: Followed) -> list[float]:
-        """Numbers that stand for the inputs while the update is traced."""
+    def marks(self, followed: Followed, first: bool) -> list[float]:
+        """Numbers that stand for the inputs while the update is traced; those that such a step uses."""
         values = {**self._floats(), **self._marked(followed.names, 0)}
-        return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in followed.formulas]
+        formulas = [followed.formulas[place] for place in followed.used(first)]
+        return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in formulas]
 
     def update(
         self,
@@ -143,13 +150,16 @@ class OptimizerRule:
         for number, group in enumerate(self.optimizer.param_groups):
             mine = [one for one, name in zip(fresh, names, strict=True) if self.group_of[name] == number]
             made = {**group, **{key: value for key, value in _SETTINGS.items() if key in group}, "params": mine}
+            if isinstance(self.optimizer, torch.optim.Adadelta):  # which never reads its count of steps
+                made["capturable"] = False
             for key, value in group.items():
                 if isinstance(value, tuple | list) and key != "params":
                     made[key] = type(value)(values.get((number, key, i), one) for i, one in enumerate(value))
                 else:
                     made[key] = values.get((number, key, 0), made[key])
             shadow.param_groups.append(made)
-        kind.step(shadow)
+        with _Powers():
+            kind.step(shadow)
         after: list[dict[str, Any]] = [
             {key: value for key, value in shadow.state.get(parameter, {}).items() if value is not None}
             for parameter in fresh
@@ -164,6 +174,16 @@ class OptimizerRule:
         for parameter in fresh:
             parameter.grad = None
         return fresh, after
+
+    def _initial(self, name: str, like: Tensor) -> dict[str, torch.Size]:
+        """The state that a parameter has before the first step; most optimizers make it in that step."""
+        group = self.optimizer.param_groups[self.group_of[name]]
+        known = next((self.optimizer.state[one] for one in group["params"] if one in self.optimizer.state), {})
+        return {
+            key: value.shape if value.dim() == 0 else like.shape
+            for key, value in known.items()
+            if isinstance(value, Tensor)
+        }
 
     def _floats(self) -> dict[Name, float]:
         return {item[:3]: item[3] for item in self._values() if isinstance(item[3], float)}
@@ -190,14 +210,12 @@ class OptimizerRule:
             for place, name in enumerate(sorted(names))
         }
 
-    def _explained(
-        self, names: frozenset[Name], shapes: dict[int, TensorSpec]
-    ) -> tuple[Formula, ...] | frozenset[Name]:
-        """The formulas that explain all numbers that depend on ``names``; or the names that cannot be explained."""
-        used: dict[Formula, None] = {}
+    def _explained(self, names: frozenset[Name], shapes: dict[int, TensorSpec]) -> Followed | None:
+        """The formulas that explain all numbers that depend on ``names``; None if there are others."""
+        used: tuple[dict[Formula, None], dict[Formula, None]] = ({}, {})
         both = [self._numbers_met(self._marked(names, shift), shapes) for shift in (0, 1)]
         values = [{**self._floats(), **self._marked(names, shift)} for shift in (0, 1)]
-        for first, second in zip(*both, strict=True):
+        for (phase, first), (_, second) in zip(*both, strict=True):
             if first == second:
                 continue
             for formula in self._candidates(names):
@@ -206,11 +224,13 @@ class OptimizerRule:
                     _close(_FORMULAS[kind](known[a], known[b] if b else 0.0), met)
                     for known, met in zip(values, (first, second), strict=True)
                 ):
-                    used[formula] = None
+                    used[phase][formula] = None
                     break
             else:
-                return names
-        return tuple(used)
+                return None
+        formulas = tuple({**used[0], **used[1]})
+        first_step, later = (tuple(map(formulas.index, one)) for one in used)
+        return Followed(names, formulas, first_step, later)
 
     def _candidates(self, names: frozenset[Name]) -> list[Formula]:
         found: list[Formula] = [(kind, name, None) for name in sorted(names) for kind in ("a", "-a", "1-a")]
@@ -220,15 +240,20 @@ class OptimizerRule:
                 found += [(kind, rate, decay) for kind in ("a*b", "-a*b", "1-a*b")]
         return found
 
-    def _numbers_met(self, values: dict[Name, float], shapes: dict[int, TensorSpec]) -> list[float]:
-        """Every Python number that meets a tensor in two steps of one parameter per group."""
-        kept: list[Any] = []
+    def _numbers_met(self, values: dict[Name, float], shapes: dict[int, TensorSpec]) -> list[tuple[int, float]]:
+        """Every Python number that meets a tensor in two steps of one parameter per group, with the step."""
+        kept: list[tuple[int, float]] = []
 
         def call(tensors: list[Tensor], next_phase: Callable[[], None]) -> Sequence[Tensor]:
             count = len(names)
-            state: list[dict[str, Any]] = [{} for _ in names]
+            state = [
+                {key: torch.zeros(shape) for key, shape in self._initial(name, parameter).items()}
+                for name, parameter in zip(names, tensors, strict=False)
+            ]
             parameters = list(tensors[:count])
-            for _ in range(2):
+            for number in range(2):
+                if number:
+                    next_phase()
                 parameters, state = self._step(names, parameters, tensors[count:], state, values)
             for name, parameter, held in zip(names, parameters, state, strict=True):
                 elements = sum(value.numel() for value in held.values())
@@ -246,13 +271,20 @@ class OptimizerRule:
                 f"({reason.operation}), which a compiled update cannot; use one that has capturable, such as AdamW"
             ) from None
         for step in recording.steps:
-            kept += [leaf for leaf in _pytree.tree_leaves((step.args, step.kwargs)) if isinstance(leaf, float)]
-            kept += [
-                float(leaf)
-                for leaf in _pytree.tree_leaves((step.args, step.kwargs))
-                if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.is_floating_point()
-            ]
+            for leaf in _pytree.tree_leaves((step.args, step.kwargs)):
+                scalar = isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.is_floating_point()
+                if isinstance(leaf, float) or scalar:
+                    kept.append((step.phase, float(leaf)))
         return kept
+
+
+class _Powers(TorchDispatchMode):
+    """Number to the power of a tensor: PyTorch/XLA makes the number a constant, and of a tensor filled with it not."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.pow.Scalar:
+            return torch.pow(torch.full_like(args[1], args[0]), args[1])
+        return function(*args, **(kwargs or {}))
 
 
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum", "param_names"})

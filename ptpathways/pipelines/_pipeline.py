@@ -87,12 +87,13 @@ class Pipeline:
         trained = {name: held.parameters[name] for name in step.trained}
         state = {name: held.state.get(name, {}) for name in step.trained}
         first = not any(state.values())
-        loss, parameters, after = step.program(trained, state, held.buffers, given, step.numbers())
+        fixed = {name: value for name, value in held.parameters.items() if name not in trained}
+        loss, parameters, after = step.program(trained, state, fixed, held.buffers, given, step.numbers())
         held.parameters.update(parameters)
         held.state = after
         self._behind = True
         if first and any(after.values()):  # with state it is another program: compiled while the first step runs
-            step.program.trace({**trained, **parameters}, after, held.buffers, given, step.numbers())
+            step.program.trace(parameters, after, fixed, held.buffers, given, step.numbers())
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
         found: Future = loss
         return found
@@ -206,7 +207,11 @@ class Pipeline:
         example = _pytree.tree_unflatten([_batch.example(leaf, samples) for leaf in leaves], structure)
         graph = _model.export(self._model, self._loss, example, self._names)
         stages = divide(graph, self._cut.places(graph))
-        frozen = [name for name, own in graph.parameters.items() if not self._parameters[own].requires_grad]
+        frozen = [
+            name
+            for name, own in graph.parameters.items()
+            if own not in self._rule.group_of or not self._parameters[own].requires_grad
+        ]
         differentiable: set[str] = set()
         scale = 1.0 / self.size.microbatches
         parts = [record_stage(stage, frozen, differentiable, scale, recompute=self._recompute) for stage in stages]

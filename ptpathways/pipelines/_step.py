@@ -92,15 +92,14 @@ class StepProgram:
         """The type of a parameter of each of the optimizer's groups."""
         found: dict[int, frontend.TensorSpec] = {}
         for name, uses in self.trained.items():
-            if name in self._rule.group_of:
-                stage, placeholder = uses[0]
-                number = self._parts[stage].arguments[placeholder]
-                found.setdefault(self._rule.group_of[name], self._parts[stage].recording.specs[number])
+            stage, placeholder = uses[0]
+            number = self._parts[stage].arguments[placeholder]
+            found.setdefault(self._rule.group_of[name], self._parts[stage].recording.specs[number])
         return found
 
-    def _body(self, parameters: Any, state: Any, buffers: Any, batch: Any, numbers: Any) -> Any:
+    def _body(self, trained: Any, state: Any, fixed: Any, buffers: Any, batch: Any, numbers: Any) -> Any:
         """``batch``: by rank, the tensors that ``batch_of`` names as (microbatches, samples, ...)."""
-        run = _Run(self, parameters, buffers)
+        run = _Run(self, {**trained, **fixed}, buffers)
         for rank in range(self._size.ranks):
             run.begin(rank, numbers[rank], batch[rank])
         for action in self.actions:
@@ -172,9 +171,7 @@ class _Run:
         after: dict[str, Any] = {}
         for parts in step._parts:
             number = parts.stage.number
-            names = [
-                name for name, uses in step.trained.items() if uses[0][0] == number and name in step._rule.group_of
-            ]
+            names = [name for name, uses in step.trained.items() if uses[0][0] == number]
             if not names:
                 continue
             gradients = [
@@ -184,7 +181,9 @@ class _Run:
                 ]
                 for name in names
             ]
-            keys = tuple(tuple(state.get(name, {})) for name in names)
+            keys = tuple(
+                tuple((key, len(value.spec.shape)) for key, value in state.get(name, {}).items()) for name in names
+            )
             known = (number, keys)
             if known not in step._updates:
                 rank = step._size.rank_of(number)
@@ -202,7 +201,7 @@ class _Run:
             made, held = step._updates[known](
                 self._numbers[step._size.rank_of(number)],
                 [self._parameters[name] for name in names],
-                [state[name][key] for name, mine in zip(names, keys, strict=True) for key in mine],
+                [state[name][key] for name, mine in zip(names, keys, strict=True) for key, _ in mine],
                 [gradient for one in gradients for gradient in one],
             )
             fresh.update(zip(names, made, strict=True))
