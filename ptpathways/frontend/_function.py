@@ -67,15 +67,12 @@ class CompiledFunction:
         donate: Sequence[int] = (),
         regular: bool | None = None,
         name: str = "",
-        numbers: Sequence[float] = (),
     ) -> None:
-        """As ``function``. ``numbers``: as in ``_trace.lower``; the first tensors among the arguments."""
         functools.update_wrapper(self, function, updated=())
         self.slice = slice
         self.name = name or ir_name(getattr(function, "__name__", "function"))
         self.source = source_of(function)
         self.donate = tuple(donate)
-        self.numbers = tuple(numbers)
         self._function = function
         self._in_placements = in_placements
         self._out_placements = out_placements
@@ -211,7 +208,7 @@ class CompiledFunction:
 
         donated = self._donated_leaves(structure, tensors)
         specs = [leaf for leaf in leaves if isinstance(leaf, TensorSpec)]
-        lowered = _trace.lower(call, specs, name=self.name, donated=donated, numbers=self.numbers)
+        lowered = _trace.lower(call, specs, name=self.name, donated=donated)
         shape, parts = returned
         fresh = iter(lowered.results)
         results = self._results([next(fresh) if part is None else part for part in parts], shape)

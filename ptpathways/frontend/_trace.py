@@ -70,13 +70,10 @@ def lower(
     *,
     name: str,
     donated: Collection[int] = (),
-    numbers: Sequence[float] = (),
 ) -> Lowered:
     """Runs ``call`` on placeholders of ``arguments`` and lowers the tensors it gives.
 
-    ``donated``: positions of arguments whose memory results may take. ``numbers``: Python numbers that ``call``
-    computes with, for which the first arguments stand: wherever one of them meets a tensor of the same element type,
-    its argument is used instead, so that it can differ from run to run.
+    ``donated``: positions of arguments whose memory results may take.
 
     Raises:
         DataDependent: a shape, a branch or an operation without an XLA form needs values.
@@ -87,7 +84,7 @@ def lower(
     import torch
 
     binding = _xla.binding()
-    with placing(numbers_as_inputs=bool(numbers)):
+    with placing():
         watch = _make_watch(name)
         placeholders = [placeholder(spec) for spec in arguments]
         handles = binding._get_tensors_handle(placeholders) if placeholders else []
@@ -114,8 +111,7 @@ def lower(
                 f"function {name} changes its argument {changed[0]} in place, which its caller would not see; "
                 "return the new value instead (buffers such as those of BatchNorm: pass and return them)"
             )
-        inputs = [(number, arguments[position].dtype) for position, number in enumerate(numbers)]
-        lowered = _build(results, position_of, name, donated, inputs)
+        lowered = _build(results, position_of, name, donated)
         placeholders.clear()
         results.clear()
     _check_nothing_kept(watch, name)
@@ -135,10 +131,10 @@ def refuse_values() -> None:
 
 
 @contextmanager
-def placing(*, numbers_as_inputs: bool = False) -> Iterator[None]:
+def placing() -> Iterator[None]:
     """Inside, tensors of PyTorch/XLA are placeholders and nothing is computed; one thread at a time."""
     _settle_mode()
-    with _lock, _tracing(numbers_as_inputs):
+    with _lock, _tracing():
         yield
 
 
@@ -153,12 +149,12 @@ def watched(watch: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _tracing(numbers_as_inputs: bool = False) -> Iterator[None]:
+def _tracing() -> Iterator[None]:
     """Settings of the whole process: numbers become part of the module, and nothing may be computed."""
     binding = _xla.binding()
     numbers, allowed = binding._get_xla_all_numbers_special_scalars(), binding._get_allow_execution()
     seed = binding._xla_get_rng_seed("xla:0")
-    binding._set_xla_all_numbers_special_scalars(not numbers_as_inputs)
+    binding._set_xla_all_numbers_special_scalars(True)
     binding._set_allow_execution(False)
     binding._xla_set_rng_seed(_SEED_MARK, "xla:0")
     try:
@@ -189,7 +185,6 @@ def _build(
     position_of: dict[int, int],
     name: str,
     donated: Collection[int],
-    stand_ins: Sequence[tuple[float, str]] = (),
 ) -> Lowered:
     binding = _xla.binding()
     context = binding.lowering.LoweringContext(name)
@@ -208,34 +203,12 @@ def _build(
             parameters.append(position_of[handle])
         elif value.dim() == 0 and _dtypes.name_of(value.dtype) == "s64" and int(value) == _SEED_MARK:
             parameters.append(SEED)
-        elif (position := _position_of(value, stand_ins)) is not None:
-            parameters.append(position)
         else:
             constants[number] = _constant(value, name)
-    met = {stand_ins[position][0] for position in parameters if 0 <= position < len(stand_ins)}
-    missed = [number for number, _ in stand_ins if number not in met]
-    if missed:
-        raise core.PathwaysError(f"{len(missed)} numbers of {name} meet no tensor, so they cannot be inputs")
     module = _hlo.with_constants(context.hlo(), constants)
     module = _hlo.with_donors(module, [i for i, position in enumerate(parameters) if position in donated])
     types = tuple(TensorSpec(tuple(result.shape), _dtypes.name_of(result.dtype)) for result in results)
     return Lowered(module, tuple(parameters), types)
-
-
-def _position_of(value: torch.Tensor, numbers: Sequence[tuple[float, str]]) -> int | None:
-    """The argument that stands for a number, which was rounded to the element type that it met."""
-    if not numbers or value.dim() != 0 or not value.is_floating_point():
-        return None
-    dtype = _dtypes.name_of(value.dtype)
-    met = [position for position, (number, _) in enumerate(numbers) if bool(value == value.new_tensor(number))]
-    for position in met:
-        if numbers[position][1] == dtype:
-            return position
-    if met:
-        raise core.PathwaysError(
-            f"a number that must be an input meets tensors of type {dtype}, for which there is none"
-        )
-    return None
 
 
 def _constant(value: torch.Tensor, name: str) -> _hlo.Constant:

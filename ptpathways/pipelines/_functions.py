@@ -20,21 +20,23 @@ from ptpathways.pipelines._parts import Part, StageParts
 class PartFunction:
     """A part, compiled for its slice.
 
-    Called with the gradients accumulated so far (one per parameter, if it adds) and the part's inputs; gives the
-    parameters' gradients, then the part's other outputs.
+    Called with the sums of the parameters' gradients so far, if it gives some, and the part's inputs; gives the sums
+    with its own gradients, then the part's other outputs.
     """
 
     part: Part
     gradients: tuple[int, ...]
     others: tuple[int, ...]
-    fresh: CompiledFunction
-    """For a step's first microbatch."""
-    adding: CompiledFunction
+    function: CompiledFunction
+    zeros: CompiledFunction | None
+    """What the sums are before the first microbatch. So each part is compiled once."""
 
     def __call__(self, sums: Sequence[Any] | None, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if not self.gradients and not self.others:
             return [], []  # the first stage's inputs need no gradients
-        made = list(self.fresh(*values) if sums is None else self.adding(*sums, *values))
+        if self.zeros is not None and sums is None:
+            sums = self.zeros()
+        made = list(self.function(*(sums or ()), *values))
         return made[: len(self.gradients)], made[len(self.gradients) :]
 
 
@@ -65,29 +67,33 @@ class StageFunctions:
         sums = [self.placement(number) for number in gradients]
         outputs = [self.placement(number) for number in (*gradients, *others)]
 
-        def fresh(*values: Tensor) -> tuple[Tensor, ...]:
-            known = dict(zip(part.inputs, values, strict=True))
-            return tuple(frontend.play(part.recording, part.steps, known, (*gradients, *others)))
+        specs = [self.parts.recording.specs[number] for number in gradients]
 
-        def adding(*values: Tensor) -> tuple[Tensor, ...]:
-            made = fresh(*values[len(gradients) :])
+        def run(*values: Tensor) -> tuple[Tensor, ...]:
+            known = dict(zip(part.inputs, values[len(gradients) :], strict=True))
+            made = frontend.play(part.recording, part.steps, known, (*gradients, *others))
             added = [old + new for old, new in zip(values, made[: len(gradients)], strict=False)]
             return (*added, *made[len(gradients) :])
+
+        def zeros() -> tuple[Tensor, ...]:
+            return tuple(torch.zeros(spec.shape, dtype=frontend.torch_dtype(spec.dtype)) for spec in specs)
 
         slice = self._layouts.slice
         return PartFunction(
             part,
             gradients,
             others,
-            CompiledFunction(fresh, slice, in_placements=inputs, out_placements=outputs, name=name),
             CompiledFunction(
-                adding,
+                run,
                 slice,
                 in_placements=[*sums, *inputs],
                 out_placements=outputs,
                 donate=range(len(gradients)),
-                name=f"{name}_add",
+                name=name,
             ),
+            CompiledFunction(zeros, slice, out_placements=sums, name=f"zeros{self.parts.stage.number}")
+            if gradients
+            else None,
         )
 
     def placement(self, number: int) -> Any:
@@ -97,8 +103,8 @@ class StageFunctions:
         return self._layouts.activation(self.parts.recording.specs[number])
 
 
-def begin(layouts: SliceLayouts, microbatches: int, ranks: Sequence[int], dtypes: Sequence[torch.dtype]) -> Any:
-    """A function that gives each tensor of the batch as microbatches, and numbers one by one in each of ``dtypes``.
+def begin(layouts: SliceLayouts, microbatches: int, ranks: Sequence[int]) -> CompiledFunction:
+    """A function that gives each tensor of the batch as microbatches, and numbers one by one.
 
     Args:
         ranks: dimensions of the batch's tensors, which come as (microbatches, samples, ...).
@@ -106,8 +112,7 @@ def begin(layouts: SliceLayouts, microbatches: int, ranks: Sequence[int], dtypes
 
     def begin(numbers: Tensor, *batch: Tensor) -> Any:
         pieces = [[tensor[number] for number in range(microbatches)] for tensor in batch]
-        count = numbers.shape[0]
-        return pieces, [[numbers[place].to(dtype) for place in range(count)] for dtype in dtypes]
+        return pieces, [numbers[place] for place in range(numbers.shape[0])]
 
     return CompiledFunction(
         begin,
@@ -156,21 +161,17 @@ class Update:
         placements: Sequence[Any],
         slice: frontend.VirtualSlice,
         name: str,
-        kinds: int,
     ) -> None:
         """
         Args:
             copies: of each parameter, how many gradients are to be added up.
             state_keys: of each parameter, with the number of dimensions; empty before the first step.
-            kinds: how many element types the numbers come in.
         """
         count, states = len(names), sum(map(len, state_keys))
-        marks = rule.marks(followed, not states) * kinds
-        self._used = followed.used(not states)
-        self._kinds, self._numbers = kinds, len(followed.formulas)
+        self._used = used = followed.used(not states)
 
         def update(*values: Tensor) -> Any:
-            given = iter(values[len(marks) :])
+            given = iter(values[len(used) :])
             parameters = [next(given) for _ in range(count)]
             state = [{key: next(given) for key, _ in keys} for keys in state_keys]
             gradients = []
@@ -179,13 +180,13 @@ class Update:
                 for _ in range(number - 1):
                     gradient = gradient + next(given)
                 gradients.append(gradient)
-            return rule.update(names, parameters, gradients, state, followed)
+            return rule.update(names, parameters, gradients, state, followed, values[: len(used)])
 
         of_state = [
             {key: placement if rank else None for key, rank in keys}
             for keys, placement in zip(state_keys, placements, strict=True)
         ]
-        inputs = [None] * len(marks)
+        inputs = [None] * len(used)
         inputs += placements
         inputs += [placement for keys in of_state for placement in keys.values()]
         inputs += [placement for number, placement in zip(copies, placements, strict=True) for _ in range(number)]
@@ -195,14 +196,13 @@ class Update:
             slice,
             in_placements=None if plain else inputs,
             out_placements=None if plain else [list(placements), of_state if states else None],
-            donate=range(len(marks), len(marks) + count + states + sum(copies)),
+            donate=range(len(used), len(used) + count + states + sum(copies)),
             name=name,
-            numbers=marks,
         )
 
     def __call__(
         self, numbers: Sequence[Any], parameters: Sequence[Any], state: Sequence[Any], gradients: Sequence[Any]
     ) -> tuple[list[Any], list[dict[str, Any]]]:
-        used = [numbers[kind * self._numbers + place] for kind in range(self._kinds) for place in self._used]
+        used = [numbers[place] for place in self._used]
         made: tuple[list[Any], list[dict[str, Any]]] = self.function(*used, *parameters, *state, *gradients)
         return made

@@ -69,7 +69,7 @@ def export(
     whole.train(model.training)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # where it fails, export prints the graph
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # prints graphs
             program = torch.export.export(whole, tensors, strict=False)
     except Exception as error:  # export raises whatever the model's code met
         raise core.ModelCannotBeCut(

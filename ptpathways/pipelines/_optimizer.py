@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ptpathways import core, frontend
 from ptpathways.frontend import TensorSpec
+from ptpathways.pipelines._numbers import REPLACED, NumbersAsTensors
 
 Name: TypeAlias = tuple[int, str, int]
 """A hyperparameter: the group, its key, and the place in a pair such as ``betas``."""
@@ -107,7 +107,7 @@ class OptimizerRule:
         values = self._floats()
         return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in formulas]
 
-    def marks(self, followed: Followed, first: bool) -> list[float]:
+    def _marks(self, followed: Followed, first: bool) -> list[float]:
         """Numbers that stand for the inputs while the update is traced; those that such a step uses."""
         values = {**self._floats(), **self._marked(followed.names, 0)}
         formulas = [followed.formulas[place] for place in followed.used(first)]
@@ -120,9 +120,17 @@ class OptimizerRule:
         gradients: Sequence[Tensor],
         state: Sequence[dict[str, Any]],
         followed: Followed,
+        numbers: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[dict[str, Any]]]:
-        """One step on placeholders; new parameters and their new state. ``state``: empty before the first step."""
-        return self._step(names, parameters, gradients, state, self._marked(followed.names, 0))
+        """One step on placeholders; new parameters and their new state.
+
+        Args:
+            state: empty before the first step.
+            numbers: scalars, one for each of the formulas that such a step uses.
+        """
+        first = not any(state)
+        inputs = dict(zip(self._marks(followed, first), numbers, strict=True))
+        return self._step(names, parameters, gradients, state, self._marked(followed.names, 0), inputs)
 
     def _step(
         self,
@@ -131,6 +139,7 @@ class OptimizerRule:
         gradients: Sequence[Tensor],
         state: Sequence[dict[str, Any]],
         values: dict[Name, float],
+        inputs: dict[float, Tensor],
     ) -> tuple[list[Tensor], list[dict[str, Any]]]:
         kind = type(self.optimizer)
         shadow: Any = object.__new__(kind)
@@ -158,7 +167,7 @@ class OptimizerRule:
                 else:
                     made[key] = values.get((number, key, 0), made[key])
             shadow.param_groups.append(made)
-        with _Powers():
+        with NumbersAsTensors(inputs):
             kind.step(shadow)
         after: list[dict[str, Any]] = [
             {key: value for key, value in shadow.state.get(parameter, {}).items() if value is not None}
@@ -215,9 +224,11 @@ class OptimizerRule:
         used: tuple[dict[Formula, None], dict[Formula, None]] = ({}, {})
         both = [self._numbers_met(self._marked(names, shift), shapes) for shift in (0, 1)]
         values = [{**self._floats(), **self._marked(names, shift)} for shift in (0, 1)]
-        for (phase, first), (_, second) in zip(*both, strict=True):
+        for (phase, operation, first), (_, _, second) in zip(*both, strict=True):
             if first == second:
                 continue
+            if operation not in REPLACED:
+                return None
             for formula in self._candidates(names):
                 kind, a, b = formula
                 if all(
@@ -240,9 +251,9 @@ class OptimizerRule:
                 found += [(kind, rate, decay) for kind in ("a*b", "-a*b", "1-a*b")]
         return found
 
-    def _numbers_met(self, values: dict[Name, float], shapes: dict[int, TensorSpec]) -> list[tuple[int, float]]:
-        """Every Python number that meets a tensor in two steps of one parameter per group, with the step."""
-        kept: list[tuple[int, float]] = []
+    def _numbers_met(self, values: dict[Name, float], shapes: dict[int, TensorSpec]) -> list[tuple[int, str, float]]:
+        """Every Python number that meets a tensor in two steps of one parameter per group, with step and operation."""
+        kept: list[tuple[int, str, float]] = []
 
         def call(tensors: list[Tensor], next_phase: Callable[[], None]) -> Sequence[Tensor]:
             count = len(names)
@@ -254,7 +265,7 @@ class OptimizerRule:
             for number in range(2):
                 if number:
                     next_phase()
-                parameters, state = self._step(names, parameters, tensors[count:], state, values)
+                parameters, state = self._step(names, parameters, tensors[count:], state, values, {})
             for name, parameter, held in zip(names, parameters, state, strict=True):
                 elements = sum(value.numel() for value in held.values())
                 self.state_sizes[self.group_of[name]] = elements / max(parameter.numel(), 1)
@@ -274,17 +285,8 @@ class OptimizerRule:
             for leaf in _pytree.tree_leaves((step.args, step.kwargs)):
                 scalar = isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.is_floating_point()
                 if isinstance(leaf, float) or scalar:
-                    kept.append((step.phase, float(leaf)))
+                    kept.append((step.phase, str(step.operation), float(leaf)))
         return kept
-
-
-class _Powers(TorchDispatchMode):
-    """Number to the power of a tensor: PyTorch/XLA makes the number a constant, and of a tensor filled with it not."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.ops.aten.pow.Scalar:
-            return torch.pow(torch.full_like(args[1], args[0]), args[1])
-        return function(*args, **(kwargs or {}))
 
 
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum", "param_names"})

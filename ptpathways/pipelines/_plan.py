@@ -21,7 +21,7 @@ _PARTS = {
     "backward_input": Kind.BACKWARD_INPUT,
     "backward_weight": Kind.BACKWARD_WEIGHT,
 }
-_NAME = re.compile(r"\b(forward|backward_input|backward_weight|backward)(\d+)(?:_add)?\b")
+_NAME = re.compile(r"\b(forward|backward_input|backward_weight|backward)(\d+)\b")
 
 
 @dataclass(frozen=True)

@@ -127,14 +127,13 @@ class _Run:
     def begin(self, rank: int, numbers: Any, batch: Sequence[Any]) -> None:
         step = self._step
         ranks = tuple(len(one.spec.shape) for one in batch)
-        dtypes = step_dtypes(step, rank)
         key = (rank, ranks)
         if key not in step._begins:
-            step._begins[key] = begin(step._layouts[rank], step._size.microbatches, ranks, dtypes)
+            step._begins[key] = begin(step._layouts[rank], step._size.microbatches, ranks)
         pieces, scalars = step._begins[key](numbers, *batch)
         for index, piece in zip(step.batch_of(rank), pieces, strict=True):
             self._pieces[rank, index] = piece
-        self._numbers.append([number for kind in scalars for number in kind])
+        self._numbers.append(scalars)
 
     def act(self, action: Action) -> None:
         stage, microbatch = action.stage, action.microbatch
@@ -196,7 +195,6 @@ class _Run:
                     [step._placements.get(name) for name in names],
                     step._layouts[rank].slice,
                     f"update{number}",
-                    len(step_dtypes(step, rank)),
                 )
             made, held = step._updates[known](
                 self._numbers[step._size.rank_of(number)],
@@ -240,13 +238,3 @@ class _Run:
 
 def _place(parts: StageParts, placeholder: str) -> int:
     return list(parts.parameter_gradients).index(placeholder)
-
-
-def step_dtypes(step: StepProgram, rank: int) -> list[torch.dtype]:
-    """The floating types of the parameters on a rank, and float32."""
-    names = {"f32"}
-    for one in step._parts:
-        if step._size.rank_of(one.stage.number) == rank:
-            specs = [one.recording.specs[one.arguments[name]] for name in one.stage.parameters]
-            names |= {spec.dtype for spec in specs if spec.dtype in ("f64", "bf16", "f16")}
-    return [frontend.torch_dtype(name) for name in sorted(names)]
