@@ -187,7 +187,9 @@ class OptimizerRule:
     def _initial(self, name: str, like: Tensor) -> dict[str, torch.Size]:
         """The state that a parameter has before the first step; most optimizers make it in that step."""
         group = self.optimizer.param_groups[self.group_of[name]]
-        known = next((self.optimizer.state[one] for one in group["params"] if one in self.optimizer.state), {})
+        known: dict[str, Any] = next(
+            (self.optimizer.state[one] for one in group["params"] if one in self.optimizer.state), {}
+        )
         return {
             key: value.shape if value.dim() == 0 else like.shape
             for key, value in known.items()

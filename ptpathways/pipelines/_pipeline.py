@@ -157,8 +157,8 @@ class Pipeline:
             unit="forward passes" if costs is None else "",
         )
 
-    def measured(self) -> Plan:
-        """The last whole step as the devices ran it, in the colours of ``plan``.
+    def measured(self, *, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
+        """The last whole step as the devices ran it, in the colours of ``plan``. ``costs``, for its theory, as there.
 
         Only simulated devices note when each computation ran. Workers with real devices report the end of a whole
         program, so for these there is no such picture.
@@ -175,7 +175,8 @@ class Pipeline:
                 "workers with real devices report when a whole program ended, and not when each part of it ran: there "
                 "is no measured schedule; use simulated devices, or plan()"
             ) from None
-        theory = self.schedule.bubble(self.size, self._last.costs)
+        each = [costs] if isinstance(costs, schedules.Costs) else self._last.costs if costs is None else costs
+        theory = self.schedule.bubble(self.size, each)
         intervals = ((one.device, one.node, one.run, one.start_us, one.end_us) for one in trace.intervals())
         devices = [slice.devices[0] for slice in self.slices]
         return _plan.measured(self._last.order, self.size, self.schedule, theory, devices, intervals)
