@@ -12,7 +12,7 @@ from torch import fx, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ptpathways import core
-from ptpathways.pipelines._model import ModelGraph, call_of, module_path, source_of, value_of
+from ptpathways.pipelines._model import ModelGraph, module_path, source_of, value_of
 
 _LISTS = (nn.Sequential, nn.ModuleList)
 
@@ -66,34 +66,23 @@ def _composite(module: nn.Module) -> bool:
 
 
 def blocks_of(graph: ModelGraph, paths: Sequence[str], model: nn.Module) -> list[Block]:
-    """The calls of the modules at ``paths``, in the order in which the model runs them.
+    """The calls of the modules at ``paths``, in the order in which the model runs them; a module may have several.
 
     Raises:
-        ModelCannotBeCut: none of them runs, or one is called inside of another's call.
+        ModelCannotBeCut: none of them runs.
     """
-    firsts: list[tuple[str, str, int]] = []
+    firsts: list[tuple[str, int]] = []
     for place, node in enumerate(graph.nodes):
         path = _owner(module_path(node), paths)
-        if path is None:
-            continue
-        call = _call(node, path)
-        if not firsts or firsts[-1][1] != call:
-            firsts.append((path, call, place))
-    calls = [call for _, call, _ in firsts]
-    twice = next((call for call in calls if calls.count(call) > 1), None)
-    if twice is not None:
-        place = [first for _, call, first in firsts if call == twice][1]
-        raise core.ModelCannotBeCut(
-            f"model {type(model).__name__} goes back into {twice.removeprefix('model.')!r} after another block has "
-            f"begun{_at(graph.nodes[place])}, so its blocks are no sequence"
-        )
+        if path is not None and (not firsts or firsts[-1][0] != path):
+            firsts.append((path, place))
     if not firsts:
         raise core.ModelCannotBeCut(f"model {type(model).__name__} runs none of its blocks ({', '.join(paths)})")
     costs = [cost_of(node) for node in graph.nodes]
-    starts = [0, *(first for _, _, first in firsts[1:])]
+    starts = [0, *(first for _, first in firsts[1:])]
     ends = [*starts[1:], len(costs)]
     return [
-        Block(path, start, sum(costs[start:end])) for (path, _, _), start, end in zip(firsts, starts, ends, strict=True)
+        Block(path, start, sum(costs[start:end])) for (path, _), start, end in zip(firsts, starts, ends, strict=True)
     ]
 
 
@@ -223,16 +212,6 @@ def _leaves(value: Any) -> list[Any]:
 
 def _owner(path: str, paths: Sequence[str]) -> str | None:
     return next((one for one in paths if path == one or path.startswith(f"{one}.")), None)
-
-
-def _call(node: fx.Node, path: str) -> str:
-    """The call of the module at ``path`` that a node belongs to."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    for entry in stack:
-        text = str(entry[0])
-        if text.split("@")[0].removeprefix("model.") == path:
-            return text
-    return call_of(node)
 
 
 def _at(node: fx.Node) -> str:

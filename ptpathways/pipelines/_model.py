@@ -50,9 +50,6 @@ class ModelGraph:
     loss: str
     """The node whose value is the loss."""
 
-    def is_operation(self, node: fx.Node) -> bool:
-        return node.op == "call_function"
-
 
 def export(
     model: nn.Module, loss: Callable[..., Tensor] | None, batch: Sequence[Any], names: dict[int, str]
@@ -163,12 +160,6 @@ def module_path(node: fx.Node) -> str:
     path = str(stack[-1][0]) if stack else ""
     path = re.sub(r"@\d+", "", path)  # a module's later calls
     return path.removeprefix("model").removeprefix(".") if path.startswith("model") else ""
-
-
-def call_of(node: fx.Node) -> str:
-    """As ``module_path``, but another text for each call of a module."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(stack[-1][0]) if stack else ""
 
 
 def source_of(node: fx.Node) -> str:
