@@ -28,15 +28,19 @@ class PartFunction:
     gradients: tuple[int, ...]
     others: tuple[int, ...]
     function: CompiledFunction
+    """Of the sums, a seed if the part draws random numbers, and the inputs."""
     zeros: CompiledFunction | None
     """What the sums are before the first microbatch. So each part is compiled once."""
 
-    def __call__(self, sums: Sequence[Any] | None, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def __call__(
+        self, sums: Sequence[Any] | None, values: Sequence[Any], seed: Any = None
+    ) -> tuple[list[Any], list[Any]]:
         if not self.gradients and not self.others:
             return [], []  # the first stage's inputs need no gradients
         if self.zeros is not None and sums is None:
             sums = self.zeros()
-        made = list(self.function(*(sums or ()), *values))
+        seeds = (seed,) if self.part.random else ()
+        made = list(self.function(*(sums or ()), *seeds, *values))
         return made[: len(self.gradients)], made[len(self.gradients) :]
 
 
@@ -67,10 +71,11 @@ class StageFunctions:
         sums = [self.placement(number) for number in gradients]
         outputs = [self.placement(number) for number in (*gradients, *others)]
 
+        first = len(gradients) + int(part.random)
         specs = [self.parts.recording.specs[number] for number in gradients]
 
         def run(*values: Tensor) -> tuple[Tensor, ...]:
-            known = dict(zip(part.inputs, values[len(gradients) :], strict=True))
+            known = dict(zip(part.inputs, values[first:], strict=True))
             made = frontend.play(part.recording, part.steps, known, (*gradients, *others))
             added = [old + new for old, new in zip(values, made[: len(gradients)], strict=False)]
             return (*added, *made[len(gradients) :])
@@ -86,10 +91,11 @@ class StageFunctions:
             CompiledFunction(
                 run,
                 slice,
-                in_placements=[*sums, *inputs],
+                in_placements=[*sums, *([None] if part.random else []), *inputs],
                 out_placements=outputs,
                 donate=range(len(gradients)),
                 name=name,
+                seed=len(gradients) if part.random else None,
             ),
             CompiledFunction(zeros, slice, out_placements=sums, name=f"zeros{self.parts.stage.number}")
             if gradients
@@ -104,21 +110,22 @@ class StageFunctions:
 
 
 def begin(layouts: SliceLayouts, microbatches: int, ranks: Sequence[int]) -> CompiledFunction:
-    """A function that gives each tensor of the batch as microbatches, and numbers one by one.
+    """A function that gives each tensor of the batch as microbatches, and numbers and seeds one by one.
 
     Args:
         ranks: dimensions of the batch's tensors, which come as (microbatches, samples, ...).
     """
 
-    def begin(numbers: Tensor, *batch: Tensor) -> Any:
+    def begin(numbers: Tensor, seeds: Tensor | None, *batch: Tensor) -> Any:
         pieces = [[tensor[number] for number in range(microbatches)] for tensor in batch]
-        return pieces, [numbers[place] for place in range(numbers.shape[0])]
+        drawn = [] if seeds is None else [seeds[place] for place in range(seeds.shape[0])]
+        return pieces, [numbers[place] for place in range(numbers.shape[0])], drawn
 
     return CompiledFunction(
         begin,
         layouts.slice,
-        in_placements=[None, *(layouts.whole_batch(rank) for rank in ranks)],
-        out_placements=[[layouts.microbatch(rank - 1) for rank in ranks], None] if ranks else None,
+        in_placements=[None, None, *(layouts.whole_batch(rank) for rank in ranks)],
+        out_placements=[[layouts.microbatch(rank - 1) for rank in ranks], None, None] if ranks else None,
         name="begin",
     )
 

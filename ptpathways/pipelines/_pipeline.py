@@ -88,12 +88,12 @@ class Pipeline:
         state = {name: held.state.get(name, {}) for name in step.trained}
         first = not any(state.values())
         fixed = {name: value for name, value in held.parameters.items() if name not in trained}
-        loss, parameters, after = step.program(trained, state, fixed, held.buffers, given, step.numbers())
+        loss, parameters, after = step.program(trained, state, fixed, held.buffers, given, step.numbers(), step.seeds())
         held.parameters.update(parameters)
         held.state = after
         self._behind = True
         if first and any(after.values()):  # with state it is another program: compiled while the first step runs
-            step.program.trace(parameters, after, fixed, held.buffers, given, step.numbers())
+            step.program.trace(parameters, after, fixed, held.buffers, given, step.numbers(), step.seeds())
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
         found: Future = loss
         return found

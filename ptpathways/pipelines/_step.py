@@ -51,6 +51,10 @@ class StepProgram:
             )
             for one in parts
         ]
+        self._random = [
+            [one.stage.number for one in parts if one.forward.random and size.rank_of(one.stage.number) == rank]
+            for rank in range(size.ranks)
+        ]
         self._mean = mean(self._layout(len(parts) - 1).slice)
         self._begins: dict[Any, Any] = {}
         self._totals: dict[Any, Any] = {}
@@ -67,12 +71,21 @@ class StepProgram:
             )
         }
         self.followed = rule.followed(self._shapes())
+        self._sent: tuple[list[float] | None, list[frontend.Future]] = (None, [])
         self.program: frontend.Program = frontend.program(self._body, donate=(0, 1), name="step", kind="dataflow")
 
-    def numbers(self) -> list[torch.Tensor]:
-        """The hyperparameters now, once for each rank."""
-        values = torch.tensor(self._rule.numbers(self.followed.formulas), dtype=torch.float32)
-        return [values for _ in self._layouts]
+    def numbers(self) -> list[frontend.Future]:
+        """The hyperparameters now, once for each rank; sent only if they have changed."""
+        values = self._rule.numbers(self.followed.formulas)
+        if values != self._sent[0]:
+            vector = torch.tensor(values, dtype=torch.float32)
+            self._sent = values, [frontend.put(vector, layout.slice) for layout in self._layouts]
+        return self._sent[1]
+
+    def seeds(self) -> list[torch.Tensor | None]:
+        """For each rank a seed per microbatch of its stages that draw random numbers, out of torch's generator."""
+        counts = [self._size.microbatches * len(stages) for stages in self._random]
+        return [torch.empty(count, dtype=torch.int64).random_() if count else None for count in counts]
 
     def batch_of(self, rank: int) -> list[int]:
         """Which tensors of the batch the stages of a rank read."""
@@ -97,11 +110,11 @@ class StepProgram:
             found.setdefault(self._rule.group_of[name], self._parts[stage].recording.specs[number])
         return found
 
-    def _body(self, trained: Any, state: Any, fixed: Any, buffers: Any, batch: Any, numbers: Any) -> Any:
+    def _body(self, trained: Any, state: Any, fixed: Any, buffers: Any, batch: Any, numbers: Any, seeds: Any) -> Any:
         """``batch``: by rank, the tensors that ``batch_of`` names as (microbatches, samples, ...)."""
         run = _Run(self, {**trained, **fixed}, buffers)
         for rank in range(self._size.ranks):
-            run.begin(rank, numbers[rank], batch[rank])
+            run.begin(rank, numbers[rank], seeds[rank], batch[rank])
         for action in self.actions:
             run.act(action)
         loss = self._mean(*run.losses)
@@ -118,22 +131,26 @@ class _Run:
         self._buffers = buffers
         self._pieces: dict[tuple[int, int], list[Any]] = {}  # by rank and tensor of the batch
         self._numbers: list[list[Any]] = []
+        self._seeds: dict[int, list[Any]] = {}  # by stage
         self._values: dict[tuple[int, int], dict[int, Any]] = {}  # by stage and microbatch
         self._made: dict[tuple[str, int], Any] = {}  # what stages give, by name and microbatch
         self._gradients: dict[tuple[str, int], list[Any]] = {}
         self._sums: dict[int, list[Any]] = {}
         self.losses: list[Any] = []
 
-    def begin(self, rank: int, numbers: Any, batch: Sequence[Any]) -> None:
+    def begin(self, rank: int, numbers: Any, seeds: Any, batch: Sequence[Any]) -> None:
         step = self._step
         ranks = tuple(len(one.spec.shape) for one in batch)
         key = (rank, ranks)
         if key not in step._begins:
             step._begins[key] = begin(step._layouts[rank], step._size.microbatches, ranks)
-        pieces, scalars = step._begins[key](numbers, *batch)
+        pieces, scalars, drawn = step._begins[key](numbers, seeds, *batch)
         for index, piece in zip(step.batch_of(rank), pieces, strict=True):
             self._pieces[rank, index] = piece
         self._numbers.append(scalars)
+        for place, stage in enumerate(step._random[rank]):
+            first = place * step._size.microbatches
+            self._seeds[stage] = drawn[first : first + step._size.microbatches]
 
     def act(self, action: Action) -> None:
         stage, microbatch = action.stage, action.microbatch
@@ -142,7 +159,8 @@ class _Run:
         if action.kind is Kind.FORWARD:
             values = self._arguments(parts, microbatch)
             self._values[stage, microbatch] = values
-            _, made = functions.forward(None, [values[number] for number in functions.forward.part.inputs])
+            seed = self._seeds[stage][microbatch] if stage in self._seeds else None
+            _, made = functions.forward(None, [values[number] for number in functions.forward.part.inputs], seed)
             values.update(zip(functions.forward.others, made, strict=True))
             for name, number in parts.outputs.items():
                 self._made[name, microbatch] = values[number]
