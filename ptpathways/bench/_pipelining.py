@@ -25,7 +25,7 @@ STAGES = (4, 8, 16)
 PEER = "torch.distributed.pipelining"
 ALONE = "one device"
 _HOSTS = 4
-_COST_US = 16000.0
+_COST_US = 32000.0
 """Of a part of a stage, times the number of stages."""
 _MICROBATCHES_PER_STAGE = 4
 _PROCESS = "ptpathways.bench._pipelining_process"

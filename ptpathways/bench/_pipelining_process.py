@@ -86,21 +86,12 @@ class Simulated:
         costs = {"forward*": cost_us, "backward_*": cost_us, "backward*": 2 * cost_us, "*": _SMALL_US}
         simulated = pw.Simulated(hosts=hosts, devices_per_host=1, islands=hosts, cost_us=costs)
         self._cluster = pw.init(simulated=simulated)
+        self._pipes: dict[Any, pw.Pipeline] = {}
 
     def answer(self, request: Any) -> dict[str, float]:
         """``{"schedule", "microbatches", "chunks", "steps"}`` to a step's seconds, bubbles and stalls."""
-        ranks, chunks, count = self._cluster.device_count, request["chunks"], request["microbatches"]
-        slices = [self._cluster.slice((1,)) for _ in range(ranks)]
-        layers = (nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.Tanh()) for _ in range(ranks * chunks))
-        pipe = pw.pipeline(
-            nn.Sequential(*layers),
-            stages=ranks * chunks,
-            microbatches=count,
-            schedule=request["schedule"],
-            slices=slices,
-            loss=F.mse_loss,
-            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        )
+        count = request["microbatches"]
+        pipe = self._pipe(request["schedule"], request["chunks"], count)
         batch = torch.zeros(count, _WIDTH), torch.zeros(count, _WIDTH)
         for _ in range(3):  # two programs: with and without an optimizer's state
             pipe.step(*batch).wait(WAIT_S)
@@ -119,8 +110,24 @@ class Simulated:
             "bubble": measured.bubble,
             "theory": measured.theory,
             "submit_seconds": submitted / steps,
-            "stall_us": _stall_us(slices[0].devices[0]),
+            "stall_us": _stall_us(pipe.slices[0].devices[0]),
         }
+
+    def _pipe(self, schedule: str, chunks: int, microbatches: int) -> pw.Pipeline:
+        key = (schedule, chunks, microbatches)
+        if key not in self._pipes:
+            ranks = self._cluster.device_count
+            layers = (nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.Tanh()) for _ in range(ranks * chunks))
+            self._pipes[key] = pw.pipeline(
+                nn.Sequential(*layers),
+                stages=ranks * chunks,
+                microbatches=microbatches,
+                schedule=schedule,
+                slices=[self._cluster.slice((1,)) for _ in range(ranks)],
+                loss=F.mse_loss,
+                optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            )
+        return self._pipes[key]
 
 
 def _stall_us(device: int) -> float:

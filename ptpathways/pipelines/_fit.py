@@ -19,6 +19,7 @@ def check(
     size: schedules.Size,
     limits: Mapping[int, int],
     state_of: Mapping[str, float],
+    placements: Mapping[str, Any],
 ) -> None:
     """Raises OutOfDeviceMemory, with the sizes, if the stages of a rank need more than a device of its slice has.
 
@@ -28,6 +29,7 @@ def check(
     Args:
         limits: bytes by device; 0 or missing: not known.
         state_of: the optimizer's elements for each element of a parameter, by the model's name.
+        placements: of parameters, by the model's name.
     """
     kept = schedules.activations(order)
     for rank, layout in enumerate(layouts):
@@ -36,7 +38,7 @@ def check(
         if not known:
             continue
         parameters, gradients, state, saved = (
-            sum(column) for column in zip(*(_bytes(one, layout, state_of) for one in mine), strict=True)
+            sum(column) for column in zip(*(_bytes(one, layout, state_of, placements) for one in mine), strict=True)
         )
         activations = saved / len(mine) * kept[rank]
         needed = parameters + gradients + state + activations
@@ -52,16 +54,19 @@ def check(
         )
 
 
-def _bytes(parts: StageParts, layout: SliceLayouts, state_of: Mapping[str, float]) -> tuple[float, float, float, float]:
+def _bytes(
+    parts: StageParts, layout: SliceLayouts, state_of: Mapping[str, float], placements: Mapping[str, Any]
+) -> tuple[float, float, float, float]:
     """Of one stage on one device: parameters, gradients, optimizer's state, activations of a microbatch."""
     specs = parts.recording.specs
     parameters = gradients = state = 0.0
     for name in (*parts.stage.parameters, *parts.stage.buffers):
-        size = _size(specs[parts.arguments[name]])
+        own = parts.stage.graph.parameters.get(name, "")
+        size = _size(specs[parts.arguments[name]]) / layout.shards(placements.get(own))
         parameters += size
         if name in parts.parameter_gradients:
             gradients += size
-            state += size * state_of.get(parts.stage.graph.parameters[name], 0.0)
+            state += size * state_of.get(own, 0.0)
     held = {*parts.backward.inputs} - {
         parts.arguments[name] for name in (*parts.stage.parameters, *parts.stage.buffers)
     }

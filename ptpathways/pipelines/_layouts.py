@@ -34,5 +34,17 @@ class SliceLayouts:
     def microbatch(self, rank: int) -> Any:
         return self._split(0, rank) if self._parts > 1 and self._samples % self._parts == 0 else None
 
+    def shards(self, placement: Any) -> int:
+        """Into how many parts a placement divides a tensor: one per mesh axis, or a spec of axis names."""
+        sizes = dict(zip(self.slice.axis_names, self.slice.shape, strict=True))
+        count = 1
+        for place, entry in enumerate(placement or ()):
+            if isinstance(entry, str | tuple):
+                for name in (entry,) if isinstance(entry, str) else entry:
+                    count *= sizes.get(name, 1)
+            elif hasattr(entry, "dim"):  # Shard(dim), of the mesh axis at this place
+                count *= self.slice.shape[place]
+        return count
+
     def _split(self, place: int, rank: int) -> Any:
         return tuple(self._axis if dimension == place else None for dimension in range(rank))

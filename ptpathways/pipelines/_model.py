@@ -108,7 +108,8 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
             constants[name] = tensor.detach()
     nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
     for node in nodes:
-        changed = next((name for name in _written(node) if name in {*parameters, *buffers, *constants, *batch}), None)
+        outside = {*parameters, *buffers, *constants, *batch}
+        changed = next((one.name for one in written_by(node) if one.name in outside), None)
         if changed is not None:
             known = {**parameters, **buffers}.get(changed, changed)
             raise core.ModelCannotBeCut(
@@ -132,8 +133,8 @@ _RUNNING = {"aten::batch_norm": (3, 5), "aten::instance_norm": (3, 5)}
 """Operations that change running statistics: where the first of them is, and the switch."""
 
 
-def _written(node: fx.Node) -> list[str]:
-    """Names of what a node changes in place."""
+def written_by(node: fx.Node) -> list[fx.Node]:
+    """What a node changes in place."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return []
@@ -146,7 +147,7 @@ def _written(node: fx.Node) -> list[str]:
     if switch and len(node.args) > switch and node.args[switch] is True:
         places.append(first)
     written = [node.args[place] for place in places if place < len(node.args)]
-    return [one.name for one in written if isinstance(one, fx.Node)]
+    return [one for one in written if isinstance(one, fx.Node)]
 
 
 def value_of(node: fx.Node) -> Any:

@@ -6,13 +6,13 @@ from what they look at; parameters and inputs are on the slice anyway.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ptpathways import frontend
+from ptpathways import core, frontend
 from ptpathways.frontend import RecordedStep, Recording
 from ptpathways.pipelines._model import spec_of, value_of
 from ptpathways.pipelines._stages import StageGraph
@@ -98,7 +98,13 @@ class _Recorder:
 
     def run(self, recompute: bool) -> StageParts:
         stage = self._stage
-        recording = frontend.record(self._call, self._specs, name=f"stage {stage.number}")
+        try:
+            recording = frontend.record(self._call, self._specs, name=f"stage {stage.number}")
+        except frontend.DataDependent as reason:
+            raise core.ModelCannotBeCut(
+                f"stage {stage.number} cannot be compiled: {reason.operation} depends on the values of its arguments, "
+                "or has no XLA form; rewrite it with operations of known output size"
+            ) from None
         arguments = {name: number for number, name in enumerate(self._names)}
         tangents = {name: len(self._names) + place for place, name in enumerate(self._tangents)}
         results = recording.results
@@ -205,31 +211,25 @@ class _Keeper:
         self._recompute = recompute
         self._place = {id(step): place for place, step in enumerate(recording.steps)}
 
-    def part(self, steps: Sequence[RecordedStep], outputs: Iterable[int]) -> Part:
+    def part(self, steps: Sequence[RecordedStep], outputs: Collection[int]) -> Part:
         """The part that runs ``steps``, which are in order, and gives ``outputs``."""
         inside = {id(step) for step in steps}
         again: dict[int, RecordedStep] = {}
         kept: dict[int, None] = {}
 
-        def need(number: int) -> None:
+        waiting = [*outputs, *(number for step in steps for number in step.inputs)]
+        while waiting:
+            number = waiting.pop()
             step = self._producer.get(number)
             if step is None:
                 kept[number] = None
-                return
-            if id(step) in inside or id(step) in again:
-                return
-            if self._cheap(step):
+            elif id(step) in inside or id(step) in again:
+                continue
+            elif self._cheap(step):
                 again[id(step)] = step
-                for other in step.inputs:
-                    need(other)
+                waiting += step.inputs
             else:
                 kept[number] = None
-
-        for step in steps:
-            for number in step.inputs:
-                need(number)
-        for number in outputs:
-            need(number)
         whole = sorted([*steps, *again.values()], key=lambda step: self._place[id(step)])
         made = {number for step in whole for number in step.results}
         return Part(

@@ -219,7 +219,7 @@ class Pipeline:
         layouts = [SliceLayouts(slice, samples) for slice in self.slices]
         step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements)
         state_of = {name: self._rule.state_sizes.get(group, 0.0) for name, group in self._rule.group_of.items()}
-        _fit.check(parts, layouts, step.order, self.size, _fit.limits_of(self.slices), state_of)
+        _fit.check(parts, layouts, step.order, self.size, _fit.limits_of(self.slices), state_of, self._placements)
         for one in parts:
             slice = self.slices[self.size.rank_of(one.stage.number)]
             for placeholder in one.stage.parameters:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from ptpathways import core
-from ptpathways.pipelines._model import ModelGraph, source_of, value_of
+from ptpathways.pipelines._model import ModelGraph, source_of, value_of, written_by
 
 _NESTED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "tag_activation_checkpoint": 0}
 """Operations that run a part of the graph in another mode: how many settings come before the part."""
@@ -104,6 +104,7 @@ def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
         maker = node.args[0] if node.args else None
         if isinstance(maker, fx.Node) and isinstance(value_of(maker), tuple | list) and maker.name in stage_of:
             stage_of[node.name] = stage_of[maker.name]
+    _check_written(graph, stage_of)
     everywhere = _free(graph)
     needed: list[dict[str, fx.Node]] = [{} for _ in range(count)]  # copies of what is made everywhere
     taken: list[dict[str, None]] = [{} for _ in range(count)]
@@ -149,6 +150,22 @@ def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
             )
         )
     return stages
+
+
+def _check_written(graph: ModelGraph, stage_of: dict[str, int]) -> None:
+    """Raises ModelCannotBeCut when a stage changes a value in place that an earlier one made and a later one reads."""
+    order = {node.name: place for place, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        for maker in written_by(node):
+            if stage_of.get(maker.name, stage_of[node.name]) == stage_of[node.name]:
+                continue
+            later = next((user for user in maker.users if order.get(user.name, -1) > order[node.name]), None)
+            if later is not None:
+                raise core.ModelCannotBeCut(
+                    f"{node.target} at {source_of(node) or 'an unknown line'} changes a value in place that an earlier "
+                    f"stage made and {later.target} at {source_of(later) or 'an unknown line'} uses once more; use "
+                    "the operation that gives a new value (inplace=False), or cut elsewhere"
+                )
 
 
 def _free(graph: ModelGraph) -> set[str]:
