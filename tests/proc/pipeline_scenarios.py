@@ -218,6 +218,26 @@ def the_module_gives_the_loss(cluster: pw.Cluster) -> None:
     trained(cluster, models.GptWithLoss(), adamw, None, models.language_batch, ranks=2)
 
 
+def models_of_a_library(cluster: pw.Cluster) -> None:
+    """GPT-2 (tied) and Llama of transformers as they are; what they return is an object with the logits in it."""
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    def loss(out: Any, targets: Tensor) -> Tensor:
+        return models.language_loss(out.logits, targets)
+
+    gpt2 = GPT2Config(
+        n_layer=2, n_embd=16, n_head=2, vocab_size=models.VOCABULARY, n_positions=16, resid_pdrop=0.0, embd_pdrop=0.0,
+        attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    llama = LlamaConfig(
+        num_hidden_layers=2, hidden_size=16, intermediate_size=32, num_attention_heads=2, vocab_size=models.VOCABULARY,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    for make in (lambda: GPT2LMHeadModel(gpt2), lambda: LlamaForCausalLM(llama)):
+        torch.manual_seed(0)
+        trained(cluster, make().train(), sgd, loss, models.language_batch, ranks=2, schedule="zero-bubble")
+
+
 def cuts_that_the_user_chose(cluster: pw.Cluster) -> None:
     torch.manual_seed(0)
     pipe = trained(
@@ -460,6 +480,7 @@ TRAINING: list[Scenario] = [
 ]
 HANDLING: list[Scenario] = [
     the_module_gives_the_loss,
+    models_of_a_library,
     cuts_that_the_user_chose,
     dropout,
     values_on_request,
