@@ -29,12 +29,14 @@ from ptpathways.core import (
     InvalidOption,
     InvalidProgram,
     InvalidSharding,
+    ModelCannotBeCut,
     NonFinite,
     NotInitialized,
     NotOneIsland,
     Options,
     OutOfDeviceMemory,
     PathwaysError,
+    PipelineError,
     PluginNotFound,
     RuntimeAlreadyStarted,
     Simulated,
@@ -48,7 +50,7 @@ from ptpathways.core import (
 )
 
 if TYPE_CHECKING:
-    from ptpathways import data, metrics
+    from ptpathways import data, metrics, pipelines
     from ptpathways.checkpoint import Loaded, Save, load, save
     from ptpathways.frontend import (
         CapturedStep,
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
         wait_stats,
     )
     from ptpathways.metrics import MetricsWarning, Progress, log, progress
+    from ptpathways.pipelines import Pipeline, pipeline
     from ptpathways.train import bucket, bucketed, prepare, watch
 
 # PyTorch would run every traced operation a second time on meta tensors, only to check itself. Without that, tracing
@@ -113,12 +116,15 @@ __all__ = [
     "IrregularFunctionWarning",
     "Loaded",
     "MetricsWarning",
+    "ModelCannotBeCut",
     "NonFinite",
     "NotInitialized",
     "NotOneIsland",
     "Options",
     "OutOfDeviceMemory",
     "PathwaysError",
+    "Pipeline",
+    "PipelineError",
     "PluginNotFound",
     "Program",
     "Progress",
@@ -150,6 +156,8 @@ __all__ = [
     "log",
     "manual_seed",
     "metrics",
+    "pipeline",
+    "pipelines",
     "prepare",
     "program",
     "progress",
@@ -176,6 +184,7 @@ _ROOMS = {
     "IrregularFunctionWarning": "ptpathways.frontend",
     "MetricsWarning": "ptpathways.metrics",
     "Program": "ptpathways.frontend",
+    "Pipeline": "ptpathways.pipelines",
     "Progress": "ptpathways.metrics",
     "Recompile": "ptpathways.frontend",
     "RecompileWarning": "ptpathways.frontend",
@@ -195,6 +204,7 @@ _ROOMS = {
     "log": "ptpathways.metrics",
     "load": "ptpathways.checkpoint",
     "manual_seed": "ptpathways.frontend",
+    "pipeline": "ptpathways.pipelines",
     "prepare": "ptpathways.train",
     "program": "ptpathways.frontend",
     "progress": "ptpathways.metrics",
@@ -213,7 +223,7 @@ _ROOMS = {
 }
 
 
-_SUBMODULES = frozenset({"data", "metrics"})
+_SUBMODULES = frozenset({"data", "metrics", "pipelines"})
 """Rooms that are public by themselves, as ``pw.metrics``."""
 
 

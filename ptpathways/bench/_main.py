@@ -20,6 +20,7 @@ from ptpathways.bench._dispatch import DISPATCH
 from ptpathways.bench._input import INPUT
 from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
+from ptpathways.bench._pipelining import PIPELINE_TRAINING
 from ptpathways.bench._plot import plot
 from ptpathways.bench._record import Record, write_json_lines
 from ptpathways.bench._reshard import RESHARD
@@ -42,6 +43,7 @@ _ALL = (
     TENANCY,
     SHARES,
     PIPELINE,
+    PIPELINE_TRAINING,
     TRANSFER,
     RESHARD,
     COLLECTIVES,

@@ -1,7 +1,8 @@
 """``reshard``: a model's weights from one slice to another that has another layout, beside a plain copy.
 
 Two slices, each of half of the hosts. A round measures, right after each other, the plain copy of ``transfer`` (64 MiB
-from one worker to another) and the weights; the percentage is of the same round, because the machine's speed varies.
+from one worker to another, four times) and the weights; the percentage is of the same round, because the machine's
+speed varies.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from ptpathways import core
 from ptpathways.bench._child import Child
 from ptpathways.bench._harness import Measure, interleave
 from ptpathways.bench._record import Record, Setting
+from ptpathways.bench._transfer import SIZE
 from ptpathways.bench._workload import OURS, BenchOptions, Goal, Workload
 
 MOVES = (
@@ -24,6 +26,9 @@ MOVES = (
 
 GOAL = 70.0
 """Per cent of the plain copy's rate."""
+
+COPIES = 4
+"""Plain copies in a row, which take about as long as the weights."""
 
 _MATRIX_MIB = 16
 _TIMEOUT_S = 120.0
@@ -48,7 +53,7 @@ def _run(options: BenchOptions) -> list[Record]:
             variants = {do: _seconds(child, do) for do in ("link", *sends)}
             found = interleave(variants, repeats=options.repeats_or(15, 3), warm_up=4)
             child.ask({"do": "check"}, _TIMEOUT_S)
-            link = [64 * 2**20 / seconds / 1e9 for seconds in found["link"]]
+            link = [COPIES * SIZE / seconds / 1e9 for seconds in found["link"]]
             links += link
             for do in sends:
                 how = "" if do == "captured" else ", not captured"

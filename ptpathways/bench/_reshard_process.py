@@ -16,6 +16,7 @@ from torch import nn
 
 import ptpathways as pw
 from ptpathways.bench._child import serve
+from ptpathways.bench._reshard import COPIES
 from ptpathways.bench._transfer import SIZE
 from ptpathways.frontend import _transfer, session
 from ptpathways.sharding import Tiling
@@ -88,7 +89,8 @@ class Slices:
         return {"seconds": seconds}
 
     def _copy(self) -> None:
-        self._plain.copy_to(self._other_host).wait(_TIMEOUT_S)
+        for _ in range(COPIES):  # as long as the weights take, about
+            self._plain.copy_to(self._other_host).wait(_TIMEOUT_S)
 
     def _lay_out(self, *layouts: str) -> None:
         self._does = {"link": self._copy}

@@ -137,6 +137,21 @@ class InvalidProgram(PathwaysError, ValueError):
     """
 
 
+class PipelineError(PathwaysError, ValueError):
+    """A pipeline cannot be made, or cannot take a step, as it was asked for.
+
+    Raised by ``pipeline`` and its ``step``: an unknown schedule, stages or microbatches that do not fit each other, the
+    slices or the batch. The message says what was required, what was got, and what to do.
+    """
+
+
+class ModelCannotBeCut(PipelineError):
+    """A model is no sequence of blocks, or cannot be divided where it was asked to be.
+
+    Raised by ``pipeline``, and by its first ``step``. The message names the module, and the line where it is known.
+    """
+
+
 class SliceUnavailable(PathwaysError):
     """The cluster cannot give a slice as it was asked for.
 

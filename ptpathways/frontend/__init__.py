@@ -9,6 +9,8 @@ from __future__ import annotations
 from ptpathways.frontend._busy import device_seconds
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_recording
 from ptpathways.frontend._capture_draws import loading
+from ptpathways.frontend._dtypes import name_of as dtype_name
+from ptpathways.frontend._dtypes import torch_dtype
 from ptpathways.frontend._fallback import ClientFallbackWarning
 from ptpathways.frontend._feeding import upload
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
@@ -41,11 +43,13 @@ from ptpathways.frontend._program import Program, program
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
 from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend._recompiles import expected as expected_compiles
+from ptpathways.frontend._record import RecordedStep, Recording, Ref, play, record
 from ptpathways.frontend._rng import manual_seed, seed
 from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
 from ptpathways.frontend._shard import lay, said_of, shard, tiling_of
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
+from ptpathways.frontend._trace import DataDependent, TensorSpec
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
 from ptpathways.frontend._wait_notice import WaitWarning
@@ -59,6 +63,7 @@ __all__ = [
     "ClientFallbackWarning",
     "Cluster",
     "CompiledFunction",
+    "DataDependent",
     "DevicePart",
     "Future",
     "Host",
@@ -69,6 +74,10 @@ __all__ = [
     "Program",
     "Recompile",
     "RecompileWarning",
+    "RecordedStep",
+    "Recording",
+    "Ref",
+    "TensorSpec",
     "Tiling",
     "VirtualSlice",
     "WaitStats",
@@ -83,6 +92,7 @@ __all__ = [
     "device",
     "device_seconds",
     "devices",
+    "dtype_name",
     "expected_compiles",
     "explain",
     "fetch_beside",
@@ -97,9 +107,11 @@ __all__ = [
     "make_own",
     "manual_seed",
     "parts_of",
+    "play",
     "program",
     "put",
     "recompiles",
+    "record",
     "said_of",
     "seed",
     "session",
@@ -113,6 +125,7 @@ __all__ = [
     "submit_means",
     "submit_pending",
     "tiling_of",
+    "torch_dtype",
     "trace",
     "transfer",
     "upload",

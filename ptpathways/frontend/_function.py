@@ -67,7 +67,11 @@ class CompiledFunction:
         donate: Sequence[int] = (),
         regular: bool | None = None,
         name: str = "",
+        seed: int | None = None,
     ) -> None:
+        """As ``function``. ``seed``: which tensor argument, an int64 scalar, its random numbers follow; None: each call
+        draws a seed of its own.
+        """
         functools.update_wrapper(self, function, updated=())
         self.slice = slice
         self.name = name or ir_name(getattr(function, "__name__", "function"))
@@ -77,6 +81,7 @@ class CompiledFunction:
         self._in_placements = in_placements
         self._out_placements = out_placements
         self._regular = regular
+        self._seed = seed
         self._specialisations: dict[Any, Specialisation] = {}
         self._signature: inspect.Signature | None = None
         self._lock = threading.RLock()
@@ -214,7 +219,8 @@ class CompiledFunction:
         results = self._results([next(fresh) if part is None else part for part in parts], shape)
         position_of = {number: position for position, number in enumerate(tensors)}
         sharding_of = {position_of[number]: shardings[number] for number in tensors}
-        inputs = tuple(self._input(p, specs, sharding_of) for p in lowered.parameters)
+        parameters = tuple(self._seed if p == SEED and self._seed is not None else p for p in lowered.parameters)
+        inputs = tuple(self._input(p, specs, sharding_of) for p in parameters)
         outputs = tuple(value_type(result) for result in results if isinstance(result, Layout))
         made = ir.Function(
             name=self.name,
@@ -223,9 +229,9 @@ class CompiledFunction:
             outputs=outputs,
             source=self.source,
             digest=ir.digest_of(lowered.module),
-            donated=tuple(i for i, position in enumerate(lowered.parameters) if position in donated),
+            donated=tuple(i for i, position in enumerate(parameters) if position in donated),
         )
-        return Specialisation(made, lowered.module, lowered.parameters, tuple(results), shape)
+        return Specialisation(made, lowered.module, parameters, tuple(results), shape)
 
     def _input(self, position: int, specs: Sequence[TensorSpec], sharding_of: dict[int, Any]) -> ir.ValueType:
         if position == SEED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,8 +54,9 @@ def submit(stage: Stage, environment: Environment, label: str) -> None:
                 given_up.append(source)
         else:
             buffers.append(upload(source.tensor, feed.layout))
+    times = collections.Counter(id(environment.get(feed.key)) for feed in stage.feeds) if given_up else {}
     for future in given_up:
-        if sum(environment.get(feed.key) is future for feed in stage.feeds) > 1:
+        if times[id(future)] > 1:
             raise core.UsedAfterDonation(f"{label} was given {future!r} twice, and once to give up; pass another value")
     with native.translated():
         made = stage.bound.run(buffers)

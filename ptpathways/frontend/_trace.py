@@ -84,9 +84,9 @@ def lower(
     import torch
 
     binding = _xla.binding()
-    with _lock, _tracing():
+    with placing():
         watch = _make_watch(name)
-        placeholders = [_placeholder(spec) for spec in arguments]
+        placeholders = [placeholder(spec) for spec in arguments]
         handles = binding._get_tensors_handle(placeholders) if placeholders else []
         position_of = {handle: position for position, handle in enumerate(handles)}
         watch.admit(placeholders)
@@ -131,6 +131,23 @@ def refuse_values() -> None:
 
 
 @contextmanager
+def placing() -> Iterator[None]:
+    """Inside, tensors of PyTorch/XLA are placeholders and nothing is computed; one thread at a time."""
+    with _lock, _tracing():
+        yield
+
+
+@contextmanager
+def watched(watch: Any) -> Iterator[None]:
+    """Inside, this thread is ``tracing``. ``watch`` knows the ``last_operation`` and the ``last_source``."""
+    _active.watch = watch
+    try:
+        yield
+    finally:
+        _active.watch = None
+
+
+@contextmanager
 def _tracing() -> Iterator[None]:
     """Settings of the whole process: numbers become part of the module, and nothing may be computed."""
     binding = _xla.binding()
@@ -147,7 +164,8 @@ def _tracing() -> Iterator[None]:
         binding._set_xla_all_numbers_special_scalars(numbers)
 
 
-def _placeholder(spec: TensorSpec) -> torch.Tensor:
+def placeholder(spec: TensorSpec) -> torch.Tensor:
+    """A tensor with a type and no value. Inside ``placing``."""
     from torch_xla.core import xla_builder
 
     create: Any = xla_builder.create_placeholder_tensor
@@ -156,7 +174,10 @@ def _placeholder(spec: TensorSpec) -> torch.Tensor:
 
 
 def _build(
-    results: Sequence[torch.Tensor], position_of: dict[int, int], name: str, donated: Collection[int]
+    results: Sequence[torch.Tensor],
+    position_of: dict[int, int],
+    name: str,
+    donated: Collection[int],
 ) -> Lowered:
     binding = _xla.binding()
     context = binding.lowering.LoweringContext(name)
@@ -207,6 +228,20 @@ def _check_nothing_kept(watch: Any, name: str) -> None:
         )
 
 
+def needs_values(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operation's result, or its shape, depends on what only the arguments' values decide."""
+    import torch
+
+    if function is torch.ops.aten.index.Tensor or function is torch.ops.aten.index_put.default:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    if torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags:
+        return function is not torch.ops.aten.index.Tensor
+    if function is torch.ops.aten._to_copy.default:
+        target = kwargs.get("device")
+        return target is not None and torch.device(target).type == "cpu" and args[0].device.type == "xla"
+    return False
+
+
 _watch_class: Any = None
 
 
@@ -251,7 +286,7 @@ def _define_watch() -> Any:
             for tensor in _pytree.tree_leaves((args, kwargs)):
                 if isinstance(tensor, torch.Tensor) and not creates:
                     self._check(tensor)
-            if _needs_values(function, args, kwargs):
+            if needs_values(function, args, kwargs):
                 raise DataDependent(operation, self.last_source)
             result = function(*args, **kwargs)
             for tensor in _pytree.tree_leaves(result):
@@ -279,15 +314,5 @@ def _define_watch() -> Any:
                     f"{tensor.device}. Pass it as an argument; a module's parameters and buffers with "
                     "torch.func.functional_call"
                 )
-
-    def _needs_values(function: Any, args: Any, kwargs: Any) -> bool:
-        if function is torch.ops.aten.index.Tensor or function is torch.ops.aten.index_put.default:
-            return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-        if torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags:
-            return function is not torch.ops.aten.index.Tensor
-        if function is torch.ops.aten._to_copy.default:
-            target = kwargs.get("device")
-            return target is not None and torch.device(target).type == "cpu" and args[0].device.type == "xla"
-        return False
 
     return Watch

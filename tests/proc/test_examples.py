@@ -59,6 +59,21 @@ def test_the_digits_are_learnt_and_the_picture_is_there(tmp_path: Path) -> None:
 
 
 @needs_native
+@pytest.mark.timeout(600)
+def test_a_pipeline_changes_at_most_six_lines_and_no_loss(tmp_path: Path) -> None:
+    picture = tmp_path / "plan.svg"
+    cluster, printed = run("06_pipeline_gpt.py", tmp_path, "--steps", str(STEPS), "--plan", str(picture))
+    eager, _ = run("06_pipeline_gpt.py", tmp_path, "--steps", str(STEPS), "--eager")
+    assert cluster == pytest.approx(eager, rel=1e-4) and cluster[-1] < 0.9 * cluster[0]
+    assert "1f1b, planned: 4 stages on 4 slices, 8 microbatches" in printed
+    assert picture.read_text().startswith("<svg")
+    lines = (ROOT / "examples/06_pipeline_gpt.py").read_text().splitlines()
+    first = lines.index("        cluster = pw.init(hosts=4, devices_per_host=2)")
+    last = lines.index("        optimizer = pipe.optimizer")
+    assert last - first + 1 + sum("pipe.step" in line for line in lines) <= 6
+
+
+@needs_native
 @pytest.mark.timeout(300)
 def test_four_ways_to_lay_a_model_give_the_same_losses(tmp_path: Path) -> None:
     two_by_two = ("--hosts", "2", "--devices-per-host", "2")

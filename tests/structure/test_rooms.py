@@ -14,6 +14,7 @@ PACKAGE = ROOT / "ptpathways"
 PYTHON_ROOMS = [
     "core",
     "sharding",
+    "schedules",
     "native",
     "ir",
     "platforms",
@@ -24,12 +25,13 @@ PYTHON_ROOMS = [
     "checkpoint",
     "metrics",
     "train",
+    "pipelines",
     "testing",
     "bench",
     "cli",
 ]
 """From the lowest up."""
-NO_TORCH = {"core", "sharding", "native", "ir", "platforms", "launch", "programs"}
+NO_TORCH = {"core", "sharding", "schedules", "native", "ir", "platforms", "launch", "programs"}
 """What a worker's process, or the process that starts it, may load."""
 
 CPP_ROOMS = {

@@ -1,0 +1,195 @@
+"""A user's module as a graph of operations, by ``torch.export``: what a stage of a pipeline is a part of."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export.graph_signature import InputKind
+
+from ptpathways import core, frontend
+
+_PREFIX = "model."
+
+
+class _Whole(nn.Module):
+    """The model with its loss: a batch goes in, a scalar comes out."""
+
+    def __init__(self, model: nn.Module, loss: Callable[..., Tensor] | None) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, *batch: Any) -> Tensor:
+        if self.loss is None:
+            found: Tensor = self.model(*batch)
+            return found
+        return self.loss(self.model(*batch[:-1]), batch[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGraph:
+    """The operations of a model and its loss for one microbatch."""
+
+    module: fx.GraphModule
+    nodes: tuple[fx.Node, ...]
+    """Operations, in the order in which the model runs them."""
+    parameters: dict[str, str]
+    """The model's name of the parameter by the name of its placeholder; tied ones have one name."""
+    buffers: dict[str, str]
+    constants: dict[str, Tensor]
+    """Tensors that the model's code made when it was exported, by placeholder."""
+    batch: dict[str, int]
+    """Which tensor of the batch, by placeholder."""
+    loss: str
+    """The node whose value is the loss."""
+
+
+def export(
+    model: nn.Module, loss: Callable[..., Tensor] | None, batch: Sequence[Any], names: dict[int, str]
+) -> ModelGraph:
+    """The model's graph for one microbatch. Runs the model's Python once, on tensors without values.
+
+    Args:
+        names: the name of each parameter and buffer of ``model``, by the tensor's id.
+
+    Raises:
+        ModelCannotBeCut: its Python depends on values, it changes buffers, or it does not give one scalar.
+    """
+    whole = _Whole(model, loss)
+    whole.train(model.training)
+    tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # prints graphs
+            program = torch.export.export(whole, tensors, strict=False)
+    except Exception as error:  # export raises whatever the model's code met
+        raise core.ModelCannotBeCut(
+            f"model {type(model).__name__} cannot be cut into stages, because its forward pass is no fixed sequence of "
+            f"operations{_where(error)}: {_first_lines(error)}"
+        ) from error
+    return _graph(program, model, names)
+
+
+def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[int, str]) -> ModelGraph:
+    signature = program.graph_signature
+    held: dict[str, Any] = {
+        **dict(program.named_parameters()),
+        **dict(program.named_buffers()),
+        **program.state_dict,
+        **program.constants,
+    }
+    parameters: dict[str, str] = {}
+    buffers: dict[str, str] = {}
+    constants: dict[str, Tensor] = {}
+    batch: dict[str, int] = {}
+    users = 0
+    for spec in signature.input_specs:
+        name = spec.arg.name
+        if spec.kind is InputKind.USER_INPUT:
+            batch[name] = users
+            users += 1
+            continue
+        if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            raise core.ModelCannotBeCut(f"model {type(model).__name__} uses {name!r}, which is no tensor: {spec.kind}")
+        assert spec.target is not None
+        tensor = held[spec.target]
+        own = names.get(id(tensor))
+        if spec.kind is InputKind.PARAMETER and own is not None:
+            parameters[name] = own
+        elif spec.kind is InputKind.BUFFER and own is not None:
+            buffers[name] = own
+        else:
+            constants[name] = tensor.detach()
+    nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
+    for node in nodes:
+        outside = {*parameters, *buffers, *constants, *batch}
+        changed = next((one.name for one in written_by(node) if one.name in outside), None)
+        if changed is not None:
+            known = {**parameters, **buffers}.get(changed, changed)
+            raise core.ModelCannotBeCut(
+                f"model {type(model).__name__} changes {known!r} in its forward pass, in module "
+                f"{module_path(node)!r}, which every microbatch would do once more; use layers without running "
+                "statistics, such as LayerNorm or GroupNorm"
+            )
+    (output,) = program.graph.output_node().args
+    leaves = [leaf for leaf in output if isinstance(leaf, fx.Node)] if isinstance(output, tuple) else []
+    if len(leaves) != 1 or tuple(leaves[0].meta["val"].shape) not in ((), (1,)):
+        shapes = [tuple(leaf.meta["val"].shape) for leaf in leaves]
+        raise core.ModelCannotBeCut(
+            f"model {type(model).__name__} and its loss must give one scalar, and give "
+            f"{f'tensors of shapes {shapes}' if leaves else type(output).__name__}; pass loss=, a function of what the "
+            "model returns and the batch's last tensor, or return the loss itself"
+        )
+    return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name)
+
+
+_RUNNING = {"aten::batch_norm": (3, 5), "aten::instance_norm": (3, 5)}
+"""Operations that change running statistics: where the first of them is, and the switch."""
+
+
+def written_by(node: fx.Node) -> list[fx.Node]:
+    """What a node changes in place."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return []
+    places = [
+        place
+        for place, one in enumerate(target._schema.arguments)
+        if one.alias_info is not None and one.alias_info.is_write
+    ]
+    first, switch = _RUNNING.get(target._schema.name, (0, 0))
+    if switch and len(node.args) > switch and node.args[switch] is True:
+        places.append(first)
+    written = [node.args[place] for place in places if place < len(node.args)]
+    return [one for one in written if isinstance(one, fx.Node)]
+
+
+def value_of(node: fx.Node) -> Any:
+    """The exported value: a tensor without elements, or a tuple of some."""
+    return node.meta["val"]
+
+
+def module_path(node: fx.Node) -> str:
+    """The innermost module that runs a node, by its path in the user's model; empty for the model itself."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    path = re.sub(r"@\d+", "", path)  # a module's later calls
+    return path.removeprefix("model").removeprefix(".") if path.startswith("model") else ""
+
+
+def source_of(node: fx.Node) -> str:
+    """The user's line of a node, ``file:line``; empty if it is not known."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [(file, line) for file, line in lines if "/torch/" not in file and "ptpathways/pipelines" not in file]
+    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
+
+
+def spec_of(value: Any) -> frontend.TensorSpec:
+    """Shape and type of an exported tensor."""
+    return frontend.TensorSpec(tuple(value.shape), frontend.dtype_name(value.dtype))
+
+
+def _where(error: BaseException) -> str:
+    lines = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    own = [(file, line) for file, line in lines if "site-packages" not in file]
+    if own:
+        return f" (at {own[-1][0]}:{own[-1][1]})"
+    frames = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if "site-packages" not in code.co_filename and "ptpathways/pipelines" not in code.co_filename:
+            frames.append(f"{code.co_filename}:{traceback.tb_lineno}")
+        traceback = traceback.tb_next
+    return f" (at {frames[-1]})" if frames else ""
+
+
+def _first_lines(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:400]

@@ -1,0 +1,299 @@
+"""``pw.pipeline``: a module trained in stages on several slices (paper, section 5.3 and Table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from ptpathways import core, frontend, schedules
+from ptpathways.frontend import Future, VirtualSlice
+from ptpathways.pipelines import _batch, _blocks, _fit, _model, _plan
+from ptpathways.pipelines._layouts import SliceLayouts
+from ptpathways.pipelines._optimizer import OptimizerRule
+from ptpathways.pipelines._parts import record_stage
+from ptpathways.pipelines._plan import Plan
+from ptpathways.pipelines._stages import divide
+from ptpathways.pipelines._state import Held
+from ptpathways.pipelines._step import StepProgram
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Placements = Callable[[str, Tensor], Any]
+
+
+class Pipeline:
+    """A module in stages on several slices, with its optimizer. Made by ``pipeline``.
+
+    Attributes:
+        optimizer: the user's, for learning-rate schedulers. Its hyperparameters count at each step; its state is here
+            only after ``state_dict``.
+        slices: one per rank.
+        size: ranks, microbatches and stages per rank.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stages: int | Sequence[str],
+        microbatches: int,
+        schedule: str,
+        slices: Sequence[VirtualSlice],
+        loss: Callable[..., Tensor] | None,
+        optimizer: MakeOptimizer,
+        recompute: bool,
+        placements: Placements | None,
+    ) -> None:
+        self.schedule = schedules.find(schedule)
+        self.slices = tuple(slices)
+        self._cut = _blocks.Cut.of(model, stages)
+        self.size = _size(self._cut.stages, self.slices, microbatches, self.schedule)
+        self._model = model
+        self._loss = loss
+        self._recompute = recompute
+        self._names: dict[int, str] = {}
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            self._names.setdefault(id(tensor), name)
+        self._parameters = dict(model.named_parameters())
+        self.optimizer = optimizer(list(model.parameters()))
+        self._rule = OptimizerRule(self.optimizer, self._names)
+        self._placements: dict[str, Any] = {
+            name: placements(name, tensor) if placements else None for name, tensor in self._parameters.items()
+        }
+        self._held = Held()
+        self._homes: dict[str, VirtualSlice] = {}
+        self._steps: dict[Any, StepProgram] = {}
+        self._last: StepProgram | None = None
+        self._behind = False  # whether the module's own parameters are older than those on the slices
+
+    def step(self, *batch: Any) -> Future:
+        """Trains on a batch; the loss at once, a future of a scalar.
+
+        The tensors' first dimension is the samples; it is divided into the microbatches. With ``loss=``, the batch is
+        what the model takes and, last, what the loss takes beside the model's output. The loss is the mean of the
+        microbatches' losses: eager PyTorch's, if a loss is the mean over samples.
+
+        Raises:
+            PipelineError: the microbatches do not divide the batch.
+            ModelCannotBeCut, OutOfDeviceMemory: by the first call with a batch of this shape, which exports the model.
+        """
+        leaves, structure = _pytree.tree_flatten(batch)
+        step = self._step_for(leaves, structure)
+        pieces = [_batch.divided(leaf, self.size.microbatches) for leaf in leaves]
+        given = [[pieces[index] for index in step.batch_of(rank)] for rank in range(self.size.ranks)]
+        held = self._held
+        trained = {name: held.parameters[name] for name in step.trained}
+        state = {name: held.state.get(name, {}) for name in step.trained}
+        first = not any(state.values())
+        fixed = {name: value for name, value in held.parameters.items() if name not in trained}
+        loss, parameters, after = step.program(trained, state, fixed, held.buffers, given, step.numbers(), step.seeds())
+        held.parameters.update(parameters)
+        held.state = after
+        self._behind = True
+        if first and any(after.values()):  # with state it is another program: compiled while the first step runs
+            step.program.trace(parameters, after, fixed, held.buffers, given, step.numbers(), step.seeds())
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
+        found: Future = loss
+        return found
+
+    @property
+    def module(self) -> nn.Module:
+        """The user's module, on the CPU, with the current parameters. Waits for the last step."""
+        if self._behind:
+            with torch.no_grad():
+                for name, value in self._held.fetch_parameters().items():
+                    self._parameters[name].copy_(value)
+            self._behind = False
+        return self._model
+
+    def state_dict(self) -> dict[str, Any]:
+        """``{"model": ..., "optimizer": ...}`` as of the module and the optimizer alone. Waits for the last step.
+
+        It does not depend on the number of stages, nor on the schedule.
+        """
+        module = self.module
+        for name, state in self._held.fetch_state().items():
+            self.optimizer.state[self._parameters[name]] = dict(state)
+        return {"model": module.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes what ``state_dict`` gave, also of a pipeline with other stages, or of a module and optimizer alone.
+
+        Raises:
+            RuntimeError, ValueError: it is of another model or optimizer; as torch raises.
+        """
+        self._model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._behind = False
+        if not self._homes:
+            return  # placed by the first step, with the optimizer's state
+        self._put()
+
+    def plan(self, *batch: Any, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
+        """The schedule of a step in time, planned from the stages' floating point operations or from ``costs``.
+
+        Args:
+            batch: an example, needed before the first step.
+            costs: of all stages or one for each.
+
+        Raises:
+            PipelineError: no step was taken yet and there is no example; or as ``step``.
+        """
+        if batch:
+            leaves, structure = _pytree.tree_flatten(batch)
+            step = self._step_for(leaves, structure)
+        elif self._last is not None:
+            step = self._last
+        else:
+            raise core.PipelineError("before the first step, plan() needs an example of a batch: pipe.plan(*batch)")
+        return _plan.plan(
+            self.schedule.name,
+            stages=self.size.stages,
+            microbatches=self.size.microbatches,
+            slices=self.size.ranks,
+            costs=step.costs if costs is None else costs,
+            unit="forward passes" if costs is None else "",
+        )
+
+    def measured(self, *, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
+        """The last whole step as the devices ran it, in the colours of ``plan``. ``costs``, for its theory, as there.
+
+        Only simulated devices note when each computation ran. Workers with real devices report the end of a whole
+        program, so for these there is no such picture.
+
+        Raises:
+            PipelineError: the devices are real, or no step of this pipeline is in the trace.
+        """
+        if self._last is None:
+            raise core.PipelineError("no step was taken yet")
+        try:
+            trace = frontend.trace()
+        except core.InvalidOption:
+            raise core.PipelineError(
+                "workers with real devices report when a whole program ended, and not when each part of it ran: there "
+                "is no measured schedule; use simulated devices, or plan()"
+            ) from None
+        each = [costs] if isinstance(costs, schedules.Costs) else self._last.costs if costs is None else costs
+        theory = self.schedule.bubble(self.size, each)
+        intervals = ((one.device, one.node, one.run, one.start_us, one.end_us) for one in trace.intervals())
+        devices = [slice.devices[0] for slice in self.slices]
+        return _plan.measured(self._last.order, self.size, self.schedule, theory, devices, intervals)
+
+    def stages(self) -> list[list[str]]:
+        """The model's parameters in each stage, by name. Raises PipelineError before the first step or plan."""
+        if self._last is None:
+            raise core.PipelineError("the model is cut by the first step, or by plan() with an example of a batch")
+        return [[one.stage.graph.parameters[name] for name in one.stage.parameters] for one in self._last.parts]
+
+    def __repr__(self) -> str:
+        return (
+            f"<pipeline of {type(self._model).__name__}: {self.size.stages} stages on {self.size.ranks} slices, "
+            f"{self.schedule.name}, {self.size.microbatches} microbatches>"
+        )
+
+    def _step_for(self, leaves: Sequence[Any], structure: Any) -> StepProgram:
+        samples = _batch.samples_of(leaves, self.size.microbatches)
+        if self._rule.changed():  # a number that was compiled in is another one now
+            self._steps.clear()
+        key = (structure, tuple(_batch.kind(leaf) for leaf in leaves), self._model.training)
+        step = self._steps.get(key)
+        if step is None:
+            step = self._steps[key] = self._build(leaves, structure, samples)
+        self._last = step
+        return step
+
+    def _build(self, leaves: Sequence[Any], structure: Any, samples: int) -> StepProgram:
+        example = _pytree.tree_unflatten([_batch.example(leaf, samples) for leaf in leaves], structure)
+        graph = _model.export(self._model, self._loss, example, self._names)
+        stages = divide(graph, self._cut.places(graph))
+        frozen = [
+            name
+            for name, own in graph.parameters.items()
+            if own not in self._rule.group_of or not self._parameters[own].requires_grad
+        ]
+        differentiable: set[str] = set()
+        scale = 1.0 / self.size.microbatches
+        parts = [record_stage(stage, frozen, differentiable, scale, recompute=self._recompute) for stage in stages]
+        layouts = [SliceLayouts(slice, samples) for slice in self.slices]
+        step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements)
+        state_of = {name: self._rule.state_sizes.get(group, 0.0) for name, group in self._rule.group_of.items()}
+        _fit.check(parts, layouts, step.order, self.size, _fit.limits_of(self.slices), state_of, self._placements)
+        for one in parts:
+            slice = self.slices[self.size.rank_of(one.stage.number)]
+            for placeholder in one.stage.parameters:
+                self._homes.setdefault(graph.parameters[placeholder], slice)
+            for placeholder in one.stage.buffers:
+                value = graph.constants.get(placeholder)
+                if value is None:
+                    value = self._model.get_buffer(graph.buffers[placeholder])
+                self._held.buffers[f"{one.stage.number}/{placeholder}"] = frontend.put(value, slice)
+        if not self._held.parameters:
+            self._put()
+        return step
+
+    def _put(self) -> None:
+        """Parameters and optimizer state from the CPU to their slices."""
+        held = {name: value for name, value in self._parameters.items() if name in self._homes}
+        self._held.put_parameters(held, self._homes, self._placements)
+        state = {name: self.optimizer.state[value] for name, value in held.items() if value in self.optimizer.state}
+        self._held.put_state(state, self._homes, self._placements)
+
+
+def _size(stages: int, slices: Sequence[Any], microbatches: int, schedule: schedules.Schedule) -> schedules.Size:
+    if not isinstance(microbatches, int) or microbatches < 1:
+        raise core.PipelineError(f"microbatches must be an integer of at least 1, got {microbatches!r}")
+    wrong = next((one for one in slices if not isinstance(one, VirtualSlice)), None)
+    if wrong is not None:
+        raise TypeError(f"slices must be slices from cluster.slice(), got {wrong!r}")
+    if not slices or stages < 1 or stages % len(slices):
+        raise core.PipelineError(
+            f"the number of stages must be a multiple of the number of slices, got {stages} stages and {len(slices)} "
+            'slices; give one slice per stage, or with schedule="interleaved" one per so many stages'
+        )
+    size = schedules.Size(len(slices), microbatches, stages // len(slices))
+    schedule.order(size)
+    return size
+
+
+def pipeline(
+    model: nn.Module,
+    *,
+    stages: int | Sequence[str],
+    microbatches: int,
+    schedule: str = "1f1b",
+    slices: Sequence[VirtualSlice],
+    loss: Callable[..., Tensor] | None = None,
+    optimizer: MakeOptimizer,
+    recompute: bool = False,
+    placements: Placements | None = None,
+) -> Pipeline:
+    """Divides a model into stages on slices and trains it, a step as one program (paper, section 5.3).
+
+        pipe = pw.pipeline(model, stages=4, microbatches=8, slices=slices, loss=loss,
+                           optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
+        loss = pipe.step(tokens, targets)
+
+    Args:
+        model: a module on the CPU that is a sequence of blocks: an ``nn.Sequential``, or a module that has them in an
+            ``nn.Sequential`` or ``nn.ModuleList``, with anything before, between and after. Parameters may be used by
+            several stages, and values of one stage by any later one.
+        stages: how many, so that they cost about the same; or where to cut: the names of the modules with which the
+            second, the third stage begins.
+        microbatches: how many a batch is divided into.
+        schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``; see ``docs/pipelines.md``.
+        slices: stage ``s`` runs on slice ``s % len(slices)``. Inside a slice, a microbatch is divided over the devices
+            along the slice's first axis.
+        loss: a function of the model's output and the batch's last tensor that gives the mean over samples. None: the
+            model is called with the batch and returns the loss.
+        optimizer: makes a dense torch optimizer for the parameters it is called with.
+        recompute: keep only what enters a stage and run its forward pass again before its backward pass.
+        placements: how parameters lie on their slice: called with name and value, gives placements as for
+            ``function``. None: a copy on each device.
+
+    Raises:
+        PipelineError: an unknown schedule, or stages, slices and microbatches that do not fit each other.
+        ModelCannotBeCut: the model has no blocks, or less than stages.
+    """
+    return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements)
