@@ -203,7 +203,7 @@ struct SliceRequest {
   std::string platform;
   int64_t min_memory_bytes = 0;
   uint32_t hosts = 0;           // 0: as few as it takes
-  std::vector<uint32_t> among;  // only devices of these hosts; empty: of any
+  std::vector<uint32_t> among{};  // only devices of these hosts; empty: of any
 };
 struct Slice {
   uint64_t id = 0;

@@ -51,6 +51,21 @@ TEST(SlicesSpreadOverDevicesBeforeTheyShareThem) {
   EXPECT_EQ(c.manager.load(2), 1u);
 }
 
+TEST(ASliceMayBeAskedForAmongCertainHosts) {
+  Cluster c;
+  for (int i = 0; i < 3; ++i) c.AddHost("a", 2);
+  wire::RequestSlice request{1, 2, "", "", 0, 0, {2}};
+  for (int i = 0; i < 2; ++i) {  // however much they carry
+    ASSERT_OK_AND_ASSIGN(const ResourceManager::Slice slice, c.manager.Request(1, request));
+    EXPECT(slice.devices == (Numbers{4, 5}));
+  }
+  request.among = {0, 2};
+  request.device_count = 6;
+  const Status refused = c.manager.Request(1, request).status();
+  EXPECT(refused.code() == Code::kResourceExhausted);
+  EXPECT_HAS(refused.message(), "among the hosts h0 h2");
+}
+
 TEST(ASliceTakesAsFewHostsAsItCanAndLevelShares) {
   Cluster c;
   for (int i = 0; i < 3; ++i) c.AddHost("a", 4);

@@ -193,7 +193,7 @@ struct RequestSlice {
   std::string platform;          // empty: any
   int64_t min_memory_bytes = 0;  // per device
   uint32_t hosts = 0;            // spread evenly over so many hosts; 0: as few as it takes
-  std::vector<uint32_t> among;   // only devices of these hosts; empty: of any
+  std::vector<uint32_t> among{};  // only devices of these hosts; empty: of any
   template <typename A>
   void Fields(A& a) {
     a(request)(device_count)(island)(platform)(min_memory_bytes)(hosts)(among);
