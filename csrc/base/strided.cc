@@ -74,6 +74,12 @@ int64_t BoxBytes(const TensorType& tensor, const BoxView& box) {
   return bytes;
 }
 
+std::optional<int64_t> RunOffset(const TensorType& tensor, const BoxView& box) {
+  const Rows rows(tensor, box);
+  if (rows.row_bytes() != BoxBytes(tensor, box)) return std::nullopt;
+  return rows.Offset(0);
+}
+
 void GatherBox(const TensorType& tensor, const BoxView& box, const void* from, void* to) {
   const int64_t total = BoxBytes(tensor, box);
   if (total == 0) return;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "csrc/base/status.h"
@@ -23,6 +24,9 @@ struct BoxView {
 Status CheckBox(const TensorType& tensor, const BoxView& box);
 // Bytes of the box alone.
 int64_t BoxBytes(const TensorType& tensor, const BoxView& box);
+
+// Where the box begins in the tensor, in bytes, if it is one run of bytes there.
+std::optional<int64_t> RunOffset(const TensorType& tensor, const BoxView& box);
 
 // Copies the box of the tensor at `from` to `to`, dense. The box must have passed CheckBox.
 void GatherBox(const TensorType& tensor, const BoxView& box, const void* from, void* to);

@@ -36,6 +36,10 @@ TEST(BoxesGoOutAndComeBack) {
         at[d] = 0;
       }
     }
+    // One run of bytes or not.
+    bool run = true;
+    for (size_t i = 0; i < dense.size(); ++i) run = run && dense[i] == dense[0] + static_cast<int32_t>(i);
+    EXPECT_EQ(RunOffset(tensor, box).value_or(-1), run ? int64_t{dense[0]} * 4 : int64_t{-1});
     // Back, in pieces cut anywhere.
     std::vector<int32_t> back(whole.size(), -1);
     const uint64_t total = dense.size() * 4;

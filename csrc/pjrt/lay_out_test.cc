@@ -67,7 +67,7 @@ TEST(WhatIsSaidOfAResultHolds) {
   ASSERT_OK_AND_ASSIGN(const LaidOut four, LayOut(module, of_four, 4));
   EXPECT(four.module.find("Sharding") == std::string::npos);
   ASSERT_OK_AND_ASSIGN(const std::string one, WithoutLayouts(module));
-  EXPECT(one.find("custom-call") == std::string::npos && one.find("copy") != std::string::npos);
+  EXPECT(one.find(kShardTarget) == std::string::npos && one.find("copy") != std::string::npos);
   EXPECT_EQ(*WithoutLayouts(Step()), Step());
 }
 

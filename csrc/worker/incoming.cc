@@ -1,5 +1,6 @@
 #include "csrc/worker/incoming.h"
 
+#include <algorithm>
 #include <string>
 
 #include "csrc/wire/bodies.h"
@@ -12,16 +13,22 @@ uint64_t Incoming::Entry::Expected() const {
 
 void Incoming::Declare(uint64_t key, std::shared_ptr<pjrt::AsyncBuffer> buffer, uint32_t from_host) {
   data_->Post(
-      [this, key, buffer = std::move(buffer), from_host] { Enter(key, Entry{buffer, from_host, 0, nullptr, {}}); });
+      [this, key, buffer = std::move(buffer), from_host] { Enter(key, Entry{buffer, from_host, 0, nullptr, {}, 0}); });
 }
 
 void Incoming::Assemble(std::vector<Piece> pieces, std::shared_ptr<pjrt::AsyncBuffer> buffer) {
   data_->Post([this, pieces = std::move(pieces), buffer = std::move(buffer)] {
     auto assembly = std::make_shared<Assembly>();
     assembly->buffer = buffer;
-    assembly->staging = HostMemory(static_cast<size_t>(buffer->type().ByteSize()));
     assembly->pieces_left = pieces.size();
-    for (const Piece& piece : pieces) Enter(piece.key, Entry{buffer, piece.from_host, 0, assembly, piece.box});
+    const bool runs = std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+      return RunOffset(buffer->type(), piece.box).has_value() && BoxBytes(buffer->type(), piece.box) > 0;
+    });
+    if (!runs) assembly->staging = HostMemory(static_cast<size_t>(buffer->type().ByteSize()));
+    for (const Piece& piece : pieces) {
+      const uint64_t offset = runs ? static_cast<uint64_t>(*RunOffset(buffer->type(), piece.box)) : 0;
+      Enter(piece.key, Entry{buffer, piece.from_host, 0, assembly, piece.box, offset});
+    }
   });
 }
 
@@ -85,6 +92,16 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
   entry.received += bytes.size();
   const bool last = entry.received == expected;
   if (std::shared_ptr<Assembly> assembly = entry.assembly) {
+    const uint64_t run_offset = entry.run_offset;
+    if (assembly->staging.size() == 0) {
+      if (last) {
+        entries_.erase(key);
+        --assembly->pieces_left;
+      }
+      if (assembly->failed) return lease.Drop();
+      return Put(assembly->buffer, bytes, run_offset + offset, last && assembly->pieces_left == 0, std::move(lease),
+                 std::move(owner));
+    }
     if (!assembly->failed) {
       ScatterBox(entry.buffer->type(), entry.box, bytes.data(), offset, bytes.size(), assembly->staging.data());
     }
@@ -96,6 +113,11 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
   }
   std::shared_ptr<pjrt::AsyncBuffer> buffer = entry.buffer;
   if (last) entries_.erase(key);
+  Put(buffer, bytes, offset, last, std::move(lease), std::move(owner));
+}
+
+void Incoming::Put(const std::shared_ptr<pjrt::AsyncBuffer>& buffer, std::span<const std::byte> bytes, uint64_t offset,
+                   bool last, transport::BulkLease lease, std::shared_ptr<const void> owner) {
   auto shared_lease = std::make_shared<transport::BulkLease>(std::move(lease));
   // The buffer's manager must outlive the callback and may not be destroyed from it, so the data thread lets it go.
   buffer->Transfer(bytes.data(), bytes.size(), offset, last, [this, buffer, shared_lease, owner](Status) {

@@ -61,7 +61,7 @@ class Incoming : public dataplane::DataSink {
  private:
   struct Assembly {
     std::shared_ptr<pjrt::AsyncBuffer> buffer;
-    HostMemory staging;
+    HostMemory staging;  // empty: every piece is one run of bytes in the buffer and goes there directly
     size_t pieces_left = 0;
     bool failed = false;
   };
@@ -71,6 +71,7 @@ class Incoming : public dataplane::DataSink {
     uint64_t received = 0;
     std::shared_ptr<Assembly> assembly;  // null: the transfer is the whole buffer
     BoxView box;
+    uint64_t run_offset = 0;  // of the box in the buffer, without staging
     uint64_t Expected() const;
   };
   struct Early {
@@ -85,6 +86,9 @@ class Incoming : public dataplane::DataSink {
   void Complete(std::shared_ptr<Assembly> assembly);
   void Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
             transport::BulkLease lease, std::shared_ptr<const void> owner);
+  // Copies bytes into the buffer at `offset`; `last`: these complete it.
+  void Put(const std::shared_ptr<pjrt::AsyncBuffer>& buffer, std::span<const std::byte> bytes, uint64_t offset,
+           bool last, transport::BulkLease lease, std::shared_ptr<const void> owner);
   void Fail(uint64_t key, const Status& status);
   template <typename Predicate>
   void FailWhere(Predicate predicate, const Status& status);
