@@ -143,7 +143,8 @@ Result<std::shared_ptr<Function>> Session::Register(FunctionSpec spec) {
     PW_RETURN_IF_ERROR(impl_->RegisterOn(*function, id, function->spec_, devices, function->hosts_));
   }
   if (!function->spec_.outputs_known) {
-    PW_RETURN_IF_ERROR(WaitForCompile(function->compiled_, *function->description_));
+    // How results lie is asked on PyTorch/XLA's own threads, while the loop goes on.
+    PW_RETURN_IF_ERROR(WaitForCompile(function->compiled_, *function->description_, !function->spec_.wants_sharding));
     std::lock_guard lock(impl_->mutex);
     function->spec_.outputs = impl_->functions[id].outputs;
     function->spec_.output_sharding = impl_->functions[id].output_sharding;

@@ -202,7 +202,7 @@ struct SliceRequest {
   std::string island;
   std::string platform;
   int64_t min_memory_bytes = 0;
-  uint32_t hosts = 0;           // 0: as few as it takes
+  uint32_t hosts = 0;             // 0: as few as it takes
   std::vector<uint32_t> among{};  // only devices of these hosts; empty: of any
 };
 struct Slice {
@@ -365,7 +365,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Status Wait(const std::shared_ptr<Event>& event);
   // Waits for a compilation. Ctrl-C during it is said and waits, too, since callers of the C API lose the values of
   // what they compile when it fails; a second one gives it up. `what`: for the message.
-  Status WaitForCompile(const std::shared_ptr<Event>& event, const std::string& what);
+  // `account`: whether the thread that waits is the user's, so that it counts as the client waiting.
+  Status WaitForCompile(const std::shared_ptr<Event>& event, const std::string& what, bool account = true);
   // The same for a wait that happened elsewhere.
   void AccountWait(std::chrono::nanoseconds waited);
   WaitStats wait_stats() const;

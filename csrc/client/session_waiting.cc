@@ -76,7 +76,7 @@ Status Session::Wait(const std::shared_ptr<Event>& event) {
   return Cancelled(interrupt::kMessage);
 }
 
-Status Session::WaitForCompile(const std::shared_ptr<Event>& event, const std::string& what) {
+Status Session::WaitForCompile(const std::shared_ptr<Event>& event, const std::string& what, bool account) {
   if (auto status = event->TryGet()) return *status;
   const auto start = Clock::now();
   interrupt::Watch watch;
@@ -91,7 +91,7 @@ Status Session::WaitForCompile(const std::shared_ptr<Event>& event, const std::s
                  "give the compilation up; the values that were to be computed, such as parameters, are lost then\n",
                  what.c_str());
   }
-  AccountWait(Clock::now() - start);
+  if (account) AccountWait(Clock::now() - start);
   if (status) return *status;
   watch.AboutToGiveUp();
   return Cancelled(std::string(interrupt::kMessage) + " elsewhere; the compilation of " + what + " was given up");

@@ -120,7 +120,10 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
         return Here(Internal("argument " + std::to_string(position) + " of " + Describe(function) +
                              " is in host memory and was not restored"));
       }
-      pinned = pinned || part.pins.load() > 0;
+      // A copy on one device may be the same memory under another name (Object::Alias): held by that object, and by
+      // the store, by `object` and `held_`.
+      constexpr int64_t kHolders = 3;
+      pinned = pinned || part.pins.load() > 0 || !object->aliases.empty() || object.use_count() > kHolders;
       rows_[row][position] = &part.buffer;
     }
     // The module may offer more than this run gives up: the rest has other holders, or is being read.

@@ -142,7 +142,8 @@ class CapturedStep:
 
     def _record(self, variant: Variant, key: Key, call: _Call, surroundings: Surroundings) -> Any:
         recording = _Recording(self._function, surroundings, call)
-        result = recording.run()
+        with _Recording.turn:
+            result = recording.run()
         self._clean = buffers.created_count()
         changed = surroundings.changed_settings()
         if recording.draws.moved and not recording.draws.certain:
@@ -261,6 +262,8 @@ class _Recording:
     """One traced call of a step, and everything that has to be noted before and after it."""
 
     active = False
+    turn = threading.Lock()
+    """Recordings of several threads take turns."""
 
     def __init__(self, function: Callable[..., Any], surroundings: Surroundings, call: _Call) -> None:
         self._function = function
@@ -374,6 +377,7 @@ class _Recording:
                 self._cuts,
             )
         )
+        self._check_own_slices(wiring, [*after.tensors.values(), *self._leaves, *returned])
         self._check_nothing_kept(wiring, after, returned)
         used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
         extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
@@ -386,6 +390,22 @@ class _Recording:
             name: t for name, t in self._surroundings.tensors.items() if name.endswith(".grad") and name not in names
         }
         return Outcome(self._recording, after, extras, gone, tree, self._found, self._required, shapes), wiring
+
+    def _check_own_slices(self, wiring: _capture_wiring.Wiring, known: Sequence[Any]) -> None:
+        """Raises Uncapturable when something was computed on a slice that the step has nothing to do with."""
+        import torch
+
+        own = {leaf.device.index for leaf in known if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"}
+        own |= {tensor.device.index for tensor in self._surroundings.tensors.values() if tensor.device.type == "xla"}
+        for op in wiring.ops:
+            if op.function < 0 and op.argument_types[0].device in own:
+                own.add(op.result_types[0].device)
+            used = {kind.device for kind in (*op.argument_types, *op.result_types)}
+            if op.function >= 0 and used - own:
+                raise Uncapturable(
+                    f"{op.what} ran on xla:{min(used - own)} meanwhile, where the step has no tensor: it is another "
+                    "thread's, or of a tensor that the step is not given and does not return"
+                )
 
     def _check_nothing_kept(self, wiring: _capture_wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
         """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""

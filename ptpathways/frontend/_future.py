@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native, programs
-from ptpathways.frontend import _dtypes
+from ptpathways.frontend import _dtypes, _slice
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._trace import TensorSpec
 from ptpathways.sharding import Sharding
@@ -50,11 +50,12 @@ class Future:
     It has no operations: pass it to a function, or ask for its value with ``result``.
     """
 
-    __slots__ = ("__weakref__", "_buffer", "_layout", "_taken_by")
+    __slots__ = ("__weakref__", "_buffer", "_layout", "_moves", "_taken_by")
 
     def __init__(self, buffer: native.Buffer, layout: Layout) -> None:
         self._buffer: native.Buffer | None = buffer
         self._layout = layout
+        self._moves = _slice.moves()
         self._taken_by = ""
 
     @property
@@ -126,7 +127,17 @@ class Future:
             raise core.UsedAfterDonation(
                 f"this future ({self._layout}) was given up: {self._taken_by} took its memory; use what that call gave"
             )
+        if self._moves != _slice.moves():
+            self._follow(self._buffer)
         return self._buffer
+
+    def _follow(self, buffer: native.Buffer) -> None:
+        """Moves to the devices that the slice has now."""
+        from ptpathways.frontend import _reshard  # it imports what imports this file
+
+        self._moves = _slice.moves()
+        if tuple(buffer.devices) != self._layout.slice.devices:
+            self._buffer = _reshard.follow(buffer, self._layout)
 
     def give_up(self, to: str) -> None:
         """Donated: nothing can be done with it any more."""

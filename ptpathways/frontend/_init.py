@@ -21,13 +21,14 @@ from ptpathways.frontend import (
     _operations,
     _recompiles,
     _rng,
+    _scan,
     _session,
     _show,
     _slice,
     _spmd,
     _state,
-    _transfer,
     _wait_notice,
+    _wrapped,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Cluster:
 
     def slice(
         self,
-        shape: Sequence[int],
+        shape: Sequence[int] | int,
         axis_names: Sequence[str] | None = None,
         *,
         island: str = "",
@@ -78,7 +79,7 @@ class Cluster:
         """Devices of one island for functions to be compiled for; the least loaded that fit. Slices may share devices.
 
         Args:
-            shape: devices along each of one to three axes.
+            shape: devices along each of one to three axes; a number for one axis.
             axis_names: names of the axes, for partition specs; default x, y, z.
             island: where; default: anywhere.
             platform: of the devices, such as ``"cpu"``; default: any.
@@ -174,7 +175,8 @@ def init(
         if connection is not None:
             _slice.bind_whole(connection.session)
             _spmd.register()
-            _transfer.register()
+            _wrapped.register()
+            _scan.register()
         _fallback.register()
         _operations.register()
         _wait_notice.register(options.waits)
@@ -221,6 +223,8 @@ def device(index: int | None = None) -> torch.device:
     import torch
 
     this = _state.runtime()
+    if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+        raise TypeError(f"pw.device() takes the number of a device, got {index!r}; of a slice take slice.device")
     if index is not None and not 0 <= index < this.device_count:
         raise IndexError(f"device index must be from 0 to {this.device_count - 1}, got {index}")
     if this.connection is None:

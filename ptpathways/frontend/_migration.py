@@ -68,9 +68,19 @@ def _values_on(index: int, devices: Sequence[int]) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for cell in native.live_cells(index):
         value = cell.value
-        if value is not None and not value.is_uploaded_scalar and list(value.devices) == list(devices):
+        if value is None or value.is_uploaded_scalar or list(value.devices) != list(devices):
+            continue
+        if _has_value(value):
             found.setdefault(cell.token, []).append(cell)
     return found
+
+
+def _has_value(value: native.DeviceValue) -> bool:
+    """Whether there is something to move: not of what failed, or was given to a run."""
+    try:
+        return not value.buffer().given_up
+    except native.NativeError:
+        return False
 
 
 def _move(index: int, target: list[int], groups: Sequence[Sequence[Any]]) -> int:

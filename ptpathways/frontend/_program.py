@@ -66,6 +66,7 @@ class Program:
         self._body = body
         self._entries: dict[Any, _Entry] = {}
         self._quick: dict[tuple[Layout, ...], _Entry] = {}
+        self._moves = _slice.moves()
         self._lock = threading.RLock()
         self._signature: inspect.Signature | None = None
 
@@ -78,6 +79,8 @@ class Program:
         """
         if current_trace() is not None:
             return self._body(*args, **kwargs)  # inlined
+        if self._moves != _slice.moves():  # it is bound to devices that a slice may have left
+            self._forget()
         if not kwargs:
             try:
                 entry = self._quick[tuple([arg._layout for arg in args])]
@@ -86,6 +89,12 @@ class Program:
             else:
                 return self._replay(entry, args)
         return self._call(args, kwargs)
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._moves = _slice.moves()
+            self._entries.clear()
+            self._quick.clear()
 
     def trace(self, *args: Any, **kwargs: Any) -> ir.Program:
         """The program's graph for such arguments; nothing runs. ``print`` it.

@@ -9,7 +9,8 @@ from typing import Any
 from ptpathways import native, programs
 from ptpathways.frontend import _capture_plan, _slice, _state
 from ptpathways.frontend._capture_wiring import Feed, Op, Result, Type, Wiring
-from ptpathways.sharding import Tiling
+from ptpathways.frontend._future import Layout
+from ptpathways.sharding import Tiling, tiling_of
 
 _KNOWN_MAX = 4096
 _known: collections.OrderedDict[Any, native.Program] = collections.OrderedDict()
@@ -35,6 +36,20 @@ def move(values: Sequence[native.DeviceValue], targets: Sequence[Type]) -> list[
     kinds = tuple((type_of(value), target) for value, target in zip(values, targets, strict=True))
     with native.translated():
         return session.run_program(_program(session, kinds), [value.buffer() for value in values])
+
+
+def follow(buffer: native.Buffer, layout: Layout) -> native.Buffer:
+    """What lies as ``layout`` says on the devices that its slice had, on those that it has now."""
+    session = _slice.current_session()
+    spec, rank = layout.spec, len(layout.spec.shape)
+    shard = layout.sharding.shard_shape(spec.shape)
+    devices = tuple(buffer.devices)
+    tiling = tiling_of(layout.sharding, rank) if len(devices) > 1 else None
+    source, target = (
+        Type(spec.dtype, spec.shape, 0, where, shard, tiling) for where in (devices, layout.slice.devices)
+    )
+    with native.translated():
+        return session.run_program(_program(session, ((source, target),)), [buffer])[0]
 
 
 def _program(session: native.Session, kinds: tuple[tuple[Type, Type], ...]) -> native.Program:

@@ -20,7 +20,7 @@ _SEED_MASK = (1 << 63) - 1
 _followed: int | None = None
 
 
-class _OnDevice:
+class OnDevice:
     """Context manager: inside, ``index`` is the current device. For torch's own helpers; there is little else to it."""
 
     def __init__(self, index: int | torch.device | str) -> None:
@@ -163,7 +163,7 @@ def register() -> None:
     functions = (get_rng_state, set_rng_state, manual_seed_all, device_count, is_available, current_device)
     for function in functions:
         setattr(module, function.__name__, function)
-    module.device = _OnDevice  # type: ignore[attr-defined]
+    module.device = OnDevice  # type: ignore[attr-defined]
     module._initialized = True  # type: ignore[attr-defined]  # torch.utils.checkpoint saves our state only then
     module.manual_seed = manual_seed_all  # type: ignore[attr-defined]
     torch._register_device_module("xla", module)

@@ -94,12 +94,12 @@ class VirtualSlice:
         """Whether the devices were given back."""
         return not self._give_back.alive
 
-    def move(self, hosts: Sequence[str] | None = None, *, timeout_s: float = 10.0) -> int:
+    def move(self, hosts: Sequence[str] | str | None = None, *, timeout_s: float = 10.0) -> int:
         """Binds the slice to other devices and moves everything that lies on it; returns when that is submitted.
 
         Tensors, models and optimizers stay the objects they are, on the same torch device, and a loop goes on where it
         was: what is computed next is computed there. Computations are compiled anew for the new devices; captured
-        steps are traced again. Functions of the slice (``pw.function``) keep the devices they were compiled for.
+        steps, functions and programs are traced again. Futures move when they are next used.
 
         Args:
             hosts: names of hosts to move to; None: wherever the resource manager finds the least load.
@@ -117,6 +117,7 @@ class VirtualSlice:
         if self._number is None:
             raise core.InvalidOption(f"{self} is not lent by the resource manager and stays where it is")
         self.check(current_session())
+        hosts = [hosts] if isinstance(hosts, str) else hosts
         among = [] if hosts is None else _migration.host_numbers(self.session, hosts)
         with native.translated("slicing"):
             granted = self.session.request_slice(len(self._devices), among=among, timeout_s=timeout_s)
@@ -125,6 +126,8 @@ class VirtualSlice:
             if self._index is not None:
                 moved = _migration.move_values(self, self._index, granted["devices"])
             self._devices = tuple(granted["devices"])
+            global _moves
+            _moves += 1
             self._give_back()
             self._number = granted["slice"]
             self._give_back = weakref.finalize(self, _give_back, self.session, self._number)
@@ -160,7 +163,7 @@ class VirtualSlice:
 
 
 def request(
-    shape: Sequence[int],
+    shape: Sequence[int] | int,
     axis_names: Sequence[str] | None = None,
     *,
     island: str = "",
@@ -171,7 +174,7 @@ def request(
     timeout_s: float = 10.0,
 ) -> VirtualSlice:
     """See ``Cluster.slice``."""
-    shape = tuple(shape)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
     mesh = Mesh(shape, _DEFAULT_AXIS_NAMES[: len(shape)] if axis_names is None else axis_names)
     memory = core.parse_bytes(min_memory) if isinstance(min_memory, str) and min_memory else int(min_memory or 0)
     session = current_session()
@@ -235,7 +238,9 @@ def of_device(device: torch.device | str | int) -> VirtualSlice:
         given = torch.device(device)
         if given.type != "xla":
             raise ValueError(f"expected a device of the cluster, such as pw.device() or slice.device, got {given}")
-        device = given.index or 0
+        from ptpathways.frontend import _xla
+
+        device = _xla.index_of(given)
     return _state.runtime().slices.slice_at(device)
 
 
@@ -250,6 +255,14 @@ def single(index: int) -> VirtualSlice:
         if index not in known:
             known[index] = VirtualSlice(everything.session, Mesh((1,), ("x",)), f"device{number}", None, (number,))
         return known[index]
+
+
+_moves = 0
+
+
+def moves() -> int:
+    """How many slices were moved in this process: as long as it stays, every slice has the devices that it had."""
+    return _moves
 
 
 _singles: weakref.WeakKeyDictionary[VirtualSlice, dict[int, VirtualSlice]] = weakref.WeakKeyDictionary()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ptpathways.frontend import _hooks, _recompiles, _rng, _state, _xla
+
+if TYPE_CHECKING:
+    import torch
 
 _cuts = 0
 
 
-def step() -> None:
-    """Submits everything traced so far on every device, and returns at once.
+def step(*devices: torch.device) -> None:
+    """Submits everything traced so far, and returns at once.
 
     ``prepare`` calls it after each ``optimizer.step()`` and after each batch without one.
+
+    Args:
+        devices: of the slices whose trace is submitted; none: of all. PyTorch/XLA cannot submit what another thread is
+            just tracing, so where several threads use a slice each, each gives its own.
 
     Raises:
         NotInitialized: before ``init``.
         RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
     """
-    _cut(wait_for_submit=False)
+    _cut(wait_for_submit=False, devices=devices)
 
 
 def submit() -> None:
@@ -46,16 +55,19 @@ def cut_count() -> int:
     return _cuts
 
 
-def _cut(wait_for_submit: bool) -> None:
+def _cut(wait_for_submit: bool, devices: tuple[torch.device, ...] = ()) -> None:
     global _cuts
     import torch_xla
 
+    _state.runtime()
     _hooks.before_cut()
     _recompiles.about_to_run()
     _cuts += 1
-    torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
-    current = _xla.binding()._xla_get_default_device_ordinal()
-    for index in _rng.in_use():
+    current = -1
+    if not devices:
+        torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
+        current = _xla.binding()._xla_get_default_device_ordinal()
+    for index in {_xla.index_of(device) for device in devices} if devices else _rng.in_use():
         if index != current:
             _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
     _recompiles.report()

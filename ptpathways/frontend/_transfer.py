@@ -5,8 +5,7 @@ sender's trace is submitted, the plugin is asked for the handle of the sender's 
 two layouts (all of this returns at once), and the handle of the result is given to PyTorch/XLA as if it were the result
 of an upload.
 
-``Tensor.to`` and ``Tensor.copy_`` do the same when both ends are devices of the cluster: PyTorch/XLA's kernels below
-them would pass through the client. Each looks at devices and calls torch's own function for everything else.
+``_wrapped`` makes ``Tensor.to`` and ``Tensor.copy_`` do the same.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def transfer(
     if tensor.device.type != "xla" or this.connection is None:
         plain: torch.Tensor = _plain_to()(tensor, target)
         return plain
-    if (tensor.device.index or 0) == (target.index or 0):
+    if _xla.index_of(tensor.device) == _xla.index_of(target):
         return tensor
     result: torch.Tensor = _function().apply(tensor, target, layout)
     return result
@@ -89,7 +88,7 @@ def _function() -> Any:
 
 def _move(tensor: torch.Tensor, device: torch.device, layout: Tiling | str | None) -> torch.Tensor:
     table = _state.runtime().slices
-    target = table.slice_at(device.index or 0)
+    target = table.slice_at(_xla.index_of(device))
     table.slice_at(tensor.device.index or 0)  # else a clear error
     settle(tensor)
     token = _xla.binding()._unsafe_buffer_pointer(tensor)
@@ -168,98 +167,6 @@ def _plain_to() -> Any:
     import torch
 
     return torch._C.TensorBase.to
-
-
-_registered = False
-
-
-def register() -> None:
-    """Makes ``Tensor.to`` and ``Tensor.copy_`` move between slices, and modules move as copies. Idempotent."""
-    global _registered
-    if _registered:
-        return
-    _registered = True
-    import torch
-
-    base: Any = torch._C.TensorBase
-    plain_to, plain_copy = base.to, base.copy_
-    plain_apply: Any = torch.nn.Module._apply
-    on_devices: Any = base.is_xla.__get__
-
-    @functools.wraps(plain_to)
-    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if on_devices(self) and _state.is_running():
-            device = kwargs.get("device", args[0] if args else None)
-            if isinstance(device, torch.Tensor):
-                device = device.device
-            if isinstance(device, str | torch.device):
-                target = torch.device(device)
-                if target.type == "xla" and (target.index or 0) != (self.device.index or 0):
-                    self = transfer(self, target)
-        return plain_to(self, *args, **kwargs)
-
-    @functools.wraps(plain_copy)
-    def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
-        if on_devices(self) and isinstance(src, torch.Tensor) and _state.is_running():
-            if not on_devices(src):
-                src = _uploaded_for(self, src)
-            elif (self.device.index or 0) != (src.device.index or 0):
-                src = transfer(src, self.device, _layout_of_target(self, src))
-            elif not _xla.binding()._check_tensor_need_materialization([src])[0]:
-                src = _own(src)
-        return plain_copy(self, src, *args, **kwargs)
-
-    @functools.wraps(plain_apply)
-    def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = native.set_upload_layout(COPY)  # a module's tensors are kept; batches are what is divided
-        try:
-            return plain_apply(self, *args, **kwargs)
-        finally:
-            native.set_upload_layout(before)
-
-    patched: Any = torch
-    patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
-
-
-def _own(source: torch.Tensor) -> torch.Tensor:
-    """A copy that is computed. Without it what is copied to gets the buffer of what is copied, and PyTorch/XLA gives
-    that up when it writes to one of the two (also on its own CPU device); its ``clone()`` is the same buffer, too."""
-    import torch
-
-    if source.requires_grad and torch.is_grad_enabled():
-        return source
-    ones = ",".join("1" for _ in source.shape)
-    (made,) = _xla.binding()._xla_custom_call(
-        [source], f"{SHARD_TARGET}:parts={ones};tiles=0", [list(source.shape)], [source.dtype], False, "", 0, {}
-    )
-    result: torch.Tensor = made
-    return result
-
-
-def _uploaded_for(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor on the slice of ``target``, whose place it is to take, lying there as that does."""
-    index = target.device.index or 0
-    if source.shape != target.shape or source.dim() == 0 or source.requires_grad:
-        return source
-    if len(_state.runtime().slices.devices_of(index)) == 1:
-        return source
-    before = native.set_upload_layout(_layout_of_target(target, source) or COPY)
-    try:
-        (uploaded,) = _xla.binding()._xla_tensors_from_aten([source.detach()], [_xla.device_name(index)], None)
-    finally:
-        native.set_upload_layout(before)
-    result: torch.Tensor = uploaded
-    return result
-
-
-def _layout_of_target(target: torch.Tensor, source: torch.Tensor) -> Tiling | None:
-    """How ``target``, which is about to be overwritten, lies; None where that is not known."""
-    if target.shape != source.shape or _xla.binding()._check_tensor_need_materialization([target])[0]:
-        return None
-    try:
-        return value_of(target).tiling
-    except (RuntimeError, core.PathwaysError):
-        return None
 
 
 _mode_class: Any = None

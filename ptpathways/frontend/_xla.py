@@ -23,6 +23,13 @@ def device_name(index: int) -> str:
     return f"xla:{index}"
 
 
+def index_of(device: torch.device) -> int:
+    """The number of one of torch's XLA devices; of ``"xla"`` without a number, that of the current device."""
+    if device.index is not None:
+        return device.index
+    return int(binding()._xla_get_default_device_ordinal())
+
+
 def replace_kernels(kernels: Mapping[str, Callable[..., Any]]) -> torch.library.Library:
     """Puts functions in torch's table of operations for XLA devices, by name, as long as the result is kept."""
     import torch

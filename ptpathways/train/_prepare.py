@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar, overload
@@ -160,4 +161,12 @@ def _cut_after_each_step(optimizer: Optimizer) -> None:
     """By a hook: schedulers and others replace ``optimizer.step`` and expect to find what they put there."""
     if optimizer not in _hooked:
         _hooked.add(optimizer)
-        optimizer.register_step_post_hook(lambda *unused: frontend.step())
+        optimizer.register_step_post_hook(_cut)
+
+
+def _cut(optimizer: Optimizer, *unused: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        frontend.step()
+        return
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    frontend.step(*{parameter.device for parameter in parameters if parameter.device.type == "xla"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,99 @@ def two_models_train_side_by_side(cluster: pw.Cluster) -> None:
             same(found, wanted)
 
 
+def threads_train_on_a_slice_each(cluster: pw.Cluster) -> None:
+    def loop(seed: int, device: torch.device | None, losses: list[torch.Tensor]) -> None:
+        torch.manual_seed(seed)
+        model, x = models[seed], data()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if device is not None:
+            pw.prepare(model, optimizer, slice=_slice.of_device(device))
+            x = x.to(device)
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), x)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+
+    with cluster.slice((2,)) as s, cluster.slice((2,)) as t:
+        models = [model_of(seed) for seed in range(2)]
+        wanted: list[list[torch.Tensor]] = [[], []]
+        for seed in range(2):
+            loop(seed, None, wanted[seed])
+        models = [model_of(seed) for seed in range(2)]
+        found: list[list[torch.Tensor]] = [[], []]
+        threads = [
+            threading.Thread(target=loop, args=(seed, slice.device, found[seed])) for seed, slice in enumerate((s, t))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for mine, its in zip(found, wanted, strict=True):
+            same(mine, its)
+
+
+def modules_keep_their_ties_and_copies_their_buffers(cluster: pw.Cluster) -> None:
+    with cluster.slice((2,)) as s:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        model.to(s.device)
+        assert model[0].weight is model[1].weight
+        p, x = torch.ones(4, 4).to(s.device), torch.full((4, 4), 2.0).to(s.device)
+        for _ in range(3):  # what is copied from must outlive what is done to the copy
+            p.copy_(x)
+            pw.step()
+            p.add_(1.0)
+            pw.step()
+        equal(x.cpu(), torch.full((4, 4), 2.0))
+        equal(p.cpu(), torch.full((4, 4), 3.0))
+
+
+def recurrent_layers_run_on_any_slice(cluster: pw.Cluster) -> None:
+    def gradients(kind: Any, device: torch.device) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        layer = kind(8, 8, batch_first=True).to(device)
+        found, _ = layer(torch.randn(4, 5, 8).to(device))
+        assert found.device == device
+        found.sum().backward()
+        return [found.detach(), *(parameter.grad for parameter in layer.parameters() if parameter.grad is not None)]
+
+    with cluster.slice((2,)) as s:
+        # PyTorch/XLA's GRU, which takes the place of torch's, does not run on the CPU.
+        for kind, elsewhere in ((nn.GRU, pw.device(0)), (nn.LSTM, torch.device("cpu"))):
+            for mine, its in zip(gradients(kind, s.device), gradients(kind, elsewhere), strict=True):
+                torch.testing.assert_close(mine.cpu(), its.cpu(), rtol=1e-4, atol=1e-5)
+
+
+def optimizers_load_the_state_of_another_slice(cluster: pw.Cluster) -> None:
+    """Devices that both slices have hold the same memory under two names, which no run may be given."""
+
+    def train(one: torch.device, other: torch.device) -> list[torch.Tensor]:
+        models = [model_of().to(one), model_of().to(other)]
+        optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in models]
+        models[1].load_state_dict(models[0].state_dict())
+        for _ in range(3):
+            models[0](data().to(one)).sum().backward()
+            optimizers[0].step()
+            state = optimizers[0].state_dict()
+            if one == other:
+                state = copy.deepcopy(state)
+            else:  # torch shares what need not move
+                kept = {key: {**each, "step": each["step"].clone()} for key, each in state["state"].items()}
+                state = {**state, "state": kept}
+            optimizers[1].load_state_dict(state)
+            models[1](data().to(other)).sum().backward()
+            optimizers[1].step()
+        values = [value for model in models for value in model.state_dict().values()]
+        return values + [v for o in optimizers for each in o.state.values() for v in each.values() if v.dim() > 0]
+
+    here = torch.device("cpu")
+    with cluster.slice((8,)) as s, cluster.slice((4,)) as t:
+        for mine, its in zip(train(s.device, t.device), train(here, here), strict=True):
+            torch.testing.assert_close(mine.cpu(), its, rtol=1e-4, atol=1e-5)
+
+
 def a_slice_moves_in_mid_training(cluster: pw.Cluster) -> None:
     wanted = train(model_of(), data())
     with cluster.slice((2,), hosts=1) as s:
@@ -147,6 +241,41 @@ def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
                 s.move(hosts=[names[number - 5]])
 
         same(loop(model_of().to(s.device), data().to(s.device), pw.program, between), wanted)
+
+
+def functions_and_futures_follow_a_slice(cluster: pw.Cluster) -> None:
+    with cluster.slice(2, hosts=1) as s:
+
+        @pw.function(slice=s, in_placements=("x",), out_placements=("x",))
+        def double(v: torch.Tensor) -> torch.Tensor:
+            return v * 2
+
+        @pw.program
+        def twice(v: Any) -> Any:
+            return double(double(v))
+
+        x = torch.arange(4.0)
+        here, future = x.to(s.device), double(x)
+        equal(twice(here), x * 4)
+        for host in cluster.hosts:
+            s.move(hosts=host.name)
+            assert set(s.devices) == set(host.devices)
+            equal(double(here), x * 2)
+            equal(twice(x), x * 4)
+            equal(double(future), x * 4)
+            equal((double(future).tensor() + here).cpu(), x * 5)
+
+
+def what_has_no_value_does_not_keep_a_slice_from_moving(cluster: pw.Cluster) -> None:
+    with cluster.slice(2, hosts=1) as s, cluster.slice(1) as t:
+        take = pw.function(lambda v: v * 2, slice=s, donate=(0,))
+        given, failed, good = (torch.ones(4).to(s.device) for _ in range(3))
+        take(given).wait()
+        failed += torch.ones(4).to(t.device)
+        refused(RuntimeError, "one slice", failed.cpu)
+        other = next(host for host in cluster.hosts if not set(host.devices) & set(s.devices))
+        s.move(hosts=[other.name])
+        equal((good + 1).cpu(), torch.full((4,), 2.0))
 
 
 def copies_between_slices_do_not_pass_the_client(cluster: pw.Cluster) -> None:
@@ -314,8 +443,14 @@ def the_loss_of_a_host_leaves_other_slices_alone(cluster: pw.Cluster) -> None:
 SCENARIOS = (
     a_plain_loop_trains_on_every_kind_of_slice,
     two_models_train_side_by_side,
+    threads_train_on_a_slice_each,
+    modules_keep_their_ties_and_copies_their_buffers,
+    recurrent_layers_run_on_any_slice,
+    optimizers_load_the_state_of_another_slice,
     a_slice_moves_in_mid_training,
     a_captured_step_goes_on_after_a_move,
+    functions_and_futures_follow_a_slice,
+    what_has_no_value_does_not_keep_a_slice_from_moving,
     copies_between_slices_do_not_pass_the_client,
     gradients_pass_between_slices,
     tensors_enter_functions_and_futures_leave_as_tensors,

@@ -1,0 +1,138 @@
+"""Functions of torch that would move values between slices through the client, or lay them out badly.
+
+Each wrapper looks at devices, and calls torch's own function for everything else; ``docs/design/patches.md`` lists all.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, native
+from ptpathways.frontend import _state, _transfer, _xla
+from ptpathways.sharding import Tiling
+
+if TYPE_CHECKING:
+    import torch
+
+_registered = False
+_applying = threading.local()
+
+
+def register() -> None:
+    """Makes ``Tensor.to`` and ``Tensor.copy_`` move between slices, and modules move whole. Idempotent."""
+    global _registered
+    if _registered:
+        return
+    _registered = True
+    import torch
+
+    base: Any = torch._C.TensorBase
+    plain_to, plain_copy = base.to, base.copy_
+    plain_apply: Any = torch.nn.Module._apply
+    on_devices: Any = base.is_xla.__get__
+
+    @functools.wraps(plain_to)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if on_devices(self) and _state.is_running():
+            device = kwargs.get("device", args[0] if args else None)
+            if isinstance(device, torch.Tensor):
+                device = device.device
+            if isinstance(device, str | torch.device):
+                target = torch.device(device)
+                if target.type == "xla" and _xla.index_of(target) != _xla.index_of(self.device):
+                    self = _transfer.transfer(self, target)
+        return plain_to(self, *args, **kwargs)
+
+    @functools.wraps(plain_copy)
+    def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
+        if on_devices(self) and isinstance(src, torch.Tensor) and _state.is_running():
+            if not on_devices(src):
+                src = _uploaded_for(self, src)
+            elif _xla.index_of(self.device) != _xla.index_of(src.device):
+                src = _transfer.transfer(src, self.device, _layout_of_target(self, src))
+            elif not _xla.binding()._check_tensor_need_materialization([src])[0]:
+                src = _own(src)
+        return plain_copy(self, src, *args, **kwargs)
+
+    @functools.wraps(plain_apply)
+    def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _state.is_running() or getattr(_applying, "inside", False):  # it calls itself for each part of a module
+            return plain_apply(self, *args, **kwargs)
+        tied = _tied(self)
+        before = native.set_upload_layout(_transfer.COPY)  # what a module has is kept; batches are what is divided
+        _applying.inside = True
+        try:
+            return plain_apply(self, *args, **kwargs)
+        finally:
+            _applying.inside = False
+            native.set_upload_layout(before)
+            for (table, name), *others in tied:
+                for other, its_name in others:
+                    other[its_name] = table[name]
+
+    patched: Any = torch
+    patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
+
+
+def _tied(module: torch.nn.Module) -> list[list[tuple[dict[str, Any], str]]]:
+    """The places of each parameter and buffer that a module has in several.
+
+    torch replaces parameters that move to another type of device, one by one, so shared ones would come apart.
+    """
+    places: dict[int, list[tuple[dict[str, Any], str]]] = {}
+    for part in module.modules():
+        for table in (part._parameters, part._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    places.setdefault(id(tensor), []).append((table, name))
+    return [found for found in places.values() if len(found) > 1]
+
+
+def _own(source: torch.Tensor) -> torch.Tensor:
+    """A copy that is computed. Without it what is copied to gets the buffer of what is copied, and PyTorch/XLA gives
+    that up when it writes to one of the two (also on its own CPU device); its ``clone()`` is the same buffer, too."""
+    import torch
+
+    if source.requires_grad and torch.is_grad_enabled():
+        return source
+    ones = ",".join("1" for _ in source.shape)
+    (made,) = _xla.binding()._xla_custom_call(
+        [source],
+        f"{_transfer.SHARD_TARGET}:parts={ones};tiles=0",
+        [list(source.shape)],
+        [source.dtype],
+        False,
+        "",
+        0,
+        {},
+    )
+    result: torch.Tensor = made
+    return result
+
+
+def _uploaded_for(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor on the slice of ``target``, whose place it is to take, lying there as that does."""
+    index = target.device.index or 0
+    if source.shape != target.shape or source.dim() == 0 or source.requires_grad:
+        return source
+    if len(_state.runtime().slices.devices_of(index)) == 1:
+        return source
+    before = native.set_upload_layout(_layout_of_target(target, source) or _transfer.COPY)
+    try:
+        (uploaded,) = _xla.binding()._xla_tensors_from_aten([source.detach()], [_xla.device_name(index)], None)
+    finally:
+        native.set_upload_layout(before)
+    result: torch.Tensor = uploaded
+    return result
+
+
+def _layout_of_target(target: torch.Tensor, source: torch.Tensor) -> Tiling | None:
+    """How ``target``, which is about to be overwritten, lies; None where that is not known."""
+    if target.shape != source.shape or _xla.binding()._check_tensor_need_materialization([target])[0]:
+        return None
+    try:
+        return _transfer.value_of(target).tiling
+    except (RuntimeError, core.PathwaysError):
+        return None
