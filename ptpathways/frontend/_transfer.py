@@ -30,7 +30,7 @@ BATCH = "batch"
 
 
 def transfer(
-    tensor: torch.Tensor, device: torch.device | str | int, layout: Tiling | str | None = None
+    tensor: torch.Tensor, device: torch.device | str | int | VirtualSlice, layout: Tiling | str | None = None
 ) -> torch.Tensor:
     """``tensor`` on another slice of the cluster; returns at once. Its gradient goes back the same way.
 
@@ -38,7 +38,7 @@ def transfer(
     already there is returned itself.
 
     Args:
-        device: of a slice, from ``slice.device`` or ``device``, its name, or its number.
+        device: a slice, or its device, from ``slice.device`` or ``device``; that device's name, or its number.
         layout: how it lies there: parts and tiles, ``"copy"`` (all of it on each device) or ``"batch"`` (the first
             dimension divided). None: as on the slice that it comes from, if the slices are alike; else divided along
             the first dimension if it is now.
@@ -50,6 +50,8 @@ def transfer(
     """
     import torch
 
+    if not isinstance(device, int | str | torch.device):
+        device = device.device
     target = torch.device("xla", device) if isinstance(device, int) else torch.device(device)
     if target.type != "xla":
         raise ValueError(f"transfer goes to a device of the cluster, got {target}; use tensor.to() for others")

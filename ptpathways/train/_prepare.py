@@ -117,6 +117,8 @@ def prepare(
             check_movable(thing)
     if capture:
         check_given(objects)
+    if slice is not None and not isinstance(slice, frontend.VirtualSlice):
+        raise TypeError(f"slice must be a slice from cluster.slice(), got {slice!r}")
     place = Placement(frontend.device() if slice is None else slice.device, strategy, mesh)
     layout = None
     if mesh is not None or batch_axis is not None or any(_is_loader(thing) for thing in objects):
