@@ -189,10 +189,10 @@ struct RequestSlice {
   static constexpr Type kType = Type::kRequestSlice;
   uint64_t request = 0;
   uint32_t device_count = 0;
-  std::string island;            // empty: any
-  std::string platform;          // empty: any
-  int64_t min_memory_bytes = 0;  // per device
-  uint32_t hosts = 0;            // spread evenly over so many hosts; 0: as few as it takes
+  std::string island;             // empty: any
+  std::string platform;           // empty: any
+  int64_t min_memory_bytes = 0;   // per device
+  uint32_t hosts = 0;             // spread evenly over so many hosts; 0: as few as it takes
   std::vector<uint32_t> among{};  // only devices of these hosts; empty: of any
   template <typename A>
   void Fields(A& a) {
