@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ptpathways import core
-from ptpathways.frontend import _capture, _mesh, _trace, _transfer, _xla
+from ptpathways.frontend import _capture, _mesh, _trace, _xla
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -179,22 +179,9 @@ def _changes_in_place(tensor: torch.Tensor) -> bool:
 
 
 def _call(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:
-    """The custom call."""
     if _mesh.slice_of(tensor.device) is None:
         return tensor.clone()
-    parts, tiles = (",".join(map(str, numbers)) for numbers in tiling)
-    (result,) = _xla.binding()._xla_custom_call(
-        [tensor],
-        f"{_transfer.SHARD_TARGET}:parts={parts};tiles={tiles}",
-        [list(tensor.shape)],
-        [tensor.dtype],
-        False,
-        "",
-        0,
-        {},
-    )
-    made: torch.Tensor = result
-    return made
+    return _xla.said_to_lie(tensor, tiling)
 
 
 _function_class: Any = None

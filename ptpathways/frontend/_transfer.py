@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from ptpathways.frontend._slice import VirtualSlice
 
-SHARD_TARGET = "pathways.shard"
-"""What the name of the plugin's custom call begins with that says how a value lies. Where it says so of another number
-of devices than there are it is a copy."""
 COPY = "copy"
 BATCH = "batch"
 

@@ -97,19 +97,7 @@ def _own(source: torch.Tensor) -> torch.Tensor:
 
     if source.requires_grad and torch.is_grad_enabled():
         return source
-    ones = ",".join("1" for _ in source.shape)
-    (made,) = _xla.binding()._xla_custom_call(
-        [source],
-        f"{_transfer.SHARD_TARGET}:parts={ones};tiles=0",
-        [list(source.shape)],
-        [source.dtype],
-        False,
-        "",
-        0,
-        {},
-    )
-    result: torch.Tensor = made
-    return result
+    return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
 
 
 def _uploaded_for(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:

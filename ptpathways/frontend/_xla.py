@@ -7,8 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.sharding import Tiling
+
 if TYPE_CHECKING:
     import torch
+
+SHARD_TARGET = "pathways.shard"
+"""What the name of the plugin's custom call begins with that says how a value lies. Where it says so of another number
+of devices than there are it is a copy."""
 
 
 def binding() -> Any:
@@ -28,6 +34,19 @@ def index_of(device: torch.device) -> int:
     if device.index is not None:
         return device.index
     return int(binding()._xla_get_default_device_ordinal())
+
+
+def said_to_lie(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:
+    """A computed copy of ``tensor`` that lies as ``tiling`` says, where it is of as many devices as the computation.
+
+    Every call adds one custom call to the trace. The layout is in the name of its target, because PyTorch/XLA compares
+    the targets of custom calls and not their other attributes.
+    """
+    parts, tiles = (",".join(map(str, numbers)) for numbers in tiling)
+    target = f"{SHARD_TARGET}:parts={parts};tiles={tiles}"
+    (made,) = binding()._xla_custom_call([tensor], target, [list(tensor.shape)], [tensor.dtype], False, "", 0, {})
+    result: torch.Tensor = made
+    return result
 
 
 def replace_kernels(kernels: Mapping[str, Callable[..., Any]]) -> torch.library.Library:

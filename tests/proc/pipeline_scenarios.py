@@ -97,6 +97,11 @@ def trained(
     return pipe
 
 
+def trained_gpt(cluster: pw.Cluster, make: Make = sgd, **options: Any) -> pw.Pipeline:
+    torch.manual_seed(0)
+    return trained(cluster, models.Gpt(), make, models.language_loss, models.language_batch, **options)
+
+
 def two_stages_with_each_schedule(cluster: pw.Cluster) -> None:
     for schedule in ("gpipe", "1f1b", "zero-bubble"):
         torch.manual_seed(0)
@@ -105,23 +110,12 @@ def two_stages_with_each_schedule(cluster: pw.Cluster) -> None:
 
 def four_stages_with_each_schedule(cluster: pw.Cluster) -> None:
     for schedule in ("gpipe", "1f1b", "zero-bubble"):
-        torch.manual_seed(0)
-        trained(cluster, models.Gpt(), sgd, models.language_loss, models.language_batch, ranks=4, schedule=schedule)
+        trained_gpt(cluster, ranks=4, schedule=schedule)
 
 
 def interleaved_stages(cluster: pw.Cluster) -> None:
     """Four stages on two slices; microbatches in groups of two."""
-    torch.manual_seed(0)
-    pipe = trained(
-        cluster,
-        models.Gpt(),
-        sgd,
-        models.language_loss,
-        models.language_batch,
-        ranks=2,
-        stages=4,
-        schedule="interleaved",
-    )
+    pipe = trained_gpt(cluster, ranks=2, stages=4, schedule="interleaved")
     assert pipe.size.chunks == 2 and len(pipe.stages()) == 4
 
 
@@ -158,18 +152,7 @@ def several_devices_in_a_stage(cluster: pw.Cluster) -> None:
         return ("x", None) if name.endswith("mlp.0.weight") else None
 
     for placements in (None, rule):
-        torch.manual_seed(0)
-        trained(
-            cluster,
-            models.Gpt(),
-            adamw,
-            models.language_loss,
-            models.language_batch,
-            ranks=2,
-            devices=2,
-            microbatches=2,
-            placements=placements,
-        )
+        trained_gpt(cluster, adamw, ranks=2, devices=2, microbatches=2, placements=placements)
 
 
 def optimizers_and_schedulers(cluster: pw.Cluster) -> None:
@@ -239,16 +222,7 @@ def models_of_a_library(cluster: pw.Cluster) -> None:
 
 
 def cuts_that_the_user_chose(cluster: pw.Cluster) -> None:
-    torch.manual_seed(0)
-    pipe = trained(
-        cluster,
-        models.Gpt(),
-        sgd,
-        models.language_loss,
-        models.language_batch,
-        ranks=3,
-        stages=["blocks.1", "norm"],
-    )
+    pipe = trained_gpt(cluster, ranks=3, stages=["blocks.1", "norm"])
     assert pipe.stages()[2] == ["norm.weight", "norm.bias", "head.weight"], pipe.stages()
 
 
