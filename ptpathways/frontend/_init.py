@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ptpathways import core, native
 from ptpathways.frontend import (
     _again,
+    _autograd,
     _backend,
     _compile,
     _fallback,
@@ -174,6 +175,7 @@ def init(
         _rng.register()
         if connection is not None:
             _slice.bind_whole(connection.session)
+            _autograd.register(count - 1)
             _spmd.register()
             _wrapped.register()
             _scan.register()
