@@ -2,7 +2,7 @@
 
     interrupts     one device; Ctrl-C while the main thread waits in several ways
     interrupts-spmd    the same with two devices used together
-    again          init twice, cells that run again, a broken step, shutdown and another cluster, a lost one
+    again          a backward pass on the CPU, init twice, cells that run again, a broken step, shutdown and another cluster, a lost one
 
 Prints one JSON object: what was seen, by scenario.
 """
@@ -263,6 +263,7 @@ def again() -> None:
 def main() -> None:
     kind = sys.argv[1]
     if kind == "again":
+        nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()  # torch's threads are started without any for the devices
         again()
     else:
         pw.init(hosts=1, devices_per_host=1 if kind == "interrupts" else 2)
