@@ -2,7 +2,8 @@
 
     interrupts     one device; Ctrl-C while the main thread waits in several ways
     interrupts-spmd    the same with two devices used together
-    again          a backward pass on the CPU, init twice, cells that run again, a broken step, shutdown and another cluster, a lost one
+    again          a backward pass on the CPU, init twice, cells that run again, a broken step, shutdown and another
+                   cluster, a lost one
 
 Prints one JSON object: what was seen, by scenario.
 """
