@@ -17,7 +17,11 @@ def kill(cluster: local.StandingCluster, host: str) -> None:
 
 def suspend(cluster: local.StandingCluster, host: str) -> None:
     """Stops a worker with SIGSTOP, as a machine that hangs; returns when every thread of it stands still."""
-    pid = cluster.worker_pids[host]
+    stop_process(cluster.worker_pids[host])
+
+
+def stop_process(pid: int) -> None:
+    """Stops a process with SIGSTOP; returns when every thread of it stands still: that may be later than the signal."""
     os.kill(pid, signal.SIGSTOP)
     tasks = Path(f"/proc/{pid}/task")
     wait_until(lambda: all(process_state(int(task.name)) in ("T", "") for task in tasks.iterdir()))

@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
 from ptpathways.frontend import _state
+from ptpathways.testing import stop_process
 
 Results = dict[str, Any]
 
@@ -423,7 +424,7 @@ def worker_killed(root: Path) -> Results:
     connection = _state.runtime().connection
     assert connection is not None
     victim = connection.host_pids()[1]
-    os.kill(victim, signal.SIGSTOP)
+    stop_process(victim)
     half = pw.save(root / "of a worker", model=model, step=2)
     os.kill(victim, signal.SIGKILL)
     return {"error": refusal(lambda: half.wait(60))}
@@ -435,7 +436,7 @@ def kill_client(root: Path) -> Results:
     pw.save(root / "of a client", model=model, step=1).wait(60)
     connection = _state.runtime().connection
     assert connection is not None
-    os.kill(connection.host_pids()[1], signal.SIGSTOP)
+    stop_process(connection.host_pids()[1])
     pw.save(root / "of a client", model=model, step=2)
     print("{}", flush=True)
     os.kill(connection.host_pids()[1], signal.SIGKILL)  # who is stopped does not see that its client is gone

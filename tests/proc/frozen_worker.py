@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend import _state
+from ptpathways.testing import stop_process
 
 WARM_UP, FROZEN = 5, 20
 
@@ -35,7 +36,7 @@ def train(prepared: bool, pid: int) -> dict[str, Any]:
         if prepared and step == WARM_UP:
             pw.wait(60)
             before = pw.wait_stats()
-            os.kill(pid, signal.SIGSTOP)
+            stop_process(pid)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()

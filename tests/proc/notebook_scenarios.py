@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend import _state
+from ptpathways.testing import stop_process
 
 seen: dict[str, Any] = {}
 
@@ -56,7 +57,7 @@ def interrupt(
         value()  # compiled now: on several devices an interrupt waits for that
         pw.wait(60)
     pid = worker()
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     timers = [threading.Timer(after_s, press), threading.Timer(20.0, give_up)]
     for timer in timers:
         timer.start()

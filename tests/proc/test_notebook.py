@@ -124,7 +124,7 @@ async def _run(nbclient: Any, nbformat: Any, notebook: Any) -> None:
         await client.async_execute_cell(asked, 0)
         (pids, kernel) = re.findall(r"pids (.*) of (\d+)", _text(asked))[0]
         worker = int(pids)
-        stop = f"__import__('os').kill({worker}, {int(signal.SIGSTOP)})"
+        stop = f"__import__('ptpathways.testing', fromlist=['*']).stop_process({worker})"
         waiting = _cell(nbformat, f"loss = epoch()\n{stop}\nprint('waits', flush=True)\nloss.item()")
         waiting.metadata["tags"] = ["raises-exception"]
         await _interrupted(client, waiting, 0, "waits")
