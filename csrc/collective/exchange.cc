@@ -266,7 +266,7 @@ Result<bool> Exchange::IsOurs(const PeerState& peer, const ChunkHeader& header) 
   return Status(Code::kAborted, Where() +
                                     ": gangs reached the hosts of the island in different orders, which is a "
                                     "deadlock: this host is at place " +
-                                    std::to_string(gang.sequence) + " of the island's order, " + there + " at place " +
+                                    std::to_string(gang.sequence) + " of the cluster's order, " + there + " at place " +
                                     std::to_string(header.sequence));
 }
 

@@ -22,7 +22,7 @@
 
 namespace pathways::collective {
 
-// Where in the island's order an exchange takes place, and what may end it early.
+// Where in the cluster's order an exchange takes place, and what may end it early.
 struct ExchangeContext {
   const Gang* gang = nullptr;
   uint32_t number = 0;                // of the instruction

@@ -22,7 +22,7 @@ struct Place {
 struct Gang {
   uint64_t run = 0;       // of the run, for Abort
   uint64_t launch = 0;    // unique: of this node of the run
-  uint64_t sequence = 0;  // place in the island's order; rises from gang to gang, the nodes of a run may share one
+  uint64_t sequence = 0;  // place in the cluster's order; rises from gang to gang, the nodes of a run may share one
   std::string what;       // "function 'f' (train.py:12)"
   std::shared_ptr<const std::vector<Place>> shards;  // by shard number
 };

@@ -273,7 +273,7 @@ Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std
   PW_ASSIGN_OR_RETURN(const Host* first, HostOfDevice(request.devices[0]));
   for (uint32_t device : request.devices) {
     PW_ASSIGN_OR_RETURN(const Host* host, HostOfDevice(device));
-    if (placed.ok() && !request.one_device) placed = InOneIsland(*first, *host);
+    if (placed.ok() && !request.one_device) placed = ComputeTogether(*first, *host);
   }
   for (uint32_t device : request.devices) {
     PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));

@@ -2,7 +2,7 @@
 //
 // The gates that a run passes, in order: it is well formed and its client's own; its function or plans are there and
 // compiled (else it waits); there is memory for it (else it waits); its turn has come on every island it needs (else it
-// waits). Then the same bytes go to every host that takes part, with the island's sequence number.
+// waits). Then the same bytes go to every host that takes part, with its place in the cluster's order.
 #include <algorithm>
 #include <optional>
 
@@ -74,7 +74,7 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   for (const uint32_t device : run.devices) {
     PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
     if (first == nullptr) first = host;
-    PW_RETURN_IF_ERROR(InOneIsland(*first, *host));
+    PW_RETURN_IF_ERROR(ComputeTogether(*first, *host));
     if (!function.hosts.contains(host->description.host)) {
       return NotFound("function " + Quoted(function.name) + " is not registered on host " +
                       Quoted(host->description.name));
@@ -90,10 +90,11 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   return function.shape;
 }
 
-Status ClusterState::InOneIsland(const Host& first, const Host& other) {
-  if (first.island == other.island) return OkStatus();
-  return Unimplemented("one computation over the devices of hosts " + Quoted(first.description.name) + " and " +
-                       Quoted(other.description.name) + " needs them in one island, but they are in islands " +
+Status ClusterState::ComputeTogether(const Host& first, const Host& other) {
+  if (first.description.collectives_reach() == other.description.collectives_reach()) return OkStatus();
+  return Unimplemented("one computation over the devices of hosts " + Quoted(first.description.name) + " (" +
+                       first.description.platform + ") and " + Quoted(other.description.name) + " (" +
+                       other.description.platform + ") needs them in one island, but they are in islands " +
                        Quoted(first.description.island) + " and " + Quoted(other.description.island) +
                        "; make it a program with a function per island");
 }
@@ -345,12 +346,8 @@ ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gan
     memory_.StartHeld(gang.client, gang.run);
   }
   const std::vector<GangPart>& parts = gang.shape->parts;
-  uint32_t patched_for = UINT32_MAX;
+  wire::PatchSequence(frame, scheduler_.last_sequence());
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].island != patched_for) {
-      patched_for = parts[i].island;
-      wire::PatchSequence(frame, scheduler_.last_sequence(patched_for));
-    }
     const Connection& to = hosts_[parts[i].host].connection;
     if (!options_.scheduling.arbitrate) {
       arrival_order_.Deliver(gang.client, parts[i].host, Outgoing{to, frame, payloads},

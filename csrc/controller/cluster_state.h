@@ -260,7 +260,7 @@ class ClusterState {
 
   Result<Host*> HostOfDevice(uint32_t device);
   // UNIMPLEMENTED unless one computation can have devices of both.
-  static Status InOneIsland(const Host& first, const Host& other);
+  static Status ComputeTogether(const Host& first, const Host& other);
   uint32_t IslandNumber(const std::string& name);
   Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
   // The run, its outputs and its arguments are the client's own, and not too many.

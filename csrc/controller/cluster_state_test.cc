@@ -62,7 +62,7 @@ TEST(StrangersAndGarbageChangeNothing) {
   EXPECT_EQ(c.state.live_host_count(), 0u);
 }
 
-TEST(RunsGetOneOrderPerIsland) {
+TEST(RunsGetOneOrderOverAllIslands) {
   Cluster c;
   c.AddHost("h0");
   c.AddHost("h1");
@@ -76,7 +76,35 @@ TEST(RunsGetOneOrderPerIsland) {
   EXPECT_EQ(SequenceOf(c.Run("a", a, 10, 1).at(0)), 1u);
   EXPECT_EQ(SequenceOf(c.Run("b", b, 10, 1).at(0)), 2u);
   EXPECT_EQ(SequenceOf(c.Run("a", a, 20, 1).at(0)), 3u);
-  EXPECT_EQ(SequenceOf(c.Run("b", b, 20, 2, {1}).at(0)), 1u);  // another island
+  EXPECT_EQ(SequenceOf(c.Run("b", b, 20, 2, {1}).at(0)), 4u);  // another island
+}
+
+TEST(AComputationSpansIslandsOnlyWhereItsCollectivesReach) {
+  Cluster c;
+  const auto host = [&c](const std::string& name, const std::string& platform) {
+    wire::Hello hello;
+    hello.role = wire::Role::kWorker;
+    hello.build = "0.1.0";
+    hello.name = name;
+    hello.island = "of " + name;
+    hello.platform = platform;
+    hello.devices.resize(1);
+    c.Tell("w-" + name, hello);
+  };
+  for (const char* const name : {"c0", "c1"}) host(name, "cpu");
+  for (const char* const name : {"g0", "g1"}) host(name, "cuda");
+  const uint32_t a = c.AddClient("a");
+  const auto refused = [&](uint64_t n, std::vector<uint32_t> devices) {
+    for (const Outgoing& outgoing : c.Register("a", a, n, std::move(devices))) {
+      if (TypeOf(outgoing) == Type::kRegistered) {
+        return std::string(Read<wire::Registered>(outgoing).status.message());
+      }
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(1, {0, 1}), "");
+  EXPECT_HAS(refused(2, {2, 3}), "'g0' (cuda) and 'g1' (cuda) needs them in one island");
+  EXPECT_HAS(refused(3, {1, 2}), "'c1' (cpu) and 'g0' (cuda)");
 }
 
 TEST(NothingOvertakesARunThatWaitsForItsCompile) {

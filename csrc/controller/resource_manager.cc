@@ -79,6 +79,20 @@ std::map<ResourceManager::IslandKey, ResourceManager::Eligible> ResourceManager:
   return found;
 }
 
+std::map<ResourceManager::IslandKey, ResourceManager::Eligible> ResourceManager::JoinCpuIslands(
+    const std::map<IslandKey, Eligible>& eligible) {
+  std::string name;
+  Eligible joined;
+  for (const auto& [key, hosts] : eligible) {
+    if (key.second != "cpu") continue;
+    name += (name.empty() ? "" : "+") + key.first;
+    joined.insert(joined.end(), hosts.begin(), hosts.end());
+  }
+  std::sort(joined.begin(), joined.end());
+  if (joined.empty()) return {};
+  return {{{name, "cpu"}, std::move(joined)}};
+}
+
 ResourceManager::Window ResourceManager::BestWindow(uint32_t index, const std::vector<uint32_t>& candidates,
                                                     size_t count) const {
   const Host& host = hosts_.at(index);
@@ -151,6 +165,18 @@ bool ResourceManager::MakeOffer(const Eligible& eligible, const wire::RequestSli
   return true;
 }
 
+ResourceManager::Offer ResourceManager::BestOffer(const std::map<IslandKey, Eligible>& eligible,
+                                                  const wire::RequestSlice& request) const {
+  Offer best;
+  for (const auto& [key, candidates] : eligible) {
+    Offer offer;
+    if (!MakeOffer(candidates, request, &offer)) continue;
+    offer.island = key.first;
+    if (best.devices.empty() || offer < best) best = std::move(offer);
+  }
+  return best;
+}
+
 Result<ResourceManager::Slice> ResourceManager::Request(uint32_t client, const wire::RequestSlice& request) {
   if (request.device_count == 0) return InvalidArgument("expected a slice of at least one device, got 0");
   if (request.min_memory_bytes < 0) {
@@ -161,17 +187,11 @@ Result<ResourceManager::Slice> ResourceManager::Request(uint32_t client, const w
                            ", got " + std::to_string(request.device_count));
   }
   const std::map<IslandKey, Eligible> eligible = FindEligible(request);
-  Slice slice;
-  Offer best;
-  for (const auto& [key, candidates] : eligible) {
-    Offer offer;
-    if (!MakeOffer(candidates, request, &offer)) continue;
-    if (best.devices.empty() || offer < best) {
-      best = std::move(offer);
-      slice.island = key.first;
-    }
-  }
+  Offer best = BestOffer(eligible, request);
+  if (best.devices.empty() && !request.among.empty()) best = BestOffer(JoinCpuIslands(eligible), request);
   if (best.devices.empty()) return Explain(request, eligible);
+  Slice slice;
+  slice.island = std::move(best.island);
   slice.id = (uint64_t{client} << wire::kClientShift) | next_slice_++;
   slice.client = client;
   slice.devices = std::move(best.devices);

@@ -1,6 +1,7 @@
 // ResourceManager: which devices there are, and which of them a virtual slice stands for (paper 4.1).
 //
-// A slice is a number of devices of one island and one platform. The manager binds it to physical devices that carry
+// A slice is a number of devices of one island and one platform; only CPU hosts that are asked for by name may be of
+// several, as collectives reach all of them. The manager binds it to physical devices that carry
 // the fewest slices; slices may share devices. Hosts join and leave while slices exist.
 //
 // A pure state machine: event in, decision out. Ownership: owned by controller::ClusterState. Threads: none inside;
@@ -68,6 +69,7 @@ class ResourceManager {
   };
   // What one island could give, and its price.
   struct Offer {
+    std::string island;
     size_t hosts = 0;
     uint64_t load = 0;
     uint32_t busiest = 0;
@@ -79,6 +81,10 @@ class ResourceManager {
   using IslandKey = std::pair<std::string, std::string>;  // name, platform
 
   std::map<IslandKey, Eligible> FindEligible(const wire::RequestSlice& request) const;
+  // The CPU hosts of all islands as one, in the order of hosts.
+  static std::map<IslandKey, Eligible> JoinCpuIslands(const std::map<IslandKey, Eligible>& eligible);
+  // The best that one of the islands can give; no devices when none can.
+  Offer BestOffer(const std::map<IslandKey, Eligible>& eligible, const wire::RequestSlice& request) const;
   // The least loaded `count` neighbours among `candidates` of a host.
   Window BestWindow(uint32_t host, const std::vector<uint32_t>& candidates, size_t count) const;
   // False when the island cannot give it.

@@ -107,6 +107,24 @@ TEST(ASliceLiesInOneIslandAndTheIdlestIsTaken) {
   EXPECT(status.message().find("the largest that qualifies has 2 such devices") != std::string_view::npos);
 }
 
+TEST(ASliceOfNamedCpuHostsMaySpanIslands) {
+  Cluster c;
+  c.AddHost("b", 2);
+  c.AddHost("a", 2);
+  c.AddHost("g", 2, 0, "cuda");
+  c.AddHost("h", 2, 0, "cuda");
+  const auto among = [&c](std::vector<uint32_t> hosts, uint32_t count) {
+    return c.manager.Request(1, wire::RequestSlice{1, count, "", "", 0, 0, std::move(hosts)});
+  };
+  ASSERT_OK_AND_ASSIGN(const ResourceManager::Slice spanning, among({0, 1}, 4));
+  EXPECT(spanning.devices == (Numbers{0, 1, 2, 3}));
+  EXPECT_EQ(spanning.island, std::string("a+b"));
+  ASSERT_OK_AND_ASSIGN(const ResourceManager::Slice narrow, among({0, 1}, 2));
+  EXPECT_EQ(narrow.devices.size(), size_t{2});
+  EXPECT_EQ(narrow.island.size(), size_t{1});  // one island where that is enough
+  EXPECT_EQ(among({2, 3}, 4).status().code(), Code::kResourceExhausted);
+}
+
 TEST(WhatCannotBeGivenSaysWhatThereIs) {
   Cluster c;
   EXPECT(c.Ask(1).status().message().find("no host at all") != std::string_view::npos);

@@ -151,7 +151,7 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
                           .Number("devices", devices)
                           .Number("gangs_in_flight", scheduler_.in_flight(number))
                           .Number("gangs_waiting", scheduler_.asking(number))
-                          .Number("gangs_ordered", scheduler_.last_sequence(number))
+                          .Number("gangs_ordered", scheduler_.granted(number))
                           .Number("queued_ms", scheduler_.queued_us(number) * 1e-3)
                           .Done());
   }

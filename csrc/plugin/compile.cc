@@ -110,9 +110,9 @@ Result<std::vector<PJRT_Device*>> DevicesOf(const ClientState& client, const pjr
 }
 
 // Its collectives reach no further.
-Status CheckOneIsland(const std::string& name, const std::vector<PJRT_Device*>& devices) {
+Status CheckCollectivesReach(const std::string& name, const std::vector<PJRT_Device*>& devices) {
   for (const PJRT_Device* device : devices) {
-    if (device->island == devices[0]->island) continue;
+    if (device->reach == devices[0]->reach) continue;
     return Unimplemented("computation '" + name + "' runs on " + devices[0]->description.debug_string + " and " +
                          device->description.debug_string +
                          " at once, which needs them in one island. Start the hosts in one island, run it on devices "
@@ -274,7 +274,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   spec.one_device = !program->gang;
   std::string key = spec.format + ContentHash(module);
   if (program->gang) {
-    PW_RETURN_IF_ERROR(CheckOneIsland(facts.name, program->devices));
+    PW_RETURN_IF_ERROR(CheckCollectivesReach(facts.name, program->devices));
     spec.replicas = static_cast<uint32_t>(program->replicas);
     spec.partitions = static_cast<uint32_t>(program->partitions);
     spec.options = std::string(options);

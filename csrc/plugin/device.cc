@@ -70,6 +70,7 @@ PJRT_Device::PJRT_Device(pathways::plugin::ClientState* owner, int id, uint32_t 
                          const pathways::wire::HostDescription& on_host, size_t host_ordinal)
     : client(owner),
       island(on_host.island),
+      reach(on_host.collectives_reach()),
       memory(this),
       memories{&memory},
       self{this},

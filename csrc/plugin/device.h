@@ -73,6 +73,7 @@ struct PJRT_Device {
 
   pathways::plugin::ClientState* const client;
   const std::string island;  // of a device that is bound for good
+  const std::string reach;   // the same: devices of one computation have it in common
   PJRT_DeviceDescription description;
   pathways::plugin::Memory memory;
   PJRT_Memory* const memories[1];

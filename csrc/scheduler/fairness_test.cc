@@ -143,9 +143,9 @@ class World {
     State& state = state_[run.gang.client - 1];
     ++state.in_flight;
     state.longest_wait_us = std::max(state.longest_wait_us, now_us_ - state.asked_at);
-    // A host sees the gangs of its island by rising sequence number.
+    // A host sees the gangs of its island by rising sequence numbers.
     for (const uint32_t device : run.devices) {
-      const uint64_t sequence = scheduler_.last_sequence(device / per_island_);
+      const uint64_t sequence = scheduler_.last_sequence();
       if (sequence <= newest_[device]) agree_ = false;
       newest_[device] = sequence;
       queues_[device].push_back(id);
@@ -215,7 +215,7 @@ class World {
   std::vector<State> state_;
   std::vector<std::deque<uint64_t>> queues_;  // by device
   std::unordered_map<uint64_t, Run> runs_;
-  std::vector<uint64_t> newest_;  // by device: the last gang's place in its island's order
+  std::vector<uint64_t> newest_;  // by device: the last gang's place in the cluster's order
   std::priority_queue<Event> events_;
   std::vector<uint64_t> trace_;
   double now_us_ = 0;

@@ -168,10 +168,11 @@ void GangScheduler::Start(const Gang& gang) {
   if (flight.parts_left > 1) flight.ended.resize(flight.parts_left);
   ClientAccount& account = accounts_[gang.client];
   ++account.submitted;
+  ++sequence_;
   for (const uint32_t index : gang.shape->islands) {
     Island& island = islands_[index];
     Standing& standing = island.standings[gang.client];
-    ++island.sequence;
+    ++island.granted;
     ++island.in_flight;
     ++standing.in_flight;
     island.virtual_time = std::max(island.virtual_time, standing.received);

@@ -1,4 +1,4 @@
-// GangScheduler: puts the gangs of all clients into one order per island, and lets a gang go only while the queues of
+// GangScheduler: puts the gangs of all clients into one order, and lets a gang go only while the queues of
 // its devices are short (paper 4.4).
 //
 // A pure state machine: events in, decisions out. No socket, clock or thread inside; time comes as an argument.
@@ -7,8 +7,8 @@
 // Each client asks for at most one gang at a time: the head of its stream of messages. A gang is granted on all its
 // devices at once or not at all, so nobody ever holds one device while waiting for another and no cycle of waiting can
 // arise. Grants are handed out in the policy's order; a gang that cannot be placed closes its devices to those behind
-// it, so a wide gang is not starved by narrow ones. Grants of one island carry rising sequence numbers, and the caller
-// sends them in the order granted: that is the same order on every host.
+// it, so a wide gang is not starved by narrow ones. Grants carry rising sequence numbers, and the caller
+// sends them in the order granted: that is the same order on every host, whatever islands a gang spans.
 //
 // How long a gang will take is the moving average of what runs of the same function or program took. The work queued
 // on a device is the sum of these estimates over its gangs in flight.
@@ -87,8 +87,8 @@ class GangScheduler {
     uint64_t run = 0;
   };
   std::optional<Grant> TakeGrant(uint64_t now_ms);
-  // Place of the gang granted last in the order of this island, counted from 1.
-  uint64_t last_sequence(uint32_t island) const { return islands_[island].sequence; }
+  // Place of the gang granted last in the cluster's order, counted from 1.
+  uint64_t last_sequence() const { return sequence_; }
 
   // A host's part of a gang has ended after `device_us` on its devices.
   PartResult PartDone(uint64_t run, uint32_t host, uint64_t device_us, bool ok);
@@ -108,6 +108,8 @@ class GangScheduler {
   // --- for the status
   size_t in_flight() const { return flights_.size(); }
   size_t in_flight(uint32_t island) const { return islands_[island].in_flight; }
+  // Gangs granted on the island so far.
+  uint64_t granted(uint32_t island) const { return islands_[island].granted; }
   // Gangs that ask for a place on the island.
   size_t asking(uint32_t island) const;
   // Estimated work on the fullest of the island's devices.
@@ -125,7 +127,7 @@ class GangScheduler {
     uint32_t in_flight = 0;
   };
   struct Island {
-    uint64_t sequence = 0;
+    uint64_t granted = 0;
     size_t in_flight = 0;
     double virtual_time = 0;  // `received` of the client granted last, before its grant
     std::unordered_map<uint32_t, Standing> standings;
@@ -172,6 +174,7 @@ class GangScheduler {
   std::map<uint32_t, Asking> asking_;  // by client
   std::unordered_map<uint64_t, Flight> flights_;
   std::unordered_map<uint64_t, double> estimates_;  // microseconds
+  uint64_t sequence_ = 0;  // gangs granted so far
   uint64_t search_ = 0;
   bool changed_ = false;  // whether a gang that could not go before may go now
 };

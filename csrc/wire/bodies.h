@@ -78,6 +78,9 @@ struct HostDescription {
     a(host)(name)(
         machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices)(staging_limit_bytes);
   }
+  // One computation can have devices of two hosts when these are equal. The collectives of the CPU platform are ours and
+  // reach every host; those of the others are the platform's own and end at the island.
+  std::string collectives_reach() const { return platform == "cpu" ? std::string() : platform + " in " + island; }
 };
 
 struct Welcome {
@@ -468,7 +471,7 @@ struct CollectiveChunk {
   uint32_t source_device = 0;  // indices within their hosts
   uint32_t target_device = 0;
   uint64_t launch = 0;
-  uint64_t gang = 0;  // the gang's place in the island's order
+  uint64_t gang = 0;  // the gang's place in the cluster's order
   uint64_t offset = 0;
   uint64_t total = 0;
   uint32_t number = 0;

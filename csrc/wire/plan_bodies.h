@@ -184,7 +184,7 @@ struct RunInPlace {
   }
 };
 
-// Asks the resource manager for `device_count` devices of one island.
+// Asks the resource manager for `device_count` devices of one island, or of CPU hosts that are named.
 struct RequestSlice {
   static constexpr Type kType = Type::kRequestSlice;
   uint64_t request = 0;

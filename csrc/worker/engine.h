@@ -299,7 +299,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
   // Recent failures: what the plugin said, and our status, which names host and function.
   std::deque<std::pair<std::string, Status>> root_causes_;
-  uint64_t sequence_ = 0;                  // of the run being handled: its place in the island's order
+  uint64_t sequence_ = 0;                  // of the run being handled: its place in the cluster's order
   std::deque<uint64_t> aborted_;           // recent runs that the other hosts know to have failed
   std::atomic<uint64_t> copies_limit_{0};  // bytes of host memory for what is being saved; read by any thread
   // Reused from run to run:

@@ -109,8 +109,8 @@ class TooManyRecompiles(PathwaysError):
 class NotOneIsland(PathwaysError):
     """One computation was asked to run on devices that no collective connects.
 
-    Raised by ``prepare`` when this process's devices lie in several islands. Use the devices of one host, or put
-    parts of the model on different hosts with ``device`` and ``transfer``.
+    Raised by ``prepare`` and ``device`` when the cluster's devices lie in several islands and are not all CPUs. Use a
+    slice of each island.
     """
 
 

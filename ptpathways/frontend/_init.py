@@ -219,7 +219,7 @@ def device(index: int | None = None) -> torch.device:
 
     Raises:
         NotInitialized: before ``init``.
-        NotOneIsland: without ``index``, when the devices lie in several islands.
+        NotOneIsland: without ``index``, when the devices lie in several islands and are not all CPUs.
         IndexError: there are not that many devices.
     """
     import torch

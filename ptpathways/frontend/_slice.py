@@ -214,13 +214,14 @@ def whole() -> VirtualSlice:
 
 
 def check_one_island(hosts: Sequence[Mapping[str, Any]]) -> None:
-    """Raises NotOneIsland unless all live ``hosts`` are of one island."""
-    islands = {host["island"] for host in hosts if host["alive"]}
-    if len(islands) > 1:
-        where = ", ".join(f"{host['name']} in island {host['island']}" for host in hosts if host["alive"])
+    """Raises NotOneIsland unless all live ``hosts`` are of one island, or all CPU: their collectives reach each other."""
+    alive = [host for host in hosts if host["alive"]]
+    if len({host["island"] for host in alive}) > 1 and {host["platform"] for host in alive} != {"cpu"}:
+        where = ", ".join(f"{host['name']} ({host['platform']}) in island {host['island']}" for host in alive)
         raise core.NotOneIsland(
-            f"pw.prepare() and pw.device() make one computation of all devices, which must lie in one island, got "
-            f"{where}; put the hosts in one island (islands=1), or use a slice of each: cluster.slice(..., island=NAME)"
+            f"pw.prepare() and pw.device() make one computation of all devices, whose collectives must reach all of "
+            f"them: one island, or CPU hosts only. Got {where}; start the hosts with the same --island, or use a slice "
+            f"of each: cluster.slice(..., island=NAME)"
         )
 
 

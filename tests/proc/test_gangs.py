@@ -24,10 +24,10 @@ WAIT_S = 60.0
 
 
 @contextmanager
-def island(policy: str, hosts: int = 2, devices_per_host: int = 1) -> Iterator[local.StandingCluster]:
-    """A standing cluster whose hosts are one island."""
+def island(policy: str, hosts: int = 2, devices_per_host: int = 1, islands: int = 1) -> Iterator[local.StandingCluster]:
+    """A standing cluster whose hosts are one island, or several."""
     cluster = local.serve(
-        core.Options(hosts=hosts, devices_per_host=devices_per_host, islands=1, policy=policy, log_level="error")
+        core.Options(hosts=hosts, devices_per_host=devices_per_host, islands=islands, policy=policy, log_level="error")
     )
     try:
         yield cluster
@@ -71,6 +71,13 @@ def test_a_thousand_gangs_of_two_clients_under_random_delays() -> None:
     with island("fifo") as cluster:
         for outcome in run_clients(cluster, devices=2, gangs=500):
             assert outcome == {"right": 500, "error": None}
+
+
+@pytest.mark.timeout(180)
+def test_gangs_over_two_islands_come_in_one_order() -> None:
+    with island("fair", islands=2) as cluster:
+        for outcome in run_clients(cluster, devices=2, gangs=200):
+            assert outcome == {"right": 200, "error": None}
 
 
 @pytest.mark.timeout(180)

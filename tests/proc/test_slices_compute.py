@@ -235,10 +235,15 @@ def test_annotating_says_what_is_wrong() -> None:
         native.annotate_hlo(b"nonsense", [], [])
 
 
-def test_hosts_are_divided_into_islands_and_a_slice_lies_in_one(cluster: local.LocalCluster) -> None:
+def test_cpu_hosts_of_several_islands_take_part_in_one_computation(cluster: local.LocalCluster) -> None:
     session = cluster.session
     assert [host["island"] for host in session.hosts()] == ["island0", "island0", "island1"]
-    split = "{devices=[2]<=[2]}"
-    module = stablehlo(DOUBLE, [("8xf32", split)], ("8xf32", split), partitions=2)
-    with pytest.raises(native.NativeError, match="in one island"):
-        session.register(module, "mlir", devices=[0, 4], name="too wide")
+    body = """%zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %r = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0]
+      : (tensor<8xf32>, tensor<f32>) -> tensor<f32>"""
+    module = stablehlo(body, [("8xf32", "{devices=[2]<=[2]}")], ("f32", "{replicated}"), partitions=2)
+    total = session.register(module, "mlir", devices=[0, 4], name="total", outputs=[("f32", [])])
+    program = program_of(session, total, [0, 4], [[4]], [])
+    value = session.put_sharded([np.full(4, 1.0, np.float32), np.full(4, 10.0, np.float32)], [0, 4])
+    (result,) = session.run_program(program, [value])
+    assert [float(shard) for shard in result.fetch(TIMEOUT_S)] == [44.0, 44.0]
