@@ -214,7 +214,7 @@ def whole() -> VirtualSlice:
 
 
 def check_one_island(hosts: Sequence[Mapping[str, Any]]) -> None:
-    """Raises NotOneIsland unless all live ``hosts`` are of one island, or all CPU: their collectives reach each other."""
+    """Raises NotOneIsland unless all live ``hosts`` are of one island, or all CPU, whose collectives reach all."""
     alive = [host for host in hosts if host["alive"]]
     if len({host["island"] for host in alive}) > 1 and {host["platform"] for host in alive} != {"cpu"}:
         where = ", ".join(f"{host['name']} ({host['platform']}) in island {host['island']}" for host in alive)
