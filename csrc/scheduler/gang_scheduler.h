@@ -174,7 +174,7 @@ class GangScheduler {
   std::map<uint32_t, Asking> asking_;  // by client
   std::unordered_map<uint64_t, Flight> flights_;
   std::unordered_map<uint64_t, double> estimates_;  // microseconds
-  uint64_t sequence_ = 0;  // gangs granted so far
+  uint64_t sequence_ = 0;                           // gangs granted so far
   uint64_t search_ = 0;
   bool changed_ = false;  // whether a gang that could not go before may go now
 };

@@ -78,8 +78,8 @@ struct HostDescription {
     a(host)(name)(
         machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices)(staging_limit_bytes);
   }
-  // One computation can have devices of two hosts when these are equal. The collectives of the CPU platform are ours and
-  // reach every host; those of the others are the platform's own and end at the island.
+  // One computation can have devices of two hosts when these are equal. The collectives of the CPU platform are ours
+  // and reach every host; those of the others are the platform's own and end at the island.
   std::string collectives_reach() const { return platform == "cpu" ? std::string() : platform + " in " + island; }
 };
 

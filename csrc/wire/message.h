@@ -82,7 +82,8 @@ constexpr bool IsRun(Type type) { return type == Type::kRun || type == Type::kRu
 
 struct Header {
   Type type{};
-  // Position in the sender's stream of this connection, or a gang's place in the cluster's order (kRun from controller).
+  // Position in the sender's stream of this connection, or a gang's place in the cluster's order (kRun from
+  // controller).
   uint64_t sequence = 0;
   uint32_t body_bytes = 0;
 };
