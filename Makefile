@@ -8,7 +8,7 @@ DEPS := $(VENV)/.deps-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan lint format test demo bench-peers clean
+.PHONY: setup native native-test native-asan native-tsan lint format test fuzz-capture demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,12 @@ format: $(DEPS)
 
 test: native native-test
 	$(PY) -m pytest -n $(JOBS) --dist loadfile
+
+# Loops out of a grammar, captured against eager: SEEDS of them from FIRST on.
+FIRST ?= 0
+SEEDS ?= 500
+fuzz-capture: native
+	$(PY) -m tests.fuzz.capture_steps $(FIRST) $(SEEDS) --lazy
 
 demo: native
 	$(PY) examples/01_digits.py

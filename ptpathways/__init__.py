@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ptpathways.core import (
     AlreadyInitialized,
     CapturedTensor,
+    CaptureMismatch,
     CheckpointError,
     CheckpointMismatch,
     CheckpointWarning,
@@ -95,6 +96,7 @@ os.environ.setdefault("TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE", "1")
 
 __all__ = [
     "AlreadyInitialized",
+    "CaptureMismatch",
     "CaptureWarning",
     "CapturedStep",
     "CapturedTensor",

@@ -19,7 +19,8 @@ uint64_t VersionOf(PyObject*) { return 0; }  // not counted any more: looks at e
 
 class Guards {
  public:
-  // Entries: (dictionary, key, what has to be there, whether an equal object of the same type will do).
+  // Entries: (dictionary, key, what has to be there, whether an equal object of the same type will do). NotImplemented:
+  // nothing may be there.
   explicit Guards(const py::sequence& entries) {
     std::unordered_map<PyObject*, size_t> known;
     for (const py::handle& item : entries) {
@@ -59,6 +60,7 @@ class Guards {
   static bool Holds(PyObject* mapping, const Link& link) {
     PyObject* found = PyDict_GetItemWithError(mapping, link.key);
     if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
+    if (link.value == Py_NotImplemented) return found == nullptr;
     if (found == link.value) return true;
     if (found == nullptr || !link.or_equal || Py_TYPE(found) != Py_TYPE(link.value)) return false;
     const auto keep = py::reinterpret_borrow<py::object>(found);  // a comparison may run anything

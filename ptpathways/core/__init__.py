@@ -6,6 +6,7 @@ from ptpathways.core._clock import Clock, ManualClock, SystemClock
 from ptpathways.core._errors import (
     AlreadyInitialized,
     CapturedTensor,
+    CaptureMismatch,
     CheckpointError,
     CheckpointMismatch,
     CheckpointWarning,
@@ -47,6 +48,7 @@ __all__ = [
     "POLICIES",
     "TOKEN_VARIABLE",
     "AlreadyInitialized",
+    "CaptureMismatch",
     "CapturedTensor",
     "CheckpointError",
     "CheckpointMismatch",

@@ -106,6 +106,13 @@ class TooManyRecompiles(PathwaysError):
     """
 
 
+class CaptureMismatch(PathwaysError):
+    """An audit of a captured step found that its replays did something else than the function does.
+
+    What they computed since the last audit may be wrong. The message says in what the two differ.
+    """
+
+
 class NotOneIsland(PathwaysError):
     """One computation was asked to run on devices that no collective connects.
 

@@ -7,8 +7,9 @@ first, because PyTorch/XLA takes its settings when it is loaded.
 from __future__ import annotations
 
 from ptpathways.frontend._busy import device_seconds
-from ptpathways.frontend._capture import CapturedStep, CaptureWarning, is_recording
+from ptpathways.frontend._capture import CapturedStep, CaptureWarning
 from ptpathways.frontend._capture_draws import loading
+from ptpathways.frontend._capture_recording import is_recording
 from ptpathways.frontend._dtypes import name_of as dtype_name
 from ptpathways.frontend._dtypes import torch_dtype
 from ptpathways.frontend._fallback import ClientFallbackWarning

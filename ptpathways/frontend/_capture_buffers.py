@@ -33,6 +33,18 @@ def handles(tensors: Sequence[torch.Tensor]) -> list[int] | None:
         return None
 
 
+def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
+    """Which of the tensors, by name, have one buffer in common; none of them is pending."""
+    found = handles(list(tensors.values()))
+    if found is None:
+        submit_pending()
+        found = handles(list(tensors.values()))
+    groups: dict[int, list[str]] = {}
+    for name, handle in zip(tensors, found or (), strict=False):
+        groups.setdefault(handle, []).append(name)
+    return frozenset(tuple(names) for names in groups.values() if len(names) > 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a new tensor for a value is like."""

@@ -7,11 +7,14 @@ and *kinds* say whether what a new walk finds is computed with in the same way.
 
 from __future__ import annotations
 
+import array
+import collections
 import operator
+import random
 import types
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +57,25 @@ class CellView:
         except ValueError:
             return None
 
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._cell.cell_contents = value
+
+
+class SlotView:
+    """An object with ``__slots__``, asked like a mapping."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def get(self, key: str) -> Any:
+        """The attribute; None when it has none."""
+        return getattr(self._of, key, None)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self._of, key, value)
+
 
 class ItemView:
     """A sequence, asked like a mapping."""
@@ -67,6 +89,28 @@ class ItemView:
         """The item at that place; None when there is none."""
         return self._items[key] if key < len(self._items) else None
 
+    def __setitem__(self, key: int, value: Any) -> None:
+        if not isinstance(self._items, MutableSequence):
+            raise TypeError(f"a {type(self._items).__name__} does not change")
+        self._items[key] = value
+
+
+class Link(NamedTuple):
+    """One way on: where, under what key, and the object that has to be there."""
+
+    where: Any
+    key: Any
+    value: Any
+    name: str
+
+
+class Watched(NamedTuple):
+    """An object whose contents have to be as they were, and what was in it."""
+
+    of: Any
+    contents: Any
+    name: str
+
 
 @dataclass(slots=True)
 class Surroundings:
@@ -76,17 +120,24 @@ class Surroundings:
     """XLA tensors by name; those that have several names by the first."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Those of them that can have a gradient, which may be None."""
-    links: list[tuple[Any, Any, Any]] = field(default_factory=list)
-    """Mapping, key and the object that has to be there."""
-    sequences: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
-    """Lists, and what they have to contain."""
-    sizes: list[tuple[Any, int]] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    """In dictionaries."""
+    absent: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
+    """Dictionaries, and keys that must not be there: an attribute would hide that of the class."""
+    sequences: list[Watched] = field(default_factory=list)
+    """Lists, and what they have to contain, as tuples."""
+    sizes: list[Watched] = field(default_factory=list)
     """Containers, and how much is in them."""
-    members: list[tuple[Any, Any, Any]] = field(default_factory=list)
-    """Links whose mapping is not a dictionary, but that of a class."""
-    versions: list[tuple[Any, int]] = field(default_factory=list)
+    members: list[Link] = field(default_factory=list)
+    """Links of classes, of closures' variables and of slots."""
+    versions: list[Watched] = field(default_factory=list)
     """Tensors of the CPU, and how often they had been written."""
-    cells: list[tuple[types.CellType, Any]] = field(default_factory=list)
+    contents: list[Watched] = field(default_factory=list)
+    """Arrays, sets and the like, with what ``contents_of`` gave."""
+    moving: list[Watched] = field(default_factory=list)
+    """Random generators and iterators, with what ``position_of`` gave. A call may find them anywhere."""
+    hooked: list[Watched] = field(default_factory=list)
+    """Tensors, and their hooks."""
     settings: dict[str, tuple[Any, Any, Any]] = field(default_factory=dict)
     """Python numbers, texts and switches by name: mapping, key, value."""
     kinds: dict[str, Any] = field(default_factory=dict)
@@ -100,6 +151,9 @@ class Surroundings:
     """Options of optimizers that are floats (or pairs of them), by name: group and key."""
     optimizers: list[Any] = field(default_factory=list)
 
+    ignored: frozenset[str] = frozenset()
+    """Settings that are left out, at the user's word."""
+
     _guards: Any = None
     _others: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _containers: list[Any] = field(default_factory=list)
@@ -108,37 +162,36 @@ class Surroundings:
     def still_holds(self) -> bool:
         """Whether every link leads where it did, and every setting has its value."""
         if self._guards is None:
-            links = [(mapping, key, value, False) for mapping, key, value in self.links]
+            links = [(link.where, link.key, link.value, False) for link in self.links]
+            links += [(mapping, key, NotImplemented, False) for mapping, key in self.absent]
             settings = [item for item in self.settings.values() if isinstance(item[0], dict)]
             links += [(mapping, key, value, True) for mapping, key, value in settings]
             # A list's elements are compared as a whole.
             self._others = [item for item in self.settings.values() if not isinstance(item[0], dict | ItemView)]
-            self._containers, self._lengths = [pair[0] for pair in self.sizes], [pair[1] for pair in self.sizes]
+            self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
             self._guards = native.Guards(links)  # which borrows what this object holds
         if not self._guards.hold():
             return False
-        for cell, value in self.cells:
-            if CellView(cell).get("") is not value:
-                return False
-        for sequence, items in self.sequences:
+        for sequence, items, _ in self.sequences:
             if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
                 return False
         if list(map(len, self._containers)) != self._lengths:
             return False
-        if any(tensor._version != version for tensor, version in self.versions):
+        if any(tensor._version != version for tensor, version, _ in self.versions):
             return False
-        if any(mapping.get(key) is not value for mapping, key, value in self.members):
+        if any(where.get(key) is not value for where, key, value, _ in self.members):
             return False
-        return all(_equal(mapping.get(key), value) for mapping, key, value in self._others)
+        if any(contents_of(of) != contents for of, contents, _ in self.contents):
+            return False
+        if any(hooks_of(tensor) != hooks for tensor, hooks, _ in self.hooked):
+            return False
+        return all(equal(mapping.get(key), value) for mapping, key, value in self._others)
 
-    def changed_settings(self) -> set[str]:
-        """The settings that have another value than when the walk was made."""
-        return {name for name, (where, key, value) in self.settings.items() if not _equal(where.get(key), value)}
-
-    def changed_kinds(self, after: Surroundings) -> set[str]:
-        """What a call that left ``after`` behind has changed: kinds, and elements that it has put into lists."""
-        changed = {name for name, kind in self.kinds.items() if after.kinds.get(name, kind) != kind}
-        return changed | (after.items - self.items)
+    def ignore(self, names: frozenset[str]) -> None:
+        """Leaves settings out: they are not compared, and a replay does not change them."""
+        self.ignored = names
+        for name in names:
+            self.settings.pop(name, None)
 
     def with_gradient(self) -> frozenset[str]:
         """The parameters that have a gradient."""
@@ -211,7 +264,53 @@ def setting_key(value: Any) -> Any:
     return type(value).__name__, value
 
 
-def _equal(one: Any, other: Any) -> bool:
+def contents_of(value: Any) -> Any:
+    """What is in an array, a set, a queue or bytes, to be compared; None for anything else."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            return "array", value.shape, tuple(map(id, value.flat))
+        return "array", str(value.dtype), value.shape, native.digest(np.ascontiguousarray(value))
+    if isinstance(value, set | collections.deque):
+        members = [member if is_plain(member) else Same(member) for member in value]
+        return type(value), frozenset(members) if isinstance(value, set) else tuple(members)
+    if isinstance(value, bytearray | array.array):
+        return type(value), bytes(value)
+    return None
+
+
+def position_of(value: Any) -> Any:
+    """How far a random generator or an iterator is, to be compared; None for anything else."""
+    import torch
+
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, types.GeneratorType):
+        return value.gi_frame is not None and value.gi_frame.f_lasti
+    if hasattr(type(value), "__next__"):
+        try:
+            state = value.__reduce__()
+        except Exception:  # of any class
+            return "an iterator"
+        return repr(state) if isinstance(state, tuple) else "an iterator"
+    return None
+
+
+def hooks_of(tensor: Any) -> tuple[Any, ...]:
+    """The hooks of a tensor that autograd calls, by their keys; empty for most."""
+    found: tuple[Any, ...] = ()
+    for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
+        if hooks:
+            found += tuple(hooks)
+    return found
+
+
+def equal(one: Any, other: Any) -> bool:
     """Equal, and of one type: 1, 1.0 and True give other computations."""
     return one is other or (type(one) is type(other) and bool(one == other))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_plan, _capture_wiring, _rng, _slice, _step
+from ptpathways.frontend import _capture_plan, _capture_probe, _capture_watch, _capture_wiring, _rng, _slice, _step
+from ptpathways.frontend._capture_effects import Effects
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Result, Seed, State, Upload, Wiring
 
@@ -21,6 +22,27 @@ _FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H", "s64": "<Q", "s
 _MASK = (1 << 64) - 1
 _gradient_of = operator.attrgetter("grad")
 _requires_gradient = operator.attrgetter("requires_grad")
+
+
+class Audits:
+    """When a replay is to be checked: after 1, 10 and 100, and then so that checking takes a hundredth of the time."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+        """Since the last one."""
+        self.seconds = 0.0
+        """That those took."""
+        self._after = 1
+
+    def due(self) -> bool:
+        return self.replays >= self._after
+
+    def done(self, seconds: float) -> None:
+        """One was made, and took so long."""
+        each = self.seconds / max(self.replays, 1)
+        enough = int(100 * seconds / each) if each > 0 else 0
+        self._after = self._after * 10 if self._after < 100 else max(1000, enough)
+        self.replays, self.seconds = 0, 0.0
 
 
 class Stale(Exception):
@@ -45,6 +67,17 @@ class Outcome:
     """Whether a tensor required a gradient when the call began, by name."""
     shapes: Mapping[Result, buffers.Shape]
     """Of each returned result."""
+    effects: Effects
+    probes: _capture_probe.Log
+    """What was made of the optimizers' options."""
+    others: Sequence[tuple[torch.Tensor, int]]
+    """Tensors of the CPU that it used and was not given, with their digests."""
+
+    def renewed(self) -> list[torch.Tensor]:
+        """Tensors that it has made and left behind, in the place of others or of none."""
+        tensors = self.surroundings.tensors
+        gradients = {f"{name}.grad" for name in self.surroundings.with_gradient() - self.found}
+        return [tensors[name] for name in self.effects.renewed | gradients if name in tensors]
 
 
 class Variant:
@@ -56,21 +89,62 @@ class Variant:
         """Since two have agreed."""
         self.reason = ""
         self.ready = False
+        self.audits = Audits()
+        self.renewed: list[tuple[str, torch.Tensor]] = []
+        """Tensors by name that a replay writes over, where the function makes new ones."""
+        self.made: list[torch.Tensor] = []
+        """Those that the call which was recorded last has made."""
+        self._states: dict[str, int] = {}
+        self._feeds: dict[Any, int] = {}
+        self._returned: dict[Result, int] = {}
+        self._surroundings = Surroundings()
+        self._gradients: list[Any] = []
+        self._effects = Effects()
+        self.granted: Any = None
+        """What it takes for granted about the arguments."""
 
-    def add(self, wiring: Wiring) -> bool:
+    def add(self, wiring: Wiring, outcome: Outcome) -> bool:
         """Takes one more recording; whether it agrees with the last one, so that ``build`` may follow."""
-        self.recordings += 1
-        last, self.wiring = self.wiring, wiring
-        self.ready = False
+        last, effects = self.wiring, self._effects
+        self.restart(wiring, "")
+        self._effects = outcome.effects
         if last is None:
             return False
         try:
             self.wiring = _capture_wiring.merge(last, wiring)
+            if effects != outcome.effects:
+                raise _left(effects, outcome.effects)
         except _capture_wiring.Different as difference:
+            self.wiring = wiring
             self.reason = str(difference)
             return False
         self.recordings = 0
         return True
+
+    def restart(self, wiring: Wiring, reason: str) -> None:
+        """Takes a recording as the first one. ``reason``: why those before do not count."""
+        self.recordings += 1
+        self.wiring, self.reason, self.ready = wiring, reason, False
+
+    def agree(self, wiring: Wiring, outcome: Outcome) -> bool:
+        """Takes a recording of a call that could have been replayed; whether it can go on being so without a new
+        program.
+
+        Raises:
+            Different: a replay would have done something else.
+        """
+        merged = _capture_wiring.merge(self._wiring, wiring)
+        if outcome.effects != self._effects:
+            raise _left(self._effects, outcome.effects)
+        same = (merged.ops, merged.written, merged.returned) == (
+            self._wiring.ops,
+            self._wiring.written,
+            self._wiring.returned,
+        )
+        self.wiring = merged
+        if same:
+            self._settle(outcome)
+        return same
 
     @property
     def _wiring(self) -> Wiring:
@@ -94,14 +168,14 @@ class Variant:
                 lowered.output_ports(),
                 functions=outcome.recording["functions"],
             )
-        self._states: dict[str, int] = {}
-        self._feeds: dict[Any, int] = {}
+        self._states = {}
+        self._feeds = {}
         values = outcome.recording["values"]
         inputs = [(*self._input(given.source), given.donated, values[given.token]["value"]) for given in lowered.inputs]
         names: dict[Result, list[str]] = {}
         for state, result in wiring.written.items():
             names.setdefault(result, []).append(state)
-        self._returned: dict[Result, int] = {}
+        self._returned = {}
         outputs: list[tuple[list[int], bool, native.DeviceValue]] = []
         for result, _, token in lowered.outputs:
             wanted = result in wiring.returned
@@ -111,16 +185,25 @@ class Variant:
                 _place(self._returned, result)
         with native.translated():
             self._replay = native.Replay(program, inputs, outputs, states=len(self._states), feeds=len(self._feeds))
-        self._tree = outcome.tree
-        self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
-        self._left_required = outcome.surroundings.required()
         self._shapes = [outcome.shapes[result] for result in self._returned]
         self._followed = {source for op in wiring.ops for source in op.arguments if isinstance(source, Rate)}
         self._used = {expression for rate in self._followed for expression in rate.expressions}
         self._tied = [rate for rate in self._followed if len(rate.expressions) > 1]
+        self._settle(outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Goes on from what a recorded call has left behind."""
+        self._tree = outcome.tree
+        self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
+        self._left_required = outcome.surroundings.required()
+        self._effects = outcome.effects
+        self._predicates = tuple(outcome.probes.predicates.values())
+        self._derived = {text: compute for text, compute in outcome.probes.derived.items() if text in self._used}
+        self._others = outcome.others
         self._requires = outcome.required
-        self._kept = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
-        self._kept.update(outcome.gone)
+        needed = {*self._states, *(f"{name}.grad" for name in self._left - self._found)}
+        gradients = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
+        self._kept = {name: tensor for name, tensor in {**gradients, **outcome.gone}.items() if name in needed}
         self._extras = dict(outcome.extras)
         self.bind(outcome.surroundings)
         self.ready = True
@@ -134,11 +217,14 @@ class Variant:
         tensors = {**self._kept, **self._extras, **surroundings.tensors}
         import torch
 
+        gradients = {f"{name}.grad" for name in self._left if name not in self._found}
+        self.renewed = [(name, tensors[name]) for name in sorted(self._effects.renewed | gradients) if name in tensors]
+
         wanted = [*self._states, *(item.name for item in self._wiring.returned if isinstance(item, State))]
         missing = [name for name in wanted if name not in tensors]
         if missing:
             raise Stale(f"{missing[0]} is no longer there")
-        self._surroundings = surroundings
+        self._surroundings = replace(surroundings, tensors=dict(surroundings.tensors))
         self._states_returned = {
             item.name: tensors[item.name] for item in self._wiring.returned if isinstance(item, State)
         }
@@ -164,13 +250,18 @@ class Variant:
     def _bind_gradients(self, tensors: Mapping[str, Any]) -> None:
         """Which gradients the step must find, and which it leaves behind: ``zero_grad`` makes them come and go."""
         self._with_gradients: list[Any] = []
-        self._gradients: list[Any] = []
+        self._beside: list[Any] = []
+        self._gradients = []
         self._to_set: list[tuple[Any, Any]] = []
         for name, parameter in self._surroundings.parameters.items():
             gradient = tensors.get(f"{name}.grad")
             found, left = name in self._found, name in self._left
-            self._with_gradients.append(parameter)
-            self._gradients.append((gradient if gradient is not None else self) if found else None)
+            if found and f"{name}.grad" not in self._states and gradient is not None:
+                self._beside.append(parameter)  # the step does not use it, and this must not hold it
+                del self._surroundings.tensors[f"{name}.grad"]
+            else:
+                self._with_gradients.append(parameter)
+                self._gradients.append((gradient if gradient is not None else self) if found else None)
             if found != left:
                 self._to_set.append((parameter, gradient if left else None))
 
@@ -196,11 +287,24 @@ class Variant:
             return False
         if not all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients)):
             return False
+        if any(parameter.grad is None for parameter in self._beside):
+            return False
         return list(map(_requires_gradient, self._trainable)) == self._wanted
 
     def rates(self) -> dict[str, float]:
         """The expressions of the optimizers' options, now."""
-        return self._surroundings.rates()
+        found = self._surroundings.rates()
+        for text, compute in self._derived.items():
+            found[text] = compute(found)
+        return found
+
+    def turned(self, rates: Mapping[str, float]) -> str:
+        """A comparison of an option that would come out otherwise now; empty if there is none."""
+        return next((one.text for one in self._predicates if not one.still(rates)), "")
+
+    def others_hold(self) -> bool:
+        """Whether what it used of the CPU beside its arguments is as it was."""
+        return all(_capture_watch.digest(tensor) == known for tensor, known in self._others)
 
     def changed_rates(self, rates: Mapping[str, float]) -> list[str]:
         """Which expressions differ from the recordings and have never been seen to change, so that nobody knows what
@@ -243,6 +347,7 @@ class Variant:
             raise native.translate(error) from error
         buffers.set_seeds({device: _capture_wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
+        self._effects.apply(self._surroundings)
         for tensor, required in self._to_require:
             tensor.requires_grad_(required)
         for parameter, gradient in self._to_set:
@@ -297,6 +402,10 @@ class Variant:
             return "feed", _place(self._feeds, source)
         assert isinstance(source, Number | Upload | Constant)
         return "constant", 0
+
+
+def _left(first: Effects, then: Effects) -> _capture_wiring.Different:
+    return _capture_wiring.Different(f"it left {first.text()} behind at first and {then.text()} then")
 
 
 def _place(places: dict[Any, int], key: Any) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import dis
 import enum
 import functools
@@ -16,6 +17,7 @@ import site
 import sys
 import sysconfig
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,19 +26,27 @@ from ptpathways.frontend._capture_state import (
     PLAIN,
     CellView,
     ItemView,
+    Link,
     Same,
+    SlotView,
     Surroundings,
+    Watched,
+    contents_of,
     floats,
+    hooks_of,
+    is_plain,
     is_setting,
+    position_of,
 )
 
-_DEPTH_MAX = 8
+_DEPTH_MAX = 16
 _ITEMS_MAX = 10_000
 _CALLED = frozenset({"forward", "backward", "setup_context"})
 """Methods, beside those of operators, that are called without being named."""
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
-_BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple"})
+_BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
+_NEVER_WALKED = (types.ModuleType, types.BuiltinFunctionType)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; no step computes with it."""
@@ -78,6 +88,7 @@ class _Walker:
         self._mentioned: set[str] = set(_CALLED)
         self._classes: dict[type, bool] = {}  # the user's, and whether code names them, so that it may make objects
         self._records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
+        self._hiding: list[tuple[dict[str, Any], type]] = []  # attributes of objects, which hide those of their class
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
 
     def finish(self) -> Surroundings:
@@ -118,7 +129,7 @@ class _Walker:
         if id(value) in self._seen:
             self._alias(name, value)
             return
-        if depth > _DEPTH_MAX or isinstance(value, types.ModuleType | types.BuiltinFunctionType):
+        if depth > _DEPTH_MAX or isinstance(value, _NEVER_WALKED):
             self._kind(name, Same(value))
             return
         self._seen[id(value)] = value
@@ -127,13 +138,12 @@ class _Walker:
             self._module(name, value, depth)
         elif isinstance(value, torch.optim.Optimizer):
             self._optimizer(name, value, depth)
-        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler | torch.optim.lr_scheduler.ReduceLROnPlateau):
-            self._kind(name, type(value))
-            self.visit(f"{name}.optimizer", value.optimizer, depth + 1)
+        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+            self._scheduler(name, value, depth)
         elif isinstance(value, types.FunctionType):
             self._function(name, value, depth)
         elif isinstance(value, types.MethodType):
-            self.visit(name, value.__self__, depth + 1)
+            self.visit(name or "self", value.__self__, depth + 1)
             self.visit(name, value.__func__, depth + 1)
         elif isinstance(value, functools.partial):
             self._kind(name, functools.partial)
@@ -147,11 +157,23 @@ class _Walker:
         elif isinstance(value, list | tuple):
             self._kind(name, type(value))
             if isinstance(value, list):
-                self.found.sequences.append((value, tuple(value)))
+                self.found.sequences.append(Watched(value, tuple(value), name))
             self._items(name, enumerate(value), depth, value)
-        elif isinstance(value, _NAMESPACES) or (_is_users(type(value), self.home) and hasattr(value, "__dict__")):
+        elif isinstance(value, weakref.ref):
+            self._kind(name, type(value))
+            of = value()
+            if isinstance(of, torch.Tensor):
+                of._fix_weakref()  # torch asks for it
+            self.visit(f"{name}()", of, depth + 1)
+        elif (contents := contents_of(value)) is not None:
+            self.found.contents.append(Watched(value, contents, name))
+            self._kind(name, contents)
+        elif isinstance(value, _NAMESPACES) or (_is_users(type(value), self.home) and _has_attributes(value)):
             self._object(name, value, depth)
         else:
+            position = position_of(value)
+            if position is not None:
+                self.found.moving.append(Watched(value, position, name))
             self._kind(name, Same(value))
             wrapped = getattr(value, "__wrapped__", None)  # functools.cache, another captured step
             if isinstance(wrapped, types.FunctionType | types.MethodType):
@@ -178,18 +200,28 @@ class _Walker:
             self.found.tensors[name] = tensor
             if not state and tensor.is_leaf:
                 self.found.trainable[name] = tensor
-        elif not state:
+        else:
             version = 0 if tensor.is_inference() else tensor._version
-            self._kind(name, (Same(tensor), version))
+            if not state:
+                self._kind(name, (Same(tensor), version))
             if not tensor.is_inference():
-                self.found.versions.append((tensor, version))
+                self.found.versions.append(Watched(tensor, version, name))
+        if not state:
+            self._tensor_hooks(name, tensor)
+
+    def _tensor_hooks(self, name: str, tensor: Any) -> None:
+        self.found.hooked.append(Watched(tensor, hooks_of(tensor), name))
+        for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            for place, hook in enumerate((getattr(tensor, kind) or {}).values()):
+                self.visit(f"{name}.{kind}[{place}]", hook, 1)
 
     def _link(self, name: str, mapping: Any, key: Any, value: Any, depth: int) -> None:
         """One way on from here: a setting, or something to walk into."""
         if is_setting(value):
             self.found.settings[name] = (mapping, key, value)
             return
-        (self.found.links if isinstance(mapping, dict) else self.found.members).append((mapping, key, value))
+        links = self.found.links if isinstance(mapping, dict) else self.found.members
+        links.append(Link(mapping, key, value, name))
         self.visit(name, value, depth + 1)
 
     def _items(self, name: str, items: Any, depth: int, sequence: Any = ()) -> None:
@@ -197,6 +229,7 @@ class _Walker:
         view = ItemView(sequence)
         for place, (key, value) in enumerate(items):
             if place >= _ITEMS_MAX:
+                self._kind(f"{name}[{place}:]", tuple(v if is_plain(v) else Same(v) for v in [*sequence][place:]))
                 return
             where = f"{name}[{key}]"
             if isinstance(sequence, list):
@@ -210,20 +243,33 @@ class _Walker:
 
     def _mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
         if not attributes:
-            self.found.sizes.append((mapping, len(mapping)))
-        for key, value in list(mapping.items())[:_ITEMS_MAX]:
+            self.found.sizes.append(Watched(mapping, len(mapping), name))
+        for key, value in list(mapping.items()):
             if isinstance(key, PLAIN):
                 where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"
                 self._link(where, mapping, key, value, depth)
 
     def _object(self, name: str, value: Any, depth: int) -> None:
         self._kind(name, type(value))
+        position = position_of(value)
+        if position is not None:
+            self.found.moving.append(Watched(value, position, name))
+        slots = [slot for base in type(value).__mro__ for slot in _slots(base)]
+        if slots:
+            view = SlotView(value)
+            for slot in slots:
+                if hasattr(value, slot):
+                    self._link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
+        attributes = getattr(value, "__dict__", {})
         if _is_own(type(value).__module__, self.home):
             self._classes.setdefault(type(value), False)
+            if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
+                self._mentioned.update(one.name for one in dataclasses.fields(value))
             if all(base is object or self._is_plain_base(base) for base in type(value).__mro__):
-                self._records.append((name, vars(value), tuple(vars(value)), depth))
+                self._records.append((name, attributes, tuple(attributes), depth))
+                self._hiding.append((attributes, type(value)))
                 return
-        self._mapping(name, vars(value), depth, attributes=True)
+        self._mapping(name, attributes, depth, attributes=True)
         if type(value) in self._classes:
             return
         call = inspect.getattr_static(type(value), "__call__", None)
@@ -251,13 +297,12 @@ class _Walker:
                 value = cell.cell_contents
             except ValueError:  # not yet assigned
                 continue
-            self.found.cells.append((cell, value))
-            if is_setting(value):
-                self.found.settings[prefix + variable] = (CellView(cell), variable, value)
-            else:
-                self.visit(prefix + variable, value, depth + 1)
+            self._link(prefix + variable, CellView(cell), variable, value, depth)
         names = _all_names(code)
         self._mentioned.update(names)
+        attributes = vars(function)
+        self._records.append((name or "the function", attributes, tuple(attributes), depth))
+        self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
         self._space(prefix, function.__globals__, _global_names(code), names, depth)
 
     def _space(
@@ -269,8 +314,21 @@ class _Walker:
                 continue
             value = space[name]
             self._link(prefix + name, space, name, value, depth)
-            if isinstance(value, types.ModuleType) and vars(value) is not space and _is_own(value.__name__, self.home):
+            if not isinstance(value, types.ModuleType) or vars(value) is space:
+                continue
+            if _is_own(value.__name__, self.home):
                 self._space(f"{prefix}{name}.", vars(value), attributes, attributes, depth + 1)
+            else:
+                self._library(f"{prefix}{name}.", vars(value), attributes)
+
+    def _library(self, prefix: str, space: dict[str, Any], names: tuple[str, ...]) -> None:
+        """What a library's module has under names that the code mentions: somebody may put something else there."""
+        for name in names:
+            value = space.get(name)
+            if callable(value) and not isinstance(value, type):
+                self.found.links.append(Link(space, name, value, prefix + name))
+                if prefix + name not in self.found.kinds:
+                    self._kind(prefix + name, Same(value))
 
     def _visit_classes(self) -> None:
         """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:
@@ -293,7 +351,11 @@ class _Walker:
                         done.add((place, name))
                         self._link(f"{where}.{name}", attributes, name, attributes[name], depth)
             if len(done) == before:
-                return
+                break
+        for attributes, kind in self._hiding:
+            inherited = {name for base in kind.__mro__ for name in vars(base)}
+            absent = [name for name in inherited - set(attributes) if self._is_mentioned(name)]
+            self.found.absent += [(attributes, name) for name in absent]
 
     def _is_mentioned(self, name: str) -> bool:
         return name in self._mentioned or not self._mentioned.isdisjoint(_BY_TEXT)
@@ -304,6 +366,14 @@ class _Walker:
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):
                 self.visit(where, inner, 0)
+
+    def _scheduler(self, name: str, scheduler: Any, depth: int) -> None:
+        """Where it is: a step that takes one of its steps counts there."""
+        self._kind(name, type(scheduler))
+        for key, value in vars(scheduler).items():
+            if is_setting(value):
+                self.found.settings[f"{name}.{key}"] = (vars(scheduler), key, value)
+        self.visit(f"{name}.optimizer", scheduler.optimizer, depth + 1)
 
     def _module(self, name: str, module: Any, depth: int) -> None:
         for path, part in module.named_modules(remove_duplicate=True):
@@ -318,14 +388,16 @@ class _Walker:
                 self._classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
                 for key, tensor in tensors.items():
-                    self.found.links.append((tensors, key, tensor))
+                    self.found.links.append(Link(tensors, key, tensor, f"{where}.{key}"))
                     if tensor is not None:
                         self._tensor(f"{where}.{key}", tensor, state=False)
             if not _uses_what_it_has(type(part)):
                 children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
-                self.found.sizes += [(container, len(container)) for container in children]
+                self.found.sizes += [Watched(container, len(container), where) for container in children]
             for key, child in part._modules.items():
-                self.found.links.append((part._modules, key, child))
+                self.found.links.append(Link(part._modules, key, child, f"{where}.{key}"))
+            if type(part) in self._classes:
+                self._hiding.append((vars(part), type(part)))
             self._hooks(where, vars(part), _HOOKS, depth)
             for key, value in vars(part).items():
                 if key in self._own_private:
@@ -348,14 +420,14 @@ class _Walker:
         if record:
             self._link(name, mapping, key, value, depth)
         else:
-            self.found.links.append((mapping, key, value))
+            self.found.links.append(Link(mapping, key, value, name))
             self._kind(name, Same(value))
 
     def _hooks(self, name: str, attributes: Mapping[str, Any], kinds: tuple[str, ...], depth: int) -> None:
         for kind in kinds:
             hooks = attributes.get(kind)
             if isinstance(hooks, dict):
-                self.found.sizes.append((hooks, len(hooks)))
+                self.found.sizes.append(Watched(hooks, len(hooks), f"{name}.{kind}"))
                 for place, (key, hook) in enumerate(hooks.items()):
                     self._link(f"{name}.{kind}[{place}]", hooks, key, hook, depth)
 
@@ -369,19 +441,20 @@ class _Walker:
                     self.found.settings[f"{name}.{key}"] = (vars(optimizer), key, value)
         self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
         for key in ("state", "param_groups"):
-            self.found.links.append((vars(optimizer), key, vars(optimizer)[key]))
-        self.found.sequences.append((optimizer.param_groups, tuple(optimizer.param_groups)))
-        self.found.sizes.append((optimizer.state, len(optimizer.state)))
+            self.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
+        groups = f"{name}.param_groups"
+        self.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
+        self.found.sizes.append(Watched(optimizer.state, len(optimizer.state), f"{name}.state"))
         for number, group in enumerate(optimizer.param_groups):
             where = f"{name}.{number}"
             for key, value in group.items():
                 if key in _SCHEDULERS:
                     continue
                 if key == "params":
-                    self.found.sequences.append((value, tuple(value)))
+                    self.found.sequences.append(Watched(value, tuple(value), f"{where}.params"))
                     self._items(where, enumerate(value), depth)
                 elif isinstance(value, self._torch.Tensor):
-                    self.found.links.append((group, key, value))
+                    self.found.links.append(Link(group, key, value, f"{where}.{key}"))
                     self._tensor(f"{where}.{key}", value)
                     if value.device.type == "cpu" and value.dim() == 0:
                         self.found.options[f"{where}.{key}"] = (group, key)
@@ -390,11 +463,11 @@ class _Walker:
                 elif is_setting(value):
                     self.found.settings[f"{where}.{key}"] = (group, key, value)
         for number, (parameter, slots) in enumerate(optimizer.state.items()):
-            self.found.links.append((optimizer.state, parameter, slots))
+            self.found.links.append(Link(optimizer.state, parameter, slots, f"{name}.state[{number}]"))
             for key, value in slots.items():
                 where = f"{name}.state[{number}].{key}"
                 if isinstance(value, self._torch.Tensor):
-                    self.found.links.append((slots, key, value))
+                    self.found.links.append(Link(slots, key, value, where))
                     self._tensor(where, value)
                 elif is_setting(value):
                     self.found.settings[where] = (slots, key, value)
@@ -437,12 +510,27 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _all_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of global variables and of attributes that a function, or one inside it, mentions."""
+    """The names of global variables and of attributes that a function, or one inside it, mentions; also as texts, as
+    ``match`` and ``attrgetter`` do."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(_all_names(constant))
+        else:
+            texts = constant if isinstance(constant, tuple) else (constant,)
+            names.update(text for text in texts if isinstance(text, str) and text.isidentifier())
     return tuple(sorted(names))
+
+
+def _has_attributes(value: Any) -> bool:
+    return hasattr(value, "__dict__") or any(map(_slots, type(value).__mro__))
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """The attributes that a class keeps in slots."""
+    found = vars(kind).get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def _is_users(kind: type, home: str) -> bool:

@@ -27,6 +27,11 @@ _CUTS_MAX, _DRAWS_MAX = 4, 128
 class Uncapturable(Exception):
     """The step does something that a replay cannot do; the text says what, and what to do about it."""
 
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        """``passing``: only some calls may do it, such as the first."""
+        super().__init__(text)
+        self.passing = passing
+
 
 class Different(Exception):
     """Two recordings are not the same step; the text says in what."""
@@ -185,7 +190,9 @@ class Observed:
     returned: Sequence[Any]
     """``Held`` for a tensor on a device; anything else as it is."""
     digests: Mapping[int, int] = field(default_factory=dict)
-    """By leaf, of the bytes of the arguments that are CPU tensors of more than one element."""
+    """By leaf, of the bytes of the arguments that are CPU tensors of more than one element and uploaded as they are."""
+    refused: Mapping[int, str] = field(default_factory=dict)
+    """Uploads that cannot be told for sure, by digest: why."""
     seeds: Mapping[int, int] = field(default_factory=dict)
     """The torch devices' seeds before the call."""
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -296,6 +303,8 @@ class _Wirer:
         digest = self._uploads.get(token)
         if digest is None:
             return Constant(token)
+        if digest in self._observed.refused:
+            raise Uncapturable(self._observed.refused[digest])
         return Upload(digest, frozenset(leaf for leaf, of in self._observed.digests.items() if of == digest))
 
     def _written(self) -> dict[str, Result]:

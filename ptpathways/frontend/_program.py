@@ -6,7 +6,7 @@ import functools
 import gc
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -465,12 +465,19 @@ def program(
     name: str = "",
     dispatch: str = "parallel",
     kind: Literal["step"],
+    ignore: Collection[str] = (),
 ) -> CapturedStep: ...
 
 
 @overload
 def program(
-    fn: Callable[..., Any], *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel", kind: None = None
+    fn: Callable[..., Any],
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: None = None,
+    ignore: Collection[str] = (),
 ) -> Any: ...
 
 
@@ -481,6 +488,7 @@ def program(
     name: str = "",
     dispatch: str = "parallel",
     kind: Kind | None = None,
+    ignore: Collection[str] = (),
 ) -> Any:
     """Makes one program of what ``fn`` does; use as ``@pw.program``.
 
@@ -495,6 +503,8 @@ def program(
             node, each when what it needs exists, so that a call waits; to compare with, and to find a node that fails.
         kind: one of the two. None: dataflow if ``fn``, or the user's code that it names, refers to a compiled function
             or a dataflow program at this time; else a step.
+        ignore: of a step, names of numbers, texts and switches as its warnings call them (``"self.calls"``), that are
+            no concern of what it computes. They are not compared, and replays do not change them.
     """
 
     if dispatch not in ("parallel", "sequential"):
@@ -510,7 +520,7 @@ def program(
             raise TypeError(f"@pw.program needs a callable, got {given!r}")
         kinds = (_function.CompiledFunction, Program)
         if kind == "step" or (kind is None and not asked and not _capture_walk.reaches(given, kinds)):
-            return CapturedStep(given, name=name)
+            return CapturedStep(given, name=name, ignore=ignore)
         return Program(
             given,
             donate=donate,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ptpathways import core
-from ptpathways.frontend import _capture, _mesh, _trace, _xla
+from ptpathways.frontend import _capture_recording, _mesh, _trace, _xla
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _changes_in_place(tensor: torch.Tensor) -> bool:
 
     if not tensor.is_leaf or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    return tensor.requires_grad or isinstance(tensor, torch.nn.Parameter) or not _capture.is_recording()
+    return tensor.requires_grad or isinstance(tensor, torch.nn.Parameter) or not _capture_recording.is_recording()
 
 
 def _call(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:

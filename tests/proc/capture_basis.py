@@ -52,7 +52,8 @@ def expect(step: Any, replays: int | None = None, said: int | None = None, texts
     if not isinstance(step, pw.CapturedStep):
         return
     mine = [text for text in SAID if f"'{step.name}'" in text]
-    assert replays is None or step.replays == replays, (step.replays, replays, mine)
+    audited = step.replays + step.audits
+    assert replays is None or audited == replays, (step.replays, step.audits, replays, mine)
     assert said is None or len(mine) == said, mine
     for text in texts:
         assert any(text in one for one in mine), (text, mine)

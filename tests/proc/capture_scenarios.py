@@ -269,7 +269,7 @@ def not_captured(places: list[torch.device], capture: Capture) -> list[float]:
 
     found = []
     random.seed(3)
-    for place, (x, _) in enumerate(batches(8)):
+    for place, (x, _) in enumerate(batches(10)):
         found += [waits(x), keeps(x), counts(x), drops(x)]
         assert len(history) == place + 1
     expect(waits, replays=0, said=1, texts=("item()",))

@@ -119,7 +119,7 @@ def captured_steps() -> dict[str, Any]:
         pw.log({"loss": loss})
         kept.append(loss)
     pw.metrics.flush()
-    return {"sent": sent, "losses": [float(loss) for loss in kept], "replays": step.replays}
+    return {"sent": sent, "losses": [float(loss) for loss in kept], "replays": step.replays + step.audits}
 
 
 def steps_and_every() -> dict[str, Any]:

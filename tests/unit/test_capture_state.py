@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +19,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ptpathways.frontend import CapturedStep, _capture, _capture_walk
+from ptpathways.frontend import CapturedStep, _capture_walk
+from ptpathways.frontend._capture_recording import Call, Rules
 
 CONFIG = types.SimpleNamespace(scale=2.0)
 NUMBER = 1.0
+
+
+class Slotted:
+    """Keeps its attribute in a slot."""
+
+    __slots__ = ("__weakref__", "width")
+
+    def __init__(self) -> None:
+        self.width = 3
 
 
 class Options:
@@ -52,7 +64,7 @@ class Net(nn.Module):
 
 def key_of(function: Callable[..., Any], *args: Any) -> Any:
     """What a replay of the function would take for granted."""
-    return CapturedStep(function)._key(_capture._Call(args, {}), _capture_walk.walk(function, args, {}))
+    return CapturedStep(function)._key(Call(args, {}, Rules()), _capture_walk.walk(function, args, {}))
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:
@@ -109,7 +121,17 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a variable in a closure": lambda world: world["other"](2.0),
     "which of two": lambda world: world.update(first=world["second"]),
     "what torch.no_grad is around": lambda world: world.update(quiet=torch.no_grad()(lambda x: x + 3)),
-    "an object that cannot be looked into": lambda world: world.update(lock=collections.deque([1])),
+    "an object that cannot be looked into": lambda world: world.update(lock=threading.Lock()),
+    "what is in a queue": lambda world: world["queue"].append(2),
+    "what is in an array": lambda world: world["array"].__setitem__(1, 5),
+    "what is in a set": lambda world: world["members"].add(5),
+    "an attribute of a function": lambda world: setattr(world["own"], "members", 4),
+    "an attribute that hides that of the class": _set("net", portion=0.25),
+    "a hook of a tensor": lambda world: world["net"].inner[0].weight.register_hook(lambda gradient: gradient * 2),
+    "a slot": lambda world: setattr(world["slotted"], "width", 5),
+    "what a weak reference leads to": lambda world: setattr(world["weak"](), "width", 7),
+    "an element of a long list": lambda world: world["long"].__setitem__(20_000, 5),
+    "a function that somebody puts into a library": lambda world: world["library"].__dict__.update(loss=len),
     "a hook": _hooked,
     "a function of a module": _set("net", act=F.relu),
     "an attribute with an underscore": _set("net", _slope=0.2),
@@ -135,8 +157,17 @@ def _world() -> dict[str, Any]:
         "first": nn.Tanh(),
         "second": nn.Tanh(),
         "quiet": torch.no_grad()(lambda x: x + 1),
-        "lock": collections.deque([1]),
+        "lock": threading.Lock(),
+        "queue": collections.deque([1]),
+        "array": np.zeros(3),
+        "members": {1, 2},
+        "slotted": Slotted(),
+        "long": [0] * 30_000,
+        "library": types.ModuleType("a_library"),
     }
+    world["kept"] = Slotted()
+    world["weak"] = weakref.ref(world["kept"])
+    world["library"].loss = max
     factor = 1.0
 
     def scaled(x: Any) -> Any:
@@ -147,7 +178,7 @@ def _world() -> dict[str, Any]:
         factor = value
 
     world.update(scaled=scaled, other=other)
-    source = "def step(x):\n    " + "; ".join(world) + "\n"
+    source = "def step(x):\n    " + "; ".join(world) + "; library.loss; net.portion; own.members\n"
     exec(compile(source, __file__, "exec"), world)
     return world
 

@@ -1,0 +1,444 @@
+"""One traced call of a captured step: its arguments, and everything that is noted before and after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ptpathways import native
+from ptpathways.frontend import _capture_buffers as buffers
+from ptpathways.frontend import (
+    _capture_probe,
+    _capture_state,
+    _capture_walk,
+    _capture_watch,
+    _capture_wiring,
+    _rng,
+    _step,
+)
+from ptpathways.frontend._capture_draws import Draws
+from ptpathways.frontend._capture_effects import effects
+from ptpathways.frontend._capture_state import Same, Surroundings
+from ptpathways.frontend._capture_variant import Outcome
+from ptpathways.frontend._capture_wiring import Feed, Held, Observed, Result, Source, State, Uncapturable
+
+
+class Rules:
+    """What has been learnt about the arguments of a step."""
+
+    def __init__(self) -> None:
+        self.state: set[int] = set()
+        """Tensors on devices that the step writes, or trains: it matters which they are. Places among the leaves."""
+        self.read: set[int] = set()
+        """Tensors of the CPU that Python reads: it matters what is in them."""
+
+
+class Call:
+    """The arguments of one call."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], rules: Rules) -> None:
+        from torch.utils import _pytree as pytree
+
+        self.args, self.kwargs = args, kwargs
+        self.leaves, self.structure = pytree.tree_flatten((args, kwargs))
+        self.lying: dict[int, str] = {}
+        self.follow(rules)
+
+    def follow(self, rules: Rules) -> None:
+        """Looks at the arguments as ``rules`` want."""
+        import torch
+
+        leaves = self.leaves
+        keys = [leaf_key(leaf) for leaf in leaves]
+        self.state = {number: leaves[number] for number in rules.state if number < len(leaves)}
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf and leaf.device.type == "xla":
+                self.state[number] = leaf
+        for number, leaf in self.state.items():
+            keys[number] = (keys[number], Same(leaf))
+        for number in rules.read:
+            if number < len(leaves) and is_host_tensor(leaves[number]):
+                keys[number] = (keys[number], _capture_watch.digest(leaves[number]))
+        first = {id(leaf): number for number, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, torch.Tensor)}
+        alike = tuple(first[id(leaf)] if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves)
+        self.granted = (self.structure, tuple(keys), alike, _modes())
+        """What a replay takes for granted about them, but for how they lie, which it finds out itself."""
+
+    def tensors(self) -> dict[str, Any]:
+        """Those on devices that are no state, by name."""
+        return {
+            f"argument {number}": leaf
+            for number, leaf in enumerate(self.leaves)
+            if number not in self.state and isinstance(leaf, torch_tensor()) and leaf.device.type == "xla"
+        }
+
+    def look(self) -> None:
+        """Finds out how those lie that are on slices of several devices."""
+        ways = {number: _lying(leaf) for number, leaf in enumerate(self.leaves)}
+        self.lying = {number: way for number, way in ways.items() if way}
+
+    def walk(self, function: Callable[..., Any]) -> Surroundings:
+        """Everything that a call of ``function`` can reach, with the arguments that are state."""
+        found = _capture_walk.walk(function, self.args, self.kwargs)
+        names = {id(tensor) for tensor in found.tensors.values()}
+        for number, leaf in self.state.items():
+            if id(leaf) not in names and isinstance(leaf, torch_tensor()):
+                name = f"argument {number}"
+                found.tensors[name] = leaf
+                if leaf.is_leaf and leaf.requires_grad:
+                    found.trainable[name] = found.parameters[name] = leaf
+                    if leaf.grad is not None:
+                        found.tensors[f"{name}.grad"] = leaf.grad
+        return found
+
+
+class Recording:
+    """One traced call of a step, and everything that has to be noted before and after it."""
+
+    active = False
+    turn = threading.Lock()
+    """Recordings of several threads take turns."""
+
+    def __init__(self, function: Callable[..., Any], surroundings: Surroundings, call: Call) -> None:
+        self._function = function
+        self._surroundings = surroundings
+        self._call = call
+        self._args, self._kwargs, self._leaves = call.args, call.kwargs, call.leaves
+        self.draws = Draws()
+        self.seen = _capture_watch.Seen()
+        self.probes = _capture_probe.Log()
+
+    def run(self) -> Any:
+        """Calls the function and submits all of it."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        buffers.submit_pending()
+        self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors()}
+        self._before: dict[int, Source] = {}
+        self._noted: set[int] = set()
+        self._digests: dict[int, int] = {}
+        self._versions: dict[int, int] = {}
+        for number, leaf in enumerate(self._leaves):
+            if isinstance(leaf, torch.Tensor) and number not in self._call.state:
+                if leaf.device.type == "xla":
+                    self._note(leaf, Feed(number))
+                elif is_host_tensor(leaf):
+                    self._versions[number] = leaf._version
+                    if leaf.numel() > 1:
+                        self._digests[number] = _capture_watch.digest(leaf)
+        self._sharing: dict[int, list[str]] = {}
+        for name, tensor in self._surroundings.tensors.items():
+            self._note(tensor, State(name))
+            token = _token(tensor)
+            if token is not None:
+                self._sharing.setdefault(token, []).append(name)
+        known = {id(tensor) for tensor in self._surroundings.tensors.values()} | {id(leaf) for leaf in self._leaves}
+        self._extras = {
+            f"the tensor {text_of(leaf_key(tensor))} at {identity:#x}": tensor
+            for identity, tensor in self._before_ids.items()
+            if identity not in known
+        }
+        for name, tensor in self._extras.items():
+            self._note(tensor, State(name))
+        self._found = self._surroundings.with_gradient()
+        self._required = self._surroundings.required()
+        self._seeds = buffers.seeds(_rng.in_use())
+        self._rates = self._surroundings.rates() | numbers(self._leaves)
+        cuts = _step.cut_count()
+        native.start_recording()
+        Recording.active = True
+        try:
+            with (
+                self.draws,
+                _capture_probe.probing(self._surroundings, self.probes),
+                torch.autograd.set_multithreading_enabled(False),
+                _capture_watch.watch(self._leaves, self.seen),
+            ):
+                result = self._function(*self._args, **self._kwargs)
+            for leaf in pytree.tree_leaves(result):
+                if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
+                    torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
+            if _step.cut_count() == cuts:
+                _step.submit()
+            else:
+                buffers.submit_pending()
+        finally:
+            Recording.active = False
+            self._recording = native.stop_recording()
+        self._cuts = _step.cut_count() - cuts
+        return result
+
+    def _note(self, tensor: Any, source: Source) -> None:
+        token = _token(tensor)
+        if token is not None:
+            self._before.setdefault(token, source)
+            self._noted.add(id(tensor))
+
+    def outcome(self, result: Any) -> tuple[Outcome, _capture_wiring.Wiring]:
+        """What has to be known of the call.
+
+        Raises:
+            Uncapturable: it cannot be replayed.
+        """
+        import torch
+        from torch.utils import _pytree as pytree
+
+        if self.draws.moved and self.draws.certain:
+            raise Uncapturable(
+                f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
+                "draw outside and pass the outcome as an argument, or draw on the device"
+            )
+        returned, tree = pytree.tree_flatten(result)
+        after = self._call.walk(self._function)
+        after.ignore(self._surroundings.ignored)
+        found = effects(self._surroundings, after, self._rates)
+        for name in found.settings:  # a replay begins with what this call began with
+            after.settings[name] = self._surroundings.settings[name]
+        self._check_arguments()
+        names: dict[str, int] = {}
+        extras = {}
+        for name, tensor in after.tensors.items():
+            token = _token(tensor)
+            if token is None:
+                raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
+            names[name] = token
+        for name, tensor in self._extras.items():
+            token = _token(tensor) if id(tensor) in self._noted else None
+            if token is not None:
+                extras[name] = tensor
+                names[name] = token
+        items: list[Any] = []
+        name_of = {id(tensor): name for name, tensor in after.tensors.items()}
+        for item in returned:
+            if not isinstance(item, torch.Tensor):
+                items.append(item)
+            elif id(item) in name_of:
+                items.append(State(name_of[id(item)]))
+            elif item.device.type == "xla" and (token := _token(item)) is not None:
+                items.append(Held(token))
+            else:
+                raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
+        wiring = _capture_wiring.wire(
+            Observed(
+                self._recording,
+                self._before,
+                names,
+                items,
+                {number: value for number, value in self._digests.items() if number in self.seen.raw},
+                self._refused_uploads(),
+                self._seeds,
+                self._rates | self.probes.values,
+                self._cuts,
+            )
+        )
+        self._check_sharing(names)
+        self._check_own_slices(wiring, [*after.tensors.values(), *self._leaves, *returned])
+        self._check_nothing_kept(wiring, after, returned)
+        used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
+        extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
+        shapes = {
+            where: buffers.shape_of(item)
+            for where, item in zip(wiring.returned, returned, strict=True)
+            if isinstance(where, Result)
+        }
+        gone = {
+            name: t for name, t in self._surroundings.tensors.items() if name.endswith(".grad") and name not in names
+        }
+        made = Outcome(
+            self._recording,
+            after,
+            extras,
+            gone,
+            tree,
+            self._found,
+            self._required,
+            shapes,
+            found,
+            self.probes,
+            self.seen.others,
+        )
+        return made, wiring
+
+    def learn(self, rules: Rules) -> bool:
+        """Adds to ``rules`` what this call has shown; whether there was anything."""
+        import torch
+
+        written = {
+            number
+            for number, leaf in enumerate(self._leaves)
+            if isinstance(leaf, torch.Tensor)
+            and leaf.device.type == "xla"
+            and number not in self._call.state
+            and _token(leaf) not in self._before
+        }
+        before = len(rules.state), len(rules.read)
+        rules.state |= written
+        rules.read |= set(self.seen.read)
+        return (len(rules.state), len(rules.read)) != before
+
+    def _check_arguments(self) -> None:
+        """Raises Uncapturable when the call has written an argument on the CPU."""
+        for number, version in self._versions.items():
+            if self._leaves[number]._version != version:
+                raise Uncapturable(f"it writes argument {number}, a tensor of the CPU, which a replay would not")
+
+    def _refused_uploads(self) -> dict[int, str]:
+        """Uploads that are not what they seem, by digest: why."""
+        refused = dict(self.seen.derived)
+        for number, value in self._digests.items():
+            if number not in self.seen.raw:
+                refused.setdefault(
+                    value,
+                    f"it uploads what argument {number} contains, in a way that is not seen here; use x.to(device)",
+                )
+        return refused
+
+    def _check_sharing(self, after: Mapping[str, int]) -> None:
+        """Raises Uncapturable when tensors that had one value in common do not any more."""
+        for names in self._sharing.values():
+            kept = [name for name in names if name in after]
+            if len({after[name] for name in kept}) > 1:
+                raise Uncapturable(
+                    f"{kept[0]} and {kept[1]} were one value before, and it changed only one of them; copy one of them "
+                    "(clone())"
+                )
+
+    def _check_own_slices(self, wiring: _capture_wiring.Wiring, known: Sequence[Any]) -> None:
+        """Raises Uncapturable when something was computed on a slice that the step has nothing to do with."""
+        import torch
+
+        own = {leaf.device.index for leaf in known if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"}
+        own |= {tensor.device.index for tensor in self._surroundings.tensors.values() if tensor.device.type == "xla"}
+        for op in wiring.ops:
+            if op.function < 0 and op.argument_types[0].device in own:
+                own.add(op.result_types[0].device)
+            used = {kind.device for kind in (*op.argument_types, *op.result_types)}
+            if op.function >= 0 and used - own:
+                raise Uncapturable(
+                    f"{op.what} ran on xla:{min(used - own)} meanwhile, where the step has no tensor: it is another "
+                    "thread's, or of a tensor that the step is not given and does not return"
+                )
+
+    def _check_nothing_kept(self, wiring: _capture_wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
+        """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""
+        import gc
+
+        import torch
+
+        known = {id(tensor) for tensor in [*after.tensors.values(), *returned]} | set(self._before_ids)
+        known |= {id(item._base) for item in returned if isinstance(item, torch.Tensor)}  # a view keeps its base
+        if not any(id(tensor) not in known for tensor in buffers.live_tensors()):
+            return
+        gc.collect()  # a cycle is no fault
+        for tensor in buffers.live_tensors():
+            if id(tensor) not in known and leaf_key(tensor)[0] == "tensor" and not self._is_upload(tensor):
+                raise Uncapturable(
+                    f"it keeps a tensor {text_of(leaf_key(tensor))} that it does not return, which a replay would not "
+                    "renew; return it"
+                )
+
+    def _is_upload(self, tensor: Any) -> bool:
+        """Whether a tensor was not computed by the call, but for instance by a thread that loads the next batch."""
+        token = _token(tensor)
+        events = self._recording["events"]
+        made = {result for event in events if event["kind"] == "run" for result in event["results"]}
+        made |= {event["result"] for event in events if event["kind"] == "copy"}
+        return token not in made
+
+
+def is_recording() -> bool:
+    """Whether a call of a captured step is being recorded: nothing else may be submitted now."""
+    return Recording.active
+
+
+def is_host_tensor(value: Any) -> bool:
+    """Whether it is a tensor of the CPU whose elements can be looked at."""
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
+
+
+def torch_tensor() -> Any:
+    """The class, which this room cannot name before torch is imported."""
+    import torch
+
+    return torch.Tensor
+
+
+def _token(tensor: Any) -> int | None:
+    """Names the tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
+    import torch
+
+    try:
+        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+        return buffers.cell_of(tensor).token
+    except RuntimeError:
+        return None
+
+
+def _lying(leaf: Any) -> str | None:
+    """How an argument lies on a slice of several devices: a replay is for one way."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor) or leaf.device.type != "xla":
+        return None
+    try:
+        value = buffers.cell_of(leaf).value
+    except RuntimeError:  # it is a view
+        return None
+    if value is None or value.tiling is None:
+        return None
+    parts, tiles = value.tiling
+    return f"cut into {list(parts)}, at {list(tiles)}"
+
+
+ABSENT = object()
+
+
+def leaf_key(leaf: Any) -> Any:
+    """What a replay takes for granted about a leaf of the arguments."""
+    import torch
+
+    if isinstance(leaf, torch.Tensor):
+        return "tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad
+    return _capture_state.setting_key(leaf) if _capture_state.is_setting(leaf) else Same(leaf)
+
+
+def numbers(leaves: Sequence[Any]) -> dict[str, float]:
+    """Arguments that are CPU tensors of one element, by name: PyTorch/XLA treats them like numbers of the program."""
+    import torch
+
+    return {
+        f"argument {number}": leaf.item()
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.numel() == 1 and not leaf.is_complex()
+    }
+
+
+def _modes() -> tuple[tuple[str, Any], ...]:
+    import torch
+
+    return (
+        ("gradient mode", torch.is_grad_enabled()),
+        ("inference mode", torch.is_inference_mode_enabled()),
+        ("the default device", str(torch.get_default_device())),
+        ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
+        ("the default type", torch.get_default_dtype()),
+        ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
+    )
+
+
+def text_of(value: Any) -> str:
+    if value is ABSENT:
+        return "absent"
+    if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
+        return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Same):
+        return f"{value[0]}, written {value[1]} times"
+    if isinstance(value, tuple) and len(value) == 2:
+        return f"{value[0]} {value[1]}" if value[0] == "the same as" else repr(value[1])
+    if isinstance(value, type):
+        return value.__qualname__
+    return f"{len(value)} of them" if isinstance(value, frozenset) else repr(value)

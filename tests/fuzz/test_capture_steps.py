@@ -1,0 +1,33 @@
+"""Loops out of a grammar, captured: whatever they leave is what eager PyTorch leaves. More: ``make fuzz-capture``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch_xla")
+
+from tests.scenarios import ROOT, needs_native
+
+pytestmark = needs_native
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("first", [1000, 2000])
+def test_loops_from_a_grammar_leave_what_eager_pytorch_leaves(first: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.capture_steps", str(first), "8", "--lazy"],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    totals = json.loads(done.stdout.splitlines()[-1])
+    assert totals["wrong"] == 0 and totals["loops"] >= 6 and totals["replayed"] >= 1
