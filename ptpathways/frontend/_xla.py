@@ -3,6 +3,7 @@ assumed twice."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,13 +50,36 @@ def said_to_lie(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:
     return result
 
 
-def replace_kernels(kernels: Mapping[str, Callable[..., Any]]) -> torch.library.Library:
-    """Puts functions in torch's table of operations for XLA devices, by name, as long as the result is kept."""
+def replace_kernels(kernels: Mapping[str, Callable[..., Any]], key: str = "XLA") -> torch.library.Library:
+    """Puts functions in torch's table of operations for XLA devices, by name, as long as the result is kept.
+
+    With ``key`` ``"AutogradXLA"`` they are called before autograd records anything, with the user's tensors.
+    """
     import torch
 
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch notes that a kernel replaces another, which is the intention
         for name, kernel in kernels.items():
-            library.impl(name, kernel, "XLA", allow_override=True)
+            library.impl(name, kernel, key, allow_override=True)
     return library
+
+
+def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -> torch.library.Library:
+    """As ``replace_kernels``, with functions whose first argument is the kernel that was there, to be called."""
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, wrapper in wrappers.items():
+            former = torch.library.get_kernel(f"aten::{name}", key)
+            library.impl(name, _around(former, wrapper), key, with_keyset=True, allow_override=True)
+    return library
+
+
+def _around(former: Any, wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(keys: Any, *arguments: Any, **named: Any) -> Any:
+        return wrapper(functools.partial(former.call_boxed, keys), *arguments, **named)
+
+    return kernel
