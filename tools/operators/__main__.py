@@ -15,8 +15,12 @@ ends the process, hangs, or is refused without saying why.
 from __future__ import annotations
 
 import argparse
+import datetime
 import fnmatch
+import importlib.metadata
 import json
+import os
+import platform
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +30,6 @@ from tools.operators import _database, _distributions, _table, _watch
 from tools.operators._database import DTYPES, Case
 
 ROOT = Path(__file__).parents[2]
-BAD = ("wrong", "crash", "hang", "unclear")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -53,7 +56,7 @@ def read_results(path: Path) -> dict[Case, _watch.Row]:
 
 
 def bad(row: _watch.Row) -> bool:
-    return any(row["counts"].get(kind) for kind in BAD)
+    return any(row["counts"].get(kind) for kind in _table.BAD)
 
 
 def cases() -> list[Case]:
@@ -79,6 +82,18 @@ def wanted(given: argparse.Namespace, done: dict[Case, _watch.Row]) -> list[Case
     return [case for case in chosen if case not in done or (given.again and bad(done[case]))]
 
 
+def about(given: argparse.Namespace) -> dict[str, str]:
+    """When, with what and where, for the table."""
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("ptpathways", "torch", "torch_xla")]
+    command = "all samples" if not given.samples else f"at most {given.samples} samples of each, evenly spread"
+    return {
+        "date": datetime.date.today().isoformat(),
+        "versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
+        "machine": f"{os.cpu_count()} cores, shared",
+        "command": command,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what is not in the results yet; the exit code."""
     given = parse(arguments)
@@ -96,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{number}/{len(todo)} {time.monotonic() - began:.0f} s {case} {row['counts']}", flush=True)
                 for kind, sample, variant, text in row["problems"]:
                     print(f"    {kind} {sample} {variant} {text}", flush=True)
-    given.output.write_text(_table.document(rows))
+    given.output.write_text(_table.document(rows, about(given)))
     return 1 if any(bad(row) for row in rows.values()) else 0
 
 

@@ -1,8 +1,8 @@
 """Process that checks cases. Argument: a file of JSON, a list of [operator, type, samples to leave out, samples
 at most, evenly spread].
 
-Prints a line before each sample, so that whoever started it knows which one ended the process or never ended, and one
-line of JSON after each case.
+Prints a line before each sample, and one when the CPU is done with it, so that whoever started it knows what ended the
+process or never ended; and one line of JSON after each case.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def run(
 def draw(name: str, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
     """As ``run``, of a distribution."""
     print("sample 0 ", flush=True)
+    _check.at_device()
     before = dict(frontend.client_operations())
     try:
         what = _distributions.check(name.removeprefix(_distributions.PREFIX), dtype, device)

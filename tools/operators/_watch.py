@@ -23,6 +23,7 @@ CASES_PER_PROCESS = 60
 LOST_MAX = 4
 """A case that has ended so many processes is given up."""
 START_TIMEOUT_S = 120.0
+PROCESS = "tools.operators._process"
 
 Row = dict[str, Any]
 
@@ -37,13 +38,13 @@ class _Pending:
 class _Child:
     """A process that checks cases, and what it last said it was doing."""
 
-    def __init__(self, pending: Sequence[_Pending], samples: int) -> None:
+    def __init__(self, pending: Sequence[_Pending], samples: int, module: str) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as cases:
             json.dump([[p.case.operator, p.case.dtype, p.left_out, samples] for p in pending], cases)
         self._cases = Path(cases.name)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # until close()
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tools.operators._process", cases.name],
+            [sys.executable, "-W", "ignore", "-m", module, cases.name],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
@@ -82,7 +83,7 @@ class _Child:
         return f"the process ended with {code}: {said[-1][:200] if said else ''}"
 
 
-def run(cases: Sequence[Case], samples: int, timeout_s: float) -> Iterator[tuple[Case, Row]]:
+def run(cases: Sequence[Case], samples: int, timeout_s: float, module: str = PROCESS) -> Iterator[tuple[Case, Row]]:
     """Checks ``cases`` one after the other, of each so many ``samples`` at most (0: all).
 
     Yields:
@@ -92,8 +93,8 @@ def run(cases: Sequence[Case], samples: int, timeout_s: float) -> Iterator[tuple
     waiting = [_Pending(case) for case in cases]
     while waiting:
         batch = waiting[:CASES_PER_PROCESS]
-        child = _Child(batch, samples)
-        said, hangs, now, timeout = "", False, 0, START_TIMEOUT_S
+        child = _Child(batch, samples, module)
+        said, on_device, hangs, now, timeout = "", False, False, 0, START_TIMEOUT_S
         while True:
             try:
                 line = child.line(timeout)
@@ -103,7 +104,9 @@ def run(cases: Sequence[Case], samples: int, timeout_s: float) -> Iterator[tuple
             if line is None:
                 break
             if line.startswith("sample "):
-                said, timeout = line, timeout_s
+                said, on_device, timeout = line, False, timeout_s
+            elif line == "device":
+                on_device = True
             elif line.startswith("{"):
                 row = json.loads(line)
                 yield batch[now].case, _with_lost(row, batch[now])
@@ -117,9 +120,10 @@ def run(cases: Sequence[Case], samples: int, timeout_s: float) -> Iterator[tuple
         current = waiting[0]
         _, number, *variant = said.split(" ", 2)
         what = f"nothing for {timeout_s:.0f} s" if hangs else why
-        current.problems.append(["hang" if hangs else "crash", int(number), variant[0] if variant else "", what])
+        kind = "not on the CPU" if not on_device else "hang" if hangs else "crash"
+        current.problems.append([kind, int(number), variant[0] if variant else "", what])
         current.left_out.append(int(number))
-        if len(current.problems) == LOST_MAX:
+        if sum(kind != "not on the CPU" for kind, *_ in current.problems) >= LOST_MAX:
             yield current.case, _with_lost({"counts": {}, "client": [], "problems": []}, current)
             waiting = waiting[1:]
 

@@ -28,8 +28,10 @@ from ptpathways.frontend._kernels import (
     _padding,
     _pooling,
     _random,
+    _ranges,
     _reductions,
     _resampling,
+    _scaling,
     _small,
 )
 
@@ -58,8 +60,10 @@ def register() -> None:
         _padding,
         _pooling,
         _random,
+        _ranges,
         _reductions,
         _resampling,
+        _scaling,
         _small,
     ):
         replaced |= getattr(module, "REPLACED", {})

@@ -19,13 +19,14 @@ def cdist_forward(
     """The p-norm distances of rows: (..., r, m) and (..., s, m) give (..., r, s); batch shapes are broadcast."""
     import torch
 
+    if 0 in (left.shape[-2], right.shape[-2], left.shape[-1]):
+        batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        return torch.zeros([*batch, left.shape[-2], right.shape[-2]], dtype=left.dtype, device=left.device)
     many = left.shape[-2] > _ROWS_FOR_PRODUCT or right.shape[-2] > _ROWS_FOR_PRODUCT
-    if p == 2 and left.shape[-1] > 0 and (compute_mode == 1 or (compute_mode in (None, 0) and many)):
+    if p == 2 and (compute_mode == 1 or (compute_mode in (None, 0) and many)):
         squares = left.square().sum(-1, keepdim=True) + right.square().sum(-1).unsqueeze(-2)
         return (squares - 2 * torch.matmul(left, right.transpose(-1, -2))).clamp(min=0).sqrt()
     apart = left.unsqueeze(-2) - right.unsqueeze(-3)
-    if apart.numel() == 0:
-        return apart.abs().sum(-1)
     found: torch.Tensor = torch.linalg.vector_norm(apart, p, -1)
     return found
 
@@ -34,6 +35,10 @@ def cdist_backward(
     gradient: torch.Tensor, left: torch.Tensor, right: torch.Tensor, p: float, distances: torch.Tensor
 ) -> torch.Tensor:
     """The gradient of ``left``, whose batch shape is the broadcast one."""
+    import torch
+
+    if gradient.numel() == 0 or left.numel() == 0:
+        return torch.zeros_like(left)
     return _towards(left.unsqueeze(-2) - right.unsqueeze(-3), gradient, p, distances).sum(-2)
 
 

@@ -40,15 +40,44 @@ def svd(
     *,
     driver: str | None = None,
 ) -> Any:
-    """PyTorch/XLA's for one square matrix; of several, or others, its values and vectors are wrong."""
+    """PyTorch/XLA's for one square float32 matrix; of several, or others, its values and vectors are wrong, and it
+    stops iterating at the precision of float32."""
     import torch
 
-    if matrices.numel() > 0 and matrices.dim() == 2 and matrices.shape[0] == matrices.shape[1] and driver is None:
+    square = matrices.dim() == 2 and matrices.shape[0] == matrices.shape[1] > 0
+    if square and matrices.dtype == torch.float32 and driver is None:
         return kernel(matrices, full_matrices, compute_uv)
     call = torch.ops.aten._linalg_svd.default
     return _fallback.on_client(call, matrices, full_matrices, compute_uv, driver=driver)
 
 
+def eigh(kernel: Callable[..., Any], matrices: torch.Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:
+    """As ``svd``, PyTorch/XLA's stops iterating at the precision of float32."""
+    import torch
+
+    if matrices.numel() > 0 and matrices.dtype == torch.float32:
+        return kernel(matrices, UPLO, compute_v)
+    return _fallback.on_client(torch.ops.aten._linalg_eigh.default, matrices, UPLO, compute_v)
+
+
+def rank_into(overload: str) -> Callable[..., Any]:
+    """``matrix_rank`` with ``out``, into which torch does not write where it takes a tensor for a subclass's."""
+
+    def rank(matrices: torch.Tensor, *arguments: Any, out: torch.Tensor, **named: Any) -> torch.Tensor:
+        import torch
+
+        found = getattr(torch.ops.aten.linalg_matrix_rank, overload)(matrices, *arguments, **named)
+        return out.resize_(found.shape).copy_(found)
+
+    return rank
+
+
+REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
+    "linalg_matrix_rank.atol_rtol_float_out": rank_into("atol_rtol_float"),
+    "linalg_matrix_rank.atol_rtol_tensor_out": rank_into("atol_rtol_tensor"),
+    "linalg_matrix_rank.out": rank_into("default"),
+    "linalg_matrix_rank.out_tol_tensor": rank_into("tol_tensor"),
+}
 REPLACED: dict[str, Callable[..., Any]] = {"_linalg_slogdet": slogdet}
-WRAPPED: dict[str, Callable[..., Any]] = {"linalg_inv_ex": inv_ex, "_linalg_svd": svd}
-WRAPPED |= {name: _small.or_empty(name) for name in ("_linalg_eigh", "linalg_qr", "triangular_solve")}
+WRAPPED: dict[str, Callable[..., Any]] = {"linalg_inv_ex": inv_ex, "_linalg_eigh": eigh, "_linalg_svd": svd}
+WRAPPED |= {name: _small.or_empty(name) for name in ("linalg_qr", "triangular_solve")}

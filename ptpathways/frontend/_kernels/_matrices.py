@@ -1,4 +1,4 @@
-"""Views by strides and diagonals: of the first two dimensions PyTorch/XLA takes the last two's."""
+"""Views by strides, parts of tensors, and diagonals: of the first two dimensions PyTorch/XLA takes the last two's."""
 
 from __future__ import annotations
 
@@ -76,6 +76,31 @@ def chunk_cat(tensors: Sequence[torch.Tensor], dim: int, num_chunks: int) -> tor
     return torch.cat(parts, dim + 1)
 
 
+def pixel_shuffle(values: torch.Tensor, upscale_factor: int) -> torch.Tensor:
+    """(..., c * r * r, h, w) to (..., c, h * r, w * r).
+
+    PyTorch/XLA forgets the factor when it looks for a compiled computation, and for a shape.
+    """
+    import torch
+
+    r = upscale_factor
+    *batch, channels, height, width = values.shape
+    parts = values.reshape(*batch, channels // (r * r), r, r, height, width)
+    order = [*range(len(batch) + 1), *(len(batch) + dim for dim in (3, 1, 4, 2))]
+    return torch.permute_copy(parts, order).reshape(*batch, channels // (r * r), height * r, width * r)
+
+
+def pixel_unshuffle(values: torch.Tensor, downscale_factor: int) -> torch.Tensor:
+    """The inverse of ``pixel_shuffle``."""
+    import torch
+
+    r = downscale_factor
+    *batch, channels, height, width = values.shape
+    parts = values.reshape(*batch, channels, height // r, r, width // r, r)
+    order = [*range(len(batch) + 1), *(len(batch) + dim for dim in (2, 4, 1, 3))]
+    return torch.permute_copy(parts, order).reshape(*batch, channels * r * r, height // r, width // r)
+
+
 def _is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
     expected = 1
     for step, length in sorted((step, length) for length, step in zip(size, stride, strict=True) if length != 1):
@@ -85,7 +110,11 @@ def _is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
-REPLACED: dict[str, Callable[..., Any]] = {"_chunk_cat": chunk_cat}
+REPLACED: dict[str, Callable[..., Any]] = {
+    "_chunk_cat": chunk_cat,
+    "pixel_shuffle": pixel_shuffle,
+    "pixel_unshuffle": pixel_unshuffle,
+}
 WRAPPED: dict[str, Callable[..., Any]] = {
     "as_strided_scatter": as_strided_scatter,
     "diagonal_copy": diagonal_copy,

@@ -67,5 +67,14 @@ def layer_norm(
     return result, mean, mean * torch.nan
 
 
+def batch_norm_out(*arguments: Any, **named: Any) -> Any:
+    """torch's functionalisation writes its results into the wrong tensors."""
+    raise NotImplementedError(
+        "_native_batch_norm_legit of a device's tensors needs results of its own, got out=; call it without out= and "
+        "copy the results"
+    )
+
+
+REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_legit.out": batch_norm_out}
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"native_layer_norm": layer_norm}
 WRAPPED: dict[str, Callable[..., Any]] = {"native_batch_norm_backward": batch_norm_backward}

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend import _fallback
+
 if TYPE_CHECKING:
     import torch
 
@@ -80,8 +82,15 @@ def average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """``avg_pool2d`` and ``avg_pool3d``."""
+    """``avg_pool2d`` and ``avg_pool3d``; of integers on the client, for divisions are rounded there."""
     rank = len(kernel)
+    if not values.is_floating_point():
+        import torch
+
+        call = (torch.ops.aten.avg_pool2d if rank == 2 else torch.ops.aten.avg_pool3d).default
+        return _fallback.on_client(
+            call, values, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
+        )
     if not ceil_mode and divisor_override is None:
         return kernel_of_xla(values, kernel, stride, padding, False, count_include_pad, None)
     axes = _axes(values.shape[-rank:], kernel, stride, padding, (1,), ceil_mode)
@@ -193,11 +202,34 @@ def largest_backward(
     return placed.reshape(values.shape)
 
 
+def with_own_gradient(operation: str) -> Callable[..., Any]:
+    """``max_pool2d`` or ``max_pool3d``: PyTorch/XLA's have a gradient of their own, which does not know dilation."""
+
+    def pool(
+        kernel_of_xla: Callable[..., Any],
+        values: torch.Tensor,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> Any:
+        import torch
+
+        if not ceil_mode and values.numel() > 0 and set(dilation) == {1}:
+            return kernel_of_xla(values, kernel, stride, padding, dilation, ceil_mode)
+        call = getattr(torch.ops.aten, f"{operation}_with_indices").default
+        return call(values, kernel, stride, padding, dilation, ceil_mode)[0]
+
+    return pool
+
+
 def _needs_own(values: torch.Tensor, axes: Sequence[_Axis], ceil_mode: bool) -> bool:
     return ceil_mode or values.numel() == 0 or any(axis.dilation > 1 for axis in axes)
 
 
 WRAPPED: dict[str, Callable[..., Any]] = {}
+WRAPPED_ABOVE_AUTOGRAD = {name: with_own_gradient(name) for name in ("max_pool2d", "max_pool3d")}
 for _rank in (2, 3):
     WRAPPED[f"avg_pool{_rank}d"] = average
     WRAPPED[f"avg_pool{_rank}d_backward"] = average_backward

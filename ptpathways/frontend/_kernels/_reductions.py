@@ -114,6 +114,8 @@ def magnitude(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
 
     if not values.is_complex():
         return kernel(values)
+    if values.numel() == 0:
+        return torch.zeros(values.shape, dtype=values.dtype.to_real(), device=values.device)
     parts = torch.view_as_real_copy(values).abs()
     largest = parts.amax(-1)
     known = torch.isfinite(largest) & (largest > 0)  # of others it is the largest part itself

@@ -24,13 +24,14 @@ def _linear(unit: torch.Tensor, size: int, align_corners: bool, scale: float | N
 
 
 def _of_images(operation: str) -> Callable[..., torch.Tensor]:
-    """By an operation of two dimensions, of which the second has one element."""
+    """By an operation of two dimensions, of which the second stays as it is."""
 
     def resampled(unit: torch.Tensor, size: int, align_corners: bool, scale: float | None) -> torch.Tensor:
         import torch
 
         call = getattr(torch.ops.aten, operation)
-        found: torch.Tensor = call(unit.unsqueeze(0).unsqueeze(-1), [size, 1], align_corners, scale, None)[0, :, :, 0]
+        images = unit.unsqueeze(0).unsqueeze(-1).repeat(1, 1, 1, 2)
+        found: torch.Tensor = call(images, [size, 2], align_corners, scale, None)[0, :, :, 0]
         return found
 
     return resampled

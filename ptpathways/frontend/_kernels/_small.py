@@ -125,4 +125,4 @@ WRAPPED |= {"gather": gather, "index_fill.int_Scalar": index_fill, "index_fill.i
 WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}
 WRAPPED |= {"scatter_add": scatter, "scatter_reduce.two": scatter, "repeat": repeat}
 WRAPPED |= {name: either(name) for name in ("cumprod", "cumsum")}
-WRAPPED |= {name: or_empty(name) for name in ("roll", "pixel_shuffle", "pixel_unshuffle")}
+WRAPPED |= {name: or_empty(name) for name in ("roll",)}
