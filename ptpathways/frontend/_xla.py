@@ -18,6 +18,9 @@ SHARD_TARGET = "pathways.shard"
 of devices than there are it is a copy."""
 
 
+_formers: dict[str, Any] = {}
+
+
 def binding() -> Any:
     """The extension module of torch_xla, imported by the first call."""
     import torch_xla
@@ -66,7 +69,10 @@ def replace_kernels(kernels: Mapping[str, Callable[..., Any]], key: str = "XLA")
 
 
 def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -> torch.library.Library:
-    """As ``replace_kernels``, with functions whose first argument is the kernel that was there, to be called."""
+    """As ``replace_kernels``, with functions whose first argument is the kernel that was there, to be called.
+
+    torch gives them a number in place of a tensor that was made of one (``x / 2``), which the kernel does not take.
+    """
     import torch
 
     library = torch.library.Library("aten", "IMPL")
@@ -74,8 +80,16 @@ def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -
         warnings.simplefilter("ignore")
         for name, wrapper in wrappers.items():
             former = torch.library.get_kernel(f"aten::{name}", key)
+            _formers.setdefault(name, former)
             library.impl(name, _around(former, wrapper), key, with_keyset=True, allow_override=True)
     return library
+
+
+def former(name: str) -> Callable[..., Any]:
+    """The kernel that ``wrap_kernels`` found under ``name``; without torch's way to it, which costs microseconds."""
+    import torch
+
+    return functools.partial(_formers[name].call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.XLA))
 
 
 def _around(former: Any, wrapper: Callable[..., Any]) -> Callable[..., Any]:

@@ -128,7 +128,7 @@ def pooling_rounded_up_and_dilated(device: str | torch.device) -> Any:
         F.avg_pool2d(image, 3, 2, 1, True, False),
         F.avg_pool2d(image, 3, 2, 1, True, True),
     ]
-    weighted = sum((item * torch.cos(item.detach())).sum() for item in pooled)
+    weighted = torch.stack([(item * torch.cos(item.detach())).sum() for item in pooled]).sum()
     return [*pooled, torch.autograd.grad(weighted, image)[0]]
 
 
@@ -151,9 +151,28 @@ def counts_norms_and_inverses(device: str | torch.device) -> Any:
 
 
 @scenario
-def complex128_on_the_client(device: str | torch.device) -> Any:
+def complex128_on_the_client_and_to_the_cpu(device: str | torch.device) -> Any:
     values = torch.arange(8.0, dtype=torch.float64).to(device)
-    return torch.fft.irfft(torch.fft.rfft(values) * 1j)
+    spectrum = torch.fft.rfft(values) * 1j
+    kept = torch.zeros(spectrum.shape, dtype=spectrum.dtype).copy_(spectrum)
+    return torch.fft.irfft(spectrum), spectrum, kept, spectrum.to("cpu", torch.complex64), spectrum.conj()
+
+
+@scenario
+def complex_numbers(device: str | torch.device) -> Any:
+    left = torch.tensor([[1 + 2j, 3 - 4j]]).to(device).requires_grad_()
+    right = torch.tensor([[0.5 - 1j, 2 + 1j]]).to(device).requires_grad_()
+    results = [left / right, left.tanh(), left.sigmoid(), torch.einsum("ij,ij->i", left, right)]
+    weighted = sum((torch.view_as_real(result).square().sum() for result in results), torch.zeros(()).to(device))
+    moments = [left.mean(), left.var(), F.pad(left, (1, 0), value=2.0)]
+    turned = torch.view_as_real(left).transpose(0, 1)
+    return [*results, *torch.autograd.grad(weighted, [left, right]), *moments, turned]
+
+
+@scenario
+def functions_of_booleans(device: str | torch.device) -> Any:
+    values = torch.tensor([True, False]).to(device)
+    return [values.exp(), values.sqrt(), values.isneginf(), values.sigmoid(), torch.atan2(values, values)]
 
 
 @scenario
@@ -167,7 +186,9 @@ def difference(function: Scenario, device: torch.device) -> str:
     for number, (one, other) in enumerate(zip(expected, found, strict=True)):
         if one.dtype != other.dtype or one.shape != other.shape:
             return f"{number}: {other.dtype} {tuple(other.shape)} instead of {one.dtype} {tuple(one.shape)}"
-        if not torch.allclose(one.detach(), other.detach().cpu(), rtol=1e-4, atol=1e-5, equal_nan=True):
+        if not torch.allclose(
+            one.detach().resolve_conj(), other.detach().cpu().resolve_conj(), rtol=1e-4, atol=1e-5, equal_nan=True
+        ):
             return f"{number}: {other.cpu()} instead of {one}"
     return ""
 

@@ -98,7 +98,7 @@ def _support(expected: torch.Tensor, found: torch.Tensor) -> str:
     """Numbers that should not be there: nan, infinity where the CPU has none, or others than its few."""
     if not bool(torch.isfinite(found.double()).all()) and bool(torch.isfinite(expected.double()).all()):
         return "numbers that are not finite"
-    known, new = expected.unique(), found.unique()
+    known, new = expected.double().unique(), found.double().unique()
     if len(known) <= 16 and not bool(torch.isin(new, known).all()):
         return f"values {new[~torch.isin(new, known)][:4].tolist()}, which the CPU does not give"
     return ""

@@ -54,9 +54,6 @@ Where a result is not unique, what all right results have in common is compared:
 of the factors and that columns are orthonormal (signs and phases may differ, those of gradients do not matter); of
 `sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` what indices of equal elements point to.
 
-complex128 is computed rightly, but PyTorch/XLA drops its imaginary parts when a tensor is copied to the CPU (also on
-its own CPU device). Copy `torch.view_as_real(tensor)` instead, as this comparison does; fallbacks to the client do.
-
 ## Refused, and what to do
 
 {refused}

@@ -107,6 +107,14 @@ def _fits(values: torch.Tensor, index: torch.Tensor, dim: int) -> bool:
     return all(a == b for number, (a, b) in enumerate(zip(values.shape, index.shape, strict=True)) if number != dim)
 
 
+_ORDERED = frozenset(("kthvalue", "median", "mode", "msort", "nanmedian", "sort", "topk"))
+
+
+def has_ties(name: str, sample: Any) -> bool:
+    """Whether the order of equal elements matters for an operator's gradient."""
+    return name in _ORDERED and len(sample.input.detach().unique()) < sample.input.numel()
+
+
 JUDGES: dict[str, Judge] = {
     "linalg.eigh": _eigh,
     "linalg.qr": _qr,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ptpathways.frontend import _xla
 from ptpathways.frontend._kernels import (
     _activations,
+    _complex,
+    _copies,
     _distances,
     _extremes,
     _linear_algebra,
@@ -27,6 +29,9 @@ from ptpathways.frontend._kernels import (
     _normalization,
     _padding,
     _pooling,
+    _precision,
+    _products,
+    _promotions,
     _random,
     _ranges,
     _reductions,
@@ -51,6 +56,8 @@ def register() -> None:
     wrapped_above: dict[str, Callable[..., Any]] = {}
     for module in (
         _activations,
+        _complex,
+        _copies,
         _distances,
         _extremes,
         _linear_algebra,
@@ -59,6 +66,9 @@ def register() -> None:
         _normalization,
         _padding,
         _pooling,
+        _precision,
+        _products,
+        _promotions,
         _random,
         _ranges,
         _reductions,

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 def inv_ex(
     kernel: Callable[..., Any], matrices: torch.Tensor, *, check_errors: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The inverses, and for each 1 where there is none (it is not finite), else 0: int32 of the batch shape."""
+    """The inverses, and for each 1 where there is none (it is not finite), else 0: int32 of the batch shape.
+
+    Of complex matrices on the client: PyTorch/XLA forgets a conjugate.
+    """
     import torch
 
-    if check_errors or matrices.numel() == 0:
+    if check_errors or matrices.numel() == 0 or matrices.is_complex():
         found = _fallback.on_client(torch.ops.aten.linalg_inv_ex.default, matrices, check_errors=check_errors)
         return found[0], found[1]
     inverse = kernel(matrices)[0]

@@ -1,5 +1,5 @@
 """Random numbers whose shape PyTorch/XLA forgets when it looks for a compiled computation, so that a second shape
-would get numbers of the first one's."""
+would get numbers of the first one's; or the seed."""
 
 from __future__ import annotations
 
@@ -38,6 +38,21 @@ def bernoulli_p(values: torch.Tensor, p: float = 0.5, *, generator: torch.Genera
     return (torch.rand(values.shape, device=values.device) < p).to(values.dtype)
 
 
+def randperm(
+    n: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """The order of ``n`` random numbers; PyTorch/XLA's own takes no notice of the seed."""
+    import torch
+
+    order = torch.rand(n, dtype=torch.float64, device=device or "xla").sort().indices
+    return order.to(dtype or torch.int64)
+
+
 def normal(
     kernel: Callable[..., Any],
     mean: torch.Tensor | float,
@@ -60,5 +75,5 @@ def working(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-REPLACED: dict[str, Callable[..., Any]] = {"exponential": exponential, "bernoulli.p": bernoulli_p}
+REPLACED: dict[str, Callable[..., Any]] = {"exponential": exponential, "bernoulli.p": bernoulli_p, "randperm": randperm}
 WRAPPED: dict[str, Callable[..., Any]] = {"normal.Tensor_Tensor": normal}

@@ -99,10 +99,12 @@ def logsumexp(values: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -
         values = values.to(torch.complex64 if values.is_complex() else torch.get_default_dtype())
     dims = list(dim) or list(range(values.dim()))
     if values.dim() == 0:
-        return values.clone()
+        return logsumexp(values.reshape(1), [0]).reshape(()) if values.is_complex() else values.clone()
     if values.numel() == 0:
         return values.exp().sum(dims, keepdim).log()
-    largest = (values.real if values.is_complex() else values).amax(dims, keepdim=True)
+    real = torch.view_as_real_copy(values).select(-1, 0) if values.is_complex() else values
+    dims = [index % values.dim() for index in dims]
+    largest = real.amax(dims, keepdim=True)
     shift = torch.where(largest.abs() == math.inf, torch.zeros_like(largest), largest)
     total = (values - shift).exp().sum(dims, keepdim=True).log() + shift
     return total if keepdim else total.squeeze(dims)

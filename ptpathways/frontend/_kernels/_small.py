@@ -97,9 +97,7 @@ def either(operation: str) -> Callable[..., Any]:
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "_log_softmax",
-        "_log_softmax_backward_data",
         "_softmax",
-        "_softmax_backward_data",
         "index_add",
         "index_copy",
         "index_reduce",
@@ -107,7 +105,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
         "kthvalue",
         "logcumsumexp",
         "masked_scatter",
-        "mean.dim",
         "median.dim",
         "mode",
         "nanmedian.dim",
@@ -116,7 +113,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
         "sort.stable",
         "squeeze_copy.dim",
         "squeeze_copy.dims",
-        "sum.dim_IntList",
         "topk",
     ),
     scalar_as_vector,
