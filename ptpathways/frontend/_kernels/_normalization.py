@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend._kernels import _precision
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,20 +24,27 @@ def batch_norm_backward(
     eps: float,
     output_mask: Sequence[bool],
 ) -> Any:
-    """The gradients of values, weight and bias. Those of statistics that are not the batch's own are constants."""
-    if train or running_mean is None or running_var is None:
-        return kernel(
-            gradient,
-            values,
-            weight,
-            running_mean,
-            running_var,
-            save_mean,
-            save_invstd,
+    """The gradients of values, weight and bias. Statistics that are not the batch's own are constants. In float32."""
+    if _precision.is_short(values.dtype):
+        wide = batch_norm_backward(
+            kernel,
+            gradient.float(),
+            values.float(),
+            _wide(weight),
+            _wide(running_mean),
+            _wide(running_var),
+            _wide(save_mean),
+            _wide(save_invstd),
             train,
             eps,
             output_mask,
         )
+        of_parameters = (weight if weight is not None else values).dtype
+        dtypes = (values.dtype, of_parameters, of_parameters)
+        return tuple(item if item is None else item.to(dtype) for item, dtype in zip(wide, dtypes, strict=True))
+    if train or running_mean is None or running_var is None:
+        statistics = [weight, running_mean, running_var, save_mean, save_invstd]
+        return kernel(gradient, values, *statistics, train, eps, output_mask)
     shape = [-1 if dim == 1 else 1 for dim in range(values.dim())]
     others = [dim for dim in range(values.dim()) if dim != 1]
     scale = (running_var + eps).rsqrt()
@@ -45,6 +54,10 @@ def batch_norm_backward(
     of_weight = (gradient * centred).sum(others)
     of_bias = gradient.sum(others)
     return of_values, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
+
+
+def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return tensor if tensor is None else tensor.float()
 
 
 def layer_norm(
