@@ -65,15 +65,17 @@ def _near(expected: torch.Tensor, found: torch.Tensor, tolerance: tuple[float, f
 
 
 def _as_near(expected: torch.Tensor, found: torch.Tensor, wide: torch.Tensor, tolerance: tuple[float, float]) -> bool:
+    """Whether ``found`` is as near to ``wide`` as ``expected``, or nearer: finite where the CPU's overflowed, say."""
     if not expected.is_floating_point() and not expected.is_complex():
         return False
+    known = torch.isfinite(wide.to(expected.dtype))
     expected, found = expected.to(wide.dtype), found.to(wide.dtype)
-    finite = torch.isfinite(expected) & torch.isfinite(wide)
-    if not bool((torch.isfinite(found) == torch.isfinite(expected)).all()) or not bool(finite.any()):
+    if not torch.equal(torch.isfinite(found), known) or not bool(known.any()):
         return False
-    own, other = (expected - wide)[finite].abs().max(), (found - wide)[finite].abs()
+    own = (expected - wide)[known & torch.isfinite(expected)].abs()
+    margin = MARGIN * own.max() if own.numel() else 0.0
     relative, absolute = tolerance
-    return bool((other <= MARGIN * own + absolute + relative * wide[finite].abs()).all())
+    return bool(((found - wide)[known].abs() <= margin + absolute + relative * wide[known].abs()).all())
 
 
 def _worst(expected: torch.Tensor, found: torch.Tensor) -> str:

@@ -26,10 +26,13 @@ def batch_norm_backward(
 ) -> Any:
     """The gradients of values, weight and bias. Statistics that are not the batch's own are constants. In float32."""
     if _precision.is_short(values.dtype):
+        wide_values = values.float()
+        if train:  # those that were kept are rounded to 16 bits
+            save_mean, save_invstd = _statistics(wide_values, eps)
         wide = batch_norm_backward(
             kernel,
             gradient.float(),
-            values.float(),
+            wide_values,
             _wide(weight),
             _wide(running_mean),
             _wide(running_var),
@@ -54,6 +57,14 @@ def batch_norm_backward(
     of_weight = (gradient * centred).sum(others)
     of_bias = gradient.sum(others)
     return of_values, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
+
+
+def _statistics(values: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean and the inverse standard deviation of each channel."""
+    others = [dim for dim in range(values.dim()) if dim != 1]
+    mean = values.mean(others, keepdim=True)
+    variance = (values - mean).square().mean(others)
+    return mean.reshape(-1), (variance + eps).rsqrt()
 
 
 def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:

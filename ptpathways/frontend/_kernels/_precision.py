@@ -38,7 +38,13 @@ def divided(kernel: Callable[..., Any], values: torch.Tensor, other: Any, **name
     if not isinstance(other, torch.Tensor):
         other = torch.full((), other, dtype=torch.result_type(values, other), device=values.device)
     if is_short(values.dtype) and is_short(other.dtype):
-        return wider(kernel, values, other, **named)
+        left, right = values.float(), other.float()
+        quotient = kernel(left, right, **named)
+        if named.get("rounding_mode", "floor") == "floor":  # a quotient too small for a float is rounded down, too
+            rest = left - quotient * right
+            below = (rest != 0) & ((rest < 0) != (right < 0)) & (quotient == 0)
+            quotient = torch.where(below, quotient - 1, quotient)
+        return quotient.to(torch.promote_types(values.dtype, other.dtype))
     return kernel(values, other, **named)
 
 

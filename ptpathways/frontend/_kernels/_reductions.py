@@ -106,7 +106,12 @@ def logsumexp(values: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -
     dims = [index % values.dim() for index in dims]
     largest = real.amax(dims, keepdim=True)
     shift = torch.where(largest.abs() == math.inf, torch.zeros_like(largest), largest)
-    total = (values - shift).exp().sum(dims, keepdim=True).log() + shift
+    total = (values - shift).exp().sum(dims, keepdim=True).log()
+    if values.is_complex():  # XLA takes log(exp(x)) for x, but a logarithm's imaginary part is an angle
+        real_part, angle = (torch.view_as_real_copy(total).select(-1, number) for number in (0, 1))
+        angle = torch.atan2(angle.sin(), angle.cos())
+        total = torch.view_as_complex_copy(torch.stack([real_part, angle], -1))
+    total = total + shift
     return total if keepdim else total.squeeze(dims)
 
 
