@@ -54,6 +54,10 @@ Where a result is not unique, what all right results have in common is compared:
 of the factors and that columns are orthonormal (signs and phases may differ, those of gradients do not matter); of
 `sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` what indices of equal elements point to.
 
+What the database does not ask, and differs: where all of a window of `max_pool` is nan or minus infinity its index is
+another than torch's (value and gradient are right, but for `max_unpool`); XLA's CPU compiler takes numbers below 1.2e-38
+for zero. On other platforms than the CPU nothing of this was run.
+
 ## Refused, and what to do
 
 {refused}
@@ -162,5 +166,5 @@ def _distributions(rows: Mapping[Case, Row]) -> str:
         outcome = "right" if worst_of(row) == "random" else worst_of(row)
         outcome += ", on the client" if row["client"] else ""
         found.setdefault((case.operator.removeprefix(PREFIX), outcome), []).append(case.dtype)
-    lines = [f"| `{name}` | {', '.join(dtypes)} | {outcome} |" for (name, outcome), dtypes in found.items()]
+    lines = [f"| `{name}` | {_types(set(dtypes))} | {outcome} |" for (name, outcome), dtypes in found.items()]
     return "\n".join(["| draw | types | |", "| --- | --- | --- |", *lines]) if lines else ""
