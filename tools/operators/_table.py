@@ -54,9 +54,9 @@ Where a result is not unique, what all right results have in common is compared:
 of the factors and that columns are orthonormal (signs and phases may differ, those of gradients do not matter); of
 `sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` what indices of equal elements point to.
 
-What the database does not ask, and differs: where all of a window of `max_pool` is nan or minus infinity its index is
-another than torch's (value and gradient are right, but for `max_unpool`); XLA's CPU compiler takes numbers below 1.2e-38
-for zero. On other platforms than the CPU nothing of this was run.
+What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
+another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.
+On other platforms than the CPU nothing of this was run.
 
 ## Refused, and what to do
 
