@@ -8,7 +8,7 @@ DEPS := $(VENV)/.deps-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan lint format test fuzz-capture demo bench-peers clean
+.PHONY: setup native native-test native-asan native-tsan lint format test fuzz-capture operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -56,6 +56,10 @@ fuzz-capture: native
 
 demo: native
 	$(PY) examples/01_digits.py
+
+# Every operator of PyTorch's database against the CPU, into docs/operators.md; goes on where an earlier run ended.
+operators: native
+	$(PY) -m tools.operators
 
 # What `ptpathways bench --peers` compares with, each in an environment of its own under .peers/ (1.8 GB in all).
 bench-peers: $(DEPS)

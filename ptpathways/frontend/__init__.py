@@ -12,7 +12,7 @@ from ptpathways.frontend._capture_draws import loading
 from ptpathways.frontend._capture_recording import is_recording
 from ptpathways.frontend._dtypes import name_of as dtype_name
 from ptpathways.frontend._dtypes import torch_dtype
-from ptpathways.frontend._fallback import ClientFallbackWarning
+from ptpathways.frontend._fallback import ClientFallbackWarning, client_operations
 from ptpathways.frontend._feeding import upload
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
@@ -87,6 +87,7 @@ __all__ = [
     "at_shutdown",
     "batch_layout",
     "begin_warm_up",
+    "client_operations",
     "cluster",
     "copies",
     "cut_count",

@@ -77,8 +77,9 @@ def live_tensors() -> Iterator[torch.Tensor]:
     import torch
 
     for thing in gc.get_objects():
-        # type() and not isinstance(): the latter asks objects for __class__, which may be anything.
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == "xla":
+        # type() and not isinstance(): the latter asks objects for __class__, which may be anything. is_xla and not
+        # device: a kernel of ours may be given an undefined tensor, for an argument that is left out, which has none.
+        if issubclass(type(thing), torch.Tensor) and thing.is_xla:
             yield thing
 
 

@@ -17,6 +17,7 @@ from ptpathways.frontend import (
     _fallback,
     _hooks,
     _inference,
+    _kernels,
     _locator,
     _mixed,
     _operations,
@@ -181,6 +182,7 @@ def init(
             _scan.register()
         _fallback.register()
         _operations.register()
+        _kernels.register()
         _wait_notice.register(options.waits)
         _compile.register()
         _inference.register()

@@ -68,6 +68,8 @@ def histc(values: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     if bins < 1 or max < min:
         raise ValueError(f"histc needs bins of at least 1 and min not above max, got {bins} bins from {min} to {max}")
     flat = values.flatten()
+    if flat.numel() == 0:
+        return torch.zeros(bins, dtype=values.dtype, device=values.device)
     if not flat.is_floating_point():
         flat = flat.to(torch.int64)
     low: torch.Tensor | float = min

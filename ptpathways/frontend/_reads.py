@@ -20,19 +20,28 @@ if TYPE_CHECKING:
     import torch
 
 
-def fetch(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def fetch(tensors: Sequence[torch.Tensor | float]) -> list[torch.Tensor]:
     """The values on the CPU; waits for them.
 
     Args:
-        tensors: plain ones of devices, as kernels get them.
+        tensors: plain ones of devices, as kernels get them. Others, and numbers, which torch gives a kernel in place
+            of some tensors, come back as tensors of the CPU.
 
     Raises:
         RuntimeError: one has no value; the message says why.
     """
+    import torch
+
     _recompiles.about_to_read(_step.cut_count())
-    pending = _xla.binding()._check_tensor_need_materialization(list(tensors))
-    for index in sorted({tensor.device.index for tensor, waits in zip(tensors, pending, strict=True) if waits}):
+    given = [item if isinstance(item, torch.Tensor) else torch.tensor(item) for item in tensors]
+    # PyTorch/XLA drops the imaginary parts of complex128 on the way to the CPU, so these go as pairs of real numbers.
+    pairs = [tensor.device.type == "xla" and tensor.dtype == torch.complex128 for tensor in given]
+    sent = [torch.view_as_real_copy(tensor) if pair else tensor for tensor, pair in zip(given, pairs, strict=True)]
+    there = [tensor for tensor in sent if tensor.device.type == "xla"]
+    pending = _xla.binding()._check_tensor_need_materialization(there)
+    for index in sorted({tensor.device.index for tensor, waits in zip(there, pending, strict=True) if waits}):
         _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], False)
-    values: list[torch.Tensor] = _xla.binding()._xla_get_cpu_tensors(list(tensors))
+    values = iter(_xla.binding()._xla_get_cpu_tensors(there))
     _recompiles.report()
-    return values
+    fetched = [next(values) if tensor.device.type == "xla" else tensor for tensor in sent]
+    return [torch.view_as_complex(value) if pair else value for value, pair in zip(fetched, pairs, strict=True)]

@@ -3,6 +3,7 @@ assumed twice."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 SHARD_TARGET = "pathways.shard"
 """What the name of the plugin's custom call begins with that says how a value lies. Where it says so of another number
 of devices than there are it is a copy."""
+
+
+_formers: dict[str, Any] = {}
 
 
 def binding() -> Any:
@@ -49,13 +53,47 @@ def said_to_lie(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:
     return result
 
 
-def replace_kernels(kernels: Mapping[str, Callable[..., Any]]) -> torch.library.Library:
-    """Puts functions in torch's table of operations for XLA devices, by name, as long as the result is kept."""
+def replace_kernels(kernels: Mapping[str, Callable[..., Any]], key: str = "XLA") -> torch.library.Library:
+    """Puts functions in torch's table of operations for XLA devices, by name, as long as the result is kept.
+
+    With ``key`` ``"AutogradXLA"`` they are called before autograd records anything, with the user's tensors.
+    """
     import torch
 
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch notes that a kernel replaces another, which is the intention
         for name, kernel in kernels.items():
-            library.impl(name, kernel, "XLA", allow_override=True)
+            library.impl(name, kernel, key, allow_override=True)
     return library
+
+
+def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -> torch.library.Library:
+    """As ``replace_kernels``, with functions whose first argument is the kernel that was there, to be called.
+
+    torch gives them a number in place of a tensor that was made of one (``x / 2``), which the kernel does not take.
+    """
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, wrapper in wrappers.items():
+            former = torch.library.get_kernel(f"aten::{name}", key)
+            _formers.setdefault(name, former)
+            library.impl(name, _around(former, wrapper), key, with_keyset=True, allow_override=True)
+    return library
+
+
+def former(name: str) -> Callable[..., Any]:
+    """The kernel that ``wrap_kernels`` found under ``name``; without torch's way to it, which costs microseconds."""
+    import torch
+
+    return functools.partial(_formers[name].call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.XLA))
+
+
+def _around(former: Any, wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(keys: Any, *arguments: Any, **named: Any) -> Any:
+        return wrapper(functools.partial(former.call_boxed, keys), *arguments, **named)
+
+    return kernel

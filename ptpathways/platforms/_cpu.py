@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ptpathways.platforms._plugin import Launch, Plugin, describe_package, files_on_path, package_folder, plugin_file
 
 _THREADS_MIN = 32
@@ -15,6 +17,10 @@ _KEEP_FREED_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
     "MALLOC_ARENA_MAX": "1",
 }
+
+
+# XLA's CPU compiler lets min and max skip nan unless it is told not to: the maximum of nan and 3 would be 3.
+_EXACT_MAXIMA = "--xla_cpu_enable_fast_min_max=false"
 
 
 class CpuPlatform:
@@ -38,13 +44,17 @@ class CpuPlatform:
     def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
         """``cpu_device_count``, and for several devices a thread pool that cannot starve.
 
-        Freed device memory stays with the process, for the next step.
+        Freed device memory stays with the process, for the next step. ``max`` and its relatives keep nan, as torch's
+        do, unless ``XLA_FLAGS`` says otherwise.
 
         XLA sizes its CPU thread pool by ``NPROC``, by default the number of cores. Every device of an in-process
         collective blocks one thread of it, so with fewer threads than devices the rendezvous never completes and XLA
         aborts the process. One device has no such collective and keeps the default.
         """
         environment = dict(_KEEP_FREED_MEMORY)
+        flags = os.environ.get("XLA_FLAGS", "")
+        if "xla_cpu_enable_fast_min_max" not in flags:
+            environment["XLA_FLAGS"] = f"{flags} {_EXACT_MAXIMA}".strip()
         if devices > 1:
             environment["NPROC"] = str(max(_THREADS_MIN, _THREADS_PER_DEVICE * devices))
         return Launch({"cpu_device_count": devices}, environment)

@@ -62,11 +62,7 @@ def _evaluate(trainer: Trainer) -> None:
 
 
 def test_numbers_and_switches_are_left_behind() -> None:
-    assert effects_of(_count).settings == {
-        "body.calls": 1,
-        "body.fresh": False,
-        "body.row[1]": 5.0,
-    } or list(effects_of(_count).settings.values()) == [1, False, 5.0]
+    assert list(effects_of(_count).settings.values()) == [1, False, 5.0]
     assert set(effects_of(_evaluate).settings.values()) == {False}
     assert not effects_of(lambda trainer: trainer.model(torch.ones(2))).settings
 
@@ -107,7 +103,7 @@ def test_a_probe_computes_as_its_number_and_notes_how() -> None:
 
 @pytest.mark.parametrize(
     "ask",
-    [lambda lr: lr > 0.05, lambda lr: lr > 0.05, lambda lr: lr * 2 > 0.1, lambda lr: bool(lr), lambda lr: lr != 0],
+    [lambda lr: lr > 0.05, lambda lr: 0.2 > lr > 0, lambda lr: lr * 2 > 0.1, lambda lr: bool(lr), lambda lr: lr != 0],
 )
 def test_a_comparison_of_a_probe_holds_as_long_as_it_comes_out_the_same(ask: Callable[[Any], bool]) -> None:
     lr, log = probe(0.1)

@@ -1,0 +1,42 @@
+"""ELU and its relatives: PyTorch/XLA's gradient is wrong, and its CELU forgets ``alpha`` when it looks for a compiled
+computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def elu_backward(
+    gradient: torch.Tensor,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_result: bool,
+    given: torch.Tensor,
+) -> torch.Tensor:
+    """The gradient of ``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``.
+
+    ``given`` is the result where ``is_result``, as for the variant in place, else ``x``.
+    """
+    import torch
+
+    if is_result:
+        below = gradient * input_scale * (given + alpha * scale)
+    else:
+        # exp of what is not below zero could overflow, and infinity times zero is no number
+        below = gradient * (input_scale * alpha * scale) * torch.exp(given.clamp(max=0) * input_scale)
+    return torch.where(given > 0, gradient * scale, below)
+
+
+def celu(values: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
+    import torch
+
+    found: torch.Tensor = torch.ops.aten.elu(values, alpha, 1.0, 1.0 / alpha)
+    return found
+
+
+REPLACED: dict[str, Callable[..., Any]] = {"elu_backward": elu_backward, "celu": celu}

@@ -1,0 +1,79 @@
+"""Functions of booleans and integers whose results are floats: PyTorch/XLA converts some types for some functions,
+fails for others when the computation is compiled, and compares a boolean with infinity as a boolean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def of_floats(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """As torch does: booleans and integers become torch's default type."""
+    if values.is_floating_point() or values.is_complex():
+        return kernel(values, *rest, **named)
+    import torch
+
+    return kernel(values.to(torch.get_default_dtype()), *rest, **named)
+
+
+def atan2(kernel: Callable[..., Any], values: torch.Tensor, other: torch.Tensor) -> Any:
+    import torch
+
+    dtype = torch.result_type(values, other)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    tensors = [item for item in (values, other) if isinstance(item, torch.Tensor)]
+    both = [torch.as_tensor(item, dtype=dtype, device=tensors[0].device) for item in (values, other)]
+    return kernel(*both)
+
+
+def never(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+    """What booleans and integers are not, and complex numbers are where one of their parts is."""
+    if values.is_floating_point():
+        return kernel(values)
+    import torch
+
+    if values.is_complex() and values.numel() > 0:
+        return kernel(torch.view_as_real_copy(values)).any(-1)
+
+    return torch.zeros(values.shape, dtype=torch.bool, device=values.device)
+
+
+def dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    return gradient * (mask.to(gradient.dtype) * scale)
+
+
+REPLACED: dict[str, Callable[..., Any]] = {"native_dropout_backward": dropout_backward}
+WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
+    (
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "cos",
+        "cosh",
+        "erf",
+        "erfc",
+        "erfinv",
+        "exp",
+        "expm1",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "reciprocal",
+        "rsqrt",
+        "sigmoid",
+        "sin",
+        "sinh",
+        "sqrt",
+        "tan",
+        "tanh",
+    ),
+    of_floats,
+)
+WRAPPED |= {"atan2": atan2, "isnan": never, "isneginf": never, "isposinf": never, "isinf": never}

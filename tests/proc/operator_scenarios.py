@@ -1,0 +1,227 @@
+"""Operators whose results PyTorch/XLA has wrong, on a device and on the CPU. Prints what differs, by scenario."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
+
+import ptpathways as pw
+from ptpathways import frontend
+
+INFINITY, NAN = float("inf"), float("nan")
+
+Scenario = Callable[[str | torch.device], Any]
+SCENARIOS: list[Scenario] = []
+"""Each computes on a device; all results must be those of the CPU."""
+
+
+def scenario(function: Scenario) -> Scenario:
+    SCENARIOS.append(function)
+    return function
+
+
+def _matrix(device: str | torch.device) -> torch.Tensor:
+    return (torch.arange(12.0).reshape(3, 4) - 5).to(device)
+
+
+@scenario
+def celu_does_not_run_another_alphas_computation(device: str | torch.device) -> Any:
+    results = []
+    for alpha in (2.0, 0.5, 1.0):
+        values = _matrix(device).requires_grad_()
+        result = F.celu(values, alpha)
+        results += [result, torch.autograd.grad(result.sum(), values)[0]]
+    return results
+
+
+@scenario
+def pooling_does_not_run_another_divisors_computation(device: str | torch.device) -> Any:
+    image = torch.arange(36.0).reshape(1, 1, 6, 6).to(device)
+    return [F.avg_pool2d(image, 2, divisor_override=divisor) for divisor in (None, 2, 3)]
+
+
+@scenario
+def shuffled_pixels_are_not_those_of_another_factor(device: str | torch.device) -> Any:
+    image = torch.arange(576.0).reshape(1, 16, 6, 6).to(device)
+    return [F.pixel_shuffle(image, factor) for factor in (4, 2)] + [F.pixel_unshuffle(image, n) for n in (3, 2)]
+
+
+@scenario
+def loss_scales_grow_by_their_own_factor(device: str | torch.device) -> Any:
+    results = []
+    for growth, backoff in ((2.0, 0.5), (3.0, 0.1)):
+        for overflow in (0.0, 1.0):
+            scale, steps = torch.tensor(8.0).to(device), torch.tensor(4, dtype=torch.int32).to(device)
+            torch._amp_update_scale_(scale, steps, torch.tensor(overflow).to(device), growth, backoff, 5)
+            results += [scale, steps]
+    return results
+
+
+@scenario
+def gradients_of_elu_selu_and_in_place(device: str | torch.device) -> Any:
+    results = []
+    for function in (F.elu, F.selu, lambda values: F.elu_(values * 1.0)):
+        values = _matrix(device).requires_grad_()
+        results.append(torch.autograd.grad(function(values).square().sum(), values)[0])
+    return results
+
+
+@scenario
+def roll_of_nothing(device: str | torch.device) -> Any:
+    return torch.roll(torch.zeros(0, 3).to(device), 1, 0)
+
+
+@scenario
+def extremes_of_nan_and_infinity(device: str | torch.device) -> Any:
+    rows = torch.tensor([[1.0, NAN, 3.0], [-INFINITY] * 3, [INFINITY] * 3, [2.0, 2.0, 0.0]]).to(device)
+    pairs = [rows.max(1), rows.min(1), rows.cummax(1), rows.cummin(1)]
+    one = [rows.amax(1), rows.amin(1), rows.argmax(1), rows.argmin(1), rows.max(), rows[1].max(), rows[2].min()]
+    return [*pairs, *one, rows.logsumexp(1), torch.maximum(rows, rows.flip(1))]
+
+
+@scenario
+def zero_dimensional_tensors(device: str | torch.device) -> Any:
+    value = torch.tensor(2.5).to(device)
+    index = torch.tensor([0]).to(device)
+    softs = [value.softmax(0), value.log_softmax(-1), value.logsumexp(0), value.cumsum(0), value.sum(0), value.mean(-1)]
+    indexed = [value.index_select(0, index), value.index_fill(0, index, 3.0), value.gather(0, index)]
+    added = value.index_add(0, index, torch.tensor(1.0).to(device))
+    return [*softs, *indexed, added, value.sort(), value.topk(1), value.squeeze(0)]
+
+
+@scenario
+def diagonals_of_any_dimensions(device: str | torch.device) -> Any:
+    cube = torch.arange(60.0).reshape(3, 4, 5).to(device)
+    results = [cube.diagonal(offset, *dims) for offset in (-1, 0, 2) for dims in ((0, 1), (1, 0), (0, 2), (2, 1))]
+    changed = cube.clone()
+    changed.diagonal(1, 0, 1).zero_()
+    return [*results, changed]
+
+
+@scenario
+def a_loss_without_a_batch(device: str | torch.device) -> Any:
+    scores = torch.tensor([0.1, 0.7, 0.2]).to(device).requires_grad_()
+    target, weight = torch.tensor(1).to(device), torch.tensor([1.0, 2.0, 3.0]).to(device)
+    loss = F.cross_entropy(scores, target, weight)
+    return loss, torch.autograd.grad(loss, scores)[0]
+
+
+@scenario
+def a_frozen_batch_norm_trains_what_is_before_it(device: str | torch.device) -> Any:
+    values = _matrix(device).requires_grad_()
+    layer = torch.nn.BatchNorm1d(4).to(device).eval()
+    return torch.autograd.grad(layer(values).square().sum(), [values, *layer.parameters()])
+
+
+@scenario
+def pooling_rounded_up_and_dilated(device: str | torch.device) -> Any:
+    image = torch.sin(torch.arange(98.0)).reshape(1, 2, 7, 7).to(device).requires_grad_()
+    pooled = [
+        F.max_pool2d(image, 3, 2, 1, ceil_mode=True),
+        F.max_pool2d(image, 2, 2, 0, 2),
+        F.avg_pool2d(image, 3, 2, 1, True, False),
+        F.avg_pool2d(image, 3, 2, 1, True, True),
+    ]
+    weighted = torch.stack([(item * torch.cos(item.detach())).sum() for item in pooled]).sum()
+    return [*pooled, torch.autograd.grad(weighted, image)[0]]
+
+
+@scenario
+def images_resampled_by_a_scale(device: str | torch.device) -> Any:
+    image = torch.sin(torch.arange(40.0)).reshape(1, 2, 4, 5).to(device).requires_grad_()
+    results = []
+    for mode in ("nearest", "nearest-exact", "bilinear", "bicubic"):
+        result = F.interpolate(image, scale_factor=1.7, mode=mode)
+        results += [result, torch.autograd.grad((result * result.detach()).sum(), image)[0]]
+    return results
+
+
+@scenario
+def counts_norms_and_inverses(device: str | torch.device) -> Any:
+    values = _matrix(device)
+    square = values[:, :3] @ values[:, :3].T + 9 * torch.eye(3).to(device)
+    counted = [values.count_nonzero(), values.count_nonzero(1), torch.norm(values, INFINITY), torch.norm(values, 0)]
+    return [*counted, torch.linalg.inv_ex(square), torch.linalg.slogdet(square)]
+
+
+@scenario
+def complex128_on_the_client_and_to_the_cpu(device: str | torch.device) -> Any:
+    values = torch.arange(8.0, dtype=torch.float64).to(device)
+    spectrum = torch.fft.rfft(values) * 1j
+    kept = torch.zeros(spectrum.shape, dtype=spectrum.dtype).copy_(spectrum)
+    return torch.fft.irfft(spectrum), spectrum, kept, spectrum.to("cpu", torch.complex64), spectrum.conj()
+
+
+@scenario
+def complex_numbers(device: str | torch.device) -> Any:
+    left = torch.tensor([[1 + 2j, 3 - 4j]]).to(device).requires_grad_()
+    right = torch.tensor([[0.5 - 1j, 2 + 1j]]).to(device).requires_grad_()
+    results = [left / right, left.tanh(), left.sigmoid(), torch.einsum("ij,ij->i", left, right)]
+    weighted = sum((torch.view_as_real(result).square().sum() for result in results), torch.zeros(()).to(device))
+    moments = [left.mean(), left.var(), F.pad(left, (1, 0), value=2.0)]
+    turned = torch.view_as_real(left).transpose(0, 1)
+    return [*results, *torch.autograd.grad(weighted, [left, right]), *moments, turned]
+
+
+@scenario
+def functions_of_booleans(device: str | torch.device) -> Any:
+    values = torch.tensor([True, False]).to(device)
+    return [values.exp(), values.sqrt(), values.isneginf(), values.sigmoid(), torch.atan2(values, values)]
+
+
+@scenario
+def a_number_given_to_an_operation_of_the_client(device: str | torch.device) -> Any:
+    return torch.copysign(_matrix(device), -2.0)
+
+
+def difference(function: Scenario, device: torch.device) -> str:
+    """What differs from the CPU; empty if nothing does."""
+    expected, found = tree_leaves(function("cpu")), tree_leaves(function(device))
+    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return f"{number}: {other.dtype} {tuple(other.shape)} instead of {one.dtype} {tuple(one.shape)}"
+        if not torch.allclose(
+            one.detach().resolve_conj(), other.detach().cpu().resolve_conj(), rtol=1e-4, atol=1e-5, equal_nan=True
+        ):
+            return f"{number}: {other.cpu()} instead of {one}"
+    return ""
+
+
+def randomised(device: torch.device) -> str:
+    """Whether shapes of their own are drawn after others were."""
+    for shape in ((10,), (3, 5), (2, 2, 2)):
+        for drawn in (
+            torch.empty(shape, device=device).exponential_(),
+            torch.ones(shape, device=device).bernoulli_(0.5),
+        ):
+            if drawn.cpu().shape != shape:
+                return f"{tuple(drawn.cpu().shape)} instead of {shape}"
+    return ""
+
+
+def main() -> None:
+    pw.init(hosts=1, devices_per_host=1)
+    device = pw.device()
+    warnings.simplefilter("ignore")
+    found: dict[str, Any] = {}
+    for function in SCENARIOS:
+        try:
+            found[function.__name__] = difference(function, device)
+        except Exception as error:
+            found[function.__name__] = f"{type(error).__name__}: {error}"
+    found["randomised"] = randomised(device)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.linalg.slogdet(torch.eye(2, device=device))
+    found["warnings"] = [str(item.message) for item in told if item.category is frontend.ClientFallbackWarning]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

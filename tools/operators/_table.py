@@ -1,0 +1,170 @@
+"""docs/operators.md, from what the processes found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tools.operators._database import DTYPES, TOLERANCES, Case
+from tools.operators._distributions import COUNT, PREFIX
+
+Row = Mapping[str, Any]
+
+BAD = ("wrong", "crash", "hang", "unclear")
+_WORST_FIRST = ("crash", "hang", "wrong", "unclear", "refused", "client", "random", "right", "not on the CPU")
+
+TEXT = """# Operators
+
+Every operator of PyTorch's own database (`torch.testing._internal.common_methods_invocations.op_db`) on a cluster's
+device and on the CPU: results, gradients, shapes and types, and of the first samples the variants in place and with
+`out=`. This file is written by a command, which exits with 1 when anything is wrong:
+
+```bash
+make operators                                                  # all samples and types: hours on two cores
+python -m tools.operators --only nn.functional.elu --types float32 --output /dev/stdout
+```
+
+{date}; {versions}; {machine}; one CPU worker; {command}. {samples} samples of {operators} operators.
+
+- **right**: the CPU's values, within the tolerance.
+- **client**: right, and at least part of it is computed by the client, because PyTorch/XLA has no form of it, or a
+  wrong one. The line waits for its arguments, and a `ClientFallbackWarning` says so. Not for hot loops.
+- **random**: shapes and types are the CPU's, and the same seed gives the same values; see Distributions.
+- **refused**: the device raises an error that says why. The CPU does not.
+- **unclear**: it raises one that does not.
+- **wrong**, **crash**, **hang**: what the words say. A crash ends the user's process.
+
+| samples | {header} |
+| --- | {rule} |
+{totals}
+
+| operators by their worst sample | {header} |
+| --- | {rule} |
+{worst}
+
+## How results are compared
+
+Relative and absolute tolerance: {tolerances}; integers and booleans exactly; or what the database states for an
+operator where that is more. A value that is farther away is right, too, if it is at most twice as far from the answer
+in float64 or complex128 as the CPU's own value is. Gradients are of a weighted sum of all results, so that none is
+zero by symmetry. Values of `empty` and its relatives are not compared.
+
+Where a result is not unique, what all right results have in common is compared: of `eigh`, `svd` and `qr` the product
+of the factors and that columns are orthonormal (signs and phases may differ, those of gradients do not matter); of
+`sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` what indices of equal elements point to.
+
+What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
+another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.
+On other platforms than the CPU nothing of this was run.
+
+## Refused, and what to do
+
+{refused}
+
+## On the client
+
+Types are left out where all that there are behave alike.
+
+{client}
+
+## Distributions
+
+{count} numbers of each, against the CPU's: the Kolmogorov-Smirnov distance, values that must not be there, the same
+numbers for the same seed and others for another, and that neighbours and two calls are not correlated.
+
+{distributions}
+
+## Not right
+
+{bad}
+"""
+
+
+def worst_of(row: Row) -> str:
+    """The verdict that a case is known by."""
+    return next((kind for kind in _WORST_FIRST if row["counts"].get(kind)), "not on the CPU")
+
+
+def document(rows: Mapping[Case, Row], about: Mapping[str, str]) -> str:
+    """The text; ``about`` has date, versions, machine and command."""
+    database = {case: row for case, row in rows.items() if not case.operator.startswith(PREFIX)}
+    draws = {case: row for case, row in rows.items() if case.operator.startswith(PREFIX)}
+    shown = [kind for kind in _WORST_FIRST[::-1] if kind != "not on the CPU"]
+    return TEXT.format(
+        **about,
+        samples=f"{sum(sum(row['counts'].values()) for row in database.values()):,}",
+        operators=len({case.operator for case in database}),
+        header=" | ".join(shown),
+        rule=" | ".join("---" for _ in shown),
+        totals=_by_type(database, shown, lambda row: Counter(row["counts"])),
+        worst=_by_type(database, shown, lambda row: Counter([worst_of(row)])),
+        tolerances=", ".join(f"{str(dtype)[6:]} {a:g} and {b:g}" for dtype, (a, b) in TOLERANCES.items()),
+        refused=_problems(rows, ("refused",)) or "Nothing.",
+        client=_client(database) or "Nothing.",
+        count=f"{COUNT:,}",
+        distributions=_distributions(draws) or "Not in this run.",
+        bad=_problems(rows, BAD) or "Nothing.",
+    )
+
+
+def _by_type(rows: Mapping[Case, Row], shown: list[str], count: Any) -> str:
+    lines = []
+    for dtype in DTYPES:
+        found: Counter[str] = sum((count(row) for case, row in rows.items() if case.dtype == dtype), Counter())
+        if found:
+            lines.append(f"| {dtype} | " + " | ".join(f"{found[kind]:,}" for kind in shown) + " |")
+    return "\n".join(lines)
+
+
+def _problems(rows: Mapping[Case, Row], kinds: tuple[str, ...]) -> str:
+    """The messages, each with the operators and types that it is of."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for case, row in rows.items():
+        for kind, _, variant, text in row["problems"]:
+            if kind in kinds:
+                name = f"`{case.operator}`" + (f" ({variant})" if variant else "")
+                key = text if kind == "refused" else f"{kind}: {text}"
+                found.setdefault(_short(key), {}).setdefault(name, set()).add(case.dtype)
+    lines = []
+    for text, names in sorted(found.items()):
+        listed = ", ".join(f"{name} {_types(dtypes)}" for name, dtypes in sorted(names.items()))
+        lines.append(f"- {listed}: {text}")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:220].replace("|", "/")
+
+
+def _types(dtypes: set[str]) -> str:
+    return ", ".join(dtype for dtype in DTYPES if dtype in dtypes)
+
+
+def _client(rows: Mapping[Case, Row]) -> str:
+    """The operators, with the operations of torch's table that the client computed for them."""
+    operators: dict[str, dict[str, set[str]]] = {}
+    there: dict[str, set[str]] = {}
+    for case, row in rows.items():
+        there.setdefault(case.operator, set()).add(case.dtype)
+        for operation in row["client"]:
+            operators.setdefault(case.operator, {}).setdefault(operation.removeprefix("aten::"), set()).add(case.dtype)
+    lines = []
+    for name, operations in sorted(operators.items()):
+        every = there[name]
+        parts = [
+            f"`{operation}`" + ("" if dtypes == every else f" ({_types(dtypes)})")
+            for operation, dtypes in sorted(operations.items())
+        ]
+        lines.append(f"| `{name}` | {', '.join(parts)} |")
+    return "\n".join(["| operator | by |", "| --- | --- |", *lines]) if lines else ""
+
+
+def _distributions(rows: Mapping[Case, Row]) -> str:
+    found: dict[tuple[str, str], list[str]] = {}
+    for case, row in rows.items():
+        outcome = "right" if worst_of(row) == "random" else worst_of(row)
+        outcome += ", on the client" if row["client"] else ""
+        found.setdefault((case.operator.removeprefix(PREFIX), outcome), []).append(case.dtype)
+    lines = [f"| `{name}` | {_types(set(dtypes))} | {outcome} |" for (name, outcome), dtypes in found.items()]
+    return "\n".join(["| draw | types | |", "| --- | --- | --- |", *lines]) if lines else ""
