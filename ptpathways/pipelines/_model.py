@@ -14,8 +14,8 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
 
 from ptpathways import core, frontend
-
-_PREFIX = "model."
+from ptpathways.pipelines._aliases import Aliases, written_by
+from ptpathways.pipelines._flat import flatten
 
 
 class _Whole(nn.Module):
@@ -106,17 +106,9 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
             buffers[name] = own
         else:
             constants[name] = tensor.detach()
+    flatten(program.graph_module)
     nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
-    for node in nodes:
-        outside = {*parameters, *buffers, *constants, *batch}
-        changed = next((one.name for one in written_by(node) if one.name in outside), None)
-        if changed is not None:
-            known = {**parameters, **buffers}.get(changed, changed)
-            raise core.ModelCannotBeCut(
-                f"model {type(model).__name__} changes {known!r} in its forward pass, in module "
-                f"{module_path(node)!r}, which every microbatch would do once more; use layers without running "
-                "statistics, such as LayerNorm or GroupNorm"
-            )
+    _check_changes(program.graph, nodes, {**parameters, **buffers}, {*constants, *batch}, type(model).__name__)
     (output,) = program.graph.output_node().args
     leaves = [leaf for leaf in output if isinstance(leaf, fx.Node)] if isinstance(output, tuple) else []
     if len(leaves) != 1 or tuple(leaves[0].meta["val"].shape) not in ((), (1,)):
@@ -129,25 +121,30 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
     return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name)
 
 
-_RUNNING = {"aten::batch_norm": (3, 5), "aten::instance_norm": (3, 5)}
-"""Operations that change running statistics: where the first of them is, and the switch."""
+def _check_changes(
+    graph: fx.Graph, nodes: Sequence[fx.Node], named: dict[str, str], others: set[str], model: str
+) -> None:
+    """Raises ModelCannotBeCut if an operation changes what comes in: parameters, buffers, constants, the batch."""
+    aliases = Aliases(graph.nodes)
+    for node in nodes:
+        for written in written_by(node):
+            changed = next((one.name for one in aliases.of(written) if one.name in named or one.name in others), None)
+            if changed is not None:
+                raise changes(model, named.get(changed, changed), module_path(node), source_of(node))
+        if node.target is torch.ops.aten.batch_norm.default and node.args[5]:
+            raise core.ModelCannotBeCut(
+                f"model {model} takes the statistics of a batch in module {module_path(node)!r}, which are others in "
+                "each microbatch; use LayerNorm or GroupNorm"
+            )
 
 
-def written_by(node: fx.Node) -> list[fx.Node]:
-    """What a node changes in place."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return []
-    places = [
-        place
-        for place, one in enumerate(target._schema.arguments)
-        if one.alias_info is not None and one.alias_info.is_write
-    ]
-    first, switch = _RUNNING.get(target._schema.name, (0, 0))
-    if switch and len(node.args) > switch and node.args[switch] is True:
-        places.append(first)
-    written = [node.args[place] for place in places if place < len(node.args)]
-    return [one for one in written if isinstance(one, fx.Node)]
+def changes(model: str, changed: str, module: str, source: str) -> core.ModelCannotBeCut:
+    """The error about a forward pass that changes what lives longer."""
+    return core.ModelCannotBeCut(
+        f"model {model} changes {changed!r} in its forward pass{f', in module {module!r}' if module else ''}"
+        f"{f' at {source}' if source else ''}, which every microbatch would do once more; use layers without running "
+        "statistics, such as LayerNorm or GroupNorm, or change it between the steps"
+    )
 
 
 def value_of(node: fx.Node) -> Any:

@@ -143,7 +143,9 @@ def _work(step: RecordedStep, recording: Recording) -> float:
         return torch.empty(spec.shape, dtype=frontend.torch_dtype(spec.dtype), device="meta")
 
     args, kwargs = torch.utils._pytree.tree_map(meta, (step.args, step.kwargs))
-    outputs = [torch.empty(spec.shape, device="meta") for spec in results]
+    outputs = [  # some of an operation's results may not be there, such as a gradient that nobody needs
+        None if number is None else torch.empty(recording.specs[number].shape, device="meta") for number in step.results
+    ]
     return written + float(count(*args, **kwargs, out_val=outputs[0] if len(outputs) == 1 else tuple(outputs)))
 
 

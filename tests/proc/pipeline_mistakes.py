@@ -1,0 +1,231 @@
+"""What a pipeline could get silently wrong: each case is what eager PyTorch gives, or an error or warning that says why.
+
+python pipeline_mistakes.py mistakes
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ptpathways as pw
+from tests.proc.cluster_scenarios import Scenario, refused, run
+from tests.proc.pipeline_scenarios import agrees, sgd, slices_of
+
+WIDTH = 8
+
+
+class Blocks(nn.Module):
+    """Four linear blocks; ``between`` is applied after each."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.between = between
+        self.register_buffer("scale", torch.full((WIDTH,), 1.5))
+        self.scale: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = torch.tanh(block(x)) * self.scale
+            x = x if self.between is None else self.between(x)
+        return x
+
+
+def batch(samples: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    return torch.randn(samples, WIDTH, generator=generator), torch.randn(samples, WIDTH, generator=generator)
+
+
+def one_batch(seed: int = 0) -> tuple[Tensor, ...]:
+    return batch(8, torch.Generator().manual_seed(seed))
+
+
+class Pipes:
+    """Makes pipelines on the same two slices."""
+
+    def __init__(self, cluster: pw.Cluster) -> None:
+        self.slices = slices_of(cluster, 2)
+
+    def __call__(self, model: nn.Module, **options: Any) -> pw.Pipeline:
+        given: dict[str, Any] = {"stages": 2, "microbatches": 4, "loss": F.mse_loss, "optimizer": sgd}
+        return pw.pipeline(model, slices=self.slices, **{**given, **options})
+
+    def right(self, model: nn.Module, **options: Any) -> None:
+        """Trains ``model`` and a copy of it in eager PyTorch."""
+        eager = copy.deepcopy(model)
+        agrees(self(model, **options), eager, sgd, F.mse_loss, batch)
+
+    def refuses(self, model: nn.Module, said: str | list[str], **options: Any) -> str:
+        return refused(pw.ModelCannotBeCut, said, lambda: self(model, **options).step(*one_batch()))
+
+
+def _column(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, 0] = x[:, 1] * 2
+    return x
+
+
+def _part(x: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, :4].mul_(2.0)
+    x.t().add_(0.1)
+    return x
+
+
+def _copy(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    y[:, :4] = x[:, 4:]
+    y[:, 4:] = x[:, :4]
+    return y.copy_(y * 2)
+
+
+def _numbers(x: Tensor) -> Tensor:
+    x = x * 2
+    x[:, 0] = 0.0
+    x[x > 1] = 0.1
+    x.narrow(1, 2, 2).fill_(0.5)
+    x.view(-1).add_(0.1)
+    return x
+
+
+def _positions(x: Tensor) -> Tensor:
+    made = torch.zeros(WIDTH)
+    made[0::2] = torch.sin(torch.arange(0, WIDTH, 2) / WIDTH)
+    made[1::2] = torch.cos(torch.arange(0, WIDTH, 2) / WIDTH)
+    made[3] = 1.0
+    return x + made
+
+
+def _without_gradients(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        made = torch.zeros_like(x)
+        made[:, 1] = x[:, 1]
+    return x + made
+
+
+def writes_through_views(cluster: pw.Cluster) -> None:
+    """What is written into a part of a value is in it, and so are its gradients."""
+    pipes = Pipes(cluster)
+    for between in (_column, _part, _copy, _numbers, _positions, _without_gradients):
+        torch.manual_seed(0)
+        pipes.right(Blocks(between))
+
+
+def writes_across_stages(cluster: pw.Cluster) -> None:
+    """A table that every block writes into and reads: right inside a stage, refused where stages would not see it."""
+
+    class Table(Blocks):
+        writers = 4
+
+        def forward(self, x: Tensor) -> Tensor:
+            table = torch.zeros(x.shape)
+            view = table.t()
+            for number, block in enumerate(self.blocks):
+                x = torch.tanh(block(x))
+                if number < self.writers:
+                    view[number] += x[:, number]
+            return x + table
+
+    pipes = Pipes(cluster)
+    torch.manual_seed(0)
+    pipes.refuses(Table(), ["changes a value in place that an earlier stage made", "pipeline_mistakes.py:"])
+    first = Table()
+    first.writers = 2
+    pipes.right(first, stages=["blocks.2"])
+
+
+def modes(cluster: pw.Cluster) -> None:
+    """Blocks inside ``no_grad`` and ``autocast``, batch norm with fixed statistics, convolutions."""
+
+    class Half(Blocks):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                for block in list(self.blocks)[:2]:
+                    x = torch.tanh(block(x))
+            for block in list(self.blocks)[2:]:
+                x = torch.tanh(block(x))
+            return x
+
+    class Cast(Blocks):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+                return super().forward(x)
+
+    pipes = Pipes(cluster)
+    torch.manual_seed(0)
+    for model in (Half(), Cast()):
+        pipes.right(model)
+    fixed = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)) for _ in range(3)]).eval()
+    for block in fixed:
+        block[1].running_mean.normal_()
+        block[1].running_var.uniform_(0.5, 2)
+    pipes.right(fixed)
+    images = nn.Sequential(
+        nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 1), nn.Tanh(), nn.Flatten(), nn.Linear(16, WIDTH)
+    )
+    pipes.right(images)
+
+
+def _copied(model: Any, x: Tensor) -> None:
+    with torch.no_grad():
+        model.scale.copy_(model.scale * 0.9)
+
+
+def _out(model: Any, x: Tensor) -> None:
+    with torch.no_grad():
+        torch.mul(model.scale, 1.01, out=model.scale)
+
+
+def _element(model: Any, x: Tensor) -> None:
+    model.scale[0] = 1.0
+
+
+def _data(model: Any, x: Tensor) -> None:
+    model.scale.data.mul_(1.01)
+
+
+def _clamped(model: Any, x: Tensor) -> None:
+    with torch.no_grad():
+        model.blocks[1].bias.clamp_(-0.05, 0.05)
+
+
+class Changing(Blocks):
+    def __init__(self, change: Callable[[Any, Tensor], None]) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.change(self, x)
+        return super().forward(x)
+
+
+def changes_in_the_forward_pass(cluster: pw.Cluster) -> None:
+    """A forward pass that changes parameters or buffers is refused with the name and the line."""
+    pipes = Pipes(cluster)
+    for change, name in (
+        (_copied, "scale"),
+        (_out, "scale"),
+        (_element, "scale"),
+        (_data, "scale"),
+        (_clamped, "blocks.1.bias"),
+    ):
+        pipes.refuses(Changing(change), [f"changes '{name}' in its forward pass", "pipeline_mistakes.py:"])
+    statistics = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, track_running_stats=False))
+    pipes.refuses(statistics, "takes the statistics of a batch in module '1'")
+
+
+SCENARIOS: list[Scenario] = [
+    writes_through_views,
+    writes_across_stages,
+    modes,
+    changes_in_the_forward_pass,
+]
+
+if __name__ == "__main__":
+    run({"mistakes": SCENARIOS}[sys.argv[1]], hosts=2, islands=2)
