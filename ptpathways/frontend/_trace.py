@@ -131,6 +131,13 @@ def refuse_values() -> None:
 
 
 @contextmanager
+def exclusively() -> Iterator[None]:
+    """Inside, no other thread traces: for what changes torch's state for a while, such as exporting a module."""
+    with _lock:
+        yield
+
+
+@contextmanager
 def placing() -> Iterator[None]:
     """Inside, tensors of PyTorch/XLA are placeholders and nothing is computed; one thread at a time."""
     with _lock, _tracing():

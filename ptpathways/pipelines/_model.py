@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,21 +16,32 @@ from torch.export.graph_signature import InputKind
 from ptpathways import core, frontend
 from ptpathways.pipelines._aliases import Aliases, written_by
 from ptpathways.pipelines._flat import flatten
+from ptpathways.pipelines._observed import Attributes, observed
+
+_PYTHON = sysconfig.get_path("stdlib")
 
 
 class _Whole(nn.Module):
     """The model with its loss: a batch goes in, a scalar comes out."""
 
-    def __init__(self, model: nn.Module, loss: Callable[..., Tensor] | None) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Callable[..., Tensor] | None, begin: Callable[[nn.Module], Attributes]
+    ) -> None:
+        """``begin``: gives the model's attributes before a run."""
         super().__init__()
         self.model = model
         self.loss = loss
+        self.begin = begin
 
     def forward(self, *batch: Any) -> Tensor:
-        if self.loss is None:
-            found: Tensor = self.model(*batch)
-            return found
-        return self.loss(self.model(*batch[:-1]), batch[-1])
+        attributes = self.begin(self.model)
+        try:
+            if self.loss is None:
+                found: Tensor = self.model(*batch)
+                return found
+            return self.loss(self.model(*batch[:-1]), batch[-1])
+        finally:
+            attributes.restore()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +73,54 @@ def export(
     Raises:
         ModelCannotBeCut: its Python depends on values, it changes buffers, or it does not give one scalar.
     """
-    whole = _Whole(model, loss)
-    whole.train(model.training)
+    name = type(model).__name__
+    runs: list[Attributes] = []
+
+    def begin(model: nn.Module) -> Attributes:
+        runs.append(Attributes(model, runs[0].changed if runs else ()))
+        return runs[-1]
+
+    whole = _Whole(model, loss, begin)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
+    with observed(name):
+        program = _program(whole, tensors, name)
+        first = runs[0]
+        if first.changed:
+            with first.as_changed():
+                _check_again(program, _program(whole, tensors, name), first, name)
+    return _graph(program, model, names)
+
+
+def _program(whole: _Whole, batch: tuple[Any, ...], name: str) -> torch.export.ExportedProgram:
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # prints graphs
-            program = torch.export.export(whole, tensors, strict=False)
+        return torch.export.export(whole, batch, strict=False)
+    except core.PathwaysError:
+        raise
     except Exception as error:  # export raises whatever the model's code met
         raise core.ModelCannotBeCut(
-            f"model {type(model).__name__} cannot be cut into stages, because its forward pass is no fixed sequence of "
-            f"operations{_where(error)}: {_first_lines(error)}"
+            f"model {name} cannot be cut into stages, because exporting its forward pass and its loss as a fixed "
+            f"sequence of operations failed{_where(error)}: {type(error).__name__}: {_first_lines(error)}"
         ) from error
-    return _graph(program, model, names)
+
+
+def _check_again(
+    first: torch.export.ExportedProgram, second: torch.export.ExportedProgram, attributes: Attributes, name: str
+) -> None:
+    """Raises ModelCannotBeCut, or warns, if what the forward pass leaves in attributes makes its next run another."""
+    if str(first.graph) == str(second.graph):
+        return
+    changed = ", ".join(sorted(attributes.changed))
+    if any(not isinstance(value, Tensor) for value in attributes.changed.values()):
+        raise core.ModelCannotBeCut(
+            f"model {name} changes its attributes ({changed}) in its forward pass and computes something else with "
+            "them the next time; a step runs no Python of the model: pass them with the batch, or change them between "
+            "the steps"
+        )
+    frontend.warn(
+        f"model {name} keeps tensors in attributes ({changed}) in its forward pass and uses them the next time; in a "
+        "pipeline every microbatch does what the first one does, without them",
+        core.PipelineWarning,
+    )
 
 
 def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[int, str]) -> ModelGraph:
@@ -173,20 +220,18 @@ def spec_of(value: Any) -> frontend.TensorSpec:
 
 
 def _where(error: BaseException) -> str:
-    lines = re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    own = [(file, line) for file, line in lines if "site-packages" not in file]
-    if own:
-        return f" (at {own[-1][0]}:{own[-1][1]})"
-    frames = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "site-packages" not in code.co_filename and "ptpathways/pipelines" not in code.co_filename:
-            frames.append(f"{code.co_filename}:{traceback.tb_lineno}")
-        traceback = traceback.tb_next
-    return f" (at {frames[-1]})" if frames else ""
+    def own(file: str) -> bool:
+        return file.startswith("/") and not any(
+            one in file for one in ("site-packages", "ptpathways/pipelines", _PYTHON)
+        )
+
+    lines = [(file, line) for file, line in re.findall(r'File "([^"]+)", line (\d+)', str(error)) if own(file)]
+    if not lines:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [(frame.filename, str(frame.lineno)) for frame in frames if own(frame.filename)]
+    return f" (at {lines[-1][0]}:{lines[-1][1]})" if lines else ""
 
 
 def _first_lines(error: BaseException) -> str:
     text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:400]
+    return (text[0] if text else "without a word")[:400]

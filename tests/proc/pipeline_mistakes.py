@@ -1,4 +1,4 @@
-"""What a pipeline could get silently wrong: each case is what eager PyTorch gives, or an error or warning that says why.
+"""What a pipeline could get silently wrong: each case is what eager PyTorch gives, or an error or warning.
 
 python pipeline_mistakes.py mistakes
 """
@@ -162,9 +162,11 @@ def modes(cluster: pw.Cluster) -> None:
     for model in (Half(), Cast()):
         pipes.right(model)
     fixed = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)) for _ in range(3)]).eval()
-    for block in fixed:
-        block[1].running_mean.normal_()
-        block[1].running_var.uniform_(0.5, 2)
+    for name, value in fixed.named_buffers():
+        if name.endswith("running_var"):
+            value.uniform_(0.5, 2)
+        if name.endswith("running_mean"):
+            value.normal_()
     pipes.right(fixed)
     images = nn.Sequential(
         nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 1), nn.Tanh(), nn.Flatten(), nn.Linear(16, WIDTH)
@@ -205,6 +207,14 @@ class Changing(Blocks):
         return super().forward(x)
 
 
+def _replaced(model: Any, x: Tensor) -> None:
+    model.scale = model.scale * 1.01
+
+
+def _reset(model: Any, x: Tensor) -> None:
+    model.blocks[1].bias.data = model.blocks[1].bias.data.clamp(-0.05, 0.05)
+
+
 def changes_in_the_forward_pass(cluster: pw.Cluster) -> None:
     """A forward pass that changes parameters or buffers is refused with the name and the line."""
     pipes = Pipes(cluster)
@@ -216,8 +226,59 @@ def changes_in_the_forward_pass(cluster: pw.Cluster) -> None:
         (_clamped, "blocks.1.bias"),
     ):
         pipes.refuses(Changing(change), [f"changes '{name}' in its forward pass", "pipeline_mistakes.py:"])
+    pipes.refuses(Changing(_replaced), "replaces 'scale'")
+    pipes.refuses(Changing(_reset), ["sets the data of a tensor", "pipeline_mistakes.py:"])
     statistics = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, track_running_stats=False))
     pipes.refuses(statistics, "takes the statistics of a batch in module '1'")
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return -gradients[0]
+
+
+reverse: Any = Reverse.apply
+
+
+class Counting(Blocks):
+    """Counts its calls; ``used``: and computes with the number."""
+
+    def __init__(self, used: bool) -> None:
+        super().__init__()
+        self.calls, self.used = 0, used
+        self.table: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.table = x
+        return super().forward(x) * (self.calls if self.used else 1)
+
+
+def gradients_of_the_user(cluster: pw.Cluster) -> None:
+    """Hooks and backward passes that the user wrote are refused; attributes may change if nothing depends on it."""
+    pipes = Pipes(cluster)
+    pipes.refuses(Blocks(reverse), ["torch.autograd.Function Reverse", "pipeline_mistakes.py:"])
+
+    def hooked(x: Tensor) -> Tensor:
+        if x.requires_grad:
+            x.register_hook(lambda gradient: gradient * 2)
+        return x
+
+    def inner(x: Tensor) -> Tensor:
+        return x + torch.autograd.grad(x.sum(), x, create_graph=True)[0]
+
+    pipes.refuses(Blocks(hooked), ["registers a hook on a tensor", "pipeline_mistakes.py:"])
+    pipes.refuses(Blocks(inner), "computes gradients in its forward pass")
+    pipes.refuses(Counting(used=True), "changes its attributes (calls")
+    torch.manual_seed(0)
+    counting = Counting(used=False)
+    pipes.right(counting)
+    assert counting.calls == 0 and counting.table is None, "what runs is the graph"
 
 
 SCENARIOS: list[Scenario] = [
@@ -225,6 +286,7 @@ SCENARIOS: list[Scenario] = [
     writes_across_stages,
     modes,
     changes_in_the_forward_pass,
+    gradients_of_the_user,
 ]
 
 if __name__ == "__main__":
