@@ -175,7 +175,7 @@ class Update:
             state_keys: of each parameter, with the number of dimensions; empty before the first step.
         """
         count, states = len(names), sum(map(len, state_keys))
-        self._used = used = followed.used(not states)
+        self._used = used = followed.used(state_keys)
 
         def update(*values: Tensor) -> Any:
             given = iter(values[len(used) :])
@@ -202,7 +202,7 @@ class Update:
             update,
             slice,
             in_placements=None if plain else inputs,
-            out_placements=None if plain else [list(placements), of_state if states else None],
+            out_placements=None if plain else [list(placements), of_state if all(state_keys) else None],
             donate=range(len(used), len(used) + count + states + sum(copies)),
             name=name,
         )

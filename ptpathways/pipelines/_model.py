@@ -60,6 +60,8 @@ class ModelGraph:
     """Which tensor of the batch, by placeholder."""
     loss: str
     """The node whose value is the loss."""
+    reads: tuple[tuple[nn.Module, str], ...]
+    """Modules and names of their attributes that the forward pass has read."""
 
 
 def export(
@@ -82,13 +84,13 @@ def export(
 
     whole = _Whole(model, loss, begin)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
-    with observed(name):
+    with observed(name) as reads:
         program = _program(whole, tensors, name)
         first = runs[0]
         if first.changed:
             with first.as_changed():
                 _check_again(program, _program(whole, tensors, name), first, name)
-    return _graph(program, model, names)
+    return _graph(program, model, names, tuple((module, attribute) for (_, attribute), module in reads.items()))
 
 
 def _program(whole: _Whole, batch: tuple[Any, ...], name: str) -> torch.export.ExportedProgram:
@@ -123,7 +125,12 @@ def _check_again(
     )
 
 
-def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[int, str]) -> ModelGraph:
+def _graph(
+    program: torch.export.ExportedProgram,
+    model: nn.Module,
+    names: dict[int, str],
+    reads: tuple[tuple[nn.Module, str], ...],
+) -> ModelGraph:
     signature = program.graph_signature
     held: dict[str, Any] = {
         **dict(program.named_parameters()),
@@ -165,7 +172,7 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
             f"{f'tensors of shapes {shapes}' if leaves else type(output).__name__}; pass loss=, a function of what the "
             "model returns and the batch's last tensor, or return the loss itself"
         )
-    return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name)
+    return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name, reads)
 
 
 def _check_changes(

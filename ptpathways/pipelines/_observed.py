@@ -25,15 +25,25 @@ _LEFT_ALONE = frozenset({"training", "_parameters", "_buffers", "_modules"})
 
 
 @contextlib.contextmanager
-def observed(model: str) -> Iterator[None]:
+def observed(model: str) -> Iterator[dict[tuple[int, str], nn.Module]]:
     """Inside, a model may be exported: one thread at a time, without torch's output, and refusing what is not seen.
+
+    Gives the modules whose attributes are read inside, by their ids and the attributes' names.
 
     Raises:
         ModelCannotBeCut: inside, where the code registers a hook, sets ``.data``, calls ``backward`` or
             ``torch.autograd.grad``, or applies a ``torch.autograd.Function`` of its own.
     """
-    with frontend.exclusively(), _silent(), _functions_refused(model), _Refusing(model), _compiled_as_written():
-        yield
+    reads: dict[tuple[int, str], nn.Module] = {}
+    with (
+        frontend.exclusively(),
+        _silent(),
+        _functions_refused(model),
+        _Refusing(model),
+        _compiled_as_written(),
+        _reading(reads),
+    ):
+        yield reads
 
 
 class _Refusing(TorchFunctionMode):
@@ -98,6 +108,24 @@ def _compiled_as_written() -> Iterator[None]:
     stance: Any = torch.compiler.set_stance
     with stance("force_eager"):
         yield
+
+
+@contextlib.contextmanager
+def _reading(reads: dict[tuple[int, str], nn.Module]) -> Iterator[None]:
+    """Inside, notes which attributes of modules this thread reads."""
+    kind: Any = nn.Module
+    thread = threading.get_ident()
+
+    def read(module: nn.Module, name: str) -> Any:
+        if threading.get_ident() == thread:
+            reads[id(module), name] = module
+        return object.__getattribute__(module, name)
+
+    kind.__getattribute__ = read
+    try:
+        yield
+    finally:
+        del kind.__getattribute__
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ptpathways import frontend, schedules
 from ptpathways.pipelines._functions import StageFunctions, Update, begin, mean, total
@@ -71,8 +72,21 @@ class StepProgram:
             )
         }
         self.followed = rule.followed(self._shapes())
+        self._fixed: dict[str, tuple[Tensor, int, Any]] = {}  # buffers: on the CPU, with version, and on their slice
         self._sent: tuple[list[float] | None, list[frontend.Future]] = (None, [])
         self.program: frontend.Program = frontend.program(self._body, donate=(0, 1), name="step", kind="dataflow")
+
+    def hold(self, placeholder: str, stage: int, tensor: Tensor) -> None:
+        """Says which buffer or constant of the model a stage's ``placeholder`` is."""
+        self._fixed[f"{stage}/{placeholder}"] = (tensor, -1, None)
+
+    def buffers(self) -> dict[str, Any]:
+        """Buffers and constants on their slices, by stage and placeholder; sent again if they were changed."""
+        for key, (tensor, version, _) in self._fixed.items():
+            if tensor._version != version:
+                slice = self._layout(int(key.partition("/")[0])).slice
+                self._fixed[key] = (tensor, tensor._version, frontend.put(tensor.detach(), slice))
+        return {key: held for key, (_, _, held) in self._fixed.items()}
 
     def numbers(self) -> list[frontend.Future]:
         """The hyperparameters now, once for each rank; sent only if they have changed."""

@@ -1,4 +1,4 @@
-"""The pipelines of pipeline_scenarios.py and pipeline_mistakes.py, in processes of their own, on real workers."""
+"""The pipelines of pipeline_*.py, in processes of their own, on real workers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proc import pipeline_changes as changes
 from tests.proc import pipeline_mistakes as mistakes
 from tests.proc import pipeline_scenarios as scenarios
 from tests.scenarios import outcome_of
@@ -14,6 +15,7 @@ GROUPS = {
     "training": (scenarios, scenarios.TRAINING),
     "handling": (scenarios, scenarios.HANDLING),
     "mistakes": (mistakes, mistakes.SCENARIOS),
+    "changes": (changes, changes.SCENARIOS),
 }
 CASES = [(group, scenario.__name__) for group, (_, members) in GROUPS.items() for scenario in members]
 
