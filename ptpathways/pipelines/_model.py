@@ -12,36 +12,60 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree
 
 from ptpathways import core, frontend
 from ptpathways.pipelines._aliases import Aliases, written_by
-from ptpathways.pipelines._flat import flatten
+from ptpathways.pipelines._flat import autocasts, flatten
 from ptpathways.pipelines._observed import Attributes, observed
 
 _PYTHON = sysconfig.get_path("stdlib")
 
 
 class _Whole(nn.Module):
-    """The model with its loss: a batch goes in, a scalar comes out."""
+    """The model with its loss: a batch goes in, a scalar comes out, or a pair of them with a weight."""
 
     def __init__(
-        self, model: nn.Module, loss: Callable[..., Tensor] | None, begin: Callable[[nn.Module], Attributes]
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any] | None,
+        begin: Callable[[nn.Module], Attributes],
+        seen: Callable[[Any], None],
+        weighted: bool,
     ) -> None:
-        """``begin``: gives the model's attributes before a run."""
+        """
+        Args:
+            begin: gives the model's attributes before a run.
+            seen: is told what the model returns.
+        """
         super().__init__()
         self.model = model
         self.loss = loss
         self.begin = begin
+        self.seen = seen
+        self.weighted = weighted
 
-    def forward(self, *batch: Any) -> Tensor:
+    def forward(self, *batch: Any) -> Any:
         attributes = self.begin(self.model)
         try:
             if self.loss is None:
-                found: Tensor = self.model(*batch)
-                return found
-            return self.loss(self.model(*batch[:-1]), batch[-1])
+                found = self.model(*batch)
+            else:
+                made = self.model(*batch[:-1])
+                self.seen(made)
+                found = self.loss(made, batch[-1])
         finally:
             attributes.restore()
+        if not self.weighted:
+            return found
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise core.ModelCannotBeCut(
+                f"with reduction='weighted' a loss gives a pair (sum, weight), got {type(found).__name__}"
+            )
+        total, weight = found
+        if not isinstance(weight, Tensor):
+            weight = torch.full((), float(weight), dtype=total.dtype)
+        return total.reshape(()), weight.detach().to(total.dtype).reshape(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +84,27 @@ class ModelGraph:
     """Which tensor of the batch, by placeholder."""
     loss: str
     """The node whose value is the loss."""
+    weight: str | None
+    """The node whose value is the loss's weight, if it has one."""
+    output: Any
+    """What the model returns to the loss, with tensors that have shape and type; None without a loss."""
     reads: tuple[tuple[nn.Module, str], ...]
     """Modules and names of their attributes that the forward pass has read."""
 
 
 def export(
-    model: nn.Module, loss: Callable[..., Tensor] | None, batch: Sequence[Any], names: dict[int, str]
+    model: nn.Module,
+    loss: Callable[..., Any] | None,
+    batch: Sequence[Any],
+    names: dict[int, str],
+    *,
+    weighted: bool = False,
 ) -> ModelGraph:
     """The model's graph for one microbatch. Runs the model's Python once, on tensors without values.
 
     Args:
         names: the name of each parameter and buffer of ``model``, by the tensor's id.
+        weighted: the loss gives a sum and its weight.
 
     Raises:
         ModelCannotBeCut: its Python depends on values, it changes buffers, or it does not give one scalar.
@@ -82,7 +116,12 @@ def export(
         runs.append(Attributes(model, runs[0].changed if runs else ()))
         return runs[-1]
 
-    whole = _Whole(model, loss, begin)
+    outputs: list[Any] = []
+
+    def seen(output: Any) -> None:
+        outputs.append(_pytree.tree_map(_shape_of, output))
+
+    whole = _Whole(model, loss, begin, seen, weighted)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
     with observed(name) as reads:
         program = _program(whole, tensors, name)
@@ -90,7 +129,19 @@ def export(
         if first.changed:
             with first.as_changed():
                 _check_again(program, _program(whole, tensors, name), first, name)
-    return _graph(program, model, names, tuple((module, attribute) for (_, attribute), module in reads.items()))
+    return _graph(
+        program,
+        model,
+        names,
+        outputs[0] if outputs else None,
+        tuple((module, attribute) for (_, attribute), module in reads.items()),
+        weighted,
+    )
+
+
+def _shape_of(leaf: Any) -> Any:
+    """A tensor without elements for one that is exported."""
+    return torch.empty(tuple(leaf.shape), dtype=leaf.dtype, device="meta") if isinstance(leaf, Tensor) else leaf
 
 
 def _program(whole: _Whole, batch: tuple[Any, ...], name: str) -> torch.export.ExportedProgram:
@@ -129,7 +180,9 @@ def _graph(
     program: torch.export.ExportedProgram,
     model: nn.Module,
     names: dict[int, str],
+    returned: Any,
     reads: tuple[tuple[nn.Module, str], ...],
+    weighted: bool,
 ) -> ModelGraph:
     signature = program.graph_signature
     held: dict[str, Any] = {
@@ -162,17 +215,52 @@ def _graph(
             constants[name] = tensor.detach()
     flatten(program.graph_module)
     nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
+    _check_types(nodes)
     _check_changes(program.graph, nodes, {**parameters, **buffers}, {*constants, *batch}, type(model).__name__)
     (output,) = program.graph.output_node().args
     leaves = [leaf for leaf in output if isinstance(leaf, fx.Node)] if isinstance(output, tuple) else []
-    if len(leaves) != 1 or tuple(leaves[0].meta["val"].shape) not in ((), (1,)):
+    count = 2 if weighted else 1
+    if len(leaves) != count or any(tuple(leaf.meta["val"].shape) not in ((), (1,)) for leaf in leaves):
         shapes = [tuple(leaf.meta["val"].shape) for leaf in leaves]
         raise core.ModelCannotBeCut(
             f"model {type(model).__name__} and its loss must give one scalar, and give "
             f"{f'tensors of shapes {shapes}' if leaves else type(output).__name__}; pass loss=, a function of what the "
-            "model returns and the batch's last tensor, or return the loss itself"
+            "model returns and the batch's last tensor, or return the loss itself; reduction='weighted' is for a pair "
+            "of a sum and its weight"
         )
-    return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name, reads)
+    return ModelGraph(
+        program.graph_module,
+        nodes,
+        parameters,
+        buffers,
+        constants,
+        batch,
+        leaves[0].name,
+        leaves[1].name if weighted else None,
+        returned,
+        reads,
+    )
+
+
+_OF_ONE_TYPE = frozenset(
+    f"aten::{name}"
+    for name in ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "bilinear")
+)
+"""Operations that eager PyTorch refuses for tensors of different types; exporting and PyTorch/XLA do not."""
+
+
+def _check_types(nodes: Sequence[fx.Node]) -> None:
+    """Raises PipelineError where tensors of different types meet that must not."""
+    for node in nodes:
+        if getattr(getattr(node.target, "_schema", None), "name", "") not in _OF_ONE_TYPE or autocasts(node):
+            continue
+        types = {str(value_of(one).dtype).removeprefix("torch."): None for one in node.all_input_nodes}
+        if len(types) > 1:
+            source = source_of(node)
+            raise core.PipelineError(
+                f"{node.target} in module {module_path(node)!r}{f' at {source}' if source else ''} gets tensors of "
+                f"types {' and '.join(types)}, which eager PyTorch refuses; convert the batch or the model"
+            )
 
 
 def _check_changes(

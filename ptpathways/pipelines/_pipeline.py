@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from ptpathways import core, frontend, schedules
 from ptpathways.frontend import Future, VirtualSlice
-from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _model, _plan
+from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _losses, _model, _plan
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import record_stages
@@ -43,17 +43,20 @@ class Pipeline:
         microbatches: int,
         schedule: str,
         slices: Sequence[VirtualSlice],
-        loss: Callable[..., Tensor] | None,
+        loss: Callable[..., Any] | None,
         optimizer: MakeOptimizer,
         recompute: bool,
         placements: Placements | None,
+        reduction: str,
     ) -> None:
+        _losses.check_reduction(reduction)
         self.schedule = schedules.find(schedule)
         self.slices = tuple(slices)
         self._cut = _blocks.Cut.of(model, stages)
         self.size = _size(self._cut.stages, self.slices, microbatches, self.schedule)
         self._model = model
         self._loss = loss
+        self._reduction = reduction
         self._recompute = recompute
         self._parameters = dict(model.named_parameters())
         self._place = placements
@@ -102,9 +105,11 @@ class Pipeline:
 
     def _step(self, batch: tuple[Any, ...]) -> Future:
         leaves, structure = _pytree.tree_flatten(batch)
+        leaves = _batch.checked(leaves)
         step = self._step_for(leaves, structure)
         self._send_changes()
         pieces = [_batch.divided(leaf, self.size.microbatches) for leaf in leaves]
+        step.ignoring.look(pieces)
         given = [[pieces[index] for index in step.batch_of(rank)] for rank in range(self.size.ranks)]
         held = self._held
         trained = {name: held.parameters[name] for name in step.trained}
@@ -247,7 +252,7 @@ class Pipeline:
         if batch:
             leaves, structure = _pytree.tree_flatten(batch)
             with self._lock:
-                step = self._step_for(leaves, structure)
+                step = self._step_for(_batch.checked(leaves), structure)
         elif self._last is not None:
             step = self._last
         else:
@@ -328,17 +333,25 @@ class Pipeline:
         known: dict[int, str] = {}
         for name, tensor in (*self._parameters.items(), *self._model.named_buffers()):
             known.setdefault(id(tensor), name)
-        graph = _model.export(self._model, self._loss, example, known)
+        weighted = self._reduction == "weighted"
+        graph = _model.export(self._model, self._loss, example, known, weighted=weighted)
         stages = divide(graph, self._cut.places(graph))
         frozen = [
             name
             for name, own in graph.parameters.items()
             if own not in self._rule.group_of or not self._parameters[own].requires_grad
         ]
-        scale = 1.0 / self.size.microbatches
+        microbatches = self.size.microbatches
+        whole = _pytree.tree_unflatten(list(leaves), structure)
+        warned = False
+        if self._loss is not None:
+            warned = _losses.try_out(self._loss, graph.output, whole[-1], samples, microbatches, self._reduction)
+        scale = 1.0 / microbatches if self._reduction == "mean" else 1.0
         parts = record_stages(stages, frozen, scale, recompute=self._recompute)
         layouts = [SliceLayouts(slice, samples) for slice in self.slices]
-        step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements)
+        step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements, self._reduction)
+        step.ignoring = _losses.Ignoring(graph, microbatches, self._reduction, tried=self._loss is not None)
+        step.ignoring.warned |= warned
         state_of = {name: self._rule.state_sizes.get(group, 0.0) for name, group in self._rule.group_of.items()}
         _fit.check(parts, layouts, step.order, self.size, _fit.limits_of(self.slices), state_of, self._placements)
         for one in parts:
@@ -408,10 +421,11 @@ def pipeline(
     microbatches: int,
     schedule: str = "1f1b",
     slices: Sequence[VirtualSlice],
-    loss: Callable[..., Tensor] | None = None,
+    loss: Callable[..., Any] | None = None,
     optimizer: MakeOptimizer,
     recompute: bool = False,
     placements: Placements | None = None,
+    reduction: str = "mean",
 ) -> Pipeline:
     """Divides a model into stages on slices and trains it, a step as one program (paper, section 5.3).
 
@@ -440,4 +454,4 @@ def pipeline(
         PipelineError: an unknown schedule, or stages, slices and microbatches that do not fit each other.
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
-    return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements)
+    return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements, reduction)

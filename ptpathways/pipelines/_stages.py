@@ -33,7 +33,7 @@ class StageGraph:
     inputs: tuple[str, ...]
     """What it takes from earlier stages."""
     outputs: tuple[str, ...]
-    """What later stages take; of the last stage: the loss."""
+    """What later stages take; of the last stage: the loss, and its weight if it has one."""
 
     def run(self, values: dict[str, Any], device: torch.device) -> list[Tensor]:
         """Runs the stage's operations on ``values``, by name; the outputs."""
@@ -101,8 +101,10 @@ def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
     for node in graph.nodes:
         for other in node.all_input_nodes:
             use(stage_of[node.name], other)
-    given[stage_of[graph.loss]][graph.loss] = None
-    if stage_of[graph.loss] != count - 1:
+    ends = [graph.loss] if graph.weight is None else [graph.loss, graph.weight]
+    for end in ends:
+        given[stage_of[end]][end] = None
+    if any(stage_of[end] != count - 1 for end in ends):
         raise core.ModelCannotBeCut("the last stage does not compute the loss; cut the model earlier")
     stages = []
     for number in range(count):

@@ -6,7 +6,9 @@ python pipeline_mistakes.py mistakes
 from __future__ import annotations
 
 import copy
+import functools
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from tests.proc.cluster_scenarios import Scenario, refused, run
+from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
 from tests.proc.pipeline_scenarios import agrees, sgd, slices_of
 
 WIDTH = 8
@@ -281,12 +283,116 @@ def gradients_of_the_user(cluster: pw.Cluster) -> None:
     assert counting.calls == 0 and counting.table is None, "what runs is the graph"
 
 
+def _labels(samples: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Of a batch with unequal numbers of targets that are ignored; of one microbatch all are."""
+    x = torch.randn(samples, 3, WIDTH, generator=generator)
+    y = torch.randint(WIDTH, (samples, 3), generator=generator)
+    y[1, :2], y[2:4] = -100, -100
+    return x, y
+
+
+def _entropy(made: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(made.flatten(0, 1), y.flatten())
+
+
+def _summed(made: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return F.cross_entropy(made.flatten(0, 1), y.flatten(), reduction="sum"), (y != -100).sum()
+
+
+class Returning(Blocks):
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        assert y is not None
+        return _entropy(super().forward(x), y)
+
+
+def losses(cluster: pw.Cluster) -> None:
+    """A loss that is no mean over samples is said to be none; sums and weighted means are exact if asked for."""
+    pipes = Pipes(cluster)
+
+    def compare(loss: Any, eager_loss: Any, data: Any, **options: Any) -> None:
+        torch.manual_seed(0)
+        model = Blocks()
+        eager = copy.deepcopy(model)
+        pipe = pipes(model, loss=loss, **options)
+        optimizer = sgd(eager.parameters())
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(3):
+            x, y = data(8, generator)
+            optimizer.zero_grad()
+            wanted = eager_loss(eager(x), y)
+            wanted.backward()
+            optimizer.step()
+            got = float(pipe.step(x, y).result(WAIT_S))
+            assert abs(got - wanted.item()) < 1e-4, (got, wanted.item())
+        for one, other in zip(pipe.module.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+    def total(made: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(made, y, reduction="sum") * 1e-2
+
+    for schedule in ("1f1b", "zero-bubble"):
+        compare(_summed, _entropy, _labels, reduction="weighted", schedule=schedule)
+    compare(total, total, batch, reduction="sum")
+    refused(pw.PipelineError, "pass reduction='sum'", lambda: pipes(Blocks(), loss=total).step(*one_batch()))
+    refused(pw.PipelineError, "pass reduction='mean'", lambda: pipes(Blocks(), reduction="sum").step(*one_batch()))
+    refused(pw.PipelineError, "'mean', 'sum', 'weighted', got 'max'", lambda: pipes(Blocks(), reduction="max"))
+    refused(pw.ModelCannotBeCut, "pair", lambda: pipes(Blocks(), reduction="weighted").step(*one_batch()))
+
+    def said(model: nn.Module, loss: Any, *batches: tuple[Tensor, ...]) -> list[str]:
+        pipe = pipes(model, loss=loss)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for data in batches:
+                pipe.step(*data)
+        return [str(one.message) for one in caught if issubclass(one.category, pw.PipelineWarning)]
+
+    ignoring = _labels(8, torch.Generator().manual_seed(1))
+    whole = (ignoring[0], ignoring[1].clamp(min=0))
+    (one,) = said(Blocks(), _entropy, ignoring, ignoring)
+    assert "reduction='weighted'" in one, one
+    for model, loss in ((Blocks(), _entropy), (Returning(), None)):
+        assert not said(model, loss, whole, whole)
+        (one,) = said(model, loss, whole, ignoring, ignoring)
+        assert "ignore_index=-100" in one and "have 0 to 6 others: the mean of none is NaN" in one, one
+
+    def pairwise(made: Tensor, y: Tensor) -> Tensor:
+        return (made @ y.T).logsumexp(1).mean()
+
+    (one,) = said(Blocks(), pairwise, one_batch())
+    assert "compares the samples" in one, one
+
+
+def batches(cluster: pw.Cluster) -> None:
+    """Types that eager PyTorch refuses are refused; numbers and arrays in a batch count."""
+    pipes = Pipes(cluster)
+    x, y = one_batch()
+    pipe = pipes(Blocks())
+    for wrong in (x.double(), x.long(), x.half()):
+        refused(pw.PipelineError, "which eager PyTorch refuses", functools.partial(pipe.step, wrong, y))
+    refused(pw.PipelineError, "must be dense and have values", lambda: pipe.step(x.to_sparse(), y))
+    refused(pw.PipelineError, "meta device", lambda: pipe.step(x.to("meta"), y))
+    refused(pw.PipelineError, "got a set", lambda: pipe.step({1}, x, y))
+    same = [float(pipes(copy.deepcopy(pipe.module)).step(*one).result(WAIT_S)) for one in ((x, y), (x.numpy(), y))]
+    assert same[0] == same[1]
+
+    class Times(Blocks):
+        def forward(self, x: Tensor, factor: Any = 1.0) -> Tensor:
+            made: Tensor = super().forward(x) * factor
+            return made
+
+    model = Times()
+    wanted = F.mse_loss(model(x, torch.tensor(0.3)), y).item()
+    assert abs(float(pipes(model).step(x, torch.tensor(0.3), y).result(WAIT_S)) - wanted) < 1e-5
+
+
 SCENARIOS: list[Scenario] = [
     writes_through_views,
     writes_across_stages,
     modes,
     changes_in_the_forward_pass,
     gradients_of_the_user,
+    losses,
+    batches,
 ]
 
 if __name__ == "__main__":
