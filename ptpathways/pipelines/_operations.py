@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 
 _aten = torch.ops.aten
 
@@ -74,5 +75,6 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put_,
     _aten.batch_norm.default: _batch_norm,
+    **get_decompositions([_aten.gru.input]),  # PyTorch/XLA's own form is a loop, whose parts are not recorded
 }
 """What is run instead of an operation, with its arguments."""

@@ -175,6 +175,21 @@ def modes(cluster: pw.Cluster) -> None:
     )
     pipes.right(images)
 
+    class Recurrent(nn.Module):
+        def __init__(self, kind: Any) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(kind(WIDTH, WIDTH, batch_first=True) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x[:, None].expand(-1, 3, -1)
+            for block in self.blocks:
+                x, _ = block(x)
+            return x[:, -1]
+
+    kinds: list[Any] = [nn.GRU, getattr(nn.GRU, "_orig", nn.GRU), nn.LSTM]  # PyTorch/XLA replaces the first
+    for kind in kinds:
+        pipes.right(Recurrent(kind))
+
 
 def _copied(model: Any, x: Tensor) -> None:
     with torch.no_grad():
