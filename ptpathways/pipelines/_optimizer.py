@@ -57,6 +57,13 @@ class OptimizerRule:
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         """``names``: of the parameters, by their id."""
         self.optimizer = optimizer
+        if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
+            raise core.PipelineError(
+                f"optimizer {type(optimizer).__name__} cannot be compiled: "
+                + ("it computes the loss several times in a step" if isinstance(optimizer, torch.optim.LBFGS) else "")
+                + ("its gradients are sparse" if isinstance(optimizer, torch.optim.SparseAdam) else "")
+                + "; use one such as AdamW"
+            )
         self.group_of: dict[str, int] = {}
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:

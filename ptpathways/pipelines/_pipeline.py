@@ -50,7 +50,10 @@ class Pipeline:
         reduction: str,
     ) -> None:
         _losses.check_reduction(reduction)
+        _check_callables(loss, optimizer, placements)
         self.schedule = schedules.find(schedule)
+        if not isinstance(slices, list | tuple):
+            raise TypeError(f"slices must be a list of slices from cluster.slice(), got {slices!r}")
         self.slices = tuple(slices)
         self._cut = _blocks.Cut.of(model, stages)
         self.size = _size(self._cut.stages, self.slices, microbatches, self.schedule)
@@ -64,6 +67,8 @@ class Pipeline:
             name: placements(name, tensor) if placements else None for name, tensor in self._parameters.items()
         }
         self.optimizer = optimizer(list(model.parameters()))
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, got {self.optimizer!r}")
         self._rule = self._new_rule()
         _changes.refuse_hooks(model, self.optimizer)
         self._held = Held()
@@ -398,6 +403,24 @@ _STEPS_MAX = 64
 """Compiled steps that are kept, for batches of other shapes and models in other modes."""
 
 
+def _check_callables(loss: Any, optimizer: Any, placements: Any) -> None:
+    """Raises TypeError if one of them is no function as it has to be."""
+    if not callable(optimizer):
+        raise TypeError(
+            "optimizer must be a function that makes one of the parameters that it is called with, such as lambda "
+            f"parameters: torch.optim.AdamW(parameters), got {type(optimizer).__name__}"
+        )
+    if loss is not None and (not callable(loss) or isinstance(loss, type)):
+        raise TypeError(
+            "loss must be a function of the model's output and the batch's last tensor, or a module such as "
+            f"nn.MSELoss(), got {loss!r}"
+        )
+    if placements is not None and not callable(placements):
+        raise TypeError(
+            f"placements must be a function of a parameter's name and value that says how it lies, got {placements!r}"
+        )
+
+
 def _size(stages: int, slices: Sequence[Any], microbatches: int, schedule: schedules.Schedule) -> schedules.Size:
     if not isinstance(microbatches, int) or microbatches < 1:
         raise core.PipelineError(f"microbatches must be an integer of at least 1, got {microbatches!r}")
@@ -443,12 +466,15 @@ def pipeline(
         schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``; see ``docs/pipelines.md``.
         slices: stage ``s`` runs on slice ``s % len(slices)``. Inside a slice, a microbatch is divided over the devices
             along the slice's first axis.
-        loss: a function of the model's output and the batch's last tensor that gives the mean over samples. None: the
-            model is called with the batch and returns the loss.
+        loss: a function of the model's output and the batch's last tensor that gives the mean over samples, or what
+            ``reduction`` says. None: the model is called with the batch and returns the loss.
         optimizer: makes a dense torch optimizer for the parameters it is called with.
         recompute: keep only what enters a stage and run its forward pass again before its backward pass.
         placements: how parameters lie on their slice: called with name and value, gives placements as for
             ``function``. None: a copy on each device.
+        reduction: how the microbatches' losses become the batch's: ``"mean"``, for losses that are a mean over samples;
+            ``"sum"``, for those that are a sum; ``"weighted"``, for losses that return a sum and its weight, of which
+            all sums are divided by all weights.
 
     Raises:
         PipelineError: an unknown schedule, or stages, slices and microbatches that do not fit each other.

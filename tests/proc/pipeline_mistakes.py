@@ -400,6 +400,36 @@ def batches(cluster: pw.Cluster) -> None:
     assert abs(float(pipes(model).step(x, torch.tensor(0.3), y).result(WAIT_S)) - wanted) < 1e-5
 
 
+def arguments(cluster: pw.Cluster) -> None:
+    """What is no function, no number or no list says what it should be."""
+    pipes = Pipes(cluster)
+    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (pw.PipelineError, "stages must be a number, or a list", {"stages": 2.0}),
+        (pw.PipelineError, "stages must be a number, or a list", {"stages": True}),
+        (TypeError, "optimizer must be a function", {"optimizer": torch.optim.SGD(Blocks().parameters(), lr=0.1)}),
+        (TypeError, "must return a torch.optim.Optimizer", {"optimizer": lambda parameters: None}),
+        (TypeError, "such as nn.MSELoss()", {"loss": nn.MSELoss}),
+        (TypeError, "loss must be a function", {"loss": "mse"}),
+        (TypeError, "placements must be a function", {"placements": "x"}),
+        (pw.PipelineError, "several times in a step", {"optimizer": lambda p: torch.optim.LBFGS(p)}),
+    ]
+    for kind, said, options in wrong:
+        refused(kind, said, functools.partial(pipes, Blocks(), **options))
+    refused(pw.PipelineError, "must be on the CPU", lambda: pipes(Blocks().to("meta")))
+    one: Any = pipes.slices[0]
+    refused(
+        TypeError,
+        "slices must be a list",
+        lambda: pw.pipeline(Blocks(), stages=1, microbatches=1, slices=one, optimizer=sgd),
+    )
+    raising = refused(pw.ModelCannotBeCut, "ValueError: mine", lambda: pipes(Blocks(_raise)).step(*one_batch()))
+    assert "pipeline_mistakes.py:" in raising, raising
+
+
+def _raise(x: Tensor) -> Tensor:
+    raise ValueError("mine")
+
+
 SCENARIOS: list[Scenario] = [
     writes_through_views,
     writes_across_stages,
@@ -408,6 +438,7 @@ SCENARIOS: list[Scenario] = [
     gradients_of_the_user,
     losses,
     batches,
+    arguments,
 ]
 
 if __name__ == "__main__":
