@@ -235,3 +235,7 @@ class CheckpointMismatch(CheckpointError, ValueError):
 
 class CheckpointWarning(UserWarning):
     """A checkpoint that nobody waits for could not be written."""
+
+
+class PipelineWarning(UserWarning):
+    """A pipeline computes something else than eager PyTorch would on the whole batch. The message says what and why."""

@@ -50,7 +50,7 @@ from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_
 from ptpathways.frontend._shard import lay, said_of, shard, tiling_of
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
-from ptpathways.frontend._trace import DataDependent, TensorSpec
+from ptpathways.frontend._trace import DataDependent, TensorSpec, exclusively
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
 from ptpathways.frontend._wait_notice import WaitWarning
@@ -95,6 +95,7 @@ __all__ = [
     "device_seconds",
     "devices",
     "dtype_name",
+    "exclusively",
     "expected_compiles",
     "explain",
     "fetch_beside",

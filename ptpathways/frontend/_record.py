@@ -150,6 +150,8 @@ def _value_of(tensor: torch.Tensor) -> torch.Tensor:
 def _written(operation: Any) -> list[int]:
     """Positions of arguments that an operation changes; most have none, only fresh tensors are changed in place."""
     arguments = operation._schema.arguments
+    if operation._schema.name == "aten::copy":  # PyTorch/XLA copies into the tensor that it is given
+        return [0]
     return [place for place, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write]
 
 
@@ -210,7 +212,7 @@ def _define_recorder() -> Any:
             if function is torch.ops.aten.lift_fresh.default and self._is_new(args[0]):
                 function, args = torch.ops.aten._to_copy.default, (_value_of(args[0]),)
                 kwargs = {"device": torch.device("xla", 0)}
-            result = function(*args, **kwargs)
+            result = _trace.seeing_writes(function(*args, **kwargs), args, kwargs)
             name = function._schema.name
             if name in _SKIPPED:
                 return result
@@ -218,11 +220,15 @@ def _define_recorder() -> Any:
             if not any(isinstance(leaf, torch.Tensor) and leaf.device.type == "xla" for leaf in leaves):
                 return result  # on the client, with values that are known: a constant
             written = _written(function)
-            if function._schema.is_mutable and (len(written) != 1 or result is not args[written[0]]):
-                raise core.PathwaysError(f"{name} changes tensors in a way that a recording cannot have")
+            places = [place for place in written if place < len(args)]
+            if function._schema.is_mutable and (len(places) != 1 or len(written) != 1 or result is not args[places[0]]):
+                raise core.CapturedTensor(
+                    f"{name} at {self.last_source or 'an unknown line'} writes into tensors that exist already (out=, "
+                    "or several at once); use the operation that returns its result"
+                )
             args, kwargs = _pytree.tree_map(self._reference, (args, kwargs))
             if written:  # from now on the tensor is another value
-                self._numbers.pop(_xla.binding()._xla_get_tensor_id(result))
+                self._numbers.pop(_xla.binding()._xla_get_tensor_id(result), None)
             numbers = tuple(self._new(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
             self._made.steps.append(RecordedStep(function, args, kwargs, numbers, self._phase, self.last_source))
             return result

@@ -131,6 +131,13 @@ def refuse_values() -> None:
 
 
 @contextmanager
+def exclusively() -> Iterator[None]:
+    """Inside, no other thread traces: for what changes torch's state for a while, such as exporting a module."""
+    with _lock:
+        yield
+
+
+@contextmanager
 def placing() -> Iterator[None]:
     """Inside, tensors of PyTorch/XLA are placeholders and nothing is computed; one thread at a time."""
     with _lock, _tracing():
@@ -242,6 +249,26 @@ def needs_values(function: Any, args: Any, kwargs: Any) -> bool:
     return False
 
 
+def seeing_writes(result: Any, args: Any, kwargs: Any) -> Any:
+    """``result`` of an operation below a dispatch mode, such that what is written through views of it is seen in it.
+
+    PyTorch/XLA does that for what it computes out of its own tensors. What is made of nothing, or comes from the CPU,
+    it would prepare too, were there not a dispatch mode around it.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    def known(leaf: Any) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"
+
+    if any(map(known, _pytree.tree_leaves((args, kwargs)))):
+        return result
+    wrap: Any = torch._to_functional_tensor
+    return _pytree.tree_map(
+        lambda leaf: wrap(leaf) if known(leaf) and not torch._is_functional_tensor(leaf) else leaf, result
+    )
+
+
 _watch_class: Any = None
 
 
@@ -288,7 +315,7 @@ def _define_watch() -> Any:
                     self._check(tensor)
             if needs_values(function, args, kwargs):
                 raise DataDependent(operation, self.last_source)
-            result = function(*args, **kwargs)
+            result = seeing_writes(function(*args, **kwargs), args, kwargs)
             for tensor in _pytree.tree_leaves(result):
                 if isinstance(tensor, torch.Tensor):
                     self._add(tensor)

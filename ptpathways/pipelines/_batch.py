@@ -12,6 +12,33 @@ from ptpathways import core
 from ptpathways.frontend import CompiledFunction, Future
 
 
+def checked(leaves: Sequence[Any]) -> list[Any]:
+    """A batch's entries, with arrays as tensors.
+
+    Raises:
+        PipelineError: one is neither a tensor with values nor a future nor a plain value.
+    """
+    found: list[Any] = []
+    for leaf in leaves:
+        leaf = torch.as_tensor(leaf) if type(leaf).__module__ == "numpy" else leaf
+        if isinstance(leaf, Tensor) and (leaf.layout is not torch.strided or leaf.device.type == "meta"):
+            kind = "on the meta device, without values" if leaf.device.type == "meta" else str(leaf.layout)
+            raise core.PipelineError(f"a batch's tensors must be dense and have values, got one that is {kind}")
+        if isinstance(leaf, Future) and not leaf.shape:
+            raise core.PipelineError(
+                "a future in a batch must have samples as its first dimension, got one of a scalar"
+            )
+        if not isinstance(leaf, Tensor | Future):
+            try:
+                hash(leaf)
+            except TypeError:
+                raise core.PipelineError(
+                    f"a batch is of tensors, futures, arrays, numbers, strings and None, got a {type(leaf).__name__}"
+                ) from None
+        found.append(leaf)
+    return found
+
+
 def samples_of(leaves: Sequence[Any], microbatches: int) -> int:
     """Samples in a microbatch.
 
@@ -49,7 +76,9 @@ def example(leaf: Any, samples: int) -> Any:
 def divided(leaf: Any, microbatches: int) -> Any:
     """A tensor or future as (microbatches, samples, ...)."""
     if isinstance(leaf, Tensor) and leaf.dim():
-        return leaf.reshape(microbatches, -1, *leaf.shape[1:])
+        return leaf.reshape(microbatches, leaf.shape[0] // microbatches, *leaf.shape[1:])
+    if isinstance(leaf, Tensor):  # one number for all
+        return leaf.reshape(1).expand(microbatches)
     if isinstance(leaf, Future):
         return _reshaped(leaf, microbatches)
     return leaf

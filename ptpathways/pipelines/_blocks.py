@@ -106,14 +106,21 @@ class Cut:
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be an nn.Module, got {model!r}")
-        if isinstance(stages, int):
+        away = next((name for name, one in model.named_parameters() if one.device.type != "cpu"), None)
+        if away is not None:
+            raise core.PipelineError(
+                f"model {type(model).__name__} must be on the CPU, from where its parameters go to the slices; "
+                f"{away!r} is on {model.get_parameter(away).device}: use model.to('cpu'), or to_empty and a "
+                "checkpoint for one on the meta device"
+            )
+        if isinstance(stages, int) and not isinstance(stages, bool):
             if stages < 1:
                 raise core.PipelineError(f"stages must be at least 1, got {stages}")
             blocks = tuple(paths_of(model))
             if stages > len(blocks):
                 raise _too_many(model, stages, blocks)
             return cls(model, stages, (), blocks)
-        if isinstance(stages, str) or not all(isinstance(name, str) for name in stages):
+        if not isinstance(stages, list | tuple) or not all(isinstance(name, str) for name in stages):
             raise core.PipelineError(
                 "stages must be a number, or a list of the names of the modules with which the second and later stages "
                 f"begin, got {stages!r}"

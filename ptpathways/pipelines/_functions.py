@@ -130,11 +130,17 @@ def begin(layouts: SliceLayouts, microbatches: int, ranks: Sequence[int]) -> Com
     )
 
 
-def mean(slice: frontend.VirtualSlice) -> CompiledFunction:
-    """Of the microbatches' losses."""
+def whole_loss(slice: frontend.VirtualSlice, microbatches: int, reduction: str) -> CompiledFunction:
+    """Of the microbatches' losses, and then weights if there are any, the loss of the batch and the whole weight."""
 
-    def loss(*losses: Tensor) -> Tensor:
-        return torch.stack([one.reshape(()) for one in losses]).mean()
+    def loss(*values: Tensor) -> tuple[Tensor, Tensor]:
+        losses = torch.stack([one.reshape(()) for one in values[:microbatches]])
+        if reduction == "mean":
+            return losses.mean(), torch.ones(())
+        if reduction == "sum":
+            return losses.sum(), torch.ones(())
+        weight = torch.stack([one.reshape(()) for one in values[microbatches:]]).sum()
+        return losses.sum() / weight, weight
 
     return CompiledFunction(loss, slice, name="loss")
 
@@ -168,17 +174,21 @@ class Update:
         placements: Sequence[Any],
         slice: frontend.VirtualSlice,
         name: str,
+        *,
+        divided: bool = False,
     ) -> None:
         """
         Args:
+            divided: gradients are to be divided by the loss's weight, which is given.
             copies: of each parameter, how many gradients are to be added up.
             state_keys: of each parameter, with the number of dimensions; empty before the first step.
         """
         count, states = len(names), sum(map(len, state_keys))
-        self._used = used = followed.used(not states)
+        self._used = used = followed.used(state_keys)
 
         def update(*values: Tensor) -> Any:
             given = iter(values[len(used) :])
+            weight = next(given) if divided else None
             parameters = [next(given) for _ in range(count)]
             state = [{key: next(given) for key, _ in keys} for keys in state_keys]
             gradients = []
@@ -186,14 +196,15 @@ class Update:
                 gradient = next(given)
                 for _ in range(number - 1):
                     gradient = gradient + next(given)
-                gradients.append(gradient)
+                gradients.append(gradient if weight is None else gradient / weight.to(gradient.dtype))
             return rule.update(names, parameters, gradients, state, followed, values[: len(used)])
 
         of_state = [
             {key: placement if rank else None for key, rank in keys}
             for keys, placement in zip(state_keys, placements, strict=True)
         ]
-        inputs = [None] * len(used)
+        before = len(used) + int(divided)
+        inputs = [None] * before
         inputs += placements
         inputs += [placement for keys in of_state for placement in keys.values()]
         inputs += [placement for number, placement in zip(copies, placements, strict=True) for _ in range(number)]
@@ -202,14 +213,19 @@ class Update:
             update,
             slice,
             in_placements=None if plain else inputs,
-            out_placements=None if plain else [list(placements), of_state if states else None],
-            donate=range(len(used), len(used) + count + states + sum(copies)),
+            out_placements=None if plain else [list(placements), of_state if all(state_keys) else None],
+            donate=range(before, before + count + states + sum(copies)),
             name=name,
         )
 
     def __call__(
-        self, numbers: Sequence[Any], parameters: Sequence[Any], state: Sequence[Any], gradients: Sequence[Any]
+        self,
+        numbers: Sequence[Any],
+        weights: Sequence[Any],
+        parameters: Sequence[Any],
+        state: Sequence[Any],
+        gradients: Sequence[Any],
     ) -> tuple[list[Any], list[dict[str, Any]]]:
         used = [numbers[place] for place in self._used]
-        made: tuple[list[Any], list[dict[str, Any]]] = self.function(*used, *parameters, *state, *gradients)
+        made: tuple[list[Any], list[dict[str, Any]]] = self.function(*used, *weights, *parameters, *state, *gradients)
         return made

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,25 +12,60 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree
 
 from ptpathways import core, frontend
+from ptpathways.pipelines._aliases import Aliases, written_by
+from ptpathways.pipelines._flat import autocasts, flatten
+from ptpathways.pipelines._observed import Attributes, observed
 
-_PREFIX = "model."
+_PYTHON = sysconfig.get_path("stdlib")
 
 
 class _Whole(nn.Module):
-    """The model with its loss: a batch goes in, a scalar comes out."""
+    """The model with its loss: a batch goes in, a scalar comes out, or a pair of them with a weight."""
 
-    def __init__(self, model: nn.Module, loss: Callable[..., Tensor] | None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[..., Any] | None,
+        begin: Callable[[nn.Module], Attributes],
+        seen: Callable[[Any], None],
+        weighted: bool,
+    ) -> None:
+        """
+        Args:
+            begin: gives the model's attributes before a run.
+            seen: is told what the model returns.
+        """
         super().__init__()
         self.model = model
         self.loss = loss
+        self.begin = begin
+        self.seen = seen
+        self.weighted = weighted
 
-    def forward(self, *batch: Any) -> Tensor:
-        if self.loss is None:
-            found: Tensor = self.model(*batch)
+    def forward(self, *batch: Any) -> Any:
+        attributes = self.begin(self.model)
+        try:
+            if self.loss is None:
+                found = self.model(*batch)
+            else:
+                made = self.model(*batch[:-1])
+                self.seen(made)
+                found = self.loss(made, batch[-1])
+        finally:
+            attributes.restore()
+        if not self.weighted:
             return found
-        return self.loss(self.model(*batch[:-1]), batch[-1])
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise core.ModelCannotBeCut(
+                f"with reduction='weighted' a loss gives a pair (sum, weight), got {type(found).__name__}"
+            )
+        total, weight = found
+        if not isinstance(weight, Tensor):
+            weight = torch.full((), float(weight), dtype=total.dtype)
+        return total.reshape(()), weight.detach().to(total.dtype).reshape(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +84,106 @@ class ModelGraph:
     """Which tensor of the batch, by placeholder."""
     loss: str
     """The node whose value is the loss."""
+    weight: str | None
+    """The node whose value is the loss's weight, if it has one."""
+    output: Any
+    """What the model returns to the loss, with tensors that have shape and type; None without a loss."""
+    reads: tuple[tuple[nn.Module, str], ...]
+    """Modules and names of their attributes that the forward pass has read."""
 
 
 def export(
-    model: nn.Module, loss: Callable[..., Tensor] | None, batch: Sequence[Any], names: dict[int, str]
+    model: nn.Module,
+    loss: Callable[..., Any] | None,
+    batch: Sequence[Any],
+    names: dict[int, str],
+    *,
+    weighted: bool = False,
 ) -> ModelGraph:
     """The model's graph for one microbatch. Runs the model's Python once, on tensors without values.
 
     Args:
         names: the name of each parameter and buffer of ``model``, by the tensor's id.
+        weighted: the loss gives a sum and its weight.
 
     Raises:
         ModelCannotBeCut: its Python depends on values, it changes buffers, or it does not give one scalar.
     """
-    whole = _Whole(model, loss)
-    whole.train(model.training)
+    name = type(model).__name__
+    runs: list[Attributes] = []
+
+    def begin(model: nn.Module) -> Attributes:
+        runs.append(Attributes(model, runs[0].changed if runs else ()))
+        return runs[-1]
+
+    outputs: list[Any] = []
+
+    def seen(output: Any) -> None:
+        outputs.append(_pytree.tree_map(_shape_of, output))
+
+    whole = _Whole(model, loss, begin, seen, weighted)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
+    with observed(name) as reads:
+        program = _program(whole, tensors, name)
+        first = runs[0]
+        if first.changed:
+            with first.as_changed():
+                _check_again(program, _program(whole, tensors, name), first, name)
+    return _graph(
+        program,
+        model,
+        names,
+        outputs[0] if outputs else None,
+        tuple((module, attribute) for (_, attribute), module in reads.items()),
+        weighted,
+    )
+
+
+def _shape_of(leaf: Any) -> Any:
+    """A tensor without elements for one that is exported."""
+    return torch.empty(tuple(leaf.shape), dtype=leaf.dtype, device="meta") if isinstance(leaf, Tensor) else leaf
+
+
+def _program(whole: _Whole, batch: tuple[Any, ...], name: str) -> torch.export.ExportedProgram:
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):  # prints graphs
-            program = torch.export.export(whole, tensors, strict=False)
+        return torch.export.export(whole, batch, strict=False)
+    except core.PathwaysError:
+        raise
     except Exception as error:  # export raises whatever the model's code met
         raise core.ModelCannotBeCut(
-            f"model {type(model).__name__} cannot be cut into stages, because its forward pass is no fixed sequence of "
-            f"operations{_where(error)}: {_first_lines(error)}"
+            f"model {name} cannot be cut into stages, because exporting its forward pass and its loss as a fixed "
+            f"sequence of operations failed{_where(error)}: {type(error).__name__}: {_first_lines(error)}"
         ) from error
-    return _graph(program, model, names)
 
 
-def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[int, str]) -> ModelGraph:
+def _check_again(
+    first: torch.export.ExportedProgram, second: torch.export.ExportedProgram, attributes: Attributes, name: str
+) -> None:
+    """Raises ModelCannotBeCut, or warns, if what the forward pass leaves in attributes makes its next run another."""
+    if str(first.graph) == str(second.graph):
+        return
+    changed = ", ".join(sorted(attributes.changed))
+    if any(not isinstance(value, Tensor) for value in attributes.changed.values()):
+        raise core.ModelCannotBeCut(
+            f"model {name} changes its attributes ({changed}) in its forward pass and computes something else with "
+            "them the next time; a step runs no Python of the model: pass them with the batch, or change them between "
+            "the steps"
+        )
+    frontend.warn(
+        f"model {name} keeps tensors in attributes ({changed}) in its forward pass and uses them the next time; in a "
+        "pipeline every microbatch does what the first one does, without them",
+        core.PipelineWarning,
+    )
+
+
+def _graph(
+    program: torch.export.ExportedProgram,
+    model: nn.Module,
+    names: dict[int, str],
+    returned: Any,
+    reads: tuple[tuple[nn.Module, str], ...],
+    weighted: bool,
+) -> ModelGraph:
     signature = program.graph_signature
     held: dict[str, Any] = {
         **dict(program.named_parameters()),
@@ -106,48 +213,80 @@ def _graph(program: torch.export.ExportedProgram, model: nn.Module, names: dict[
             buffers[name] = own
         else:
             constants[name] = tensor.detach()
+    flatten(program.graph_module)
     nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
-    for node in nodes:
-        outside = {*parameters, *buffers, *constants, *batch}
-        changed = next((one.name for one in written_by(node) if one.name in outside), None)
-        if changed is not None:
-            known = {**parameters, **buffers}.get(changed, changed)
-            raise core.ModelCannotBeCut(
-                f"model {type(model).__name__} changes {known!r} in its forward pass, in module "
-                f"{module_path(node)!r}, which every microbatch would do once more; use layers without running "
-                "statistics, such as LayerNorm or GroupNorm"
-            )
+    _check_types(nodes)
+    _check_changes(program.graph, nodes, {**parameters, **buffers}, {*constants, *batch}, type(model).__name__)
     (output,) = program.graph.output_node().args
     leaves = [leaf for leaf in output if isinstance(leaf, fx.Node)] if isinstance(output, tuple) else []
-    if len(leaves) != 1 or tuple(leaves[0].meta["val"].shape) not in ((), (1,)):
+    count = 2 if weighted else 1
+    if len(leaves) != count or any(tuple(leaf.meta["val"].shape) not in ((), (1,)) for leaf in leaves):
         shapes = [tuple(leaf.meta["val"].shape) for leaf in leaves]
         raise core.ModelCannotBeCut(
             f"model {type(model).__name__} and its loss must give one scalar, and give "
             f"{f'tensors of shapes {shapes}' if leaves else type(output).__name__}; pass loss=, a function of what the "
-            "model returns and the batch's last tensor, or return the loss itself"
+            "model returns and the batch's last tensor, or return the loss itself; reduction='weighted' is for a pair "
+            "of a sum and its weight"
         )
-    return ModelGraph(program.graph_module, nodes, parameters, buffers, constants, batch, leaves[0].name)
+    return ModelGraph(
+        program.graph_module,
+        nodes,
+        parameters,
+        buffers,
+        constants,
+        batch,
+        leaves[0].name,
+        leaves[1].name if weighted else None,
+        returned,
+        reads,
+    )
 
 
-_RUNNING = {"aten::batch_norm": (3, 5), "aten::instance_norm": (3, 5)}
-"""Operations that change running statistics: where the first of them is, and the switch."""
+_OF_ONE_TYPE = frozenset(
+    f"aten::{name}"
+    for name in ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "bilinear")
+)
+"""Operations that eager PyTorch refuses for tensors of different types; exporting and PyTorch/XLA do not."""
 
 
-def written_by(node: fx.Node) -> list[fx.Node]:
-    """What a node changes in place."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return []
-    places = [
-        place
-        for place, one in enumerate(target._schema.arguments)
-        if one.alias_info is not None and one.alias_info.is_write
-    ]
-    first, switch = _RUNNING.get(target._schema.name, (0, 0))
-    if switch and len(node.args) > switch and node.args[switch] is True:
-        places.append(first)
-    written = [node.args[place] for place in places if place < len(node.args)]
-    return [one for one in written if isinstance(one, fx.Node)]
+def _check_types(nodes: Sequence[fx.Node]) -> None:
+    """Raises PipelineError where tensors of different types meet that must not."""
+    for node in nodes:
+        if getattr(getattr(node.target, "_schema", None), "name", "") not in _OF_ONE_TYPE or autocasts(node):
+            continue
+        types = {str(value_of(one).dtype).removeprefix("torch."): None for one in node.all_input_nodes}
+        if len(types) > 1:
+            source = source_of(node)
+            raise core.PipelineError(
+                f"{node.target} in module {module_path(node)!r}{f' at {source}' if source else ''} gets tensors of "
+                f"types {' and '.join(types)}, which eager PyTorch refuses; convert the batch or the model"
+            )
+
+
+def _check_changes(
+    graph: fx.Graph, nodes: Sequence[fx.Node], named: dict[str, str], others: set[str], model: str
+) -> None:
+    """Raises ModelCannotBeCut if an operation changes what comes in: parameters, buffers, constants, the batch."""
+    aliases = Aliases(graph.nodes)
+    for node in nodes:
+        for written in written_by(node):
+            changed = next((one.name for one in aliases.of(written) if one.name in named or one.name in others), None)
+            if changed is not None:
+                raise changes(model, named.get(changed, changed), module_path(node), source_of(node))
+        if node.target is torch.ops.aten.batch_norm.default and node.args[5]:
+            raise core.ModelCannotBeCut(
+                f"model {model} takes the statistics of a batch in module {module_path(node)!r}, which are others in "
+                "each microbatch; use LayerNorm or GroupNorm"
+            )
+
+
+def changes(model: str, changed: str, module: str, source: str) -> core.ModelCannotBeCut:
+    """The error about a forward pass that changes what lives longer."""
+    return core.ModelCannotBeCut(
+        f"model {model} changes {changed!r} in its forward pass{f', in module {module!r}' if module else ''}"
+        f"{f' at {source}' if source else ''}, which every microbatch would do once more; use layers without running "
+        "statistics, such as LayerNorm or GroupNorm, or change it between the steps"
+    )
 
 
 def value_of(node: fx.Node) -> Any:
@@ -176,20 +315,18 @@ def spec_of(value: Any) -> frontend.TensorSpec:
 
 
 def _where(error: BaseException) -> str:
-    lines = re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    own = [(file, line) for file, line in lines if "site-packages" not in file]
-    if own:
-        return f" (at {own[-1][0]}:{own[-1][1]})"
-    frames = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "site-packages" not in code.co_filename and "ptpathways/pipelines" not in code.co_filename:
-            frames.append(f"{code.co_filename}:{traceback.tb_lineno}")
-        traceback = traceback.tb_next
-    return f" (at {frames[-1]})" if frames else ""
+    def own(file: str) -> bool:
+        return file.startswith("/") and not any(
+            one in file for one in ("site-packages", "ptpathways/pipelines", _PYTHON)
+        )
+
+    lines = [(file, line) for file, line in re.findall(r'File "([^"]+)", line (\d+)', str(error)) if own(file)]
+    if not lines:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [(frame.filename, str(frame.lineno)) for frame in frames if own(frame.filename)]
+    return f" (at {lines[-1][0]}:{lines[-1][1]})" if lines else ""
 
 
 def _first_lines(error: BaseException) -> str:
     text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:400]
+    return (text[0] if text else "without a word")[:400]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -44,8 +44,11 @@ class Followed:
     later: tuple[int, ...] = ()
     """Which of them a step with state uses."""
 
-    def used(self, first: bool) -> tuple[int, ...]:
-        return self.first if first else self.later
+    def used(self, state: Sequence[Collection[Any]]) -> tuple[int, ...]:
+        """By a step of parameters with that ``state``; some may have none yet."""
+        if all(state):
+            return self.later
+        return tuple(sorted({*self.first, *self.later})) if any(state) else self.first
 
 
 class OptimizerRule:
@@ -54,6 +57,13 @@ class OptimizerRule:
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         """``names``: of the parameters, by their id."""
         self.optimizer = optimizer
+        if isinstance(optimizer, torch.optim.LBFGS | torch.optim.SparseAdam):
+            raise core.PipelineError(
+                f"optimizer {type(optimizer).__name__} cannot be compiled: "
+                + ("it computes the loss several times in a step" if isinstance(optimizer, torch.optim.LBFGS) else "")
+                + ("its gradients are sparse" if isinstance(optimizer, torch.optim.SparseAdam) else "")
+                + "; use one such as AdamW"
+            )
         self.group_of: dict[str, int] = {}
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
@@ -107,10 +117,10 @@ class OptimizerRule:
         values = self._floats()
         return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in formulas]
 
-    def _marks(self, followed: Followed, first: bool) -> list[float]:
+    def _marks(self, followed: Followed, state: Sequence[Collection[Any]]) -> list[float]:
         """Numbers that stand for the inputs while the update is traced; those that such a step uses."""
         values = {**self._floats(), **self._marked(followed.names, 0)}
-        formulas = [followed.formulas[place] for place in followed.used(first)]
+        formulas = [followed.formulas[place] for place in followed.used(state)]
         return [_FORMULAS[kind](values[a], values[b] if b else 0.0) for kind, a, b in formulas]
 
     def update(
@@ -128,8 +138,7 @@ class OptimizerRule:
             state: empty before the first step.
             numbers: scalars, one for each of the formulas that such a step uses.
         """
-        first = not any(state)
-        inputs = dict(zip(self._marks(followed, first), numbers, strict=True))
+        inputs = dict(zip(self._marks(followed, state), numbers, strict=True))
         return self._step(names, parameters, gradients, state, self._marked(followed.names, 0), inputs)
 
     def _step(

@@ -65,23 +65,46 @@ class StageParts:
     backward_weight: Part
 
 
-def record_stage(
-    stage: StageGraph, frozen: Collection[str], differentiable: set[str], scale: float, *, recompute: bool = False
-) -> StageParts:
-    """Records a stage.
+def record_stages(
+    stages: Sequence[StageGraph], frozen: Collection[str], scale: float, *, recompute: bool = False
+) -> list[StageParts]:
+    """Records all stages. Values behind which there is no gradient, such as those that are detached, get none.
 
     Args:
         frozen: placeholders of parameters that need no gradient.
-        differentiable: values of earlier stages that need a gradient; what this stage gives is added.
         scale: the gradient of the loss.
         recompute: keep a stage's inputs and random draws only, and run its forward pass again.
+
+    Raises:
+        ModelCannotBeCut: an operation needs values, or the loss depends on no parameter that is trained.
     """
-    return _Recorder(stage, frozen, differentiable, scale).run(recompute)
+    differentiable: set[str] = set()
+    parts = [_Recorder(stage, frozen, differentiable, scale).run(recompute) for stage in stages]
+    if stages[-1].graph.loss not in differentiable or not any(one.parameter_gradients for one in parts):
+        raise core.ModelCannotBeCut(
+            "the loss requires no gradient: it depends on no parameter that is trained, or is detached from all; check "
+            "detach(), no_grad, requires_grad, and the parameters that the optimizer was given"
+        )
+    reached: set[str] = set()
+    for place in reversed(range(len(parts))):
+        if not set(parts[place].tangents) <= reached:  # no later stage gives it a gradient: None in eager PyTorch
+            parts[place] = _Recorder(stages[place], frozen, differentiable, scale, reached).run(recompute)
+        reached.update(parts[place].input_gradients)
+    return parts
 
 
 class _Recorder:
-    def __init__(self, stage: StageGraph, frozen: Collection[str], differentiable: set[str], scale: float) -> None:
+    def __init__(
+        self,
+        stage: StageGraph,
+        frozen: Collection[str],
+        differentiable: set[str],
+        scale: float,
+        reached: Collection[str] | None = None,
+    ) -> None:
+        """``reached``: values that get a gradient from a later stage; None: not known yet, so all may."""
         self._stage = stage
+        self._reached = reached
         self._differentiable = differentiable
         self._scale = scale
         placeholders = {node.name: node for node in stage.graph.module.graph.nodes}
@@ -140,6 +163,8 @@ class _Recorder:
             ]
             next_phase()
             wanting = [values[name] for name in self._wanting]
+            if self._reached is not None and not self._last:
+                self._graded = [name for name in self._graded if name in self._reached]
             ends = [value for name, value in zip(self._stage.outputs, outputs, strict=True) if name in self._graded]
             if not wanting or not ends:
                 return [*outputs, *(None for _ in wanting)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +13,10 @@ from torch.utils import _pytree
 
 from ptpathways import core, frontend, schedules
 from ptpathways.frontend import Future, VirtualSlice
-from ptpathways.pipelines import _batch, _blocks, _fit, _model, _plan
+from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _losses, _model, _plan
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
-from ptpathways.pipelines._parts import record_stage
+from ptpathways.pipelines._parts import record_stages
 from ptpathways.pipelines._plan import Plan
 from ptpathways.pipelines._stages import divide
 from ptpathways.pipelines._state import Held
@@ -28,8 +30,8 @@ class Pipeline:
     """A module in stages on several slices, with its optimizer. Made by ``pipeline``.
 
     Attributes:
-        optimizer: the user's, for learning-rate schedulers. Its hyperparameters count at each step; its state is here
-            only after ``state_dict``.
+        optimizer: the user's, for learning-rate schedulers. Its hyperparameters count at each step. Its ``state_dict``
+            and ``load_state_dict`` fetch and send its state; ``optimizer.state`` is here only after ``state_dict``.
         slices: one per rank.
         size: ranks, microbatches and stages per rank.
     """
@@ -41,32 +43,56 @@ class Pipeline:
         microbatches: int,
         schedule: str,
         slices: Sequence[VirtualSlice],
-        loss: Callable[..., Tensor] | None,
+        loss: Callable[..., Any] | None,
         optimizer: MakeOptimizer,
         recompute: bool,
         placements: Placements | None,
+        reduction: str,
     ) -> None:
+        _losses.check_reduction(reduction)
+        _check_callables(loss, optimizer, placements)
         self.schedule = schedules.find(schedule)
+        if not isinstance(slices, list | tuple):
+            raise TypeError(f"slices must be a list of slices from cluster.slice(), got {slices!r}")
         self.slices = tuple(slices)
         self._cut = _blocks.Cut.of(model, stages)
         self.size = _size(self._cut.stages, self.slices, microbatches, self.schedule)
         self._model = model
         self._loss = loss
+        self._reduction = reduction
         self._recompute = recompute
-        self._names: dict[int, str] = {}
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            self._names.setdefault(id(tensor), name)
         self._parameters = dict(model.named_parameters())
-        self.optimizer = optimizer(list(model.parameters()))
-        self._rule = OptimizerRule(self.optimizer, self._names)
+        self._place = placements
         self._placements: dict[str, Any] = {
             name: placements(name, tensor) if placements else None for name, tensor in self._parameters.items()
         }
+        self.optimizer = optimizer(list(model.parameters()))
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, got {self.optimizer!r}")
+        self._rule = self._new_rule()
+        _changes.refuse_hooks(model, self.optimizer)
         self._held = Held()
         self._homes: dict[str, VirtualSlice] = {}
         self._steps: dict[Any, StepProgram] = {}
+        self._setting: _changes.Setting | None = None
         self._last: StepProgram | None = None
-        self._behind = False  # whether the module's own parameters are older than those on the slices
+        # Whether the module's parameters, and the optimizer's state, are older than those on the slices.
+        self._behind = self._state_behind = False
+        self._state_given = False  # whether the optimizer was loaded since the last step
+        self._mirror, self._state_mirror = _changes.Mirror(), _changes.Mirror()
+        self._lock = threading.RLock()
+        whole = weakref.ref(self)
+
+        def fetch(_: torch.optim.Optimizer) -> None:
+            if (pipe := whole()) is not None:
+                pipe._fetch_state()
+
+        def given(_: torch.optim.Optimizer) -> None:
+            if (pipe := whole()) is not None:
+                pipe._state_given, pipe._state_behind = True, False
+
+        self.optimizer.register_state_dict_pre_hook(fetch)
+        self.optimizer.register_load_state_dict_post_hook(given)
 
     def step(self, *batch: Any) -> Future:
         """Trains on a batch; the loss at once, a future of a scalar.
@@ -79,57 +105,144 @@ class Pipeline:
             PipelineError: the microbatches do not divide the batch.
             ModelCannotBeCut, OutOfDeviceMemory: by the first call with a batch of this shape, which exports the model.
         """
+        with self._lock:
+            return self._step(batch)
+
+    def _step(self, batch: tuple[Any, ...]) -> Future:
         leaves, structure = _pytree.tree_flatten(batch)
+        leaves = _batch.checked(leaves)
         step = self._step_for(leaves, structure)
+        self._send_changes()
         pieces = [_batch.divided(leaf, self.size.microbatches) for leaf in leaves]
+        step.ignoring.look(pieces)
         given = [[pieces[index] for index in step.batch_of(rank)] for rank in range(self.size.ranks)]
         held = self._held
         trained = {name: held.parameters[name] for name in step.trained}
         state = {name: held.state.get(name, {}) for name in step.trained}
         first = not any(state.values())
         fixed = {name: value for name, value in held.parameters.items() if name not in trained}
-        loss, parameters, after = step.program(trained, state, fixed, held.buffers, given, step.numbers(), step.seeds())
+        buffers = step.buffers()
+        loss, parameters, after = step.program(trained, state, fixed, buffers, given, step.numbers(), step.seeds())
         held.parameters.update(parameters)
-        held.state = after
-        self._behind = True
+        held.state = {**held.state, **after}
+        self._behind = self._state_behind = True
+        self._mirror.forget_values()
+        self._state_mirror.forget_values()
         if first and any(after.values()):  # with state it is another program: compiled while the first step runs
-            step.program.trace(parameters, after, fixed, held.buffers, given, step.numbers(), step.seeds())
+            step.program.trace(parameters, after, fixed, buffers, given, step.numbers(), step.seeds())
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
         found: Future = loss
         return found
 
     @property
     def module(self) -> nn.Module:
-        """The user's module, on the CPU, with the current parameters. Waits for the last step."""
-        if self._behind:
-            with torch.no_grad():
-                for name, value in self._held.fetch_parameters().items():
-                    self._parameters[name].copy_(value)
-            self._behind = False
-        return self._model
+        """The user's module, on the CPU, with the current parameters. Waits for the last step.
+
+        What is changed in it before the next step goes to the slices with that step.
+
+        Raises:
+            PipelineError: parameters were changed since the last step, without having asked for the module before.
+        """
+        with self._lock:
+            if self._behind:
+                self._refuse_stale()
+                with torch.no_grad():
+                    for name, value in self._held.fetch_parameters().items():
+                        self._parameters[name].copy_(value)
+                self._behind = False
+                self._mirror.written(self._placed(), values=True)
+            return self._model
 
     def state_dict(self) -> dict[str, Any]:
         """``{"model": ..., "optimizer": ...}`` as of the module and the optimizer alone. Waits for the last step.
 
         It does not depend on the number of stages, nor on the schedule.
         """
-        module = self.module
-        for name, state in self._held.fetch_state().items():
-            self.optimizer.state[self._parameters[name]] = dict(state)
-        return {"model": module.state_dict(), "optimizer": self.optimizer.state_dict()}
+        with self._lock:
+            return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes what ``state_dict`` gave, also of a pipeline with other stages, or of a module and optimizer alone.
 
         Raises:
-            RuntimeError, ValueError: it is of another model or optimizer; as torch raises.
+            PipelineError: it has not both a model and an optimizer.
+            RuntimeError, ValueError: it is of another model or optimizer; as torch raises. Nothing was changed then.
         """
-        self._model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._behind = False
-        if not self._homes:
-            return  # placed by the first step, with the optimizer's state
-        self._put()
+        missing = [key for key in ("model", "optimizer") if key not in state]
+        if missing:
+            raise core.PipelineError(
+                f"the state of a pipeline is {{'model': ..., 'optimizer': ...}}, and {missing} is missing; of a model "
+                "alone: pipe.module.load_state_dict(state)"
+            )
+        with self._lock:
+            try:
+                self._model.load_state_dict(state["model"])
+                self.optimizer.load_state_dict(state["optimizer"])
+            except BaseException:  # what was loaded already is not what the slices have
+                self._behind = bool(self._held.parameters)
+                self._mirror.written(self._placed(), values=False)
+                raise
+            self._behind = False
+
+    def _fetch_state(self) -> None:
+        """The optimizer's state from the slices, into the optimizer. Waits for the last step."""
+        with self._lock:
+            if not self._state_behind:
+                return
+            for name, state in self._held.fetch_state().items():
+                self.optimizer.state[self._parameters[name]] = dict(state)
+            self._state_behind = False
+            self._state_mirror.clear()
+            self._state_mirror.written(self._state_tensors(), values=True)
+
+    def _placed(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self._parameters.items() if name in self._held.parameters}
+
+    def _state_tensors(self) -> dict[str, Tensor]:
+        """The optimizer's state on the CPU, by the parameter's name and the key."""
+        if not self.optimizer.state:
+            return {}
+        return {
+            f"{name}/{key}": value
+            for name, parameter in self._placed().items()
+            if parameter in self.optimizer.state
+            for key, value in self.optimizer.state[parameter].items()
+            if isinstance(value, Tensor)
+        }
+
+    def _refuse_stale(self) -> None:
+        changed = self._mirror.changed(self._placed()) if self._behind else []
+        if changed:
+            raise _changes.stale(
+                "parameters",
+                changed,
+                "take pipe.module, which has the current ones, before you change them; all of them: "
+                "pipe.load_state_dict()",
+            )
+
+    def _send_changes(self) -> None:
+        """What the user changed on the CPU since the last step, to the slices.
+
+        Raises:
+            PipelineError: it was changed where it is older than on the slices.
+        """
+        self._refuse_stale()
+        placed = self._placed()
+        changed = self._mirror.changed(placed)
+        if changed:
+            values = {name: placed[name] for name in changed}
+            self._held.put_parameters(values, self._homes, self._placements)
+            self._mirror.written(values, values=False)
+        tensors = self._state_tensors()
+        if not self._state_given:
+            changed = self._state_mirror.changed(tensors)
+            if changed and self._state_behind:
+                way = "take pipe.optimizer.state_dict(), and pass another one to load_state_dict()"
+                raise _changes.stale("tensors of the optimizer's state", changed, way)
+            if not changed:
+                return
+        self._put_state()
+        self._state_given = False
 
     def plan(self, *batch: Any, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
         """The schedule of a step in time, planned from the stages' floating point operations or from ``costs``.
@@ -143,7 +256,8 @@ class Pipeline:
         """
         if batch:
             leaves, structure = _pytree.tree_flatten(batch)
-            step = self._step_for(leaves, structure)
+            with self._lock:
+                step = self._step_for(_batch.checked(leaves), structure)
         elif self._last is not None:
             step = self._last
         else:
@@ -193,31 +307,56 @@ class Pipeline:
             f"{self.schedule.name}, {self.size.microbatches} microbatches>"
         )
 
+    def _new_rule(self) -> OptimizerRule:
+        names: dict[int, str] = {}
+        for name, tensor in self._parameters.items():
+            names.setdefault(id(tensor), name)
+        self._groups = _changes.membership(self.optimizer)
+        return OptimizerRule(self.optimizer, names)
+
     def _step_for(self, leaves: Sequence[Any], structure: Any) -> StepProgram:
         samples = _batch.samples_of(leaves, self.size.microbatches)
+        _changes.refuse_hooks(self._model, self.optimizer)
+        if self._groups != _changes.membership(self.optimizer):
+            self._rule = self._new_rule()
+            self._steps.clear()
         if self._rule.changed():  # a number that was compiled in is another one now
             self._steps.clear()
-        key = (structure, tuple(_batch.kind(leaf) for leaf in leaves), self._model.training)
-        step = self._steps.get(key)
+        kinds = (structure, tuple(_batch.kind(leaf) for leaf in leaves))
+        step = None if self._setting is None else self._steps.get((kinds, self._setting.now(self.optimizer)))
         if step is None:
-            step = self._steps[key] = self._build(leaves, structure, samples)
+            step = self._build(leaves, structure, samples)
+            assert self._setting is not None
+            while len(self._steps) >= _STEPS_MAX:
+                self._steps.pop(next(iter(self._steps)))
+            self._steps[kinds, self._setting.now(self.optimizer)] = step
         self._last = step
         return step
 
     def _build(self, leaves: Sequence[Any], structure: Any, samples: int) -> StepProgram:
         example = _pytree.tree_unflatten([_batch.example(leaf, samples) for leaf in leaves], structure)
-        graph = _model.export(self._model, self._loss, example, self._names)
+        known: dict[int, str] = {}
+        for name, tensor in (*self._parameters.items(), *self._model.named_buffers()):
+            known.setdefault(id(tensor), name)
+        weighted = self._reduction == "weighted"
+        graph = _model.export(self._model, self._loss, example, known, weighted=weighted)
         stages = divide(graph, self._cut.places(graph))
         frozen = [
             name
             for name, own in graph.parameters.items()
             if own not in self._rule.group_of or not self._parameters[own].requires_grad
         ]
-        differentiable: set[str] = set()
-        scale = 1.0 / self.size.microbatches
-        parts = [record_stage(stage, frozen, differentiable, scale, recompute=self._recompute) for stage in stages]
+        microbatches = self.size.microbatches
+        whole = _pytree.tree_unflatten(list(leaves), structure)
+        warned = False
+        if self._loss is not None:
+            warned = _losses.try_out(self._loss, graph.output, whole[-1], samples, microbatches, self._reduction)
+        scale = 1.0 / microbatches if self._reduction == "mean" else 1.0
+        parts = record_stages(stages, frozen, scale, recompute=self._recompute)
         layouts = [SliceLayouts(slice, samples) for slice in self.slices]
-        step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements)
+        step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements, self._reduction)
+        step.ignoring = _losses.Ignoring(graph, microbatches, self._reduction, tried=self._loss is not None)
+        step.ignoring.warned |= warned
         state_of = {name: self._rule.state_sizes.get(group, 0.0) for name, group in self._rule.group_of.items()}
         _fit.check(parts, layouts, step.order, self.size, _fit.limits_of(self.slices), state_of, self._placements)
         for one in parts:
@@ -228,17 +367,58 @@ class Pipeline:
                 value = graph.constants.get(placeholder)
                 if value is None:
                     value = self._model.get_buffer(graph.buffers[placeholder])
-                self._held.buffers[f"{one.stage.number}/{placeholder}"] = frontend.put(value, slice)
-        if not self._held.parameters:
-            self._put()
+                step.hold(placeholder, one.stage.number, value)
+        self._put_new()
+        before, self._setting = self._setting, _changes.Setting(self._model, graph.reads, self._setting)
+        if not self._setting.same_reads(before):
+            self._steps.clear()  # they were compared without what this one reads
         return step
 
-    def _put(self) -> None:
-        """Parameters and optimizer state from the CPU to their slices."""
-        held = {name: value for name, value in self._parameters.items() if name in self._homes}
-        self._held.put_parameters(held, self._homes, self._placements)
-        state = {name: self.optimizer.state[value] for name, value in held.items() if value in self.optimizer.state}
+    def _put_new(self) -> None:
+        """Parameters that have a home since the last build, and the optimizer's first state, to their slices."""
+        first = not self._held.parameters
+        fresh = {
+            name: value
+            for name, value in self._parameters.items()
+            if name in self._homes and name not in self._held.parameters
+        }
+        self._held.put_parameters(fresh, self._homes, self._placements)
+        self._mirror.written(fresh, values=False)
+        if first:
+            self._put_state()
+            self._state_given = False
+
+    def _put_state(self) -> None:
+        """The optimizer's state from the CPU to its slices."""
+        state = {
+            name: self.optimizer.state[value] for name, value in self._placed().items() if value in self.optimizer.state
+        }
         self._held.put_state(state, self._homes, self._placements)
+        self._state_behind = False
+        self._state_mirror.clear()
+        self._state_mirror.written(self._state_tensors(), values=False)
+
+
+_STEPS_MAX = 64
+"""Compiled steps that are kept, for batches of other shapes and models in other modes."""
+
+
+def _check_callables(loss: Any, optimizer: Any, placements: Any) -> None:
+    """Raises TypeError if one of them is no function as it has to be."""
+    if not callable(optimizer):
+        raise TypeError(
+            "optimizer must be a function that makes one of the parameters that it is called with, such as lambda "
+            f"parameters: torch.optim.AdamW(parameters), got {type(optimizer).__name__}"
+        )
+    if loss is not None and (not callable(loss) or isinstance(loss, type)):
+        raise TypeError(
+            "loss must be a function of the model's output and the batch's last tensor, or a module such as "
+            f"nn.MSELoss(), got {loss!r}"
+        )
+    if placements is not None and not callable(placements):
+        raise TypeError(
+            f"placements must be a function of a parameter's name and value that says how it lies, got {placements!r}"
+        )
 
 
 def _size(stages: int, slices: Sequence[Any], microbatches: int, schedule: schedules.Schedule) -> schedules.Size:
@@ -264,10 +444,11 @@ def pipeline(
     microbatches: int,
     schedule: str = "1f1b",
     slices: Sequence[VirtualSlice],
-    loss: Callable[..., Tensor] | None = None,
+    loss: Callable[..., Any] | None = None,
     optimizer: MakeOptimizer,
     recompute: bool = False,
     placements: Placements | None = None,
+    reduction: str = "mean",
 ) -> Pipeline:
     """Divides a model into stages on slices and trains it, a step as one program (paper, section 5.3).
 
@@ -285,15 +466,18 @@ def pipeline(
         schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``; see ``docs/pipelines.md``.
         slices: stage ``s`` runs on slice ``s % len(slices)``. Inside a slice, a microbatch is divided over the devices
             along the slice's first axis.
-        loss: a function of the model's output and the batch's last tensor that gives the mean over samples. None: the
-            model is called with the batch and returns the loss.
+        loss: a function of the model's output and the batch's last tensor that gives the mean over samples, or what
+            ``reduction`` says. None: the model is called with the batch and returns the loss.
         optimizer: makes a dense torch optimizer for the parameters it is called with.
         recompute: keep only what enters a stage and run its forward pass again before its backward pass.
         placements: how parameters lie on their slice: called with name and value, gives placements as for
             ``function``. None: a copy on each device.
+        reduction: how the microbatches' losses become the batch's: ``"mean"``, for losses that are a mean over samples;
+            ``"sum"``, for those that are a sum; ``"weighted"``, for losses that return a sum and its weight, of which
+            all sums are divided by all weights.
 
     Raises:
         PipelineError: an unknown schedule, or stages, slices and microbatches that do not fit each other.
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
-    return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements)
+    return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements, reduction)

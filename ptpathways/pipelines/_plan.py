@@ -91,10 +91,17 @@ def plan(
     """
     rule = schedules.find(schedule)
     ranks = stages if slices is None else slices
-    if stages < 1 or ranks < 1 or stages % ranks:
+    for name, value in (("stages", stages), ("microbatches", microbatches), ("slices", ranks)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise core.PipelineError(f"{name} must be an integer of at least 1, got {value!r}")
+    if stages % ranks:
         raise core.PipelineError(f"stages must be a multiple of slices, got {stages} stages and {slices} slices")
     size = Size(ranks, microbatches, stages // ranks)
-    each = [costs] * stages if isinstance(costs, Costs) else list(costs)
+    each = [costs] * stages if isinstance(costs, Costs) else costs
+    if not isinstance(each, list | tuple) or not all(isinstance(one, Costs) for one in each):
+        raise core.PipelineError(
+            f"costs must be pw.pipelines.Costs, of all stages or a list with one for each, got {costs!r}"
+        )
     if len(each) != stages:
         raise core.PipelineError(f"costs must be of all {stages} stages, got {len(each)}")
     timeline = schedules.simulate(rule.order(size), size, each, split=rule.split)
@@ -143,7 +150,9 @@ def _work(step: RecordedStep, recording: Recording) -> float:
         return torch.empty(spec.shape, dtype=frontend.torch_dtype(spec.dtype), device="meta")
 
     args, kwargs = torch.utils._pytree.tree_map(meta, (step.args, step.kwargs))
-    outputs = [torch.empty(spec.shape, device="meta") for spec in results]
+    outputs = [  # some of an operation's results may not be there, such as a gradient that nobody needs
+        None if number is None else torch.empty(recording.specs[number].shape, device="meta") for number in step.results
+    ]
     return written + float(count(*args, **kwargs, out_val=outputs[0] if len(outputs) == 1 else tuple(outputs)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor, fx
 
 from ptpathways import core
-from ptpathways.pipelines._model import ModelGraph, source_of, value_of, written_by
-
-_NESTED = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "tag_activation_checkpoint": 0}
-"""Operations that run a part of the graph in another mode: how many settings come before the part."""
+from ptpathways.pipelines._aliases import Aliases, written_by
+from ptpathways.pipelines._flat import modes_of
+from ptpathways.pipelines._model import ModelGraph, source_of, value_of
+from ptpathways.pipelines._operations import INSTEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class StageGraph:
     inputs: tuple[str, ...]
     """What it takes from earlier stages."""
     outputs: tuple[str, ...]
-    """What later stages take; of the last stage: the loss."""
+    """What later stages take; of the last stage: the loss, and its weight if it has one."""
 
     def run(self, values: dict[str, Any], device: torch.device) -> list[Tensor]:
         """Runs the stage's operations on ``values``, by name; the outputs."""
@@ -52,39 +53,9 @@ def run_node(node: fx.Node, owner: fx.GraphModule, value: Callable[[fx.Node], An
     if isinstance(kwargs.get("device"), torch.device):
         kwargs = {**kwargs, "device": device}
     args = tuple(device if isinstance(one, torch.device) else one for one in args)
-    target: Any = node.target
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return _run_nested(node, target, args, device)
-    return target(*args, **kwargs)
-
-
-def _run_nested(node: fx.Node, target: Any, args: tuple[Any, ...], device: torch.device) -> Any:
-    settings = _NESTED.get(target.name())
-    if settings is None:
-        raise core.ModelCannotBeCut(f"{target.name()} at {source_of(node)} cannot be part of a stage")
-    part, operands = args[settings], args[settings + 1 :]
-
-    def run() -> Any:
-        known: dict[str, Any] = {}
-        given = iter(operands)
-        for one in part.graph.nodes:
-            if one.op == "placeholder":
-                known[one.name] = next(given)
-            elif one.op == "call_function":
-                known[one.name] = run_node(one, part, lambda inner: known[inner.name], device)
-            elif one.op == "output":
-                return fx.node.map_arg(one.args[0], lambda inner: known[inner.name])
-        return None
-
-    if target.name() == "wrap_with_set_grad_enabled":
-        with torch.set_grad_enabled(args[0]):
-            return run()
-    if target.name() == "wrap_with_autocast":
-        kind, dtype, enabled, cache = args[:4]
-        kind = device.type if kind in ("cpu", "cuda") else kind
-        with torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=cache):
-            return run()
-    return run()
+    with modes_of(node, device):
+        target: Any = INSTEAD.get(node.target, node.target)
+        return target(*args, **kwargs)
 
 
 def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
@@ -104,8 +75,9 @@ def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
         maker = node.args[0] if node.args else None
         if isinstance(maker, fx.Node) and isinstance(value_of(maker), tuple | list) and maker.name in stage_of:
             stage_of[node.name] = stage_of[maker.name]
-    _check_written(graph, stage_of)
-    everywhere = _free(graph)
+    aliases = Aliases(graph.module.graph.nodes)
+    _check_written(graph, stage_of, aliases)
+    everywhere = _free(graph, aliases)
     needed: list[dict[str, fx.Node]] = [{} for _ in range(count)]  # copies of what is made everywhere
     taken: list[dict[str, None]] = [{} for _ in range(count)]
     given: list[dict[str, None]] = [{} for _ in range(count)]
@@ -129,8 +101,10 @@ def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
     for node in graph.nodes:
         for other in node.all_input_nodes:
             use(stage_of[node.name], other)
-    given[stage_of[graph.loss]][graph.loss] = None
-    if stage_of[graph.loss] != count - 1:
+    ends = [graph.loss] if graph.weight is None else [graph.loss, graph.weight]
+    for end in ends:
+        given[stage_of[end]][end] = None
+    if any(stage_of[end] != count - 1 for end in ends):
         raise core.ModelCannotBeCut("the last stage does not compute the loss; cut the model earlier")
     stages = []
     for number in range(count):
@@ -152,35 +126,52 @@ def divide(graph: ModelGraph, firsts: Sequence[int]) -> list[StageGraph]:
     return stages
 
 
-def _check_written(graph: ModelGraph, stage_of: dict[str, int]) -> None:
-    """Raises ModelCannotBeCut when a stage changes a value in place that an earlier one made and a later one reads."""
+def _check_written(graph: ModelGraph, stage_of: dict[str, int], aliases: Aliases) -> None:
+    """Raises ModelCannotBeCut when a stage changes in place what another one reads afterwards in memory of its own.
+
+    A stage takes copies of what earlier ones made. So a change is seen only through the value that it was taken as.
+    """
     order = {node.name: place for place, node in enumerate(graph.nodes)}
+
+    def taken_as(node: fx.Node, stage: int) -> fx.Node:
+        """What a value looks at, as far as a stage knows: something that the stage took or made."""
+        while stage_of.get(node.name) == stage:
+            whole = node.all_input_nodes[0] if node.target is operator.getitem else node  # a tuple has no memory
+            inner = next((one for one in whole.all_input_nodes if aliases.same(one, node)), None)
+            if inner is None:
+                break
+            node = inner
+        return node
+
     for node in graph.nodes:
-        for maker in written_by(node):
-            if stage_of.get(maker.name, stage_of[node.name]) == stage_of[node.name]:
-                continue
-            later = next((user for user in maker.users if order.get(user.name, -1) > order[node.name]), None)
-            if later is not None:
-                raise core.ModelCannotBeCut(
-                    f"{node.target} at {source_of(node) or 'an unknown line'} changes a value in place that an earlier "
-                    f"stage made and {later.target} at {source_of(later) or 'an unknown line'} uses once more; use "
-                    "the operation that gives a new value (inplace=False), or cut elsewhere"
-                )
+        stage = stage_of[node.name]
+        for written in written_by(node):
+            memory = taken_as(written, stage)
+            for value in aliases.of(written):
+                for user in value.users:
+                    if order.get(user.name, -1) <= order[node.name]:
+                        continue
+                    its, made = stage_of[user.name], stage_of.get(value.name)
+                    if its == made != stage:
+                        continue  # what that stage made it of is another user
+                    if stage in (its, made) and taken_as(value, stage) is memory:
+                        continue
+                    raise core.ModelCannotBeCut(
+                        f"{node.target} at {source_of(node) or 'an unknown line'} changes a value in place that an "
+                        f"earlier stage made and {user.target} at {source_of(user) or 'an unknown line'} uses once "
+                        "more; use the operation that gives a new value (inplace=False), or cut elsewhere"
+                    )
 
 
-def _free(graph: ModelGraph) -> set[str]:
-    """Nodes that depend on numbers only, and draw none at random."""
+def _free(graph: ModelGraph, aliases: Aliases) -> set[str]:
+    """Nodes that depend on numbers only, draw none at random, and are not changed afterwards."""
+    changed = {value.name for node in graph.nodes for one in written_by(node) for value in aliases.of(one)}
     found: set[str] = set()
     for node in graph.nodes:
         target: Any = node.target
         drawn = isinstance(target, torch._ops.OpOverload) and (
             torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
         )
-        nested = isinstance(target, torch._ops.HigherOrderOperator)
-        if not drawn and not nested and all(other.name in found for other in node.all_input_nodes):
+        if not drawn and node.name not in changed and all(other.name in found for other in node.all_input_nodes):
             found.add(node.name)
-    for node in graph.nodes:  # what is changed in place afterwards is no constant
-        target = node.target
-        if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-            found.difference_update(other.name for other in node.all_input_nodes)
     return found

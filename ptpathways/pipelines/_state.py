@@ -22,8 +22,6 @@ class Held:
     """By the model's names; each on the slice of its first user."""
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The optimizer's, by parameter; empty before its first step."""
-    buffers: dict[str, Any] = field(default_factory=dict)
-    """By stage and placeholder."""
 
     def put_parameters(
         self, values: Mapping[str, Tensor], homes: Mapping[str, frontend.VirtualSlice], placements: Mapping[str, Any]

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ptpathways import frontend, schedules
-from ptpathways.pipelines._functions import StageFunctions, Update, begin, mean, total
+from ptpathways.pipelines._functions import StageFunctions, Update, begin, total, whole_loss
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import StageParts
@@ -27,10 +28,12 @@ class StepProgram:
         schedule: schedules.Schedule,
         rule: OptimizerRule,
         placements: Mapping[str, Any],
+        reduction: str,
     ) -> None:
         """
         Args:
             layouts: one per rank.
+            reduction: of the microbatches' losses.
             placements: of parameters, by the model's name; a copy on each device where there is none.
         """
         self.parts = parts
@@ -55,7 +58,8 @@ class StepProgram:
             [one.stage.number for one in parts if one.forward.random and size.rank_of(one.stage.number) == rank]
             for rank in range(size.ranks)
         ]
-        self._mean = mean(self._layout(len(parts) - 1).slice)
+        self._loss = whole_loss(self._layout(len(parts) - 1).slice, size.microbatches, reduction)
+        self._weight = parts[-1].stage.graph.weight
         self._begins: dict[Any, Any] = {}
         self._totals: dict[Any, Any] = {}
         self._updates: dict[Any, Update] = {}
@@ -70,9 +74,24 @@ class StepProgram:
                 one.stage.graph.parameters[placeholder] for one in parts for placeholder in one.parameter_gradients
             )
         }
+        self.ignoring: Any = None
+        """Watches the batches' targets."""
         self.followed = rule.followed(self._shapes())
+        self._fixed: dict[str, tuple[Tensor, int, Any]] = {}  # buffers: on the CPU, with version, and on their slice
         self._sent: tuple[list[float] | None, list[frontend.Future]] = (None, [])
         self.program: frontend.Program = frontend.program(self._body, donate=(0, 1), name="step", kind="dataflow")
+
+    def hold(self, placeholder: str, stage: int, tensor: Tensor) -> None:
+        """Says which buffer or constant of the model a stage's ``placeholder`` is."""
+        self._fixed[f"{stage}/{placeholder}"] = (tensor, -1, None)
+
+    def buffers(self) -> dict[str, Any]:
+        """Buffers and constants on their slices, by stage and placeholder; sent again if they were changed."""
+        for key, (tensor, version, _) in self._fixed.items():
+            if tensor._version != version:
+                slice = self._layout(int(key.partition("/")[0])).slice
+                self._fixed[key] = (tensor, tensor._version, frontend.put(tensor.detach(), slice))
+        return {key: held for key, (_, _, held) in self._fixed.items()}
 
     def numbers(self) -> list[frontend.Future]:
         """The hyperparameters now, once for each rank; sent only if they have changed."""
@@ -117,8 +136,8 @@ class StepProgram:
             run.begin(rank, numbers[rank], seeds[rank], batch[rank])
         for action in self.actions:
             run.act(action)
-        loss = self._mean(*run.losses)
-        fresh, after = run.update(state)
+        loss, weight = self._loss(*run.losses, *run.weights)
+        fresh, after = run.update(state, [weight] if run.weights else [])
         return loss, fresh, after
 
 
@@ -137,6 +156,7 @@ class _Run:
         self._gradients: dict[tuple[str, int], list[Any]] = {}
         self._sums: dict[int, list[Any]] = {}
         self.losses: list[Any] = []
+        self.weights: list[Any] = []
 
     def begin(self, rank: int, numbers: Any, seeds: Any, batch: Sequence[Any]) -> None:
         step = self._step
@@ -166,6 +186,8 @@ class _Run:
                 self._made[name, microbatch] = values[number]
             if stage == self._step._size.stages - 1:
                 self.losses.append(self._made[parts.stage.graph.loss, microbatch])
+                if self._step._weight is not None:
+                    self.weights.append(self._made[self._step._weight, microbatch])
             return
         values = self._values[stage, microbatch]
         if action.kind is Kind.BACKWARD_WEIGHT:
@@ -181,8 +203,8 @@ class _Run:
         if action.kind is Kind.BACKWARD:
             del self._values[stage, microbatch]
 
-    def update(self, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The optimizer's step on every slice."""
+    def update(self, state: Any, weights: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The optimizer's step on every slice. ``weights``: what gradients are to be divided by, if there is one."""
         step = self._step
         fresh: dict[str, Any] = {}
         after: dict[str, Any] = {}
@@ -213,9 +235,11 @@ class _Run:
                     [step._placements.get(name) for name in names],
                     step._layouts[rank].slice,
                     f"update{number}",
+                    divided=bool(weights),
                 )
             made, held = step._updates[known](
-                self._numbers[step._size.rank_of(number)],
+                [*self._numbers[step._size.rank_of(number)]],
+                weights,
                 [self._parameters[name] for name in names],
                 [state[name][key] for name, mine in zip(names, keys, strict=True) for key, _ in mine],
                 [gradient for one in gradients for gradient in one],

@@ -152,6 +152,36 @@ def constants_and_unused_arguments(cluster: pw.Cluster) -> None:
     equal(shift([1.0, 2.0, 3.0], torch.zeros(5)), torch.tensor([11.5, 23.5, 35.5]))
 
 
+def writes_through_views(cluster: pw.Cluster) -> None:
+    """What a function writes through a view of a tensor is in it, wherever the tensor comes from."""
+    s = cluster.slice((1,))
+
+    def positions(x: Tensor) -> Tensor:
+        made = torch.zeros(8)
+        made[0::2] = torch.sin(torch.arange(4.0))
+        made[3] = 5.0
+        return x + made
+
+    def of_the_cpu(x: Tensor) -> Tensor:
+        made = torch.ones(8, device="cpu").to(x.device)
+        made[:3].add_(1)
+        return x * made
+
+    def drawn(x: Tensor) -> Tensor:
+        made = torch.rand(8, device=x.device)
+        made.view(2, 4)[:] = x.view(2, 4)
+        return made
+
+    def copied(x: Tensor) -> Tensor:
+        made = torch.empty_like(x)
+        made[:4] = x[4:]
+        made[4:].copy_(x[:4])
+        return made.copy_(made * 2) + x
+
+    for body in (positions, of_the_cpu, drawn, copied):
+        equal(pw.function(body, slice=s)(torch.arange(8.0)), body(torch.arange(8.0)))
+
+
 def a_tensor_of_a_device_goes_in(cluster: pw.Cluster) -> None:
     s = cluster.slice((1,))
     double = pw.function(lambda v: v * 2, slice=s)
@@ -326,6 +356,7 @@ FUNCTIONS: tuple[Scenario, ...] = (
     a_module_as_an_argument,
     random_numbers_follow_torch,
     constants_and_unused_arguments,
+    writes_through_views,
     a_tensor_of_a_device_goes_in,
     submitting_never_waits,
     awaiting,

@@ -399,7 +399,7 @@ def bad_input(cluster: pw.Cluster) -> None:
 
     said = refused(
         pw.ModelCannotBeCut,
-        "no fixed sequence of operations",
+        "as a fixed sequence of operations failed",
         lambda: make(Branching(nn.Linear(4, 4), nn.Linear(4, 1))).step(*batch),
     )
     assert "pipeline_scenarios.py:" in said, said

@@ -1,4 +1,4 @@
-"""The pipelines of pipeline_scenarios.py, in a process of their own, on real workers."""
+"""The pipelines of pipeline_*.py, in processes of their own, on real workers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.proc import pipeline_changes as changes
+from tests.proc import pipeline_mistakes as mistakes
 from tests.proc import pipeline_scenarios as scenarios
 from tests.scenarios import outcome_of
 
-GROUPS = {"training": scenarios.TRAINING, "handling": scenarios.HANDLING}
-CASES = [(group, scenario.__name__) for group, members in GROUPS.items() for scenario in members]
+GROUPS = {
+    "training": (scenarios, scenarios.TRAINING),
+    "handling": (scenarios, scenarios.HANDLING),
+    "mistakes": (mistakes, mistakes.SCENARIOS),
+    "changes": (changes, changes.SCENARIOS),
+}
+CASES = [(group, scenario.__name__) for group, (_, members) in GROUPS.items() for scenario in members]
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("group", "name"), CASES)
 def test_pipelines(group: str, name: str) -> None:
-    assert (failure := outcome_of(Path(scenarios.__file__), group)[name]) is None, failure
+    assert (failure := outcome_of(Path(str(GROUPS[group][0].__file__)), group)[name]) is None, failure

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from ptpathways import core, pipelines, schedules
 from ptpathways.bench import _pipelining
 from ptpathways.bench._record import Setting
-from ptpathways.pipelines import _batch, _blocks, _model
+from ptpathways.pipelines import _batch, _blocks, _losses, _model
+from ptpathways.pipelines._aliases import Aliases, written_by
 from ptpathways.pipelines._numbers import NumbersAsTensors
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._stages import divide
@@ -123,6 +124,46 @@ def test_models_that_cannot_be_cut_say_why() -> None:
     exported(running.eval(), F.mse_loss, x, y)
     with pytest.raises(core.ModelCannotBeCut, match="must give one scalar"):
         exported(models.perceptron(), None, x)
+
+
+def test_values_that_share_memory_are_known() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            table = torch.zeros(4)
+            view = table[1:].view(3)
+            other = table + 1
+            with torch.no_grad():
+                view.add_(2)
+            pair = (x * 1).chunk(2, 1)
+            made: Tensor = (x * table).sum() + other.sum() + pair[0].sum()
+            return made
+
+    graph = exported(Writing(), None, torch.zeros(2, 4))
+    aliases = Aliases(graph.module.graph.nodes)
+    (write,) = [node for node in graph.nodes if written_by(node)]
+    assert str(write.target) == "aten.add_.Tensor", "what is under no_grad is in the graph itself"
+    names = {str(node.target) for node in aliases.of(write)}
+    assert names == {"aten.zeros.default", "aten.slice.Tensor", "aten.view.default", "aten.add_.Tensor"}
+    assert not any(one.name in graph.batch for one in aliases.of(write))
+
+
+def test_a_loss_is_tried_out() -> None:
+    made, y = torch.empty(2, 4, device="meta"), torch.randn(8, 4)
+
+    def total(made: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(made, y, reduction="sum")
+
+    def pair(made: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        return total(made, y), made.numel()
+
+    assert not _losses.try_out(F.mse_loss, made, y, 2, 4, "mean")
+    assert not _losses.try_out(total, made, y, 2, 4, "sum")
+    assert not _losses.try_out(pair, made, y, 2, 4, "weighted")
+    assert not _losses.try_out(lambda made, y: 1 / 0, made, y, 2, 4, "mean"), "what fails is said by the export"
+    with pytest.raises(core.PipelineError, match="pass reduction='sum'"):
+        _losses.try_out(total, made, y, 2, 4, "mean")
+    with pytest.warns(core.PipelineWarning, match="compares the samples"):
+        assert _losses.try_out(lambda made, y: (made @ y.T).logsumexp(1).mean(), made, y, 2, 4, "mean")
 
 
 def test_batches_are_checked() -> None:
