@@ -85,6 +85,19 @@ TEST(WhatCannotRunIsRefusedWithTheReason) {
   EXPECT(Says(Refusal(box), "a box inside"));
 }
 
+TEST(GangsOverHostsAreInTheOrderOfTheWholeProgram) {
+  std::vector<PlanStep> steps = {Execute(kDouble, {0}, {1}), Execute(kAdd, {0, 1}, {2}), Execute(kDouble, {2}, {3})};
+  steps[0].gang = 2;
+  steps[1].gang = 1;
+  steps[2].gang = 7;
+  Result<Plan> plan = Plan::Make(Description(4, steps), 0, 2);
+  ASSERT_OK(plan.status());
+  EXPECT_OK(plan->CheckOrder([](const PlanStep& step) { return step.function == kDouble; }));
+  const Status refused = plan->CheckOrder([](const PlanStep&) { return true; });
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT(Says(std::string(refused.message()), "after gang 2 of the program comes gang 1"));
+}
+
 TEST(MemoryIsMeasured) {
   // 8 bytes a slot: 1 and 2 live together, then 3 replaces 1 and 2.
   Result<Plan> plan = Plan::Make(Description(4, {Execute(kDouble, {0}, {1}), Execute(kDouble, {1}, {2}),

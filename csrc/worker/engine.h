@@ -168,7 +168,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
   // the local device of a function of one device.
   Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
+                std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
   void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
   void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
   // The run has failed before anything was enqueued, and its results have no value.
@@ -183,7 +183,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   // gangs over several hosts (engine_gangs.cc)
   Status StartGangs();
   Status LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
-                        std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
+                        std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
   std::shared_ptr<const std::vector<collective::Place>> PlacesOf(const std::vector<uint32_t>& devices) const;
   void Begin(int device, const GangPtr& gang, uint32_t shard) override;
   void End(int device) override;

@@ -194,7 +194,7 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
   };
   const size_t device = place.devices[0] - engine_.first_device_;
   Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
-                                 pending_->run + step.node);
+                                 {engine_.sequence_, step.gang});
   if (!status.ok()) return blame(status);
   for (size_t k = 0; k < results.size(); ++k) {
     results[k] = Empty(plan.slots()[step.results[k]]);
@@ -323,6 +323,10 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
     }
     program.by_step[i] = function->second;
     program.spans_hosts = program.spans_hosts || function->second->places != nullptr;
+  }
+  if (program.status.ok() && program.spans_hosts) {
+    program.status = Here(program.plan->CheckOrder(
+        [this](const wire::PlanStep& step) { return functions_.at(step.function)->places != nullptr; }));
   }
   if (program.status.ok()) {
     for (uint64_t function : program.plan->functions()) {

@@ -54,7 +54,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
     PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
   }
   const auto started = Clock::now();  // small computations run inside the launch
-  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, run.run);
+  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, {sequence_, 0});
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
   if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
@@ -63,7 +63,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
 }
 
 Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                      std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch) {
+                      std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch) {
   if (function.computation->is_spanning()) return LaunchSpanning(function, rows, non_donatable, run, launch);
   return function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_);
 }

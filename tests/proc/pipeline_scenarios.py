@@ -155,6 +155,27 @@ def several_devices_in_a_stage(cluster: pw.Cluster) -> None:
         trained_gpt(cluster, adamw, ranks=2, devices=2, microbatches=2, placements=placements)
 
 
+def stages_that_share_hosts(cluster: pw.Cluster) -> None:
+    """Gangs over both hosts: on devices of another stage, on all of them, and side by side on different ones."""
+    shapes: list[list[Callable[[], pw.VirtualSlice]]] = [
+        [lambda: cluster.slice((2,), hosts=1), lambda: cluster.slice((4,))],
+        [lambda: cluster.slice((4,)), lambda: cluster.slice((4,))],
+        [lambda: cluster.slice((2,), hosts=2), lambda: cluster.slice((2,), hosts=2)],
+    ]
+    for shape in shapes:
+        for schedule in ("gpipe", "1f1b", "zero-bubble"):
+            slices = [make() for make in shape]
+            torch.manual_seed(0)
+            model = models.perceptron()
+            eager = copy.deepcopy(model)
+            pipe = pw.pipeline(
+                model, stages=2, microbatches=4, slices=slices, loss=F.mse_loss, optimizer=sgd, schedule=schedule
+            )
+            agrees(pipe, eager, sgd, F.mse_loss, models.regression_batch)
+            for one in slices:
+                one.release()
+
+
 def optimizers_and_schedulers(cluster: pw.Cluster) -> None:
     """Learning rates and momenta that change at every step are inputs: traced once, twice where momenta begin to."""
 
@@ -449,6 +470,7 @@ TRAINING: list[Scenario] = [
     tied_weights,
     skipped_values,
     several_devices_in_a_stage,
+    stages_that_share_hosts,
     optimizers_and_schedulers,
     parameter_groups,
 ]
