@@ -123,6 +123,7 @@ struct Numbers {
   std::map<uint64_t, Value> sent;
   double incoming = 0;
   int donated = 0;
+  int room = 0;  // for so many executions more
 
   bool IsSomething(const Value& value) const { return value != nullptr; }
   Status ErrorOf(const Value& value) const { return value->error; }
@@ -154,6 +155,7 @@ struct Numbers {
     return OkStatus();
   }
   void Keep(size_t, uint64_t buffer, Value value) { store[buffer] = std::move(value); }
+  bool HasRoom(const Plan&, size_t) { return room > 0 && room-- > 0; }
 };
 
 wire::RunProgram RunOf(std::vector<uint64_t> arguments, std::vector<uint32_t> donated = {}) {
@@ -189,6 +191,28 @@ TEST(ArgumentsAreDonatedOnlyWhenGivenUp) {
   host.store[7] = std::make_shared<Numbers::Cell>();
   ASSERT_OK(walker.Walk(*plan, RunOf({7}), {}, host));
   EXPECT_EQ(host.donated, 0);
+}
+
+TEST(AWalkStopsWhereThereIsNoRoomAndGoesOnThere) {
+  Result<Plan> plan = Plan::Make(
+      Description(4, {Execute(kDouble, {0}, {1}), Send(1, 0), Execute(kDouble, {1}, {2}), Execute(kDouble, {2}, {3})}),
+      0, 2);
+  ASSERT_OK(plan.status());
+  Walker<Numbers> walker;
+  Numbers host;
+  host.store[7] = std::make_shared<Numbers::Cell>(Numbers::Cell{1, {}});
+  const wire::RunProgram run = RunOf({7});
+  walker.Begin(*plan, run, host);
+  EXPECT(!walker.Continue(*plan, run, host));
+  EXPECT(host.sent.empty());
+  host.room = 2;
+  EXPECT(!walker.Continue(*plan, run, host));
+  EXPECT_EQ(host.sent.size(), size_t{1});
+  EXPECT(!host.store.contains(100));
+  host.room = 1;
+  EXPECT(walker.Continue(*plan, run, host));
+  EXPECT_OK(walker.Finish(*plan, run, {}, host));
+  EXPECT_EQ(host.store[100]->number, 8.0);
 }
 
 TEST(ErrorsAreValues) {

@@ -64,8 +64,18 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
 
 Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
                       std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch) {
-  if (function.computation->is_spanning()) return LaunchSpanning(function, rows, non_donatable, run, launch);
-  return function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_);
+  PW_RETURN_IF_ERROR(
+      function.computation->is_spanning()
+          ? LaunchSpanning(function, rows, non_donatable, run, launch)
+          : function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_));
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (outputs_.done[row].IsReady()) continue;
+    const size_t at =
+        function.request.one_device ? device : function.request.devices[function.local[row]] - first_device_;
+    room_->Enter(at);
+    outputs_.done[row].OnReady([room = room_, at](const Status&) { room->Leave(at); });
+  }
+  return OkStatus();
 }
 
 Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
