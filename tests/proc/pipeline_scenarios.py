@@ -1,6 +1,6 @@
 """Pipelines on real workers, each compared with eager PyTorch on the full batch. One process, one cluster.
 
-python pipeline_scenarios.py training|handling
+python pipeline_scenarios.py training|handling|one_island
 """
 
 from __future__ import annotations
@@ -470,7 +470,6 @@ TRAINING: list[Scenario] = [
     tied_weights,
     skipped_values,
     several_devices_in_a_stage,
-    stages_that_share_hosts,
     optimizers_and_schedulers,
     parameter_groups,
 ]
@@ -485,5 +484,9 @@ HANDLING: list[Scenario] = [
     bad_input,
 ]
 
+ONE_ISLAND: list[Scenario] = [stages_that_share_hosts]
+GROUPS = {"training": (TRAINING, 2), "handling": (HANDLING, 2), "one_island": (ONE_ISLAND, 1)}
+
 if __name__ == "__main__":
-    run({"training": TRAINING, "handling": HANDLING}[sys.argv[1]], hosts=2, islands=2)
+    members, islands = GROUPS[sys.argv[1]]
+    run(members, hosts=2, islands=islands)

@@ -9,8 +9,7 @@ import pytest
 from tests.proc import pipeline_scenarios as scenarios
 from tests.scenarios import outcome_of
 
-GROUPS = {"training": scenarios.TRAINING, "handling": scenarios.HANDLING}
-CASES = [(group, scenario.__name__) for group, members in GROUPS.items() for scenario in members]
+CASES = [(group, scenario.__name__) for group, (members, _) in scenarios.GROUPS.items() for scenario in members]
 
 
 @pytest.mark.timeout(300)
