@@ -9,6 +9,9 @@ using wire::Type;
 
 namespace {
 
+// Messages that are caught up on before the socket is looked at again.
+constexpr int kBatch = 64;
+
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -78,7 +81,12 @@ void Engine::Resume() {
   busy_ = true;
   parked_ = false;
   ContinueWalk();
-  while (!parked_ && !waiting_.empty()) {
+  for (int taken = 0; !parked_ && !waiting_.empty(); ++taken) {
+    if (taken == kBatch) {
+      parked_ = true;  // what comes meanwhile stays behind
+      reactor_->Post([this] { Resume(); });
+      break;
+    }
     Frames frames = std::move(waiting_.front());
     waiting_.pop_front();
     if (Status status = Take(frames); !status.ok()) Log("refused a message of the controller: " + status.ToString());
