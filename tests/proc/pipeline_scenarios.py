@@ -1,6 +1,6 @@
 """Pipelines on real workers, each compared with eager PyTorch on the full batch. One process, one cluster.
 
-python pipeline_scenarios.py training|handling|one_island
+python pipeline_scenarios.py training|handling
 """
 
 from __future__ import annotations
@@ -153,27 +153,6 @@ def several_devices_in_a_stage(cluster: pw.Cluster) -> None:
 
     for placements in (None, rule):
         trained_gpt(cluster, adamw, ranks=2, devices=2, microbatches=2, placements=placements)
-
-
-def stages_that_share_hosts(cluster: pw.Cluster) -> None:
-    """Gangs over both hosts: on devices of another stage, on all of them, and side by side on different ones."""
-    shapes: list[list[Callable[[], pw.VirtualSlice]]] = [
-        [lambda: cluster.slice((2,), hosts=1), lambda: cluster.slice((4,))],
-        [lambda: cluster.slice((4,)), lambda: cluster.slice((4,))],
-        [lambda: cluster.slice((2,), hosts=2), lambda: cluster.slice((2,), hosts=2)],
-    ]
-    for shape in shapes:
-        for schedule in ("gpipe", "1f1b", "zero-bubble"):
-            slices = [make() for make in shape]
-            torch.manual_seed(0)
-            model = models.perceptron()
-            eager = copy.deepcopy(model)
-            pipe = pw.pipeline(
-                model, stages=2, microbatches=4, slices=slices, loss=F.mse_loss, optimizer=sgd, schedule=schedule
-            )
-            agrees(pipe, eager, sgd, F.mse_loss, models.regression_batch)
-            for one in slices:
-                one.release()
 
 
 def optimizers_and_schedulers(cluster: pw.Cluster) -> None:
@@ -484,9 +463,5 @@ HANDLING: list[Scenario] = [
     bad_input,
 ]
 
-ONE_ISLAND: list[Scenario] = [stages_that_share_hosts]
-GROUPS = {"training": (TRAINING, 2), "handling": (HANDLING, 2), "one_island": (ONE_ISLAND, 1)}
-
 if __name__ == "__main__":
-    members, islands = GROUPS[sys.argv[1]]
-    run(members, hosts=2, islands=islands)
+    run({"training": TRAINING, "handling": HANDLING}[sys.argv[1]], hosts=2, islands=2)

@@ -1,4 +1,4 @@
-"""The pipelines of pipeline_scenarios.py, in a process of their own, on real workers."""
+"""The pipelines of the scenario programs, each in a process of its own, on real workers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.proc import pipeline_host_scenarios as over_hosts
 from tests.proc import pipeline_scenarios as scenarios
 from tests.scenarios import outcome_of
 
-CASES = [(group, scenario.__name__) for group, (members, _) in scenarios.GROUPS.items() for scenario in members]
+GROUPS = {"training": scenarios.TRAINING, "handling": scenarios.HANDLING}
+CASES = [(group, scenario.__name__) for group, members in GROUPS.items() for scenario in members]
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("group", "name"), CASES)
 def test_pipelines(group: str, name: str) -> None:
     assert (failure := outcome_of(Path(scenarios.__file__), group)[name]) is None, failure
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [scenario.__name__ for scenario in over_hosts.SCENARIOS])
+def test_pipelines_and_hosts(name: str) -> None:
+    assert (failure := outcome_of(Path(over_hosts.__file__))[name]) is None, failure
