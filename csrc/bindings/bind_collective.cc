@@ -77,7 +77,7 @@ class CollectiveGroup {
     }
     communicator_ = std::make_unique<collective::Communicator>(communicator, data_.get());
     auto gang = std::make_shared<collective::Gang>();
-    gang->run = gang->launch = gang->sequence = 1;
+    gang->run = gang->launch.sequence = 1;
     gang->what = "group '" + name + "'";
     std::vector<collective::Place> places;
     for (uint32_t host = 0; host < size; ++host) places.push_back({host, 0});

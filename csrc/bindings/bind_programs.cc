@@ -37,6 +37,7 @@ wire::PlanStep StepOf(const py::dict& from, const std::vector<PyFunction>& funct
   step.node = Get<uint32_t>(from, "node");
   if (kind == "execute") {
     step.kind = wire::StepKind::kExecute;
+    step.gang = Option<uint32_t>(from, "gang", step.node);
     const auto function = Get<size_t>(from, "function");
     if (function >= functions.size()) {
       Raise(InvalidArgument("a plan names function " + std::to_string(function) + " of " +

@@ -56,8 +56,6 @@ std::shared_ptr<Communicator::Launch> Communicator::LaunchOf(const std::shared_p
 void Communicator::Begin(int device, std::shared_ptr<const Gang> gang, uint32_t shard) {
   std::lock_guard lock(mutex_);
   Device& state = devices_[device];
-  if (state.sequence != gang->sequence) state.earlier.clear();
-  state.sequence = gang->sequence;
   state.shard = shard;
   state.ordinal = 0;
   state.launch = LaunchOf(gang);
@@ -69,8 +67,6 @@ void Communicator::End(int device) {
   Device& state = devices_[device];
   if (!state.launch) return;
   const std::shared_ptr<Launch> launch = std::exchange(state.launch, nullptr);
-  state.earlier.push_back(launch->gang->launch);
-  if (state.earlier.size() > kEarlierMax) state.earlier.pop_front();
   --launch->active;
   launch->left.push_back(static_cast<uint32_t>(device));
   if (launch->left.size() >= launch->devices.size()) launches_.erase(launch->gang->launch);
@@ -169,10 +165,8 @@ Status Communicator::Join(Meeting& meeting, std::unique_lock<std::mutex>& lock) 
 Status Communicator::Work(Meeting& meeting, std::unique_lock<std::mutex>& lock) {
   Launch& launch = *meeting.launch;
   meeting.running = true;
-  const Device& leader = devices_[static_cast<int>(meeting.layout.DeviceFor(meeting.layout.own))];
-  const std::vector<uint64_t> earlier(leader.earlier.begin(), leader.earlier.end());
   lock.unlock();
-  Status status = Exchanged(meeting, earlier);
+  Status status = Exchanged(meeting);
   lock.lock();
   meeting.status = status;
   meeting.done = true;
@@ -183,7 +177,7 @@ Status Communicator::Work(Meeting& meeting, std::unique_lock<std::mutex>& lock) 
   return status;
 }
 
-Status Communicator::Exchanged(Meeting& meeting, std::span<const uint64_t> earlier) {
+Status Communicator::Exchanged(Meeting& meeting) {
   std::vector<LocalPart> parts;
   parts.reserve(meeting.parts.size());
   for (const Part& part : meeting.parts) parts.push_back(part.local);
@@ -194,7 +188,6 @@ Status Communicator::Exchanged(Meeting& meeting, std::span<const uint64_t> earli
   context.number = meeting.op->number;
   context.ordinal = meeting.ordinal;
   context.device = meeting.layout.DeviceFor(meeting.layout.own);
-  context.earlier = earlier;
   context.limit = options_.limit;
   context.spin = options_.spin;
   context.failed = &meeting.launch->failed;

@@ -75,7 +75,6 @@ class Communicator : public pjrt::CollectiveBackend {
 
  private:
   static constexpr size_t kAbortedMax = 1024;
-  static constexpr size_t kEarlierMax = 64;
   using Clock = std::chrono::steady_clock;
 
   // A launch on this host.
@@ -108,12 +107,10 @@ class Communicator : public pjrt::CollectiveBackend {
   struct Device {
     std::shared_ptr<Launch> launch;
     uint32_t shard = 0;
-    uint32_t ordinal = 0;          // of the next meeting
-    std::deque<uint64_t> earlier;  // launches that it has ended, of the place `sequence` in the order
-    uint64_t sequence = 0;
+    uint32_t ordinal = 0;  // of the next meeting
   };
   struct MeetingKey {
-    uint64_t launch;
+    LaunchId launch;
     uint32_t ordinal;
     uint32_t group;
     auto operator<=>(const MeetingKey&) const = default;
@@ -124,7 +121,7 @@ class Communicator : public pjrt::CollectiveBackend {
   void Fail(Launch& launch, const Status& status);
   Status Join(Meeting& meeting, std::unique_lock<std::mutex>& lock);
   Status Work(Meeting& meeting, std::unique_lock<std::mutex>& lock);
-  Status Exchanged(Meeting& meeting, std::span<const uint64_t> earlier);
+  Status Exchanged(Meeting& meeting);
   Status WhoLeft(const Launch& launch, const Meeting& meeting) const;
 
   const CommunicatorOptions options_;
@@ -134,7 +131,7 @@ class Communicator : public pjrt::CollectiveBackend {
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   std::map<int, Device> devices_;
-  std::unordered_map<uint64_t, std::shared_ptr<Launch>> launches_;
+  std::map<LaunchId, std::shared_ptr<Launch>> launches_;
   std::map<MeetingKey, std::shared_ptr<Meeting>> meetings_;
   std::map<uint32_t, Status> lost_;
   std::unordered_map<uint64_t, Status> aborted_;

@@ -16,6 +16,8 @@ constexpr auto kLookForLanes = std::chrono::milliseconds(1);
 // A wait this long is worth telling about (Missing).
 constexpr auto kNoteAfter = std::chrono::milliseconds(5);
 
+std::string Text(const LaunchId& launch) { return std::to_string(launch.sequence) + "." + std::to_string(launch.node); }
+
 }  // namespace
 
 Exchange::Exchange(const ExchangePlan& plan, Lanes& lanes, ExchangeContext context)
@@ -169,7 +171,6 @@ Status Exchange::SendChunk(PeerState& peer, uint32_t round, uint64_t end) {
   }
   ChunkHeader header;
   header.launch = context_.gang->launch;
-  header.sequence = context_.gang->sequence;
   header.offset = begin;
   header.total = round == 1 ? plan_.reduced.end : peer.plan->send.end;
   header.size = static_cast<uint32_t>(size);
@@ -249,14 +250,10 @@ void Exchange::ReduceRange(uint64_t begin, uint64_t size) {
 
 Result<bool> Exchange::IsOurs(const PeerState& peer, const ChunkHeader& header) const {
   const Gang& gang = *context_.gang;
+  if (header.launch < gang.launch) return false;  // a leftover of an earlier one
   if (header.launch == gang.launch) {
     if (header.ordinal == context_.ordinal) return true;
     if (header.ordinal < context_.ordinal) return false;
-  } else if (header.sequence < gang.sequence) {
-    return false;
-  } else if (header.sequence == gang.sequence &&
-             std::find(context_.earlier.begin(), context_.earlier.end(), header.launch) != context_.earlier.end()) {
-    return false;
   }
   const std::string there = lanes_.NameOf(peer.plan->host);
   if (header.launch == gang.launch) {
@@ -266,8 +263,8 @@ Result<bool> Exchange::IsOurs(const PeerState& peer, const ChunkHeader& header) 
   return Status(Code::kAborted, Where() +
                                     ": gangs reached the hosts of the island in different orders, which is a "
                                     "deadlock: this host is at place " +
-                                    std::to_string(gang.sequence) + " of the cluster's order, " + there + " at place " +
-                                    std::to_string(header.sequence));
+                                    Text(gang.launch) + " of the cluster's order, " + there + " at place " +
+                                    Text(header.launch));
 }
 
 Status Exchange::CheckChunk(const PeerState& peer, const ChunkHeader& header) const {

@@ -25,10 +25,9 @@ namespace pathways::collective {
 // Where in the cluster's order an exchange takes place, and what may end it early.
 struct ExchangeContext {
   const Gang* gang = nullptr;
-  uint32_t number = 0;                // of the instruction
-  uint32_t ordinal = 0;               // of the meeting in the launch
-  uint32_t device = 0;                // of this host: it stands for the host
-  std::span<const uint64_t> earlier;  // launches of the same place in the order that this device has left
+  uint32_t number = 0;   // of the instruction
+  uint32_t ordinal = 0;  // of the meeting in the launch
+  uint32_t device = 0;   // of this host: it stands for the host
   std::chrono::milliseconds limit{300000};
   std::chrono::microseconds spin{20};
   const std::atomic<bool>* failed = nullptr;  // set by others: the gang has failed

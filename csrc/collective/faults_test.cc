@@ -203,13 +203,59 @@ TEST(ADeviceThatEndsEarlyFailsTheOthers) {
 TEST(NodesOfOneRunMayShareAPlaceInTheOrder) {
   Island island(2);
   const CollectiveOp op = AllReduce(1);
-  for (uint64_t node = 1; node <= 200; ++node) {
+  for (uint32_t node = 1; node <= 200; ++node) {
     const auto gang = Island::MakeGang(Island::Grid(2, 1), 1, node);
     for (const Status& status :
          island.Run(gang, [&](uint32_t, Communicator& c, int d) { return MeetOnes(c, d, op, 4, 2); })) {
       ASSERT_OK(status);
     }
   }
+}
+
+// A later run's first node and an earlier run's second one may be under way at once, on other devices.
+TEST(LaunchesOfDifferentRunsAreNeverTakenForEachOther) {
+  Island island(2);
+  const CollectiveOp op = AllReduce(1);
+  const auto first = Island::MakeGang({{0, 0}, {1, 0}}, 1, 1);
+  const auto second = Island::MakeGang({{0, 1}, {1, 1}}, 2, 0);
+  const auto meet = [&](uint32_t, Communicator& c, int d) { return MeetOnes(c, d, op, 4, 2); };
+  island.host(0).Begin(0, first, 0);
+  for (const Status& status : island.Run(second, meet)) EXPECT_OK(status);
+  Status there;
+  std::thread other([&] { there = island.RunShard(first, 1, meet); });
+  EXPECT_OK(meet(0, island.host(0), 0));
+  island.host(0).End(0);
+  other.join();
+  EXPECT_OK(there);
+}
+
+TEST(WhatIsLeftOfAnEarlierNodeIsSkippedAndALaterOneIsAnError) {
+  Island island(2);
+  const CollectiveOp op = AllReduce(1);
+  const auto meet = [&](uint32_t, Communicator& c, int d) { return MeetOnes(c, d, op, 4, 2); };
+  const auto skip = [](uint32_t, Communicator&, int) { return OkStatus(); };
+  // Host 0 sends its part of node 1, which host 1 then leaves out.
+  const auto one = Island::MakeGang(Island::Grid(2, 1), 1, 1);
+  island.host(0).Begin(0, one, 0);
+  std::thread waits([&] { (void)meet(0, island.host(0), 0); });
+  EXPECT_EQ(WaitForStall(island.host(0)).size(), 1u);
+  EXPECT_OK(island.RunShard(one, 1, skip));
+  island.host(0).Abort(1, Cancelled("given up"));
+  waits.join();
+  island.host(0).End(0);
+  for (const Status& status : island.Run(Island::MakeGang(Island::Grid(2, 1), 2, 0), meet)) EXPECT_OK(status);
+  // Host 1 is at node 1 of run 3 when host 0 is at node 2.
+  Status behind;
+  std::thread other([&] { behind = island.RunShard(Island::MakeGang(Island::Grid(2, 1), 3, 1), 1, meet); });
+  const auto two = Island::MakeGang(Island::Grid(2, 1), 3, 2);
+  island.host(0).Begin(0, two, 0);
+  std::thread ahead([&] { (void)meet(0, island.host(0), 0); });
+  other.join();
+  EXPECT_EQ(behind.code(), Code::kAborted);
+  EXPECT_HAS(behind.message(), "at place 3.1 of the cluster's order");
+  island.host(0).Abort(3, behind);
+  ahead.join();
+  island.host(0).End(0);
 }
 
 TEST(FullSharedMemoryIsAnErrorWithoutADataPlane) {

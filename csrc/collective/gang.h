@@ -5,6 +5,7 @@
 #define PTPATHWAYS_COLLECTIVE_GANG_H_
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,12 +19,19 @@ struct Place {
   uint32_t device = 0;
 };
 
+// Which launch of the whole cluster: the same on all its hosts, and in the order in which every device gets its
+// launches. Nothing that a host counts for itself belongs in it.
+struct LaunchId {
+  uint64_t sequence = 0;  // the run's place in the cluster's order
+  uint32_t node = 0;      // the node's place in the run's program, of all hosts; 0 of a run of one function
+  auto operator<=>(const LaunchId&) const = default;
+};
+
 // One launch of one computation over several hosts.
 struct Gang {
-  uint64_t run = 0;       // of the run, for Abort
-  uint64_t launch = 0;    // unique: of this node of the run
-  uint64_t sequence = 0;  // place in the cluster's order; rises from gang to gang, the nodes of a run may share one
-  std::string what;       // "function 'f' (train.py:12)"
+  uint64_t run = 0;  // of the run, for Abort
+  LaunchId launch;
+  std::string what;                                  // "function 'f' (train.py:12)"
   std::shared_ptr<const std::vector<Place>> shards;  // by shard number
 };
 
@@ -38,7 +46,7 @@ struct HostInfo {
 // A collective that waits for somebody.
 struct Stall {
   uint64_t run = 0;
-  uint64_t launch = 0;
+  LaunchId launch;
   std::string what;
   int device = 0;               // of this host: one that has arrived
   uint32_t waits_for_host = 0;  // this host itself: another of its devices has not come

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "csrc/base/status.h"
+#include "csrc/collective/gang.h"
 #include "csrc/collective/segment.h"
 #include "csrc/transport/frame.h"
 
@@ -26,8 +27,7 @@ namespace pathways::collective {
 
 // Where a chunk belongs. `number` is of the instruction, `ordinal` counts the device's meetings in its launch.
 struct ChunkHeader {
-  uint64_t launch = 0;
-  uint64_t sequence = 0;
+  LaunchId launch;
   uint64_t offset = 0;  // in the stream of its round
   uint64_t total = 0;   // where that stream ends
   uint32_t size = 0;

@@ -165,8 +165,8 @@ Result<std::unique_ptr<OutLane>> Lanes::MakeMessages(const Key& key) {
     chunk.source_host = options_.host;
     chunk.source_device = device;
     chunk.target_device = to_device;
-    chunk.launch = header.launch;
-    chunk.gang = header.sequence;
+    chunk.sequence = header.launch.sequence;
+    chunk.node = header.launch.node;
     chunk.offset = header.offset;
     chunk.total = header.total;
     chunk.number = header.number;
@@ -260,9 +260,13 @@ Status Lanes::Handle(std::string_view peer, const wire::Head& head, transport::F
   if (frames.size() != 2 || chunk.source_device >= kDevicesMax || chunk.target_device >= kDevicesMax) {
     return InvalidArgument("a chunk must have one payload and go from a device to a device, and does not");
   }
-  const ChunkHeader header{
-      chunk.launch, chunk.gang,    chunk.offset, chunk.total, static_cast<uint32_t>(frames[1].size()),
-      chunk.number, chunk.ordinal, chunk.round};
+  const ChunkHeader header{{chunk.sequence, chunk.node},
+                           chunk.offset,
+                           chunk.total,
+                           static_cast<uint32_t>(frames[1].size()),
+                           chunk.number,
+                           chunk.ordinal,
+                           chunk.round};
   PW_RETURN_IF_ERROR(
       In(chunk.source_host, chunk.source_device, chunk.target_device)->Deliver(header, std::move(frames[1])));
   OwnBell(chunk.target_device)->Ring();

@@ -76,12 +76,11 @@ class Island {
   size_t size() const { return hosts_.size(); }
   Communicator& host(uint32_t host) { return *hosts_[host]; }
 
-  // A gang of `shards`, with ids made of `sequence`.
-  static std::shared_ptr<const Gang> MakeGang(std::vector<Place> shards, uint64_t sequence, uint64_t launch = 0) {
+  // The gang of `shards` that is a node of run `sequence`.
+  static std::shared_ptr<const Gang> MakeGang(std::vector<Place> shards, uint64_t sequence, uint32_t node = 0) {
     auto gang = std::make_shared<Gang>();
     gang->run = sequence;
-    gang->launch = launch != 0 ? launch : 1000 + sequence;
-    gang->sequence = sequence;
+    gang->launch = {sequence, node};
     gang->what = "gang " + std::to_string(sequence);
     gang->shards = std::make_shared<const std::vector<Place>>(std::move(shards));
     return gang;

@@ -1,6 +1,7 @@
 #include "csrc/plan/plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "csrc/base/strided.h"
 
@@ -68,6 +69,20 @@ Status Plan::Check(uint32_t first_device, uint32_t device_count) const {
     if (port.slot >= slots().size() || written[port.slot] != 1) {
       return InvalidArgument("an output names slot " + std::to_string(port.slot) + ", which holds nothing at the end");
     }
+  }
+  return OkStatus();
+}
+
+Status Plan::CheckOrder(const std::function<bool(const PlanStep&)>& spans_hosts) const {
+  std::optional<uint32_t> before;
+  for (const PlanStep& step : steps()) {
+    if (step.kind != StepKind::kExecute || !spans_hosts(step)) continue;
+    if (before && step.gang <= *before) {
+      return InvalidArgument(Describe(step) +
+                             ": hosts that share gangs must enqueue them in one order, and after gang " +
+                             std::to_string(*before) + " of the program comes gang " + std::to_string(step.gang));
+    }
+    before = step.gang;
   }
   return OkStatus();
 }

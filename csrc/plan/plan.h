@@ -5,6 +5,7 @@
 #define PTPATHWAYS_PLAN_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ class Plan {
   // Whether no later execute step of this host uses what step `index` makes: when all such steps have finished, all
   // have.
   bool is_leaf(size_t index) const { return leaf_[index]; }
+  // INVALID_ARGUMENT: the gangs over several hosts are not in the order of the whole program, the same on all hosts.
+  // With it hosts enqueue the gangs they share in one order; a gang that comes first in it waits for none behind it.
+  Status CheckOrder(const std::function<bool(const wire::PlanStep&)>& spans_hosts) const;
   // "node 'b (fig2.py:12)' of program 'f'"
   std::string Describe(const wire::PlanStep& step) const;
 

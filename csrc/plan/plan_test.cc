@@ -85,6 +85,19 @@ TEST(WhatCannotRunIsRefusedWithTheReason) {
   EXPECT(Says(Refusal(box), "a box inside"));
 }
 
+TEST(GangsOverHostsAreInTheOrderOfTheWholeProgram) {
+  std::vector<PlanStep> steps = {Execute(kDouble, {0}, {1}), Execute(kAdd, {0, 1}, {2}), Execute(kDouble, {2}, {3})};
+  steps[0].gang = 2;
+  steps[1].gang = 1;
+  steps[2].gang = 7;
+  Result<Plan> plan = Plan::Make(Description(4, steps), 0, 2);
+  ASSERT_OK(plan.status());
+  EXPECT_OK(plan->CheckOrder([](const PlanStep& step) { return step.function == kDouble; }));
+  const Status refused = plan->CheckOrder([](const PlanStep&) { return true; });
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT(Says(std::string(refused.message()), "after gang 2 of the program comes gang 1"));
+}
+
 TEST(MemoryIsMeasured) {
   // 8 bytes a slot: 1 and 2 live together, then 3 replaces 1 and 2.
   Result<Plan> plan = Plan::Make(Description(4, {Execute(kDouble, {0}, {1}), Execute(kDouble, {1}, {2}),
@@ -110,6 +123,7 @@ struct Numbers {
   std::map<uint64_t, Value> sent;
   double incoming = 0;
   int donated = 0;
+  int room = 0;  // for so many executions more
 
   bool IsSomething(const Value& value) const { return value != nullptr; }
   Status ErrorOf(const Value& value) const { return value->error; }
@@ -141,6 +155,7 @@ struct Numbers {
     return OkStatus();
   }
   void Keep(size_t, uint64_t buffer, Value value) { store[buffer] = std::move(value); }
+  bool HasRoom(const Plan&, size_t) { return room > 0 && room-- > 0; }
 };
 
 wire::RunProgram RunOf(std::vector<uint64_t> arguments, std::vector<uint32_t> donated = {}) {
@@ -176,6 +191,28 @@ TEST(ArgumentsAreDonatedOnlyWhenGivenUp) {
   host.store[7] = std::make_shared<Numbers::Cell>();
   ASSERT_OK(walker.Walk(*plan, RunOf({7}), {}, host));
   EXPECT_EQ(host.donated, 0);
+}
+
+TEST(AWalkStopsWhereThereIsNoRoomAndGoesOnThere) {
+  Result<Plan> plan = Plan::Make(
+      Description(4, {Execute(kDouble, {0}, {1}), Send(1, 0), Execute(kDouble, {1}, {2}), Execute(kDouble, {2}, {3})}),
+      0, 2);
+  ASSERT_OK(plan.status());
+  Walker<Numbers> walker;
+  Numbers host;
+  host.store[7] = std::make_shared<Numbers::Cell>(Numbers::Cell{1, {}});
+  const wire::RunProgram run = RunOf({7});
+  walker.Begin(*plan, run, host);
+  EXPECT(!walker.Continue(*plan, run, host));
+  EXPECT(host.sent.empty());
+  host.room = 2;
+  EXPECT(!walker.Continue(*plan, run, host));
+  EXPECT_EQ(host.sent.size(), size_t{1});
+  EXPECT(!host.store.contains(100));
+  host.room = 1;
+  EXPECT(walker.Continue(*plan, run, host));
+  EXPECT_OK(walker.Finish(*plan, run, {}, host));
+  EXPECT_EQ(host.store[100]->number, 8.0);
 }
 
 TEST(ErrorsAreValues) {

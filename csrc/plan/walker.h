@@ -16,6 +16,12 @@
 //   Status Receive(const wire::PlanStep&, const wire::PlanSlot&, Value&, uint64_t first_key)
 //   Status Copy(const wire::PlanStep&, const Value& from, Value& to)
 //   void Keep(size_t result, uint64_t buffer, Value)      a result of the program
+// and may have
+//   bool HasRoom(const Plan&, size_t step)                whether its devices take that execution now
+//
+// Devices take only so many executions that have not ended, and whoever enqueues more is made to wait. A host that is
+// made to wait hears nothing meanwhile, not even of the loss that would end its wait. So the walk stops before such a
+// step, and goes on when there is room.
 //
 // Ownership: keeps its slots between walks only as memory to reuse. Threads: none inside; one walk at a time.
 #ifndef PTPATHWAYS_PLAN_WALKER_H_
@@ -36,9 +42,17 @@ class Walker {
   using Value = typename Backend::Value;
 
   // Every output of the run gets a value or an error; what is returned is the first one of this host's own steps, for
-  // the report. `results`: the buffers of the outputs; empty: those from run.first_output on.
+  // the report. `results`: the buffers of the outputs; empty: those from run.first_output on. Asks for no room.
   Status Walk(const Plan& plan, const wire::RunProgram& run, std::span<const uint64_t> results, Backend& backend) {
+    Begin(plan, run, backend);
+    while (next_ < plan.steps().size()) Step(plan, run, next_++, backend);
+    return Finish(plan, run, results, backend);
+  }
+
+  // The same in parts: Begin, then Continue until it is true, then Finish, all with the same arguments.
+  void Begin(const Plan& plan, const wire::RunProgram& run, Backend& backend) {
     first_error_ = OkStatus();
+    next_ = 0;
     slots_.assign(plan.slots().size(), Value());
     given_up_.assign(plan.slots().size(), 1);
     uses_.assign(plan.slots().size(), 0);
@@ -55,7 +69,19 @@ class Walker {
       if (!argument.ok()) Note(argument.status());
       slots_[slot] = argument.ok() ? *std::move(argument) : backend.Failed(argument.status());
     }
-    for (size_t i = 0; i < plan.steps().size(); ++i) Step(plan, run, i, backend);
+  }
+
+  // False: there is no room for the next step.
+  bool Continue(const Plan& plan, const wire::RunProgram& run, Backend& backend) {
+    for (; next_ < plan.steps().size(); ++next_) {
+      if (plan.steps()[next_].kind == wire::StepKind::kExecute && !backend.HasRoom(plan, next_)) return false;
+      Step(plan, run, next_, backend);
+    }
+    return true;
+  }
+
+  Status Finish(const Plan& plan, const wire::RunProgram& run, std::span<const uint64_t> results, Backend& backend) {
+    const wire::RegisterPlan& description = plan.description();
     for (size_t k = 0; k < description.outputs.size(); ++k) {
       const uint32_t slot = description.outputs[k].slot;
       if (slot != wire::kNoSlot) backend.Keep(k, results.empty() ? run.first_output + k : results[k], slots_[slot]);
@@ -145,6 +171,7 @@ class Walker {
     if (first_error_.ok()) first_error_ = status;
   }
 
+  size_t next_ = 0;  // the step that comes next
   std::vector<Value> slots_;
   std::vector<char> given_up_;  // by slot: the program owns it
   std::vector<char> donated_;   // by position of the program's arguments

@@ -470,8 +470,8 @@ struct CollectiveChunk {
   uint32_t source_host = 0;
   uint32_t source_device = 0;  // indices within their hosts
   uint32_t target_device = 0;
-  uint64_t launch = 0;
-  uint64_t gang = 0;  // the gang's place in the cluster's order
+  uint64_t sequence = 0;  // the run's place in the cluster's order
+  uint32_t node = 0;      // and the node's in the run's program
   uint64_t offset = 0;
   uint64_t total = 0;
   uint32_t number = 0;
@@ -479,7 +479,7 @@ struct CollectiveChunk {
   uint32_t round = 0;
   template <typename A>
   void Fields(A& a) {
-    a(source_host)(source_device)(target_device)(launch)(gang)(offset)(total)(number)(ordinal)(round);
+    a(source_host)(source_device)(target_device)(sequence)(node)(offset)(total)(number)(ordinal)(round);
   }
 };
 

@@ -55,7 +55,10 @@ struct PlanPiece {
 // slot (0 is the slot's first shard on this host), not by their index in the logical buffer.
 struct PlanStep {
   StepKind kind{};
-  uint32_t node = 0;  // index into WorkerPlan::nodes, for messages and traces
+  uint32_t node = 0;  // index into RegisterPlan::nodes, for messages and traces
+  // Of an execute: its place among the nodes of the whole program, the same in the plans of all hosts. In a plan it
+  // rises from each gang over several hosts to the next, so that hosts agree on the order of those that they share.
+  uint32_t gang = 0;
   uint64_t function = 0;
   std::vector<uint32_t> arguments;
   std::vector<uint32_t> results;
@@ -68,7 +71,7 @@ struct PlanStep {
   std::vector<PlanPiece> pieces;
   template <typename A>
   void Fields(A& a) {
-    a(kind)(node)(function)(arguments)(results)(donated)(shard)(source_shard)(channel)(host)(box)(pieces);
+    a(kind)(node)(gang)(function)(arguments)(results)(donated)(shard)(source_shard)(channel)(host)(box)(pieces);
   }
 };
 

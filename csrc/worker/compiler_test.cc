@@ -70,7 +70,7 @@ Result<std::vector<std::vector<float>>> Launch(const Computation& computation, c
     spans.emplace_back(pointers[row]);
   }
   pjrt::ExecuteOutputs outputs;
-  PW_RETURN_IF_ERROR(computation.Launch(spans, devices[0], {}, 1, {}, &outputs));
+  PW_RETURN_IF_ERROR(computation.Launch(spans, devices[0], {}, {1}, {}, &outputs));
   std::vector<std::vector<float>> results(rows.size());
   for (size_t row = 0; row < rows.size(); ++row) {
     PW_RETURN_IF_ERROR(outputs.done[row].Await());
@@ -115,7 +115,7 @@ TEST(APartOfASliceKnowsItsNumbers) {
   for (int i = 0; i < 16; ++i) whole.push_back(static_cast<float>(i));
   ASSERT_OK_AND_ASSIGN(const auto results, Launch(*computation, {0, 1}, {{whole, {100, 100}}, {whole, {200, 200}}}));
   EXPECT(results == (std::vector<std::vector<float>>{{112, 113}, {214, 215}}));
-  EXPECT(computation->Launch({}, 0, {}, 1, {}, nullptr).code() == Code::kInvalidArgument);
+  EXPECT(computation->Launch({}, 0, {}, {1}, {}, nullptr).code() == Code::kInvalidArgument);
 }
 
 TEST(ShardsThatMeetThoseOfOtherHostsNeedTickets) {
@@ -129,7 +129,7 @@ TEST(ShardsThatMeetThoseOfOtherHostsNeedTickets) {
   EXPECT_EQ(computation->OutputTypes()[0].ToString(), "f32[16]");
   const std::vector<std::span<pjrt::Buffer* const>> rows(2);
   pjrt::ExecuteOutputs outputs;
-  EXPECT_HAS(computation->Launch(rows, 0, {}, 1, {}, &outputs).ToString(), "a ticket for each");
+  EXPECT_HAS(computation->Launch(rows, 0, {}, {1}, {}, &outputs).ToString(), "a ticket for each");
   Compiler::Job replicas = JobOf(Added(2, SplitSharding(2), SplitSharding(2)), 1, {{0, 0}});
   replicas.replicas = 2;
   EXPECT_HAS(CompileOne(compiler, std::move(replicas)).status().ToString(), "2 replicas");

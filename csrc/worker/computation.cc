@@ -7,6 +7,16 @@
 #include "csrc/pjrt/hlo.h"
 
 namespace pathways::worker {
+namespace {
+
+// What the plugins of all hosts tell launches apart by. Different for launches of up to a million nodes each that are
+// less than 2,000 places apart in the cluster's order; never 0, which means none.
+int32_t NumberOf(const collective::LaunchId& launch) {
+  constexpr uint64_t kNodes = 1'000'003, kNumbers = INT32_MAX;
+  return static_cast<int32_t>((launch.sequence % kNumbers * kNodes + launch.node) % kNumbers + 1);
+}
+
+}  // namespace
 
 Computation::Computation(Kind kind, std::vector<Executable> executables)
     : kind_(kind), executables_(std::move(executables)) {
@@ -71,12 +81,12 @@ Result<std::string> Computation::OutputSharding() const {
 }
 
 Status Computation::Launch(std::span<const std::span<pjrt::Buffer* const>> rows, int device,
-                           std::span<const int64_t> non_donatable, uint64_t launch_id,
+                           std::span<const int64_t> non_donatable, const collective::LaunchId& launch,
                            std::span<pjrt::Buffer* const> tickets, pjrt::ExecuteOutputs* outputs) const {
   pjrt::ExecuteArgs args;
   args.arguments = rows;
   args.non_donatable = non_donatable;
-  args.launch_id = static_cast<int32_t>(launch_id & 0x7fffffff);
+  args.launch_id = NumberOf(launch);
   switch (kind_) {
     case Kind::kPortable:
       args.execute_device = device;

@@ -19,6 +19,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
+#include "csrc/collective/gang.h"
 #include "csrc/pjrt/executable.h"
 
 namespace pathways::worker {
@@ -42,8 +43,8 @@ class Computation {
   // computation, otherwise ignored. `tickets`: for a spanning computation, each shard's number. On an error nothing in
   // `outputs` is meant; donated arguments may be gone.
   Status Launch(std::span<const std::span<pjrt::Buffer* const>> rows, int device,
-                std::span<const int64_t> non_donatable, uint64_t launch_id, std::span<pjrt::Buffer* const> tickets,
-                pjrt::ExecuteOutputs* outputs) const;
+                std::span<const int64_t> non_donatable, const collective::LaunchId& launch,
+                std::span<pjrt::Buffer* const> tickets, pjrt::ExecuteOutputs* outputs) const;
 
   // One of its executables, for what all of them have in common.
   const pjrt::Executable& representative() const { return *executables_[0]; }

@@ -30,6 +30,9 @@ constexpr int kParentDied = SIGUSR2;
 constexpr std::chrono::seconds kStartGrace{5};
 // For what is being written or read when this host's worker is told to stop.
 constexpr std::chrono::seconds kFilesGrace{20};
+// After this a worker that nobody can end any more ends itself, whatever its threads are at: a compiler's, a disk's, or
+// the plugin's with a computation of minutes.
+constexpr std::chrono::seconds kOrphanGrace{8};
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -96,6 +99,13 @@ int Engine::Run() {
     }
   }
   joined_ = false;
+  if (exit_code_ == kExitOrphaned) {
+    std::thread([cluster = cluster_] {
+      std::this_thread::sleep_for(kOrphanGrace);
+      if (!cluster.empty()) (void)transport::CleanUp(cluster);
+      _exit(kExitOrphaned);
+    }).detach();
+  }
   if (island_link_) island_link_->Cancel(Cancelled("this host's worker ends"));
   // A plugin that waits for hosts which are gone keeps its threads for ever, perhaps the engine's too: whoever called
   // ends the process.
@@ -174,6 +184,7 @@ Status Engine::StartDevices() {
   }
   store_ = std::make_unique<store::ObjectStore>(limits);
   device_free_at_.resize(limits.size());
+  room_ = std::make_shared<DeviceRoom>(limits.size(), [this] { reactor_->Post([this] { Resume(); }); });
   return OkStatus();
 }
 
@@ -251,25 +262,15 @@ void Engine::Stop(int exit_code, const std::string& reason) {
   [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
 }
 
-void Engine::OnMessage(transport::Socket&, std::string_view, Frames& frames) {
-  busy_ = true;
-  last_heard_ms_ = NowMs();
-  Status status = [&]() -> Status {
-    if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
-    PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frames[0].bytes()));
-    return Handle(head, frames);
-  }();
-  if (!status.ok()) Log("refused a message of the controller: " + status.ToString());
-  live_buffers_ = store_->size();
-  live_bytes_ = store_->account().total_used();
-  last_heard_ms_ = NowMs();
-  busy_ = false;
-}
-
 Status Engine::Handle(const wire::Head& head, Frames& frames) {
   switch (head.header.type) {
     case Type::kRun: {
       PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
+      if (IsFull(run.devices)) {
+        waiting_.push_front(std::move(frames));
+        parked_ = true;
+        return OkStatus();
+      }
       sequence_ = head.header.sequence;
       OnRun(run);
       return OkStatus();
@@ -277,7 +278,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kRunProgram: {
       PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
       sequence_ = head.header.sequence;
-      OnRunProgram(run);
+      OnRunProgram(std::move(run));
       return OkStatus();
     }
     case Type::kRunInPlace: {
@@ -413,6 +414,8 @@ void Engine::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) 
   }
 }
 
+Status Engine::GoneText(uint32_t client) { return Cancelled("client " + std::to_string(client) + " is gone"); }
+
 void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts) {
   hosts_ = hosts;
   if (communicator_ == nullptr) return;
@@ -436,7 +439,7 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
 }
 
 void Engine::OnOwnerGone(uint32_t client) {
-  const Status status = Cancelled("client " + std::to_string(client) + " is gone");
+  const Status status = GoneText(client);
   const size_t removed = store_->RemoveClient(client);
   std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });

@@ -1,6 +1,9 @@
 // Engine: a worker. Walks the messages of the controller in order, enqueues computations on its devices through a PJRT
 // plugin without waiting for their data, and reports what completed.
 //
+// Its thread never sleeps in the plugin. When a device is full, the run at hand and what comes behind it wait
+// (DeviceRoom) while what must not wait is heard: lost hosts, aborted runs, the end. It ends what fills the device.
+//
 // Ownership: owns the plugin's client, the object store, its sockets and threads.
 // Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages and
 // owns store_, functions_ and everything not marked
@@ -36,6 +39,7 @@
 #include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/worker/compiler.h"
+#include "csrc/worker/device_room.h"
 #include "csrc/worker/file_thread.h"
 #include "csrc/worker/gang_gate.h"
 #include "csrc/worker/incoming.h"
@@ -145,13 +149,21 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void Stop(int exit_code, const std::string& reason);
   bool Orphaned() const;
 
-  // transport::SocketHandler
+  // messages, and those that wait because a device is full (engine_messages.cc)
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
+  Status Take(transport::Frames& frames);
+  void Counted();
+  // Whether a device of a run takes no more for now; Resume is called when one does.
+  bool IsFull(const std::vector<uint32_t>& devices);
+  void Resume();
+
+  // transport::SocketHandler
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
   Status Handle(const wire::Head& head, transport::Frames& frames);
   void OnHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
   void OnOwnerGone(uint32_t client);
+  static Status GoneText(uint32_t client);
   void OnTimer();
 
   // functions (engine_functions.cc)
@@ -168,7 +180,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
   // the local device of a function of one device.
   Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
+                std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
   void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
   void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
   // The run has failed before anything was enqueued, and its results have no value.
@@ -183,7 +195,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   // gangs over several hosts (engine_gangs.cc)
   Status StartGangs();
   Status LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
-                        std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch);
+                        std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
   std::shared_ptr<const std::vector<collective::Place>> PlacesOf(const std::vector<uint32_t>& devices) const;
   void Begin(int device, const GangPtr& gang, uint32_t shard) override;
   void End(int device) override;
@@ -193,18 +205,22 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void OnAbort(const wire::Abort& abort);
   void ReportStalls();
 
-  // programs (engine_plans.cc)
-  class PlanHost;  // plan::Walker's backend
+  // programs (engine_programs.cc)
   Status OnRegisterPlan(const wire::Head& head);
   void OnPlanCompiled(uint64_t id, const Status& status);
   Status CheckAgainstFunctions(Program& program);
   void AnswerPlan(uint64_t id, Program& program);
+
+  // and their runs (engine_plans.cc)
+  class PlanHost;  // plan::Walker's backend
   void FailOutputs(const Pending& pending, const Status& cause);
-  void OnRunProgram(const wire::RunProgram& run);
+  void OnRunProgram(wire::RunProgram run);
   void OnRunInPlace(const wire::RunInPlace& message);
   Result<std::shared_ptr<Program>> ReadyProgram(uint64_t id);
+  // `run` and `results` must stay where they are until the walk has ended.
   void WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
                    std::span<const uint64_t> results);
+  void ContinueWalk();
   Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
   void RememberCause(const Status& cause);
 
@@ -297,6 +313,10 @@ class Engine : private transport::SocketHandler, private GangTurns {
   wire::Done done_;
   bool flush_posted_ = false;
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
+  std::shared_ptr<DeviceRoom> room_;
+  // A device is full: the walk that is under way, or else the first of `waiting_`, goes on when it is not.
+  bool parked_ = false;
+  std::deque<transport::Frames> waiting_;  // messages behind it
   // Recent failures: what the plugin said, and our status, which names host and function.
   std::deque<std::pair<std::string, Status>> root_causes_;
   uint64_t sequence_ = 0;                  // of the run being handled: its place in the cluster's order
@@ -312,7 +332,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::vector<pjrt::Buffer*> ticket_buffers_;
   pjrt::ExecuteOutputs outputs_;
   std::shared_ptr<PlanHost> plan_host_;
-  plan::FullRun full_run_;  // memory to reuse
+  wire::RunProgram walked_run_;  // of the walk, which may outlast its message
+  plan::FullRun full_run_;       // the same of a run in place
 
   std::mutex mutex_;
   std::vector<Finished> finished_;  // guarded by mutex_

@@ -40,7 +40,8 @@ std::shared_ptr<const std::vector<collective::Place>> Engine::PlacesOf(const std
 }
 
 Status Engine::LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
-                              std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch) {
+                              std::span<const int64_t> non_donatable, uint64_t run,
+                              const collective::LaunchId& launch) {
   const std::vector<int>& devices = function.computation->devices();
   tickets_.clear();
   ticket_buffers_.clear();
@@ -53,7 +54,6 @@ Status Engine::LaunchSpanning(const Function& function, std::span<const std::spa
   auto gang = std::make_shared<collective::Gang>();
   gang->run = run;
   gang->launch = launch;
-  gang->sequence = sequence_;
   gang->what = Describe(function);
   gang->shards = function.places;
   for (size_t row = 0; row < devices.size(); ++row) {

@@ -1,4 +1,4 @@
-// Engine: programs. Plans are registered, answered once their functions are compiled, and walked.
+// Engine: runs of programs. Plans are walked; a walk stops while a device is full.
 #include <algorithm>
 #include <numeric>
 
@@ -16,9 +16,11 @@ class Engine::PlanHost {
 
   explicit PlanHost(Engine& engine) : engine_(engine) {}
 
-  Status Run(const std::shared_ptr<Program>& program, const wire::RunProgram& run, std::span<const uint64_t> results,
+  void Begin(const std::shared_ptr<Program>& program, const wire::RunProgram& run, std::span<const uint64_t> results,
              Status refused) {
     program_ = program.get();
+    run_ = &run;
+    results_ = results;
     refused_ = std::move(refused);
     failure_ = OkStatus();
     pending_ = std::make_shared<Pending>();
@@ -30,9 +32,13 @@ class Engine::PlanHost {
     pending_->left = 1;  // until everything has been enqueued
     pending_->enqueued = Clock::now();
     pending_->program = program;
-    return walker_.Walk(*program->plan, run, results, *this);
+    walker_.Begin(*program->plan, run, *this);
   }
-  std::shared_ptr<Pending> TakePending() { return std::move(pending_); }
+  // False: a device is full.
+  bool Continue() { return walker_.Continue(*program_->plan, *run_, *this); }
+  Status Finish() { return walker_.Finish(*program_->plan, *run_, results_, *this); }
+  bool walking() const { return pending_ != nullptr; }
+  std::shared_ptr<Pending> TakePending() { return std::exchange(pending_, nullptr); }
   // Why a step of the last walk was not enqueued, or OK.
   const Status& failure() const { return failure_; }
 
@@ -61,6 +67,11 @@ class Engine::PlanHost {
   Status Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key);
   Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
   void Keep(size_t result, uint64_t buffer, Value value);
+  bool HasRoom(const plan::Plan& plan, size_t index) const {
+    if (!refused_.ok()) return true;
+    const wire::PlanStep& step = plan.steps()[index];
+    return !engine_.IsFull(plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]].devices);
+  }
 
  private:
   // The object as the slot lists its shards; the object itself when that is how it is.
@@ -70,7 +81,9 @@ class Engine::PlanHost {
 
   Engine& engine_;
   plan::Walker<PlanHost> walker_;
-  Program* program_ = nullptr;
+  Program* program_ = nullptr;  // held by pending_, as are the next two by the engine
+  const wire::RunProgram* run_ = nullptr;
+  std::span<const uint64_t> results_;
   Status failure_;
   Status refused_;  // not OK: the run does not fit, and only hands its error on
   std::shared_ptr<Pending> pending_;
@@ -194,7 +207,7 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
   };
   const size_t device = place.devices[0] - engine_.first_device_;
   Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
-                                 pending_->run + step.node);
+                                 {engine_.sequence_, step.gang});
   if (!status.ok()) return blame(status);
   for (size_t k = 0; k < results.size(); ++k) {
     results[k] = Empty(plan.slots()[step.results[k]]);
@@ -287,131 +300,6 @@ void Engine::PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
   if (Status status = engine_.store_->Insert(buffer, std::move(value)); !status.ok()) engine_.Log(status.ToString());
 }
 
-// --- registration
-
-std::string Engine::Program::Describe(size_t step) const {
-  std::string text = plan->Describe(plan->steps()[step]);
-  if (!plan->description().source.empty()) text += " (" + plan->description().source + ")";
-  return text;
-}
-
-Status Engine::OnRegisterPlan(const wire::Head& head) {
-  PW_ASSIGN_OR_RETURN(wire::RegisterPlan description, wire::Decode<wire::RegisterPlan>(head.body));
-  const uint64_t id = description.program;
-  auto [it, fresh] = programs_.try_emplace(id, std::make_shared<Program>());
-  if (!fresh) return Status(Code::kAlreadyExists, "program " + std::to_string(id) + " exists");
-  Program& program = *it->second;
-  Result<plan::Plan> made =
-      plan::Plan::Make(std::move(description), first_device_, static_cast<uint32_t>(client_->devices().size()));
-  if (!made.ok()) {
-    program.status = Here(made.status());
-    AnswerPlan(id, program);
-    return OkStatus();
-  }
-  program.plan = *std::move(made);
-  program.places =
-      plan::Places(plan::OverwrittenInputs(program.plan->description()), program.plan->description().outputs.size());
-  program.by_step.resize(program.plan->steps().size());
-  for (size_t i = 0; i < program.by_step.size(); ++i) {
-    const wire::PlanStep& step = program.plan->steps()[i];
-    if (step.kind != wire::StepKind::kExecute) continue;
-    auto function = functions_.find(step.function);
-    if (function == functions_.end()) {
-      program.status = Here(NotFound(program.Describe(i) + " names function " + std::to_string(step.function) +
-                                     ", which is not registered on this host"));
-      break;
-    }
-    program.by_step[i] = function->second;
-    program.spans_hosts = program.spans_hosts || function->second->places != nullptr;
-  }
-  if (program.status.ok()) {
-    for (uint64_t function : program.plan->functions()) {
-      Function& waits_for = *functions_.at(function);
-      if (waits_for.compiled) continue;
-      waits_for.programs.push_back(id);
-      ++program.compiles_left;
-    }
-  }
-  if (program.compiles_left == 0 || !program.status.ok()) AnswerPlan(id, program);
-  return OkStatus();
-}
-
-void Engine::OnPlanCompiled(uint64_t id, const Status& status) {
-  auto it = programs_.find(id);
-  if (it == programs_.end() || it->second->compiles_left == 0) return;
-  Program& program = *it->second;
-  if (!status.ok() && program.status.ok()) program.status = status;
-  if (--program.compiles_left == 0) AnswerPlan(id, program);
-}
-
-// The plan's slots must be where its functions compute, and as many as they take and give.
-Status Engine::CheckAgainstFunctions(Program& program) {
-  const plan::Plan& plan = *program.plan;
-  for (size_t i = 0; i < plan.steps().size(); ++i) {
-    const wire::PlanStep& step = plan.steps()[i];
-    if (step.kind != wire::StepKind::kExecute) continue;
-    const Function& function = *program.by_step[i];
-    if (!function.status.ok()) return function.status;
-    const auto wrong = [&](const std::string& why) {
-      return Here(InvalidArgument(program.Describe(i) + ", " + Describe(function) + ": " + why));
-    };
-    if (step.results.size() != function.outputs.size()) {
-      return wrong("expected a place for each of its " + std::to_string(function.outputs.size()) + " results, got " +
-                   std::to_string(step.results.size()));
-    }
-    if (step.results.empty() && step.arguments.empty()) return wrong("it has neither arguments nor results");
-    for (size_t k = 0; k < step.results.size(); ++k) {
-      if (plan.slots()[step.results[k]].type != function.outputs[k]) {
-        return wrong("expected result " + std::to_string(k) + " to be " + function.outputs[k].ToString() + ", got " +
-                     plan.slots()[step.results[k]].type.ToString());
-      }
-    }
-    const auto at_home = [&](uint32_t slot) {
-      const std::vector<uint32_t>& devices = plan.slots()[slot].devices;
-      if (devices.size() != function.local.size()) return false;
-      if (function.request.one_device) return true;
-      for (size_t p = 0; p < devices.size(); ++p) {
-        if (devices[p] != function.request.devices[function.local[p]]) return false;
-      }
-      return true;
-    };
-    for (const std::vector<uint32_t>* slots : {&step.arguments, &step.results}) {
-      for (uint32_t slot : *slots) {
-        if (!at_home(slot)) return wrong("slot " + std::to_string(slot) + " is not on the devices it was compiled for");
-      }
-    }
-  }
-  return OkStatus();
-}
-
-void Engine::AnswerPlan(uint64_t id, Program& program) {
-  if (program.status.ok()) program.status = CheckAgainstFunctions(program);
-  wire::PlanReady answer;
-  answer.program = id;
-  answer.host = host_;
-  answer.status = program.status;
-  if (program.status.ok()) {
-    const plan::Plan& plan = *program.plan;
-    answer.peak_bytes = plan.peak_bytes();
-    answer.result_bytes = plan.result_bytes();
-    int64_t scratch = 0;
-    std::vector<char> received(plan.slots().size(), 0);
-    for (size_t i = 0; i < plan.steps().size(); ++i) {
-      if (program.by_step[i]) scratch = std::max(scratch, program.by_step[i]->temp_bytes);
-      if (plan.steps()[i].kind == wire::StepKind::kReceive || plan.steps()[i].kind == wire::StepKind::kCopy) {
-        received[plan.steps()[i].results[0]] = 1;
-      }
-    }
-    for (int64_t& bytes : answer.peak_bytes) bytes += scratch;
-    for (const wire::PlanPort& port : plan.description().outputs) {
-      program.watch_output.push_back(port.slot != wire::kNoSlot && received[port.slot]);
-    }
-  }
-  Send(answer);
-}
-
-// --- runs
-
 Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& run) const {
   const plan::Plan& plan = *program.plan;
   // What the run is given makes room for what it makes.
@@ -435,7 +323,7 @@ Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& r
   return OkStatus();
 }
 
-void Engine::OnRunProgram(const wire::RunProgram& run) {
+void Engine::OnRunProgram(wire::RunProgram run) {
   Result<std::shared_ptr<Program>> program = ReadyProgram(run.program);
   Status status = program.status();
   if (status.ok() && run.output_count != (*program)->plan->description().outputs.size()) {
@@ -443,7 +331,10 @@ void Engine::OnRunProgram(const wire::RunProgram& run) {
         Here(InvalidArgument("expected a run with " + std::to_string((*program)->plan->description().outputs.size()) +
                              " outputs, got " + std::to_string(run.output_count)));
   }
-  if (status.ok()) return WalkProgram(*program, run, {});
+  if (status.ok()) {
+    walked_run_ = std::move(run);
+    return WalkProgram(*program, walked_run_, {});
+  }
   std::vector<uint64_t> results(std::min(run.output_count, wire::kMaxRunOutputs));
   std::iota(results.begin(), results.end(), run.first_output);
   AbortElsewhere(run.run, status);
@@ -482,11 +373,21 @@ Result<std::shared_ptr<Engine::Program>> Engine::ReadyProgram(uint64_t id) {
 void Engine::WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
                          std::span<const uint64_t> results) {
   if (plan_host_ == nullptr) plan_host_ = std::make_shared<PlanHost>(*this);
-  Status status = plan_host_->Run(program, run, results, CheckPlanMemory(*program, run));
-  std::shared_ptr<Pending> pending = plan_host_->TakePending();
-  if (program->spans_hosts) {
+  plan_host_->Begin(program, run, results, CheckPlanMemory(*program, run));
+  ContinueWalk();
+}
+
+void Engine::ContinueWalk() {
+  if (plan_host_ == nullptr || !plan_host_->walking()) return;
+  if (!plan_host_->Continue()) {
+    parked_ = true;
+    return;
+  }
+  const Status status = plan_host_->Finish();
+  const std::shared_ptr<Pending> pending = plan_host_->TakePending();
+  if (pending->program->spans_hosts) {
     if (const Status& failure = status.ok() ? plan_host_->failure() : status; !failure.ok()) {
-      AbortElsewhere(run.run, failure);
+      AbortElsewhere(pending->run, failure);
     }
   }
   if (!status.ok()) {

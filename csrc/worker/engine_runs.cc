@@ -54,7 +54,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
     PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
   }
   const auto started = Clock::now();  // small computations run inside the launch
-  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, run.run);
+  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, {sequence_, 0});
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
   if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
@@ -63,9 +63,19 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
 }
 
 Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                      std::span<const int64_t> non_donatable, uint64_t run, uint64_t launch) {
-  if (function.computation->is_spanning()) return LaunchSpanning(function, rows, non_donatable, run, launch);
-  return function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_);
+                      std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch) {
+  PW_RETURN_IF_ERROR(
+      function.computation->is_spanning()
+          ? LaunchSpanning(function, rows, non_donatable, run, launch)
+          : function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_));
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (outputs_.done[row].IsReady()) continue;
+    const size_t at =
+        function.request.one_device ? device : function.request.devices[function.local[row]] - first_device_;
+    room_->Enter(at);
+    outputs_.done[row].OnReady([room = room_, at](const Status&) { room->Leave(at); });
+  }
+  return OkStatus();
 }
 
 Status Engine::GatherArguments(const wire::Run& run, const Function& function) {

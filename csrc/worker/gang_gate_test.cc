@@ -21,11 +21,12 @@ using pjrt::SharedClient;
 class Recorder : public GangTurns {
  public:
   void Begin(int device, const GangPtr& gang, uint32_t shard) override {
-    Note("begin " + std::to_string(gang->launch) + " shard " + std::to_string(shard) + " on " + std::to_string(device));
+    Note("begin " + std::to_string(gang->launch.sequence) + " shard " + std::to_string(shard) + " on " +
+         std::to_string(device));
   }
   void End(int device) override { Note("end on " + std::to_string(device)); }
   void Failed(const GangPtr& gang, const Status& status) override {
-    Note("failed " + std::to_string(gang->launch) + ": " + std::string(status.message()));
+    Note("failed " + std::to_string(gang->launch.sequence) + ": " + std::string(status.message()));
   }
   // Waits for so many notes.
   std::vector<std::string> Take(size_t count) {
@@ -69,7 +70,7 @@ class Launcher {
     pjrt::ExecuteOutputs outputs;
     PW_RETURN_IF_ERROR(executable_->Execute(args, &outputs));
     auto gang = std::make_shared<collective::Gang>();
-    gang->launch = launch;
+    gang->launch.sequence = launch;
     gate_->Enter(device, std::move(ticket), std::move(gang), shard, outputs.done[0]);
     return std::move(outputs.buffers[0][0]);
   }

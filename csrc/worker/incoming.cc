@@ -51,10 +51,18 @@ void Incoming::DeliverFailure(uint64_t key, Status status, When when) {
 void Incoming::Enter(uint64_t key, Entry entry) {
   entries_[key] = std::move(entry);
   if (IsGone(wire::ClientOf(key))) return Fail(key, Cancelled("its client is gone"));
-  auto it = early_.find(key);
-  if (it == early_.end()) return;
-  std::vector<Early> early = std::move(it->second);
-  early_.erase(it);
+  if (auto it = early_.find(key); it != early_.end()) {
+    std::vector<Early> early = std::move(it->second);
+    early_.erase(it);
+    TakeEarly(key, std::move(early));
+  }
+  // What a lost host had sent counts, and no more will come.
+  const auto entered = entries_.find(key);
+  if (entered == entries_.end()) return;
+  if (const auto lost = lost_.find(entered->second.from_host); lost != lost_.end()) Fail(key, lost->second);
+}
+
+void Incoming::TakeEarly(uint64_t key, std::vector<Early> early) {
   for (Early& item : early) {
     auto entered = entries_.find(key);
     if (entered == entries_.end()) return;  // an earlier one failed it; the leases tell the sender
@@ -161,6 +169,7 @@ void Incoming::FailWhere(Predicate predicate, const Status& status) {
 
 void Incoming::FailFromHost(uint32_t host, Status status) {
   data_->Post([this, host, status = std::move(status)] {
+    lost_.emplace(host, status);
     FailWhere([host](uint64_t, const Entry& entry) { return entry.from_host == host; }, status);
   });
 }

@@ -49,6 +49,7 @@ class Incoming : public dataplane::DataSink {
   void DeliverFailure(uint64_t key, Status status, When when = When::kAnyTime);
   // Called on the data thread before a buffer is poisoned by what another process said.
   void OnFailure(std::function<void(const Status&)> listener) { on_failure_ = std::move(listener); }
+  // The host is lost, for good: also what is declared later.
   void FailFromHost(uint32_t host, Status status);
   // Also what still comes for it.
   void FailOfClient(uint32_t client, Status status);
@@ -83,6 +84,7 @@ class Incoming : public dataplane::DataSink {
     std::shared_ptr<const void> owner;  // of bytes that came from this host itself
   };
   void Enter(uint64_t key, Entry entry);
+  void TakeEarly(uint64_t key, std::vector<Early> early);
   void Complete(std::shared_ptr<Assembly> assembly);
   void Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
             transport::BulkLease lease, std::shared_ptr<const void> owner);
@@ -98,6 +100,7 @@ class Incoming : public dataplane::DataSink {
   // Owned by the data thread:
   std::unordered_map<uint64_t, Entry> entries_;
   std::unordered_map<uint64_t, std::vector<Early>> early_;  // bounded by the senders' windows
+  std::unordered_map<uint32_t, Status> lost_;               // hosts
 
   mutable std::mutex mutex_;
   std::unordered_set<uint32_t> gone_;  // clients; guarded by mutex_

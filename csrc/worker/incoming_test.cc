@@ -4,11 +4,15 @@
 #include <cstdlib>
 #include <future>
 
+#include "csrc/pjrt/test_support.h"
 #include "csrc/testing/test.h"
 #include "csrc/transport/zmq_api.h"
 
 namespace pathways::worker {
 namespace {
+
+using pjrt::Client;
+using pjrt::SharedClient;
 
 constexpr uint64_t KeyOf(uint64_t client) { return (client << wire::kClientShift) | 7; }
 
@@ -48,6 +52,35 @@ TEST(WhatComesForAClientThatIsGoneIsLetGo) {
   EXPECT(c.Keeps(4, Incoming::When::kAnyTime));  // may be declared later
   c.incoming.FailOfClient(4, Cancelled("it is gone"));
   EXPECT(!c.Keeps(4, Incoming::When::kAnyTime));
+}
+
+TEST(WhatALostHostShouldHaveSentFailsWhetherDeclaredBeforeOrAfter) {
+  NEED_PLUGIN(client);
+  Arrivals c;
+  const TensorType type{DType::kF32, {4}};
+  const auto declare = [&](uint64_t key, uint32_t from_host, bool in_pieces) {
+    auto async = client->CreateAsyncBuffer(type, 0);
+    EXPECT_OK(async.status());
+    auto buffer = (*async)->TakeBuffer();
+    EXPECT_OK(buffer.status());
+    if (in_pieces) {
+      c.incoming.Assemble({{key, from_host, {{0}, {2}}}, {key + 1, 9, {{2}, {2}}}}, *std::move(async));
+    } else {
+      c.incoming.Declare(key, *std::move(async), from_host);
+    }
+    return *std::move(buffer);
+  };
+  const pjrt::Buffer before = declare(10, 1, false);
+  const pjrt::Buffer other = declare(20, 2, false);
+  c.incoming.Deliver(40, *c.bytes, c.bytes);  // came before the host was lost
+  c.incoming.FailFromHost(1, Unavailable("host 'h1' is lost"));
+  const pjrt::Buffer after = declare(30, 1, false), early = declare(40, 1, false), pieces = declare(50, 1, true);
+  for (const pjrt::Buffer* buffer : {&before, &after, &pieces}) {
+    EXPECT_HAS(pjrt::Fetch(*buffer).status().message(), "host 'h1' is lost");
+  }
+  EXPECT_OK(pjrt::Fetch(early).status());
+  c.incoming.Deliver(20, *c.bytes, c.bytes);
+  EXPECT_OK(pjrt::Fetch(other).status());
 }
 
 TEST(BytesForABufferThatIsNotThereAnyMoreAreLetGo) {

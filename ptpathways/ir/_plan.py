@@ -21,6 +21,7 @@ class SlotDict(TypedDict):
 class ExecuteDict(TypedDict):
     kind: Literal["execute"]
     node: int
+    gang: int  # place among the nodes of the whole program, the same on all hosts
     function: int  # index into the program's functions
     arguments: list[int]
     results: list[int]

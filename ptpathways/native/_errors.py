@@ -11,7 +11,6 @@ _BY_CODE: dict[str, type[core.PathwaysError]] = {
     "DEADLINE_EXCEEDED": core.DeadlineExceeded,
     "RESOURCE_EXHAUSTED": core.OutOfDeviceMemory,
     "UNAVAILABLE": core.HostLost,
-    "ABORTED": core.HostLost,
     "CANCELLED": core.ConnectionFailed,
 }
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 5
+PROTOCOL = 6
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (

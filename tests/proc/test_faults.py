@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,7 @@ from ptpathways import native, platforms
 from ptpathways.launch import WorkerOptions, worker_command, worker_environment
 from ptpathways.testing import is_running, kill, resume, shared_memory_files, suspend, wait_until
 from tests.proc.conftest import ADD_ONE, StartCluster
+from tests.scenarios import ROOT
 
 WAIT_S = 30.0
 NOTICED_S = 5.0
@@ -70,6 +72,72 @@ def test_a_transfer_from_a_killed_worker_fails_at_the_receiver(start_cluster: St
     kill(cluster, "host1")
     with pytest.raises(native.NativeError, match="'host1'"):
         copy.result(WAIT_S)
+
+
+def _fill(session: native.Session, source: Any, device: int) -> list[Any]:
+    """More runs on a device than XLA lets wait there, all of which wait for ``source``, which is on another host."""
+    add_one = session.register(ADD_ONE.encode(), "mlir")
+    (value,) = session.run(add_one, [session.put(np.float32(1), device)], device)
+    for _ in range(8):  # so short that the scheduler grants hundreds at once
+        (value,) = session.run(add_one, [value], device)
+        value.wait(WAIT_S)
+    waiting = source.copy_to(device)
+    return [session.run(add_one, [waiting], device)[0] for _ in range(200)]
+
+
+def test_a_full_device_is_freed_when_the_host_it_waits_for_is_lost(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=3)
+    session = cluster.session
+    source, held = session.put(np.float32(2), 1), session.put(np.float32(3), 2)
+    for value in (source, held):
+        value.wait(WAIT_S)
+    suspend(cluster, "host1")
+    values = _fill(session, source, 2)
+    before = held.copy_to(0)  # behind the runs, and in need of none of them
+    kill(cluster, "host1")
+    start_s = time.monotonic()
+    for value in values:
+        with pytest.raises(native.NativeError, match="'host1'"):
+            value.result(WAIT_S)
+    assert before.result(WAIT_S) == held.result(WAIT_S) == 3
+    assert time.monotonic() - start_s < 2 * NOTICED_S
+    (value,) = session.run(session.register(ADD_ONE.encode(), "mlir"), [held], 2)
+    assert value.result(WAIT_S) == 4
+
+
+def test_a_worker_with_a_full_device_ends_with_its_cluster(tmp_path: Path) -> None:
+    script = tmp_path / "victim.py"
+    script.write_text(
+        textwrap.dedent("""
+        import numpy as np
+        from ptpathways import core
+        from ptpathways.launch import local
+        from ptpathways.testing import suspend
+        from tests.proc.test_faults import WAIT_S, _fill
+        cluster = local.start(core.Options(hosts=2))
+        source = cluster.session.put(np.float32(2), 1)
+        source.wait(WAIT_S)
+        suspend(cluster, "host1")
+        values = _fill(cluster.session, source, 0)
+        print(cluster.worker_pids["host0"], cluster.worker_pids["host1"], flush=True)
+        input()
+        """)
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as victim:
+        assert victim.stdout is not None
+        pid, suspended = map(int, victim.stdout.readline().split())
+        victim.kill()
+    try:
+        wait_until(lambda: not is_running(pid), 2 * NOTICED_S)
+    finally:
+        os.kill(suspended, signal.SIGCONT)
+    wait_until(lambda: not is_running(suspended), 2 * NOTICED_S)
 
 
 def test_a_worker_that_stops_answering_is_lost_within_seconds(start_cluster: StartCluster) -> None:

@@ -1,4 +1,4 @@
-"""The pipelines of pipeline_*.py, in processes of their own, on real workers."""
+"""The pipelines of the scenario programs, each in a process of its own, on real workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.proc import pipeline_changes as changes
+from tests.proc import pipeline_host_scenarios as over_hosts
 from tests.proc import pipeline_mistakes as mistakes
 from tests.proc import pipeline_scenarios as scenarios
 from tests.scenarios import outcome_of
@@ -24,3 +25,9 @@ CASES = [(group, scenario.__name__) for group, (_, members) in GROUPS.items() fo
 @pytest.mark.parametrize(("group", "name"), CASES)
 def test_pipelines(group: str, name: str) -> None:
     assert (failure := outcome_of(Path(str(GROUPS[group][0].__file__)), group)[name]) is None, failure
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [scenario.__name__ for scenario in over_hosts.SCENARIOS])
+def test_pipelines_and_hosts(name: str) -> None:
+    assert (failure := outcome_of(Path(over_hosts.__file__))[name]) is None, failure

@@ -53,6 +53,29 @@ def test_fig2_stage_by_stage_is_as_written_down() -> None:
     assert text == path.read_text()
 
 
+def test_hosts_agree_on_the_order_of_the_gangs_that_they_share() -> None:
+    """A host's own nodes come between: what it numbers for itself says nothing to another host."""
+    builder = ir.ProgramBuilder("f")
+    for name in ("own", "both"):
+        builder.slice(name, PAIR)
+    (x,) = builder.compute(function("a", "own"), [builder.argument("f32", (2,))])
+    (y,) = builder.compute(function("b", "both"), [x])
+    (z,) = builder.compute(function("a", "own"), [y])
+    program = builder.build(list(builder.compute(function("b", "both"), [z])))
+    lowered = ir.lowered_for(program, {"own": [0, 1], "both": [1, 2]}, hosts_of(4, 2))
+    gangs = [
+        {
+            step["gang"]: lowered.functions[step["function"]].function.name
+            for step in plan["steps"]
+            if step["kind"] == "execute"
+        }
+        for plan in lowered.plans
+    ]
+    assert [list(of_host.values()) for of_host in gangs] == [["a", "b", "a", "b"], ["b", "b"]]
+    assert all(list(of_host) == sorted(of_host) for of_host in gangs)
+    assert gangs[1].items() <= gangs[0].items()
+
+
 def test_users_that_want_the_same_share_a_transfer() -> None:
     builder = ir.ProgramBuilder("f")
     for name in ("s0", "s1"):

@@ -202,6 +202,7 @@ class _Lowering:
             step = ExecuteDict(
                 kind="execute",
                 node=label,
+                gang=number,
                 function=index,
                 arguments=arguments,
                 results=results,

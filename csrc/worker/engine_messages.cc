@@ -1,0 +1,98 @@
+// Engine: messages of the controller, in order. When a device is full, the run at hand is parked and the messages
+// behind it wait in waiting_, but for those that can end what fills the device.
+#include "csrc/worker/engine.h"
+
+namespace pathways::worker {
+
+using transport::Frames;
+using wire::Type;
+
+namespace {
+
+// Messages that are caught up on before the socket is looked at again.
+constexpr int kBatch = 64;
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// What is handled at once when others wait. Each changes nothing that a run before it could see but by failing, and
+// they keep their order among each other.
+bool MustNotWait(Type type) {
+  switch (type) {
+    case Type::kTopology:  // names hosts that may be lost by the next
+    case Type::kHostLost:
+    case Type::kAbort:
+    case Type::kHeartbeat:
+    case Type::kReject:
+    case Type::kGoodbye:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Engine::OnMessage(transport::Socket&, std::string_view, Frames& frames) {
+  busy_ = true;
+  last_heard_ms_ = NowMs();
+  const Status status = [&]() -> Status {
+    if (!parked_) return Take(frames);
+    if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
+    PW_ASSIGN_OR_RETURN(const wire::Head head, wire::DecodeHead(frames[0].bytes()));
+    if (MustNotWait(head.header.type)) return Handle(head, frames);
+    if (head.header.type == Type::kOwnerGone) {
+      // What a full device waits for may be bytes of that client. Its buffers are collected in their turn.
+      PW_ASSIGN_OR_RETURN(const wire::OwnerGone gone, wire::Decode<wire::OwnerGone>(head.body));
+      incoming_->FailOfClient(gone.client, GoneText(gone.client));
+    }
+    waiting_.push_back(std::move(frames));
+    return OkStatus();
+  }();
+  if (!status.ok()) Log("refused a message of the controller: " + status.ToString());
+  Counted();
+  last_heard_ms_ = NowMs();
+  busy_ = false;
+}
+
+Status Engine::Take(Frames& frames) {
+  if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
+  PW_ASSIGN_OR_RETURN(const wire::Head head, wire::DecodeHead(frames[0].bytes()));
+  return Handle(head, frames);
+}
+
+void Engine::Counted() {
+  live_buffers_ = store_->size();
+  live_bytes_ = store_->account().total_used();
+}
+
+bool Engine::IsFull(const std::vector<uint32_t>& devices) {
+  for (const uint32_t device : devices) {
+    const Result<size_t> local = LocalDevice(device);
+    if (local.ok() && room_->Refuses(*local)) return true;
+  }
+  return false;
+}
+
+void Engine::Resume() {
+  if (!parked_) return;
+  busy_ = true;
+  parked_ = false;
+  ContinueWalk();
+  for (int taken = 0; !parked_ && !waiting_.empty(); ++taken) {
+    if (taken == kBatch) {
+      parked_ = true;  // what comes meanwhile stays behind
+      reactor_->Post([this] { Resume(); });
+      break;
+    }
+    Frames frames = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (Status status = Take(frames); !status.ok()) Log("refused a message of the controller: " + status.ToString());
+  }
+  Counted();
+  busy_ = false;
+}
+
+}  // namespace pathways::worker
