@@ -1,6 +1,6 @@
 """Pipelines and hosts: stages that share some, and the loss of one. One process, one cluster of one island.
 
-python pipeline_host_scenarios.py
+python pipeline_host_scenarios.py HOSTS
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import torch
@@ -24,11 +25,11 @@ KILLED_AFTER = 20
 
 
 def stages_that_share_hosts(cluster: pw.Cluster) -> None:
-    """Gangs over all hosts: on devices of another stage, on all of them, and side by side on different ones."""
+    """Gangs over both hosts: on devices of another stage, on all of them, and side by side on different ones."""
     shapes: list[list[Callable[[], pw.VirtualSlice]]] = [
-        [lambda: cluster.slice((2,), hosts=1), lambda: cluster.slice((6,))],
-        [lambda: cluster.slice((6,)), lambda: cluster.slice((6,))],
-        [lambda: cluster.slice((3,), hosts=3), lambda: cluster.slice((3,), hosts=3)],
+        [lambda: cluster.slice((2,), hosts=1), lambda: cluster.slice((4,))],
+        [lambda: cluster.slice((4,)), lambda: cluster.slice((4,))],
+        [lambda: cluster.slice((2,), hosts=2), lambda: cluster.slice((2,), hosts=2)],
     ]
     for shape in shapes:
         for schedule in ("gpipe", "1f1b", "zero-bubble"):
@@ -94,7 +95,11 @@ def the_loss_of_a_host_ends_the_pipelines_on_it_only(cluster: pw.Cluster) -> Non
     assert len({float(loss.result(WAIT_S)) for loss in after}) == 1
 
 
-SCENARIOS: list[Scenario] = [stages_that_share_hosts, the_loss_of_a_host_ends_the_pipelines_on_it_only]
+ON_HOSTS: dict[int, list[Scenario]] = {
+    2: [stages_that_share_hosts],
+    3: [the_loss_of_a_host_ends_the_pipelines_on_it_only],
+}
 
 if __name__ == "__main__":
-    run(SCENARIOS, hosts=3, islands=1)
+    hosts = int(sys.argv[1])
+    run(ON_HOSTS[hosts], hosts=hosts, islands=1)

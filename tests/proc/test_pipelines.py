@@ -28,6 +28,8 @@ def test_pipelines(group: str, name: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [scenario.__name__ for scenario in over_hosts.SCENARIOS])
-def test_pipelines_and_hosts(name: str) -> None:
-    assert (failure := outcome_of(Path(over_hosts.__file__))[name]) is None, failure
+@pytest.mark.parametrize(
+    ("hosts", "name"), [(hosts, one.__name__) for hosts, members in over_hosts.ON_HOSTS.items() for one in members]
+)
+def test_pipelines_and_hosts(hosts: int, name: str) -> None:
+    assert (failure := outcome_of(Path(over_hosts.__file__), str(hosts))[name]) is None, failure
