@@ -29,7 +29,7 @@ def register() -> None:
     import torch
 
     base: Any = torch._C.TensorBase
-    plain_to, plain_copy = base.to, base.copy_
+    plain_to, plain_copy, plain_cpu, plain_list = base.to, base.copy_, base.cpu, base.tolist
     plain_apply: Any = torch.nn.Module._apply
     on_devices: Any = base.is_xla.__get__
 
@@ -43,7 +43,23 @@ def register() -> None:
                 target = torch.device(device)
                 if target.type == "xla" and _xla.index_of(target) != _xla.index_of(self.device):
                     self = _transfer.transfer(self, target)
+                elif target.type != "xla":
+                    self = whole(self)
         return plain_to(self, *args, **kwargs)
+
+    def whole(tensor: Any) -> Any:
+        """On the CPU if it is complex128, of which PyTorch/XLA drops the imaginary parts on the way there."""
+        if tensor.dtype is not torch.complex128 or not on_devices(tensor):
+            return tensor
+        return torch.view_as_complex(plain_to(torch.view_as_real(tensor.resolve_conj()), "cpu"))
+
+    @functools.wraps(plain_cpu)
+    def cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return plain_cpu(whole(self), *args, **kwargs)
+
+    @functools.wraps(plain_list)
+    def tolist(self: Any) -> Any:
+        return plain_list(whole(self))
 
     @functools.wraps(plain_copy)
     def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,6 +70,8 @@ def register() -> None:
                 src = _transfer.transfer(src, self.device, _layout_of_target(self, src))
             elif not _xla.binding()._check_tensor_need_materialization([src])[0]:
                 src = _own(src)
+        elif isinstance(src, torch.Tensor):
+            src = whole(src)
         return plain_copy(self, src, *args, **kwargs)
 
     @functools.wraps(plain_apply)
@@ -74,6 +92,7 @@ def register() -> None:
 
     patched: Any = torch
     patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
+    patched.Tensor.cpu, patched.Tensor.tolist = cpu, tolist
 
 
 def _tied(module: torch.nn.Module) -> list[list[tuple[dict[str, Any], str]]]:

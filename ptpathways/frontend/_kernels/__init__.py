@@ -20,7 +20,6 @@ from ptpathways.frontend import _xla
 from ptpathways.frontend._kernels import (
     _activations,
     _complex,
-    _copies,
     _distances,
     _extremes,
     _linear_algebra,
@@ -57,7 +56,6 @@ def register() -> None:
     for module in (
         _activations,
         _complex,
-        _copies,
         _distances,
         _extremes,
         _linear_algebra,
