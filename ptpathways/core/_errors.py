@@ -109,7 +109,8 @@ class TooManyRecompiles(PathwaysError):
 class CaptureMismatch(PathwaysError):
     """An audit of a captured step found that its replays did something else than the function does.
 
-    What they computed since the last audit may be wrong. The message says in what the two differ.
+    Raised by a call of the step; what its replays computed since the last audit may be wrong. The message says in what
+    the two differ. Leave the step uncaptured, or make what it depends on an argument.
     """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -117,6 +118,21 @@ def a_frozen_batch_norm_trains_what_is_before_it(device: str | torch.device) -> 
     values = _matrix(device).requires_grad_()
     layer = torch.nn.BatchNorm1d(4).to(device).eval()
     return torch.autograd.grad(layer(values).square().sum(), [values, *layer.parameters()])
+
+
+@scenario
+def batch_norm_keeps_the_statistics_that_torch_keeps(device: str | torch.device) -> Any:
+    kept: list[Any] = []
+    for layer, shape in (
+        (torch.nn.BatchNorm1d(4), (3, 4)),
+        (torch.nn.BatchNorm2d(4, momentum=None), (2, 4, 3, 2)),
+        (torch.nn.InstanceNorm1d(4, track_running_stats=True), (2, 4, 5)),
+    ):
+        layer = layer.to(device)
+        for turn in range(3):
+            layer(torch.sin(torch.arange(math.prod(shape)) + turn).reshape(shape).to(device))
+        kept += [*layer.buffers(), layer.eval()(torch.ones(shape, device=device))]
+    return kept
 
 
 @scenario

@@ -11,6 +11,30 @@ if TYPE_CHECKING:
     import torch
 
 
+def batch_norm(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """PyTorch/XLA's running variance takes in the variance of the batch; torch's the estimate of the variance of all,
+    which is larger by ``n / (n - 1)`` for ``n`` values of a channel. It decides what evaluation gives."""
+    if not training or running_var is None:
+        return kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
+    count = values.numel() // max(values.shape[1], 1)
+    kept = running_var * (1 - momentum)
+    result = kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
+    # torch divides by n - 1 whatever n is: of a single value it gives NaN, and nn.BatchNorm refuses that before.
+    factor = count / (count - 1) if count > 1 else float("nan")
+    running_var.copy_(kept + (running_var - kept) * factor)
+    return result
+
+
 def batch_norm_backward(
     kernel: Callable[..., Any],
     gradient: torch.Tensor,
@@ -101,4 +125,7 @@ def batch_norm_out(*arguments: Any, **named: Any) -> Any:
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_legit.out": batch_norm_out}
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"native_layer_norm": layer_norm}
-WRAPPED: dict[str, Callable[..., Any]] = {"native_batch_norm_backward": batch_norm_backward}
+WRAPPED: dict[str, Callable[..., Any]] = {
+    "native_batch_norm": batch_norm,
+    "native_batch_norm_backward": batch_norm_backward,
+}
