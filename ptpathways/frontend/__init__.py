@@ -17,6 +17,7 @@ from ptpathways.frontend._feeding import upload
 from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
 from ptpathways.frontend._future import Future, get
 from ptpathways.frontend._hooks import at_cuts, at_shutdown
+from ptpathways.frontend._identity import swap
 from ptpathways.frontend._init import (
     Cluster,
     Host,
@@ -127,6 +128,7 @@ __all__ = [
     "step",
     "submit_means",
     "submit_pending",
+    "swap",
     "tiling_of",
     "torch_dtype",
     "trace",

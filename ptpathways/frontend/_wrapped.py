@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
-from ptpathways.frontend import _state, _transfer, _xla
+from ptpathways.frontend import _identity, _state, _transfer, _xla
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def register() -> None:
     def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not _state.is_running() or getattr(_applying, "inside", False):  # it calls itself for each part of a module
             return plain_apply(self, *args, **kwargs)
-        tied = _tied(self)
+        places = _identity.places(self)
         before = native.set_upload_layout(_transfer.COPY)  # what a module has is kept; batches are what is divided
         _applying.inside = True
         try:
@@ -86,27 +86,11 @@ def register() -> None:
         finally:
             _applying.inside = False
             native.set_upload_layout(before)
-            for (table, name), *others in tied:
-                for other, its_name in others:
-                    other[its_name] = table[name]
+            _identity.keep(places)
 
     patched: Any = torch
     patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
     patched.Tensor.cpu, patched.Tensor.tolist = cpu, tolist
-
-
-def _tied(module: torch.nn.Module) -> list[list[tuple[dict[str, Any], str]]]:
-    """The places of each parameter and buffer that a module has in several.
-
-    torch replaces parameters that move to another type of device, one by one, so shared ones would come apart.
-    """
-    places: dict[int, list[tuple[dict[str, Any], str]]] = {}
-    for part in module.modules():
-        for table in (part._parameters, part._buffers):
-            for name, tensor in table.items():
-                if tensor is not None:
-                    places.setdefault(id(tensor), []).append((table, name))
-    return [found for found in places.values() if len(found) > 1]
 
 
 def _own(source: torch.Tensor) -> torch.Tensor:

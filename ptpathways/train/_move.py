@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from typing import Any
 
 import torch
@@ -109,7 +108,7 @@ def _move_in_place(
             there.grad = _on(device, tensor.grad.detach(), tiling)
         _carry_over(tensor, there)
         try:
-            _swap(tensor, there)
+            frontend.swap(tensor, there)
         except RuntimeError as error:
             raise RuntimeError(
                 f"prepare() cannot move {name} in place: {error}; call prepare() before the model's first forward pass"
@@ -124,21 +123,6 @@ def _on(device: torch.device, tensor: torch.Tensor, tiling: frontend.Tiling) -> 
         return frontend.transfer(tensor, device, tiling)
     (there,) = frontend.upload([tensor], tiling, device)
     return there
-
-
-def _swap(tensor: torch.Tensor, uploaded: torch.Tensor) -> None:
-    """``torch.utils.swap_tensors``, also for a tensor with weak references, as recurrent layers hold of their weights.
-
-    torch refuses those because they would see another value. That is what is wanted here.
-    """
-    if not weakref.getweakrefs(tensor):
-        torch.utils.swap_tensors(tensor, uploaded)
-        return
-    if tensor._use_count() > 1:  # type: ignore[attr-defined]
-        raise RuntimeError(f"it is in use {tensor._use_count()} times, such as by an autograd graph")  # type: ignore[attr-defined]
-    tensor.__class__, uploaded.__class__ = uploaded.__class__, tensor.__class__
-    tensor.__dict__, uploaded.__dict__ = uploaded.__dict__, tensor.__dict__
-    torch._C._swap_tensor_impl(tensor, uploaded)
 
 
 def _forget_computed(module: nn.Module) -> None:

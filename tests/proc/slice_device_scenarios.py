@@ -145,6 +145,37 @@ def modules_keep_their_ties_and_copies_their_buffers(cluster: pw.Cluster) -> Non
         equal(p.cpu(), torch.full((4, 4), 3.0))
 
 
+def an_optimizer_made_before_its_model_moves_goes_on_with_it(cluster: pw.Cluster) -> None:
+    def train(device: torch.device, kind: Any, held: bool) -> list[torch.Tensor]:
+        torch.manual_seed(5)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+        optimizer = kind(model.parameters())
+        graph = model(torch.ones(1, 4)) if held else None
+        model.to(device)
+        x = torch.sin(torch.arange(32.0)).reshape(8, 4).to(device)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        del graph
+        assert {id(p) for p in optimizer.state} == {id(p) for p in model.parameters()}
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    kinds = (
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True, amsgrad=True),
+        lambda parameters: torch.optim.Adam(parameters, lr=0.1, fused=True, weight_decay=0.1, maximize=True),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True, momentum=0.9, nesterov=True),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True, weight_decay=0.1),
+    )
+    with cluster.slice((2,)) as s:
+        for place, kind in enumerate(kinds):
+            for mine, its in zip(
+                train(s.device, kind, place == 1), train(torch.device("cpu"), kind, False), strict=True
+            ):
+                assert torch.allclose(mine, its, rtol=1e-3, atol=1e-4), (place, mine, its)
+
+
 def recurrent_layers_run_on_any_slice(cluster: pw.Cluster) -> None:
     def gradients(kind: Any, device: torch.device) -> list[torch.Tensor]:
         torch.manual_seed(3)
@@ -445,6 +476,7 @@ SCENARIOS = (
     two_models_train_side_by_side,
     threads_train_on_a_slice_each,
     modules_keep_their_ties_and_copies_their_buffers,
+    an_optimizer_made_before_its_model_moves_goes_on_with_it,
     recurrent_layers_run_on_any_slice,
     optimizers_load_the_state_of_another_slice,
     a_slice_moves_in_mid_training,

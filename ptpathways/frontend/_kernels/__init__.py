@@ -26,6 +26,7 @@ from ptpathways.frontend._kernels import (
     _losses,
     _matrices,
     _normalization,
+    _optimizers,
     _padding,
     _pooling,
     _precision,
@@ -62,6 +63,7 @@ def register() -> None:
         _losses,
         _matrices,
         _normalization,
+        _optimizers,
         _padding,
         _pooling,
         _precision,
@@ -79,5 +81,6 @@ def register() -> None:
         replaced_above |= getattr(module, "REPLACED_ABOVE_AUTOGRAD", {})
         wrapped_above |= getattr(module, "WRAPPED_ABOVE_AUTOGRAD", {})
     _libraries.extend((_xla.replace_kernels(replaced), _xla.wrap_kernels(wrapped)))
+    _optimizers.accept_devices()
     above = "AutogradXLA"
     _libraries.extend((_xla.replace_kernels(replaced_above, above), _xla.wrap_kernels(wrapped_above, above)))
