@@ -126,6 +126,7 @@ def export(
     with observed(name) as reads:
         program = _program(whole, tensors, name)
         first = runs[0]
+        first.check_read([one for one in program.constants.values() if isinstance(one, Tensor)])
         if first.changed:
             with first.as_changed():
                 _check_again(program, _program(whole, tensors, name), first, name)
@@ -282,6 +283,11 @@ def _check_changes(
 
 def changes(model: str, changed: str, module: str, source: str) -> core.ModelCannotBeCut:
     """The error about a forward pass that changes what lives longer."""
+    if changed.startswith("batch"):
+        return core.ModelCannotBeCut(
+            f"model {model} changes its input in place{f', in module {module!r}' if module else ''}"
+            f"{f' at {source}' if source else ''}, which is your batch; use the operation that gives a new value"
+        )
     return core.ModelCannotBeCut(
         f"model {model} changes {changed!r} in its forward pass{f', in module {module!r}' if module else ''}"
         f"{f' at {source}' if source else ''}, which every microbatch would do once more; use layers without running "

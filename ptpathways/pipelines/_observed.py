@@ -168,12 +168,14 @@ class Attributes:
         self.changed: dict[str, Any] = {}
         """After ``restore``: attributes that were changed and may matter the next time, by path, with what they were
         changed into."""
+        self.replaced: dict[str, Tensor] = {}
+        """After ``restore``: attributes, by path, that held these tensors, and others afterwards."""
 
     def restore(self) -> None:
         """Puts everything back.
 
         Raises:
-            ModelCannotBeCut: a parameter, a buffer or another tensor of the model was replaced.
+            ModelCannotBeCut: a parameter or a buffer of the model was replaced.
         """
         replaced: list[tuple[str, str]] = []
         for (path, module), tensors, others in zip(self._modules, self._tensors, self._others, strict=True):
@@ -193,7 +195,7 @@ class Attributes:
                     continue
                 at = f"{path}.{name}" if path else name
                 if isinstance(old, Tensor) and at not in self._temporary:
-                    replaced.append((path, name))
+                    self.replaced[at] = old
                 elif isinstance(now, Tensor) or (isinstance(now, _PLAIN) and now != old):
                     self.changed[at] = now
                 if name in others:
@@ -202,10 +204,20 @@ class Attributes:
                     module.__dict__.pop(name, None)
         if replaced:
             path, name = replaced[0]
-            raise core.ModelCannotBeCut(
-                f"model {self._model} replaces {name!r} of module {path!r} in its forward pass, which every "
-                "microbatch would do once more; change it between the steps"
-            )
+            raise self._replaces(f"{path}.{name}" if path else name)
+
+    def check_read(self, tensors: Collection[Tensor]) -> None:
+        """Raises ModelCannotBeCut if one of ``tensors``, which a graph reads, is one that the forward pass replaced."""
+        read = {tensor.untyped_storage()._cdata for tensor in tensors}
+        for path, tensor in self.replaced.items():
+            if tensor.untyped_storage()._cdata in read:
+                raise self._replaces(path)
+
+    def _replaces(self, path: str) -> core.ModelCannotBeCut:
+        return core.ModelCannotBeCut(
+            f"model {self._model} replaces {path!r} in its forward pass, which every microbatch would do once more; "
+            "change it between the steps"
+        )
 
     @contextlib.contextmanager
     def as_changed(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.utils import _pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ptpathways import core, frontend
 from ptpathways.frontend import TensorSpec
@@ -217,7 +218,8 @@ class OptimizerRule:
                 parts = value if isinstance(value, tuple | list) else (value,)
                 for place, part in enumerate(parts):
                     if isinstance(part, Tensor):
-                        part = float(part)
+                        with _disable_current_modes():  # not part of an update that is being traced
+                            part = float(part)
                     if isinstance(part, int) and not isinstance(part, bool):
                         part = float(part)
                     found.append((number, key, place, part))
@@ -289,8 +291,9 @@ class OptimizerRule:
             recording = frontend.record(call, [*specs, *specs], name="optimizer")
         except frontend.DataDependent as reason:
             raise core.PipelineError(
-                f"optimizer {type(self.optimizer).__name__} reads values of tensors in its step "
-                f"({reason.operation}), which a compiled update cannot; use one that has capturable, such as AdamW"
+                f"optimizer {type(self.optimizer).__name__} reads values of tensors in its step, or computes what has "
+                f"no XLA form ({reason.operation}), which a compiled update cannot; use one that has capturable, such "
+                "as AdamW"
             ) from None
         for step in recording.steps:
             for leaf in _pytree.tree_leaves((step.args, step.kwargs)):

@@ -228,6 +228,15 @@ def _replaced(model: Any, x: Tensor) -> None:
     model.scale = model.scale * 1.01
 
 
+def _stepped(model: Any, x: Tensor) -> None:
+    model.factor = model.factor * 2
+    x = x + model.factor
+
+
+def _doubled(model: Any, x: Tensor) -> None:
+    x.mul_(2)
+
+
 def _reset(model: Any, x: Tensor) -> None:
     model.blocks[1].bias.data = model.blocks[1].bias.data.clamp(-0.05, 0.05)
 
@@ -244,6 +253,17 @@ def changes_in_the_forward_pass(cluster: pw.Cluster) -> None:
     ):
         pipes.refuses(Changing(change), [f"changes '{name}' in its forward pass", "pipeline_mistakes.py:"])
     pipes.refuses(Changing(_replaced), "replaces 'scale'")
+    stepping: Any = Changing(_stepped)
+    stepping.factor = torch.ones(WIDTH)
+    pipes.refuses(stepping, "replaces 'factor'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # it replaces an attribute that nothing reads
+        made = []
+        for _ in range(2):
+            torch.manual_seed(0)
+            made.append(nn.Sequential(*(nn.utils.weight_norm(nn.Linear(WIDTH, WIDTH)) for _ in range(2))))
+        agrees(pipes(made[0]), made[1], sgd, F.mse_loss, batch)
+    pipes.refuses(Changing(_doubled), "changes its input in place")
     pipes.refuses(Changing(_reset), ["sets the data of a tensor", "pipeline_mistakes.py:"])
     statistics = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH, track_running_stats=False))
     pipes.refuses(statistics, "takes the statistics of a batch in module '1'")

@@ -172,6 +172,7 @@ def optimizers_and_schedulers(cluster: pw.Cluster) -> None:
         (lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.5), decay),
         (lambda p: torch.optim.NAdam(p, lr=1e-3), decay),
         (lambda p: torch.optim.SGD(p, lr=0.1), None),
+        (lambda p: torch.optim.Adam(p, lr=torch.tensor(1e-3)), None),
     ]
     for make, scheduler in cases:
         torch.manual_seed(0)
