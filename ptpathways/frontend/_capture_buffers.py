@@ -80,6 +80,7 @@ def live_tensors() -> Iterator[torch.Tensor]:
         # type() and not isinstance(): the latter asks objects for __class__, which may be anything. is_xla and not
         # device: a kernel of ours may be given an undefined tensor, for an argument that is left out, which has none.
         if issubclass(type(thing), torch.Tensor) and thing.is_xla:
+            thing._fix_weakref()  # torch may be about to let go of the Python object that is found here
             yield thing
 
 

@@ -196,6 +196,8 @@ class Recording:
         found = effects(self._surroundings, after, self._rates)
         for name in found.settings:  # a replay begins with what this call began with
             after.settings[name] = self._surroundings.settings[name]
+        began = {id(one.of): one for one in self._surroundings.sequences}
+        after.sequences = [began.get(id(one.of), one) for one in after.sequences]
         self._check_arguments()
         names: dict[str, int] = {}
         extras = {}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import operator
 import random
+import threading
 import types
 from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
@@ -271,11 +273,21 @@ def contents_of(value: Any) -> Any:
             return "array", value.shape, tuple(map(id, value.flat))
         return "array", str(value.dtype), value.shape, native.digest(np.ascontiguousarray(value))
     if isinstance(value, set | collections.deque):
-        members = [member if is_plain(member) else Same(member) for member in value]
+        members = [_member(member) for member in value]
         return type(value), frozenset(members) if isinstance(value, set) else tuple(members)
     if isinstance(value, bytearray | array.array):
         return type(value), bytes(value)
+    if isinstance(value, contextvars.ContextVar):
+        return "the variable", _member(value.get(None))
+    if isinstance(value, types.MappingProxyType | collections.ChainMap):
+        return type(value), tuple((_member(key), _member(item)) for key, item in value.items())
+    if isinstance(value, threading.local):
+        return type(value), tuple((key, _member(item)) for key, item in vars(value).items())
     return None
+
+
+def _member(value: Any) -> Any:
+    return value if is_plain(value) else Same(value)
 
 
 def position_of(value: Any) -> Any:

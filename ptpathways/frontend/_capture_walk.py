@@ -148,9 +148,11 @@ class _Walker:
         elif isinstance(value, functools.partial):
             self._kind(name, functools.partial)
             self.visit(f"{name}.func", value.func, depth + 1)
-            self._items(name, [*enumerate(value.args), *value.keywords.items()], depth, value.args)
+            self._items(name, enumerate(value.args), depth, value.args)
+            self._mapping(name, value.keywords, depth)
         elif isinstance(value, dict):
             self._mapping(name, value, depth)
+            self._own_attributes(name, value, depth)
         elif isinstance(value, collections.UserDict):
             self._kind(name, type(value))
             self._mapping(name, value.data, depth)
@@ -159,6 +161,7 @@ class _Walker:
             if isinstance(value, list):
                 self.found.sequences.append(Watched(value, tuple(value), name))
             self._items(name, enumerate(value), depth, value)
+            self._own_attributes(name, value, depth)
         elif isinstance(value, weakref.ref):
             self._kind(name, type(value))
             of = value()
@@ -178,6 +181,13 @@ class _Walker:
             wrapped = getattr(value, "__wrapped__", None)  # functools.cache, another captured step
             if isinstance(wrapped, types.FunctionType | types.MethodType):
                 self.visit(name, wrapped, depth + 1)
+
+    def _own_attributes(self, name: str, value: Any, depth: int) -> None:
+        """Of a container of a class of somebody's, or of a tensor."""
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+            self._mapping(name, attributes, depth, attributes=True)
 
     def _kind(self, name: str, kind: Any) -> None:
         while name in self.found.kinds:  # a method has the name of what it is bound to
@@ -208,6 +218,7 @@ class _Walker:
                 self.found.versions.append(Watched(tensor, version, name))
         if not state:
             self._tensor_hooks(name, tensor)
+            self._own_attributes(name, tensor, 1)
 
     def _tensor_hooks(self, name: str, tensor: Any) -> None:
         self.found.hooked.append(Watched(tensor, hooks_of(tensor), name))
@@ -290,6 +301,9 @@ class _Walker:
             return
         self._kind(name, Same(code))
         prefix = f"{name}." if name else ""
+        view = SlotView(function)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            self.found.members.append(Link(view, part, getattr(function, part), f"{prefix}{part}"))
         self._items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
         self._items(f"{prefix}default", (function.__kwdefaults__ or {}).items(), depth)
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -304,6 +318,12 @@ class _Walker:
         self._records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
         self._space(prefix, function.__globals__, _global_names(code), names, depth)
+        for imported in _imported_names(code):
+            module = sys.modules.get(imported)
+            if module is not None and _is_own(imported, self.home):
+                self._space(f"{prefix}{imported}.", vars(module), names, names, depth + 1)
+            elif module is not None:
+                self._library(f"{prefix}{imported}.", vars(module), names)
 
     def _space(
         self, prefix: str, space: dict[str, Any], names: tuple[str, ...], attributes: tuple[str, ...], depth: int
@@ -505,6 +525,16 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(_global_names(constant))
+    return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=256)
+def _imported_names(code: types.CodeType) -> tuple[str, ...]:
+    """The modules that a function, or one inside it, imports when it runs."""
+    names = {one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(_imported_names(constant))
     return tuple(sorted(names))
 
 

@@ -337,6 +337,8 @@ def merge(first: Wiring, second: Wiring) -> Wiring:
     """
     if [op.identity for op in first.ops] != [op.identity for op in second.ops]:
         names = [", ".join(op.what for op in wiring.ops) for wiring in (first, second)]
+        if names[0] == names[1]:
+            raise Different("it traced other computations: something that its Python reads differs each time")
         raise Different(f"it ran {names[0]} at first and {names[1]} then")
     if first.written != second.written:
         names = sorted(set(first.written) ^ set(second.written)) or sorted(first.written)

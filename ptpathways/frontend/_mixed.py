@@ -5,6 +5,7 @@ It is looked for when the error is there, in the frames that it passed. So it co
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import traceback
@@ -29,6 +30,9 @@ _INDUCTOR = "KeyError: 'xla'"  # what torch.compile's default says of a device t
 _NESTED_MAX = 16
 
 _registered = False
+
+
+_HERE = os.path.join(os.path.dirname(__file__), "")
 
 
 def register() -> None:
@@ -66,7 +70,8 @@ def explain(error: RuntimeError, root: nn.Module | None = None) -> bool:
     found = _PATTERN.search(str(error))
     if found is None or _SEEN in str(error):
         return False
-    steps = list(traceback.walk_tb(error.__traceback__))
+    # A kernel of ours is no place that a user knows.
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_ours(step[0].f_code.co_filename)]
     frames = [frame for frame, _ in steps]
     where, culprits = _culprits(frames, found[2])
     layer = _layer(frames, root)
@@ -78,6 +83,10 @@ def explain(error: RuntimeError, root: nn.Module | None = None) -> bool:
         f"belongs in register_buffer() before pw.prepare(). (PyTorch/XLA said: {error})",
     )
     return True
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_HERE)
 
 
 def _culprits(frames: list[FrameType], kind: str) -> tuple[str, list[str]]:

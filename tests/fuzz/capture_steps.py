@@ -151,6 +151,7 @@ PIECES = (
         loss="loss = loss * float(array[1])",
         loop="if n == 8: array[1] = 3.0",
     ),
+    Piece("list turned in the step", "turned = [1.0, 3.0]", first="turned.reverse()", loss="loss = loss * turned[0]"),
     Piece("set", "chosen = {1}", loss="loss = loss * (2.0 if 2 in chosen else 1.0)", loop="if n == 8: chosen.add(2)"),
     Piece(
         "generator of one's own", "own = random.Random(3)", loss="loss = loss * (2.0 if own.random() < 0.2 else 1.0)"

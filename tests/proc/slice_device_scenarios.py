@@ -158,7 +158,7 @@ def an_optimizer_made_before_its_model_moves_goes_on_with_it(cluster: pw.Cluster
             model(x).square().mean().backward()
             optimizer.step()
         del graph
-        assert {id(p) for p in optimizer.state} == {id(p) for p in model.parameters()}
+        assert {id(p) for p in optimizer.param_groups[0]["params"]} == {id(p) for p in model.parameters()}
         return [parameter.detach().cpu() for parameter in model.parameters()]
 
     kinds = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextvars
+import functools
 import threading
 import types
 import weakref
@@ -24,6 +26,12 @@ from ptpathways.frontend._capture_recording import Call, Rules
 
 CONFIG = types.SimpleNamespace(scale=2.0)
 NUMBER = 1.0
+
+
+class Ordered(dict[str, int]):
+    """Has an attribute beside what is in it."""
+
+    level = 1
 
 
 class Slotted:
@@ -128,6 +136,11 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an attribute of a function": lambda world: setattr(world["own"], "members", 4),
     "an attribute that hides that of the class": _set("net", portion=0.25),
     "a hook of a tensor": lambda world: world["net"].inner[0].weight.register_hook(lambda gradient: gradient * 2),
+    "a default of a function": lambda world: setattr(world["own"], "__defaults__", (9,)),
+    "a keyword of a partial call": lambda world: world["partial"].keywords.update(end="b"),
+    "an attribute of a dictionary's subclass": lambda world: setattr(world["ordered"], "level", 2),
+    "an attribute of a tensor": lambda world: setattr(world["offset"], "scale", 2.0),
+    "a context variable": lambda world: world["variable"].set(2),
     "a slot": lambda world: setattr(world["slotted"], "width", 5),
     "what a weak reference leads to": lambda world: setattr(world["weak"](), "width", 7),
     "an element of a long list": lambda world: world["long"].__setitem__(20_000, 5),
@@ -162,6 +175,9 @@ def _world() -> dict[str, Any]:
         "array": np.zeros(3),
         "members": {1, 2},
         "slotted": Slotted(),
+        "partial": functools.partial(print, end="a"),
+        "ordered": Ordered(),
+        "variable": contextvars.ContextVar("variable", default=1),
         "long": [0] * 30_000,
         "library": types.ModuleType("a_library"),
     }
