@@ -52,7 +52,7 @@ test: native native-test
 FIRST ?= 0
 SEEDS ?= 500
 fuzz-capture: native
-	$(PY) -m tests.fuzz.capture_steps $(FIRST) $(SEEDS) --lazy
+	$(PY) -m tests.fuzz.capture_steps $(FIRST) $(SEEDS)
 
 demo: native
 	$(PY) examples/01_digits.py

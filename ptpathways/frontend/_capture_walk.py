@@ -46,6 +46,8 @@ _CALLED = frozenset({"forward", "backward", "setup_context"})
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
+_GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
+"""Ways to a global variable that do not name it in the code."""
 _NEVER_WALKED = (types.ModuleType, types.BuiltinFunctionType)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
@@ -317,7 +319,8 @@ class _Walker:
         attributes = vars(function)
         self._records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
-        self._space(prefix, function.__globals__, _global_names(code), names, depth)
+        variables = _global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
+        self._space(prefix, function.__globals__, variables, names, depth)
         for imported in _imported_names(code):
             module = sys.modules.get(imported)
             if module is not None and _is_own(imported, self.home):

@@ -20,7 +20,7 @@ pytestmark = needs_native
 @pytest.mark.parametrize("first", [1000, 2000])
 def test_loops_from_a_grammar_leave_what_eager_pytorch_leaves(first: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.capture_steps", str(first), "8", "--lazy"],
+        [sys.executable, "-m", "tests.fuzz.capture_steps", str(first), "8"],
         capture_output=True,
         text=True,
         timeout=380,

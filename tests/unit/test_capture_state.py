@@ -141,6 +141,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an attribute of a dictionary's subclass": lambda world: setattr(world["ordered"], "level", 2),
     "an attribute of a tensor": lambda world: setattr(world["offset"], "scale", 2.0),
     "a context variable": lambda world: world["variable"].set(2),
+    "a global variable by its text": lambda world: world.update(by_text=3),
     "a slot": lambda world: setattr(world["slotted"], "width", 5),
     "what a weak reference leads to": lambda world: setattr(world["weak"](), "width", 7),
     "an element of a long list": lambda world: world["long"].__setitem__(20_000, 5),
@@ -194,7 +195,9 @@ def _world() -> dict[str, Any]:
         factor = value
 
     world.update(scaled=scaled, other=other)
-    source = "def step(x):\n    " + "; ".join(world) + "; library.loss; net.portion; own.members\n"
+    source = "def step(x):\n    " + "; ".join(world) + "; library.loss; net.portion; own.members"
+    source += "; globals()['by_text']\n"
+    world["by_text"] = 2
     exec(compile(source, __file__, "exec"), world)
     return world
 
