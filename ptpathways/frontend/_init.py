@@ -74,7 +74,7 @@ class Cluster:
         island: str = "",
         platform: str = "",
         min_memory: str | int = 0,
-        hosts: int = 0,
+        hosts: int | Sequence[str] = 0,
         name: str = "",
         timeout_s: float = 10.0,
     ) -> _slice.VirtualSlice:
@@ -86,12 +86,13 @@ class Cluster:
             island: where; default: anywhere.
             platform: of the devices, such as ``"cpu"``; default: any.
             min_memory: of each device, in bytes or as ``"1GiB"``.
-            hosts: spread evenly over so many hosts; 0: over as few as it takes.
+            hosts: spread evenly over so many hosts; 0: over as few as it takes. Or the names of hosts: devices of those
+                only, and on CPU also of several islands.
             name: what programs and errors call it; default: slice0, slice1...
             timeout_s: how long to wait for the resource manager's answer.
 
         Raises:
-            SliceUnavailable: no island has such devices; says what there is.
+            SliceUnavailable: no island has such devices, or there is no host of that name; says what there is.
             InvalidSharding: not a mesh.
             NotInitialized: after ``shutdown``.
         """

@@ -169,7 +169,7 @@ def request(
     island: str = "",
     platform: str = "",
     min_memory: str | int = 0,
-    hosts: int = 0,
+    hosts: int | Sequence[str] = 0,
     name: str = "",
     timeout_s: float = 10.0,
 ) -> VirtualSlice:
@@ -179,7 +179,12 @@ def request(
     memory = core.parse_bytes(min_memory) if isinstance(min_memory, str) and min_memory else int(min_memory or 0)
     session = current_session()
     from ptpathways import native
+    from ptpathways.frontend import _migration
 
+    among: list[int] = []
+    if not isinstance(hosts, int):
+        among = _migration.host_numbers(session, [hosts] if isinstance(hosts, str) else hosts)
+        hosts = 0
     with native.translated("slicing"):
         granted = session.request_slice(
             math.prod(shape),
@@ -187,6 +192,7 @@ def request(
             platform=platform,
             min_memory_bytes=memory,
             hosts=hosts,
+            among=among,
             timeout_s=timeout_s,
         )
     return VirtualSlice(session, mesh, name or f"slice{next(_numbers)}", granted["slice"], granted["devices"])

@@ -84,7 +84,12 @@ def test_cpu_hosts_of_several_islands_train_together() -> None:
         "    ours, adam, fed = pw.prepare(ours, adam, list(batches), strategy=strategy)\n"
         "    print(torch.allclose(train(ours, adam, fed), expected, rtol=1e-4, atol=1e-5))\n"
         "with pw.cluster().slice((1,), island='island1') as other:\n"
-        "    print(pw.prepare(torch.nn.Linear(1, 1), slice=other).weight.device == other.device)"
+        "    print(pw.prepare(torch.nn.Linear(1, 1), slice=other).weight.device == other.device)\n"
+        "both = pw.cluster().slice((4,), hosts=['host0', 'host1'])\n"
+        "with both, pw.cluster().slice((1,), hosts='host1') as last:\n"
+        "    print(len(both.devices), float(torch.ones(4, device=both.device).sum()), *last.devices)\n"
+        "try: pw.cluster().slice((1,), hosts=['host7'])\n"
+        "except pw.SliceUnavailable as error: print(str(error).replace(' ', '_'))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -94,7 +99,9 @@ def test_cpu_hosts_of_several_islands_train_together() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.stdout.split() == ["True", "True", "True"]
+    *found, refused = done.stdout.split()
+    assert found == ["True", "True", "True", "4", "4.0", "2"] or found == ["True", "True", "True", "4", "4.0", "3"]
+    assert refused == "there_is_no_live_host_'host7'_in_the_cluster;_it_has_host0,_host1"
 
 
 def test_devices_that_no_collective_connects_are_not_used_together() -> None:
