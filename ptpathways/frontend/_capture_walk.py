@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
-import dis
 import enum
 import functools
 import inspect
-import site
 import sys
-import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ptpathways.frontend import _capture_code as _code
 from ptpathways.frontend import _locator
 from ptpathways.frontend._capture_state import (
     PLAIN,
@@ -43,7 +41,6 @@ _DEPTH_MAX = 16
 _ITEMS_MAX = 10_000
 _CALLED = frozenset({"forward", "backward", "setup_context"})
 """Methods, beside those of operators, that are called without being named."""
-_CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
 _GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
@@ -59,7 +56,7 @@ def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     """Everything that a call ``function(*args, **kwargs)`` can reach; tensors among the arguments are not state."""
     from torch.utils import _pytree as pytree
 
-    walker = _Walker(home=_file_of(function))
+    walker = _Walker(home=_code.file_of(function))
     walker.visit("", function, 0)
     for number, value in enumerate(pytree.tree_leaves((args, kwargs))):
         if walker.looks_into(value):
@@ -108,7 +105,7 @@ class _Walker:
         functions = (types.FunctionType, types.MethodType, functools.partial)
         if isinstance(value, (nn.Module, optim.Optimizer, *functions, collections.UserDict, *_NAMESPACES)):
             return True
-        return not isinstance(value, type) and hasattr(value, "__dict__") and _is_users(type(value), self.home)
+        return not isinstance(value, type) and hasattr(value, "__dict__") and _code.is_users(type(value), self.home)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
         torch = self._torch
@@ -125,7 +122,7 @@ class _Walker:
             return
         if isinstance(value, type):
             self._kind(name, Same(value))
-            if _is_own(value.__module__, self.home):
+            if _code.is_own(value.__module__, self.home):
                 self._classes[value] = True
             return
         if id(value) in self._seen:
@@ -173,7 +170,7 @@ class _Walker:
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))
             self._kind(name, contents)
-        elif isinstance(value, _NAMESPACES) or (_is_users(type(value), self.home) and _has_attributes(value)):
+        elif isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
             self._object(name, value, depth)
         else:
             position = position_of(value)
@@ -267,14 +264,14 @@ class _Walker:
         position = position_of(value)
         if position is not None:
             self.found.moving.append(Watched(value, position, name))
-        slots = [slot for base in type(value).__mro__ for slot in _slots(base)]
+        slots = [slot for base in type(value).__mro__ for slot in _code.slots(base)]
         if slots:
             view = SlotView(value)
             for slot in slots:
                 if hasattr(value, slot):
                     self._link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
         attributes = getattr(value, "__dict__", {})
-        if _is_own(type(value).__module__, self.home):
+        if _code.is_own(type(value).__module__, self.home):
             self._classes.setdefault(type(value), False)
             if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
                 self._mentioned.update(one.name for one in dataclasses.fields(value))
@@ -291,7 +288,7 @@ class _Walker:
 
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
-        return base.__module__ in ("abc", "typing") or _is_own(base.__module__, self.home)
+        return base.__module__ in ("abc", "typing") or _code.is_own(base.__module__, self.home)
 
     def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
         code = function.__code__
@@ -314,16 +311,16 @@ class _Walker:
             except ValueError:  # not yet assigned
                 continue
             self._link(prefix + variable, CellView(cell), variable, value, depth)
-        names = _all_names(code)
+        names = _code.all_names(code)
         self._mentioned.update(names)
         attributes = vars(function)
         self._records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
-        variables = _global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
+        variables = _code.global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
         self._space(prefix, function.__globals__, variables, names, depth)
-        for imported in _imported_names(code):
+        for imported in _code.imported_names(code):
             module = sys.modules.get(imported)
-            if module is not None and _is_own(imported, self.home):
+            if module is not None and _code.is_own(imported, self.home):
                 self._space(f"{prefix}{imported}.", vars(module), names, names, depth + 1)
             elif module is not None:
                 self._library(f"{prefix}{imported}.", vars(module), names)
@@ -339,7 +336,7 @@ class _Walker:
             self._link(prefix + name, space, name, value, depth)
             if not isinstance(value, types.ModuleType) or vars(value) is space:
                 continue
-            if _is_own(value.__name__, self.home):
+            if _code.is_own(value.__name__, self.home):
                 self._space(f"{prefix}{name}.", vars(value), attributes, attributes, depth + 1)
             else:
                 self._library(f"{prefix}{name}.", vars(value), attributes)
@@ -361,10 +358,10 @@ class _Walker:
             before = len(done)
             bases = {base for kind in self._classes for base in kind.__mro__}
             made = {base for kind, named in self._classes.items() if named for base in kind.__mro__}
-            own = [base for base in bases if _is_own(base.__module__, self.home)]
+            own = [base for base in bases if _code.is_own(base.__module__, self.home)]
             for base in sorted(own, key=lambda base: (base.__module__, base.__qualname__)):
                 for name, value in sorted(vars(base).items()):
-                    called = _is_operator(name, value) or (base in made and name in _CONSTRUCTORS)
+                    called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
                     if (id(base), name) not in done and (called or self._is_mentioned(name)):
                         done.add((id(base), name))
                         self._member(f"{base.__qualname__}.{name}", base, name, value)
@@ -407,14 +404,14 @@ class _Walker:
             self._seen[id(part)] = part
             self._names.setdefault(id(part), where)
             self._kind(where, type(part))
-            if _is_own(type(part).__module__, self.home):
+            if _code.is_own(type(part).__module__, self.home):
                 self._classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
                 for key, tensor in tensors.items():
                     self.found.links.append(Link(tensors, key, tensor, f"{where}.{key}"))
                     if tensor is not None:
                         self._tensor(f"{where}.{key}", tensor, state=False)
-            if not _uses_what_it_has(type(part)):
+            if not _code.uses_what_it_has(type(part)):
                 children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
                 self.found.sizes += [Watched(container, len(container), where) for container in children]
             for key, child in part._modules.items():
@@ -436,7 +433,7 @@ class _Walker:
         kind = type(value)
         if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType | types.ModuleType):
             record = True
-        elif _is_users(kind, self.home) and not _is_own(kind.__module__, self.home):
+        elif _code.is_users(kind, self.home) and not _code.is_own(kind.__module__, self.home):
             record = all(is_setting(item) or isinstance(item, list | tuple | dict) for item in vars(value).values())
         else:
             record = True
@@ -457,7 +454,7 @@ class _Walker:
     def _optimizer(self, name: str, optimizer: Any, depth: int) -> None:
         self._kind(name, type(optimizer))
         self.found.optimizers.append(optimizer)
-        if _is_own(type(optimizer).__module__, self.home):
+        if _code.is_own(type(optimizer).__module__, self.home):
             self._classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
                 if is_setting(value) and not key.startswith("_"):
@@ -494,98 +491,3 @@ class _Walker:
                     self._tensor(where, value)
                 elif is_setting(value):
                     self.found.settings[where] = (slots, key, value)
-
-
-def _uses_what_it_has(kind: type) -> bool:
-    """Whether a module is a layer of torch's, which does not look for further parameters and parts at each call. There
-    are very many of them."""
-    return kind.__module__.startswith("torch.nn.modules.") and not kind.__module__.endswith(".container")
-
-
-def _is_operator(name: str, value: Any) -> bool:
-    """Whether an attribute of a class is a method that is called without being named, as by ``+`` or ``[]``."""
-    if not name.startswith("__") or not name.endswith("__") or not isinstance(value, types.FunctionType):
-        return False
-    return name not in (*_CONSTRUCTORS, "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
-
-
-def _file_of(function: Any) -> str:
-    """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not isinstance(function, types.FunctionType | types.MethodType):
-        function = inspect.getattr_static(type(function), "__call__", None)
-    code = getattr(function, "__code__", None)
-    return code.co_filename if code is not None else ""
-
-
-@functools.lru_cache(maxsize=256)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
-    own counter ``step`` is no business of a function that says ``optimizer.step()``."""
-    reads = ("LOAD_GLOBAL", "LOAD_NAME")
-    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in reads}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(_global_names(constant))
-    return tuple(sorted(names))
-
-
-@functools.lru_cache(maxsize=256)
-def _imported_names(code: types.CodeType) -> tuple[str, ...]:
-    """The modules that a function, or one inside it, imports when it runs."""
-    names = {one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(_imported_names(constant))
-    return tuple(sorted(names))
-
-
-@functools.lru_cache(maxsize=256)
-def _all_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of global variables and of attributes that a function, or one inside it, mentions; also as texts, as
-    ``match`` and ``attrgetter`` do."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(_all_names(constant))
-        else:
-            texts = constant if isinstance(constant, tuple) else (constant,)
-            names.update(text for text in texts if isinstance(text, str) and text.isidentifier())
-    return tuple(sorted(names))
-
-
-def _has_attributes(value: Any) -> bool:
-    return hasattr(value, "__dict__") or any(map(_slots, type(value).__mro__))
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    """The attributes that a class keeps in slots."""
-    found = vars(kind).get("__slots__", ())
-    names = (found,) if isinstance(found, str) else tuple(found)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
-
-
-def _is_users(kind: type, home: str) -> bool:
-    """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
-    module = sys.modules.get(kind.__module__)
-    filename = getattr(module, "__file__", None)
-    if kind.__module__ == "__main__" or filename == home:
-        return True
-    return filename is not None and not _locator.is_library(filename)
-
-
-def _is_own(module: str, home: str) -> bool:
-    """Whether a module is written by the user, and not installed."""
-    filename = getattr(sys.modules.get(module), "__file__", None)
-    return module == "__main__" or (filename is not None and _is_own_file(filename, home))
-
-
-def _is_own_file(filename: str, home: str) -> bool:
-    return filename == home or not (filename.startswith(_installed()) or _locator.is_library(filename))
-
-
-@functools.cache
-def _installed() -> tuple[str, ...]:
-    folders = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages()}
-    return tuple(folders)

@@ -1,0 +1,111 @@
+"""What the code of a function mentions, and whose it is: the user's, an installed package's, or Python's own."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import site
+import sys
+import sysconfig
+import types
+from typing import Any
+
+from ptpathways.frontend import _locator
+
+CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
+
+
+def uses_what_it_has(kind: type) -> bool:
+    """Whether a module is a layer of torch's, which does not look for further parameters and parts at each call. There
+    are very many of them."""
+    return kind.__module__.startswith("torch.nn.modules.") and not kind.__module__.endswith(".container")
+
+
+def is_operator(name: str, value: Any) -> bool:
+    """Whether an attribute of a class is a method that is called without being named, as by ``+`` or ``[]``."""
+    if not name.startswith("__") or not name.endswith("__") or not isinstance(value, types.FunctionType):
+        return False
+    return name not in (*CONSTRUCTORS, "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
+
+
+def file_of(function: Any) -> str:
+    """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        function = inspect.getattr_static(type(function), "__call__", None)
+    code = getattr(function, "__code__", None)
+    return code.co_filename if code is not None else ""
+
+
+@functools.lru_cache(maxsize=256)
+def global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
+    own counter ``step`` is no business of a function that says ``optimizer.step()``."""
+    reads = ("LOAD_GLOBAL", "LOAD_NAME")
+    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in reads}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(global_names(constant))
+    return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=256)
+def imported_names(code: types.CodeType) -> tuple[str, ...]:
+    """The modules that a function, or one inside it, imports when it runs."""
+    names = {one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(imported_names(constant))
+    return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=256)
+def all_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of global variables and of attributes that a function, or one inside it, mentions; also as texts, as
+    ``match`` and ``attrgetter`` do."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(all_names(constant))
+        else:
+            texts = constant if isinstance(constant, tuple) else (constant,)
+            names.update(text for text in texts if isinstance(text, str) and text.isidentifier())
+    return tuple(sorted(names))
+
+
+def has_attributes(value: Any) -> bool:
+    return hasattr(value, "__dict__") or any(map(slots, type(value).__mro__))
+
+
+def slots(kind: type) -> tuple[str, ...]:
+    """The attributes that a class keeps in slots."""
+    found = vars(kind).get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def is_users(kind: type, home: str) -> bool:
+    """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
+    module = sys.modules.get(kind.__module__)
+    filename = getattr(module, "__file__", None)
+    if kind.__module__ == "__main__" or filename == home:
+        return True
+    return filename is not None and not _locator.is_library(filename)
+
+
+def is_own(module: str, home: str) -> bool:
+    """Whether a module is written by the user, and not installed."""
+    filename = getattr(sys.modules.get(module), "__file__", None)
+    return module == "__main__" or (filename is not None and is_own_file(filename, home))
+
+
+def is_own_file(filename: str, home: str) -> bool:
+    return filename == home or not (filename.startswith(installed()) or _locator.is_library(filename))
+
+
+@functools.cache
+def installed() -> tuple[str, ...]:
+    folders = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages()}
+    return tuple(folders)
