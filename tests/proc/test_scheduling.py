@@ -19,13 +19,16 @@ from tests.proc.conftest import ADD_ONE
 WAIT_S = 60.0
 COMMAND = [sys.executable, "-m", "ptpathways.cli"]
 
+SIDE = 512
+"""Rows of the clients' matrix: one product takes milliseconds, so the runs that a client may have on their way last for
+a second or more, and it always has something waiting, also where its own process hardly gets a core."""
 MULTIPLY = """module @multiply {
-  func.func public @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
+  func.func public @main(%a: tensor<SIDExf32>) -> tensor<SIDExf32> {
     %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
-      : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
-    return %0 : tensor<256x256xf32>
+      : (tensor<SIDExf32>, tensor<SIDExf32>) -> tensor<SIDExf32>
+    return %0 : tensor<SIDExf32>
   }
-}"""
+}""".replace("SIDE", f"{SIDE}x{SIDE}")
 
 CLIENT = """
 import sys, threading
@@ -42,7 +45,6 @@ threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).st
 while not ended.is_set():
     for _ in range(8):
         session.run(function, [argument], 0)
-session.drain(60.0)
 session.close()
 """
 """A client that keeps the device busy until its standard input closes."""
@@ -65,7 +67,7 @@ def serve() -> Iterator[Any]:
 
 @contextmanager
 def _client(address: str, name: str, weight: float = 1, priority: int = 0) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", CLIENT, address, name, str(weight), str(priority), MULTIPLY, "256"]
+    command = [sys.executable, "-c", CLIENT, address, name, str(weight), str(priority), MULTIPLY, str(SIDE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -108,13 +110,13 @@ def test_a_higher_priority_goes_first(serve: Any) -> None:
     with _client(cluster.address, "low"), _client(cluster.address, "high", priority=2):
         testing.wait_until(lambda: _status(cluster)["by_name"]["high"]["gangs_finished"] > 20, WAIT_S)
         start = _status(cluster)["by_name"]
-        enough = start["high"]["gangs_finished"] + 300
+        enough = start["high"]["gangs_finished"] + 150
         testing.wait_until(lambda: _status(cluster)["by_name"]["high"]["gangs_finished"] > enough, WAIT_S)
         end = _status(cluster)["by_name"]
     low = end["low"]["gangs_finished"] - start["low"]["gangs_finished"]
     high = end["high"]["gangs_finished"] - start["high"]["gangs_finished"]
-    # By turns it would be as many. It is not 0: on a busy machine the client has not always something waiting.
-    assert low < 0.9 * high
+    # By turns it would be as many. It need not be 0: the answer about the last run and the next run cross.
+    assert low < 0.5 * high
 
 
 def test_a_killed_client_is_collected_and_others_go_on(serve: Any) -> None:
