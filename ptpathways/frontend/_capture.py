@@ -9,8 +9,6 @@ the same buffers, so the tensors stay the objects they are.
 from __future__ import annotations
 
 import functools
-import gc
-import sys
 import threading
 import time
 import warnings
@@ -20,6 +18,7 @@ from typing import Any
 from ptpathways import core
 from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend import _capture_state, _state, _step
+from ptpathways.frontend._capture_holders import Holders
 from ptpathways.frontend._capture_recording import ABSENT, Call, Recording, Rules, leaf_key, numbers, text_of
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_variant import Stale, Variant
@@ -64,12 +63,10 @@ class CapturedStep:
         self._lazy = False
         self._clean = -1
         self._blocked = 0
+        self._checks = False  # whether the call that is recorded could have been replayed
         self._said: set[str] = set()
         self._lock = threading.RLock()
-        self._holders: dict[int, tuple[Any, tuple[int, int]]] = {}  # tensors that replays write over: who holds them
-        self._covered: Variant | None = None  # all that it writes over is known
-        self._latest: list[Any] = []  # those that the last call has left
-        self._measured = self._recorded = False
+        self._holders = Holders()
         self.replays = 0
         """Calls that were replayed."""
         self.audits = 0
@@ -92,26 +89,23 @@ class CapturedStep:
                 self._last = None
             if self._lazy:
                 return self._run_lazily(args, kwargs)
-            kept = self._find_kept()
-            self._measured = True
-            result = self._step(args, kwargs, kept)
-            if not self._measured:
-                self._measure(kept)
-            self._latest = []
+            self._holders.begin()
+            result = self._step(args, kwargs)
+            self._holders.end(lambda: list(self._variants.values()))
             return result
 
     def __repr__(self) -> str:
         ready = sum(variant.ready for variant in self._variants.values())
         return f"<captured step {self.name}, {ready} variants, {self.replays} replays>"
 
-    def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: frozenset[int]) -> Any:
+    def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(args, kwargs, self._rules)
         traced = self._submit_pending()
         for key, variant in self._candidates(call):
             if variant.holds():
                 moved = traced or self._last is None or variant is not self._last[1]
                 self._last = (key, variant, call.granted)
-                done, result = self._replay(variant, call, moved, kept)
+                done, result = self._replay(variant, call, moved)
                 if done:
                     return result
                 break
@@ -131,9 +125,9 @@ class CapturedStep:
             except Stale:
                 found.ready = False
             else:
-                self._measured, self._covered = False, None
+                self._holders.bound()
                 self._last = (key, found, call.granted)
-                done, result = self._replay(found, call, traced, kept)
+                done, result = self._replay(found, call, traced)
                 if done:
                     return result
         if found is None:
@@ -159,8 +153,9 @@ class CapturedStep:
             ]
         return found
 
-    def _replay(self, variant: Variant, call: Call, traced: bool, kept: frozenset[int]) -> tuple[bool, Any]:
+    def _replay(self, variant: Variant, call: Call, traced: bool) -> tuple[bool, Any]:
         """Whether it could be replayed, and what that returned."""
+        self._checks = False
         rates = variant.rates() | numbers(call.leaves)
         if variant.has_baked(rates):
             return False, None
@@ -183,7 +178,8 @@ class CapturedStep:
             self._say("is traced again: a tensor of the CPU that it uses was written")
             variant.ready = False
             return False, None
-        name = self._kept_one(variant, kept)
+        self._checks = True  # from here on the function would do what a replay does
+        name = self._holders.held(variant)
         if name:
             self._say(
                 f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold a "
@@ -196,35 +192,37 @@ class CapturedStep:
         try:
             result = variant.run(call.leaves, rates, traced)
         except Stale:
+            self._checks = False
             return False, None
         variant.audits.replays += 1
         variant.audits.seconds += time.perf_counter() - started
         self._clean = buffers.created_count()
-        self._latest = [tensor for _, tensor in variant.renewed]
+        self._holders.leave(tensor for _, tensor in variant.renewed)
         self.replays += 1
         return True, result
 
     def _record(self, variant: Variant, key: Key, call: Call, surroundings: Surroundings) -> Any:
+        """Traces a call, and learns from it. A variant that could have replayed it must do the same: an audit."""
         started = time.perf_counter()
         recording = Recording(self._function, surroundings, call)
         with Recording.turn:
             result = recording.run()
-        self._measured, self._recorded, self._covered = False, True, None
+        self._holders.recorded()
         self._clean = buffers.created_count()
         if recording.draws.moved and not recording.draws.certain:
             self._say(
                 f"was traced while random numbers were drawn from {' and '.join(recording.draws.moved)}, by it or by "
                 "another thread; if by it, a replay repeats what Python made of them"
             )
-        audited = variant.ready and variant.audits.due()
-        if recording.learn(self._rules):
-            self._variants.pop(key, None)
-            call.follow(self._rules)
-            key = self._key(call, call.walk(self._function))
-            variant = self._variants.setdefault(key, Variant())
+        if recording.learn(self._rules):  # all that was known looked at the arguments in another way
+            self._variants.clear()
+            self._last = None
+            return result
+        checks, audited = variant.ready and self._checks, variant.ready and variant.audits.due()
         try:
             outcome, wiring = recording.outcome(result)
-            self._latest = variant.made = outcome.renewed()
+            variant.made = outcome.renewed()
+            self._holders.leave(variant.made)
             self._blocked = 0
             self._changing |= set(outcome.effects.settings)
             rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
@@ -240,7 +238,7 @@ class CapturedStep:
                 self._give_up(str(reason))
         except Different as difference:
             variant.ready = False
-            if audited:
+            if checks:
                 self._give_up(f"an audit has found that replays do something else: {difference}")
                 raise core.CaptureMismatch(
                     f"step {self.name!r} was replayed {variant.audits.replays} times since it was last checked, and "
@@ -255,46 +253,6 @@ class CapturedStep:
             if not variant.ready and variant.recordings >= RECORDINGS_MAX:
                 self._give_up(variant.reason)
         return result
-
-    def _find_kept(self) -> frozenset[int]:
-        """Which of the tensors that replays write over have got one more holder since the last call."""
-        return frozenset(
-            number
-            for number, (tensor, (names, values)) in self._holders.items()
-            if sys.getrefcount(tensor) > names or _storage_holders(tensor) > values
-        )
-
-    def _kept_one(self, variant: Variant, kept: Collection[int]) -> str:
-        """The name of a tensor that this variant would write over although somebody holds it, or may."""
-        if not kept and variant is self._covered:
-            return ""
-        for name, tensor in variant.renewed:
-            if id(tensor) in kept or id(tensor) not in self._holders:
-                return name
-        self._covered = variant
-        return ""
-
-    def _measure(self, kept: Collection[int]) -> None:
-        """Counts the holders of the tensors that replays write over. Those are ours, but for what somebody had got
-        before the call (``kept``): nobody has got anything since."""
-        if self._recorded:
-            gc.collect()  # a cycle of ours would count
-        latest, self._latest = {id(tensor): (tensor, (0, 0)) for tensor in self._latest}, []
-        self._holders = {number: one for number, one in self._holders.items() if self._is_renewed(number)} | latest
-        counts = {
-            number: (sys.getrefcount(tensor), _storage_holders(tensor)) for number, (tensor, _) in self._holders.items()
-        }
-        for number, (tensor, _) in list(self._holders.items()):
-            if number in latest or number not in kept:
-                self._holders[number] = tensor, counts[number]
-        self._recorded = False
-
-    def _is_renewed(self, number: int) -> bool:
-        for variant in self._variants.values():
-            held = [*variant.made, *(tensor for _, tensor in variant.renewed)]
-            if any(id(tensor) == number for tensor in held):
-                return True
-        return False
 
     def _run_lazily(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         cuts = _step.cut_count()
@@ -333,16 +291,11 @@ class CapturedStep:
     def _difference(self, key: Key) -> str:
         """In what ``key`` differs from the known one that is most like it."""
         new = dict(key)
-        best: list[str] | None = None
-        for known in self._variants:
-            names = _differing(dict(known), new)
-            texts = [
-                f"{name} ({text_of(dict(known).get(name, ABSENT))} -> {text_of(new.get(name, ABSENT))})"
-                for name in names
-            ]
-            if best is None or len(texts) < len(best):
-                best = texts
-        assert best is not None
+        known = min(map(dict, self._variants), key=lambda old: len(_differing(old, new)))
+        best = []
+        for name in _differing(known, new):
+            texts = [text_of(of.get(name, ABSENT)) for of in (known, new)]
+            best.append(f"{name} ({' -> '.join(dict.fromkeys(texts))})")
         return ", ".join(best[:3]) + (f" and {len(best) - 3} more" if len(best) > 3 else "")
 
     def _why_so_many(self, key: Key) -> str:
@@ -375,10 +328,3 @@ class CapturedStep:
 def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """The names of what differs between two keys."""
     return [name for name in {**old, **new} if old.get(name, ABSENT) != new.get(name, ABSENT)]
-
-
-def _storage_holders(tensor: Any) -> int:
-    """How many tensors have this one's value: those that ``detach()`` or a view gives count."""
-    import torch
-
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))

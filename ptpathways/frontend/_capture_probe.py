@@ -194,6 +194,9 @@ def probing(surroundings: Surroundings, log: Log) -> Iterator[None]:
                 group[key] = value
         for group, _, _, _ in put:
             group.update({key: _without(value) for key, value in group.items()})
+        for where, key, _ in surroundings.settings.values():  # one that the step has noted
+            if isinstance(where.get(key), Probe):
+                where[key] = _without(where.get(key))
 
 
 def _without(value: Any) -> Any:

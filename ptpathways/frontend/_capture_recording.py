@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptpathways import native
 from ptpathways.frontend import _capture_buffers as buffers
@@ -22,6 +22,12 @@ from ptpathways.frontend._capture_effects import effects
 from ptpathways.frontend._capture_state import Same, Surroundings
 from ptpathways.frontend._capture_variant import Outcome
 from ptpathways.frontend._capture_wiring import Feed, Held, Observed, Result, Source, State, Uncapturable
+
+
+class Contents(NamedTuple):
+    """What is in a tensor of the CPU."""
+
+    digest: int
 
 
 class Rules:
@@ -59,7 +65,7 @@ class Call:
             keys[number] = (keys[number], Same(leaf))
         for number in rules.read:
             if number < len(leaves) and is_host_tensor(leaves[number]):
-                keys[number] = (keys[number], _capture_watch.digest(leaves[number]))
+                keys[number] = (keys[number], Contents(_capture_watch.digest(leaves[number])))
         first = {id(leaf): number for number, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, torch.Tensor)}
         alike = tuple(first[id(leaf)] if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves)
         self.granted = (self.structure, tuple(keys), alike, _modes())
@@ -67,10 +73,12 @@ class Call:
 
     def tensors(self) -> dict[str, Any]:
         """Those on devices that are no state, by name."""
+        import torch
+
         return {
             f"argument {number}": leaf
             for number, leaf in enumerate(self.leaves)
-            if number not in self.state and isinstance(leaf, torch_tensor()) and leaf.device.type == "xla"
+            if number not in self.state and isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"
         }
 
     def look(self) -> None:
@@ -80,10 +88,12 @@ class Call:
 
     def walk(self, function: Callable[..., Any]) -> Surroundings:
         """Everything that a call of ``function`` can reach, with the arguments that are state."""
+        import torch
+
         found = _capture_walk.walk(function, self.args, self.kwargs)
         names = {id(tensor) for tensor in found.tensors.values()}
         for number, leaf in self.state.items():
-            if id(leaf) not in names and isinstance(leaf, torch_tensor()):
+            if id(leaf) not in names and isinstance(leaf, torch.Tensor):
                 name = f"argument {number}"
                 found.tensors[name] = leaf
                 if leaf.is_leaf and leaf.requires_grad:
@@ -289,8 +299,9 @@ class Recording:
     def _refused_uploads(self) -> dict[int, str]:
         """Uploads that are not what they seem, by digest: why."""
         refused = dict(self.seen.derived)
+        raw = {self._digests[number] for number in self.seen.raw if number in self._digests}
         for number, value in self._digests.items():
-            if number not in self.seen.raw:
+            if number not in self.seen.raw and value not in raw:  # else it is the other one that it uploads
                 refused.setdefault(
                     value,
                     f"it uploads what argument {number} contains, in a way that is not seen here; use x.to(device)",
@@ -304,7 +315,8 @@ class Recording:
             if len({after[name] for name in kept}) > 1:
                 raise Uncapturable(
                     f"{kept[0]} and {kept[1]} were one value before, and it changed only one of them; copy one of them "
-                    "(clone())"
+                    "(clone())",
+                    passing=True,  # they are two from then on
                 )
 
     def _check_own_slices(self, wiring: _capture_wiring.Wiring, known: Sequence[Any]) -> None:
@@ -360,13 +372,6 @@ def is_host_tensor(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
-
-
-def torch_tensor() -> Any:
-    """The class, which this room cannot name before torch is imported."""
-    import torch
-
-    return torch.Tensor
 
 
 def _token(tensor: Any) -> int | None:
@@ -437,6 +442,8 @@ def text_of(value: Any) -> str:
         return "absent"
     if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
         return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Contents | Same):
+        return "other contents" if isinstance(value[1], Contents) else "another one"
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Same):
         return f"{value[0]}, written {value[1]} times"
     if isinstance(value, tuple) and len(value) == 2:

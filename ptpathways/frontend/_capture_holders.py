@@ -1,0 +1,96 @@
+"""Who holds the tensors that replays write over, where the function would make new ones.
+
+Writing over is right as long as only we hold them. Somebody who has got one since the last call is seen by the counts
+of references: of the Python object, and of its value, which ``detach()`` and views share.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from ptpathways.frontend._capture_variant import Variant
+
+
+class Holders:
+    """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[torch.Tensor, tuple[int, int]]] = {}  # by id: how many hold it
+        self._kept: frozenset[int] = frozenset()
+        self._left: list[torch.Tensor] = []
+        self._moved = self._collects = False
+        self._covered: Variant | None = None
+
+    def clear(self) -> None:
+        """Forgets all: any of them may be held."""
+        self._known.clear()
+        self._covered = None
+
+    def begin(self) -> None:
+        """A call begins: finds those that have got one more holder since the last one."""
+        self._kept = frozenset(
+            number
+            for number, (tensor, (names, values)) in self._known.items()
+            if sys.getrefcount(tensor) > names or _values(tensor) > values
+        )
+        self._moved = self._collects = False
+
+    def bound(self) -> None:
+        """We hold others, or more, than before."""
+        self._moved, self._covered = True, None
+
+    def recorded(self) -> None:
+        """The same, after the function has run."""
+        self.bound()
+        self._collects = True
+
+    def leave(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The call leaves these behind, new or written over; the step's caller has got none of them yet."""
+        self._left = list(tensors)
+
+    def held(self, variant: Variant) -> str:
+        """The name of a tensor that a replay would write over although somebody holds it, or may; empty for none."""
+        if not self._kept and variant is self._covered:
+            return ""
+        for name, tensor in variant.renewed:
+            if id(tensor) in self._kept or id(tensor) not in self._known:
+                return name
+        self._covered = variant
+        return ""
+
+    def end(self, variants: Callable[[], Sequence[Variant]]) -> None:
+        """The call ends. Those that are held are ours, but for what somebody had got before it."""
+        if self._moved:
+            self._measure(variants())
+        self._left = []
+
+    def _measure(self, variants: Sequence[Variant]) -> None:
+        if self._collects:
+            gc.collect()  # a cycle of ours would count
+        latest, self._left = {id(tensor): (tensor, (0, 0)) for tensor in self._left}, []
+        self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
+        counts = {number: (sys.getrefcount(tensor), _values(tensor)) for number, (tensor, _) in self._known.items()}
+        for number, (tensor, _) in list(self._known.items()):
+            if number in latest or number not in self._kept:
+                self._known[number] = tensor, counts[number]
+
+
+def _is_written(number: int, variants: Collection[Variant]) -> bool:
+    return any(
+        id(tensor) == number
+        for variant in variants
+        for tensor in (*variant.made, *(tensor for _, tensor in variant.renewed))
+    )
+
+
+def _values(tensor: torch.Tensor) -> int:
+    """How many tensors have this one's value."""
+    import torch
+
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
