@@ -10,15 +10,18 @@ from setuptools.command.build_ext import build_ext
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools.native_build import build_extension
+from tools.native_build import BuildError, build_extension
 
 
 class BuildNative(build_ext):
-    """Hands the one extension to tools/native_build.py, which compiles incrementally."""
+    """Hands the one extension to tools/native_build.py, which drives CMake."""
 
     def build_extension(self, ext: Extension) -> None:
         """Builds ``ext`` where setuptools wants it: in the package for --inplace, else in its build folder."""
-        build_extension(Path(self.get_ext_fullpath(ext.name)).resolve())
+        try:
+            build_extension(Path(self.get_ext_fullpath(ext.name)).resolve())
+        except BuildError as error:
+            raise SystemExit(str(error)) from None
 
 
 setup(

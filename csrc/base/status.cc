@@ -56,6 +56,7 @@ Status Status::WithPrefix(std::string_view prefix) const {
   return Status(code(), std::string(prefix) + ": " + rep_->message);
 }
 
+std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 Status InvalidArgument(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
 Status NotFound(std::string message) { return Status(Code::kNotFound, std::move(message)); }
 Status Unimplemented(std::string message) { return Status(Code::kUnimplemented, std::move(message)); }

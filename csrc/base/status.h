@@ -81,6 +81,8 @@ Status ResourceExhausted(std::string message);
 Status DeadlineExceeded(std::string message);
 Status Cancelled(std::string message);
 Status DataLoss(std::string message);
+// A name, as messages show it: in single quotes.
+std::string Quoted(std::string_view text);
 
 // Either a value or the reason there is none. Dereferencing an error is a bug of ours and aborts.
 template <typename T>

@@ -6,16 +6,7 @@
 #include "csrc/wire/pipeline_bodies.h"
 
 namespace pathways::controller {
-namespace {
-
 using wire::Type;
-
-template <typename Body>
-Result<Body> DecodeBody(const wire::Head& head) {
-  return wire::Decode<Body>(head.body);
-}
-
-}  // namespace
 
 void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
                                    std::vector<Payload>&& payloads, Outputs& out) {
@@ -101,7 +92,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       PW_RETURN_IF_ERROR(HandleReleaseSlice(client, head));
       return Outcome::kHandled;
     case Type::kPut: {
-      PW_ASSIGN_OR_RETURN(wire::Put put, DecodeBody<wire::Put>(head));
+      PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, put.buffer, "buffer"));
       PW_RETURN_IF_ERROR(CheckOwner(client, put.key, "transfer"));
       PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(put.device));
@@ -118,7 +109,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       return Outcome::kHandled;
     }
     case Type::kFetch: {
-      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, DecodeBody<wire::Fetch>(head));
+      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, fetch.request, "request"));
       PW_RETURN_IF_ERROR(CheckOwner(client, fetch.buffer, "buffer"));
       PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(fetch.device));
@@ -130,13 +121,13 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       return Outcome::kHandled;
     }
     case Type::kSave: {
-      PW_ASSIGN_OR_RETURN(wire::Save save, DecodeBody<wire::Save>(head));
+      PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(head.body));
       for (const wire::SavedShard& shard : save.shards) PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
       PW_RETURN_IF_ERROR(ForwardFileRequest(client, save.request, save.host, frame, out));
       return Outcome::kHandled;
     }
     case Type::kLoad: {
-      PW_ASSIGN_OR_RETURN(wire::Load load, DecodeBody<wire::Load>(head));
+      PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(head.body));
       for (const wire::LoadedShard& shard : load.shards) {
         PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
         PW_RETURN_IF_ERROR(CheckOwner(client, shard.key, "transfer"));
@@ -145,7 +136,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       return Outcome::kHandled;
     }
     case Type::kFree: {
-      PW_ASSIGN_OR_RETURN(wire::Free free, DecodeBody<wire::Free>(head));
+      PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(head.body));
       for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
       if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
       if (free.buffers.empty()) return Outcome::kHandled;  // all went ahead (FreeBehind)
@@ -182,7 +173,7 @@ Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint3
 }
 
 Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Unregister request, DecodeBody<wire::Unregister>(head));
+  PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
   for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(CheckOwner(client, id, "function"));
   for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(CheckOwner(client, id, "program"));
   std::map<uint32_t, wire::Unregister> per_host;
@@ -206,7 +197,7 @@ Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, O
 }
 
 Status ClusterState::HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Query query, DecodeBody<wire::Query>(head));
+  PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, query.request, "request"));
   const Connection& connection = clients_.at(client).connection;
   if (query.kind == wire::QueryKind::kStatus) {
@@ -231,14 +222,14 @@ Status ClusterState::HandlePipeline(uint32_t client, const wire::Head& head, std
   uint64_t pipeline = 0, request = 0;
   uint32_t index = 0;
   if (head.header.type == Type::kOpenPipeline) {
-    PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, DecodeBody<wire::OpenPipeline>(head));
+    PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, wire::Decode<wire::OpenPipeline>(head.body));
     pipeline = open.pipeline, request = open.request, index = open.host;
   } else if (head.header.type == Type::kFeed) {
-    PW_ASSIGN_OR_RETURN(const wire::Feed feed, DecodeBody<wire::Feed>(head));
+    PW_ASSIGN_OR_RETURN(const wire::Feed feed, wire::Decode<wire::Feed>(head.body));
     pipeline = feed.pipeline, request = feed.request, index = feed.host;
     for (const uint64_t key : feed.keys) PW_RETURN_IF_ERROR(CheckOwner(client, key, "transfer"));
   } else {
-    PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, DecodeBody<wire::ClosePipeline>(head));
+    PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(head.body));
     pipeline = close.pipeline, index = close.host;
   }
   PW_RETURN_IF_ERROR(CheckOwner(client, pipeline, "pipeline"));
@@ -264,7 +255,7 @@ Status ClusterState::HandlePipeline(uint32_t client, const wire::Head& head, std
 
 Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std::string& frame,
                                     std::vector<Payload>& payloads, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Register request, DecodeBody<wire::Register>(head));
+  PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, request.function, "function"));
   if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
   FunctionState& function = clients_.at(client).functions[request.function];
@@ -296,7 +287,7 @@ Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std
 
 Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::string& frame,
                                                        Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Copy copy, DecodeBody<wire::Copy>(head));
+  PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
   PW_ASSIGN_OR_RETURN(Host * from, HostOfDevice(copy.source_device));

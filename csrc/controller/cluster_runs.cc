@@ -14,8 +14,6 @@ namespace {
 using scheduler::GangPart;
 using scheduler::GangShape;
 
-std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 }  // namespace
 
 Status ClusterState::CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,

@@ -7,8 +7,6 @@ namespace {
 
 using wire::Type;
 
-std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 // Shares outside these bounds would be lost in the rounding of the others'.
 constexpr double kMinWeight = 1e-3, kMaxWeight = 1e6;
 

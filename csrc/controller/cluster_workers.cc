@@ -4,27 +4,18 @@
 #include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
-namespace {
-
 using wire::Type;
-
-template <typename Body>
-Result<Body> DecodeBody(const wire::Head& head) {
-  return wire::Decode<Body>(head.body);
-}
-
-}  // namespace
 
 Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame,
                                      std::vector<Payload>& payloads, Outputs& out) {
   Host& state = hosts_[host];
   switch (head.header.type) {
     case Type::kHeartbeat: {
-      PW_ASSIGN_OR_RETURN(state.load, DecodeBody<wire::Heartbeat>(head));
+      PW_ASSIGN_OR_RETURN(state.load, wire::Decode<wire::Heartbeat>(head.body));
       return OkStatus();
     }
     case Type::kGoodbye: {
-      PW_ASSIGN_OR_RETURN(wire::Goodbye goodbye, DecodeBody<wire::Goodbye>(head));
+      PW_ASSIGN_OR_RETURN(wire::Goodbye goodbye, wire::Decode<wire::Goodbye>(head.body));
       LoseHost(host, goodbye.reason, out);
       return OkStatus();
     }
@@ -35,38 +26,38 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
     case Type::kPlanReady:
       return OnPlanReady(host, head, frame, out);
     case Type::kFetched: {
-      PW_ASSIGN_OR_RETURN(wire::Fetched answer, DecodeBody<wire::Fetched>(head));
+      PW_ASSIGN_OR_RETURN(wire::Fetched answer, wire::Decode<wire::Fetched>(head.body));
       ToClient(answer.request, std::move(frame), {}, out);
       return OkStatus();
     }
     case Type::kStored: {
-      PW_ASSIGN_OR_RETURN(wire::Stored answer, DecodeBody<wire::Stored>(head));
+      PW_ASSIGN_OR_RETURN(wire::Stored answer, wire::Decode<wire::Stored>(head.body));
       ToClient(answer.request, std::move(frame), {}, out);
       return OkStatus();
     }
     case Type::kBufferFailed: {
-      PW_ASSIGN_OR_RETURN(wire::BufferFailed failed, DecodeBody<wire::BufferFailed>(head));
+      PW_ASSIGN_OR_RETURN(wire::BufferFailed failed, wire::Decode<wire::BufferFailed>(head.body));
       memory_.Free(host, std::span(&failed.buffer, 1));  // it holds nothing there
       ToClient(failed.buffer, std::move(frame), {}, out);
       return OkStatus();
     }
     case Type::kSpill: {
-      PW_ASSIGN_OR_RETURN(wire::Spill spilled, DecodeBody<wire::Spill>(head));
+      PW_ASSIGN_OR_RETURN(wire::Spill spilled, wire::Decode<wire::Spill>(head.body));
       memory_.Spilled(host, spilled.buffers);
       return OkStatus();
     }
     case Type::kAbort: {
-      PW_ASSIGN_OR_RETURN(wire::Abort abort, DecodeBody<wire::Abort>(head));
+      PW_ASSIGN_OR_RETURN(wire::Abort abort, wire::Decode<wire::Abort>(head.body));
       AbortRun(abort, host, out);
       return OkStatus();
     }
     case Type::kStalled: {
-      PW_ASSIGN_OR_RETURN(wire::Stalled stalled, DecodeBody<wire::Stalled>(head));
+      PW_ASSIGN_OR_RETURN(wire::Stalled stalled, wire::Decode<wire::Stalled>(head.body));
       OnStalled(host, std::move(stalled), out);
       return OkStatus();
     }
     case Type::kReply: {
-      PW_ASSIGN_OR_RETURN(wire::Reply reply, DecodeBody<wire::Reply>(head));
+      PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(head.body));
       ToClient(reply.request, std::move(frame), std::move(payloads), out);
       return OkStatus();
     }
@@ -76,7 +67,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
 }
 
 Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Registered answer, DecodeBody<wire::Registered>(head));
+  PW_ASSIGN_OR_RETURN(wire::Registered answer, wire::Decode<wire::Registered>(head.body));
   const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.function));
   auto owner = clients_.find(client);
   if (owner == clients_.end()) return OkStatus();
@@ -94,7 +85,7 @@ Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::st
 }
 
 Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::PlanReady answer, DecodeBody<wire::PlanReady>(head));
+  PW_ASSIGN_OR_RETURN(wire::PlanReady answer, wire::Decode<wire::PlanReady>(head.body));
   const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.program));
   auto owner = clients_.find(client);
   if (owner == clients_.end()) return OkStatus();
@@ -114,7 +105,7 @@ Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::str
 }
 
 Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Done done, DecodeBody<wire::Done>(head));
+  PW_ASSIGN_OR_RETURN(wire::Done done, wire::Decode<wire::Done>(head.body));
   // A client hears of a run once: of its first failure, or when its last host is done.
   std::vector<bool> tell;
   tell.reserve(done.outcomes.size());

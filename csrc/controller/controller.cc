@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "csrc/base/clock.h"
+
 namespace pathways::controller {
 namespace {
 
-uint64_t NowMs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
-}
+uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 
 }  // namespace
-
 Controller::Controller(ControllerOptions options) : options_(std::move(options)), state_(options_.cluster) {}
 
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
@@ -34,7 +31,7 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
   const std::chrono::milliseconds tick(
       std::clamp<uint32_t>(controller->options_.cluster.heartbeat_interval_ms / 2, 10, 50));
   controller->reactor_->AddTimer(tick, tick, [raw = controller.get()] {
-    raw->Apply([](ClusterState& state, Outputs& out) { state.OnTick(NowMs(), out); });
+    raw->Apply([](ClusterState& state, Outputs& out) { state.OnTick(Now(), out); });
   });
   return controller;
 }
@@ -92,7 +89,7 @@ void Controller::OnMessage(transport::Socket&, std::string_view peer, transport:
     return state_.live_host_count();
   }();
   Apply([&](ClusterState& state, Outputs& out) {
-    state.OnMessage(std::string(peer), std::move(head), std::move(payloads), NowMs(), out);
+    state.OnMessage(std::string(peer), std::move(head), std::move(payloads), Now(), out);
   });
   std::lock_guard lock(mutex_);
   if (state_.live_host_count() != before) changed_.notify_all();
@@ -100,7 +97,7 @@ void Controller::OnMessage(transport::Socket&, std::string_view peer, transport:
 
 void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
   if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-    if (const auto line = refusals_.Note(event.address, event.hung_up, NowMs())) {
+    if (const auto line = refusals_.Note(event.address, event.hung_up, Now())) {
       std::fprintf(stderr, "ptpathways controller: %s\n", line->c_str());
     }
     return;
@@ -142,7 +139,7 @@ void Controller::FromLocal(const Connection& connection, std::string head, std::
   uint32_t before = 0, after = 0;
   Apply([&](ClusterState& state, Outputs& out) {
     before = state.live_host_count();
-    state.OnMessage(connection, std::move(head), std::move(payloads), NowMs(), out);
+    state.OnMessage(connection, std::move(head), std::move(payloads), Now(), out);
     after = state.live_host_count();
   });
   if (after != before) changed_.notify_all();
@@ -185,7 +182,7 @@ void Controller::HostExited(const std::string& name, const std::string& reason) 
 
 std::string Controller::StatusJson() {
   std::lock_guard lock(mutex_);
-  return state_.StatusJson(NowMs());
+  return state_.StatusJson(Now());
 }
 
 void Controller::Close(const std::string& reason) {

@@ -12,8 +12,6 @@ namespace {
 // Islands and groups of hosts listed in a message before it says how many more there are.
 constexpr size_t kListed = 8;
 
-std::string Quoted(const std::string& text) { return "'" + text + "'"; }
-
 std::string Counted(uint64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }

@@ -248,13 +248,13 @@ Result<std::optional<Reduction>> ReductionOf(std::string_view computation) {
 }
 
 // What the instruction's fields say, before they are made sense of.
-struct Fields {
+struct CollectiveFields {
   Groups old_groups, groups;
   std::vector<int64_t> dimensions, called;
   bool has_channel = false, global_ids = false;
 };
 
-Status ReadFields(std::string_view bytes, uint32_t shards, Fields* out, CollectiveInstruction* instruction) {
+Status ReadFields(std::string_view bytes, uint32_t shards, CollectiveFields* out, CollectiveInstruction* instruction) {
   ProtoReader reader(bytes);
   ProtoField field;
   bool ok = true;
@@ -339,7 +339,7 @@ Result<CollectiveInstruction> ReadCollective(std::string_view bytes, std::string
   for (const KnownKind& known : kKinds) {
     if (known.opcode == opcode) out.op.kind = known.kind;
   }
-  Fields fields;
+  CollectiveFields fields;
   PW_RETURN_IF_ERROR(ReadFields(bytes, shards, &fields, &out));
   Groups& groups = fields.groups.empty() ? fields.old_groups : fields.groups;
   const bool reduces = out.op.kind == CollectiveKind::kAllReduce || out.op.kind == CollectiveKind::kReduceScatter;

@@ -9,7 +9,7 @@ namespace pathways::pjrt {
 namespace {
 
 // Writers of the proto messages, with the public field numbers.
-std::string Shape(int64_t element_type, std::initializer_list<int64_t> dims) {
+std::string ShapeOf(int64_t element_type, std::initializer_list<int64_t> dims) {
   ProtoWriter out;
   out.Int64(2, element_type);
   for (const int64_t dim : dims) out.Int64(3, dim);
@@ -30,7 +30,7 @@ std::string ProgramShape(std::initializer_list<std::string> parameters, const st
   return std::move(out).Take();
 }
 
-std::string Instruction(std::string_view opcode, std::string_view file = "", int64_t line = 0, int64_t frame = 0) {
+std::string InstructionOf(std::string_view opcode, std::string_view file = "", int64_t line = 0, int64_t frame = 0) {
   ProtoWriter out, metadata;
   out.Bytes(1, "some.name");
   out.Bytes(2, opcode);
@@ -41,15 +41,15 @@ std::string Instruction(std::string_view opcode, std::string_view file = "", int
   return std::move(out).Take();
 }
 
-std::string Computation(int64_t id, std::initializer_list<std::string> instructions) {
+std::string ComputationOf(int64_t id, std::initializer_list<std::string> instructions) {
   ProtoWriter out;
   for (const std::string& instruction : instructions) out.Bytes(2, instruction);
   out.Int64(5, id);
   return std::move(out).Take();
 }
 
-std::string Module(const std::string& program_shape, std::initializer_list<std::string> computations,
-                   const std::string& rest = "") {
+std::string ModuleOf(const std::string& program_shape, std::initializer_list<std::string> computations,
+                     const std::string& rest = "") {
   ProtoWriter out;
   out.Bytes(1, "jit_step");
   for (const std::string& computation : computations) out.Bytes(3, computation);
@@ -59,12 +59,12 @@ std::string Module(const std::string& program_shape, std::initializer_list<std::
   return std::move(out).Take();
 }
 
-const std::string kF32x4 = Shape(11, {4});
+const std::string kF32x4 = ShapeOf(11, {4});
 
 TEST(TypesOfParametersAndResults) {
   const auto module =
-      Module(ProgramShape({Shape(11, {2, 3}), Shape(16, {}), Shape(5, {0})}, Tuple({kF32x4, Shape(1, {})})),
-             {Computation(7, {Instruction("add")})});
+      ModuleOf(ProgramShape({ShapeOf(11, {2, 3}), ShapeOf(16, {}), ShapeOf(5, {0})}, Tuple({kF32x4, ShapeOf(1, {})})),
+               {ComputationOf(7, {InstructionOf("add")})});
   ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(module));
   EXPECT_EQ(info.name, "jit_step");
   ASSERT_EQ(info.parameters.size(), size_t{3});
@@ -84,7 +84,8 @@ TEST(TupledParametersAreFlattened) {
   entry.Int64(3, 1);  // element 1 of parameter 0
   alias.Bytes(1, entry.bytes());
   rest.Bytes(8, alias.bytes());
-  const auto module = Module(ProgramShape({Tuple({kF32x4, Shape(4, {})})}, kF32x4), {Computation(7, {})}, rest.bytes());
+  const auto module =
+      ModuleOf(ProgramShape({Tuple({kF32x4, ShapeOf(4, {})})}, kF32x4), {ComputationOf(7, {})}, rest.bytes());
   ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(module));
   EXPECT(info.parameters_are_tupled);
   EXPECT(!info.result_is_tuple);
@@ -97,20 +98,19 @@ TEST(CrossDeviceInstructionsAreFoundAnywhere) {
   for (const char* opcode : {"all-reduce", "all-reduce-start", "all-gather-done", "reduce-scatter", "all-to-all",
                              "ragged-all-to-all", "collective-permute", "collective-permute-start",
                              "collective-broadcast", "partition-id", "replica-id", "send", "recv-done"}) {
-    ASSERT_OK_AND_ASSIGN(
-        const auto info,
-        ReadHloModule(Module(shape, {Computation(1, {Instruction(opcode)}), Computation(7, {Instruction("while")})})));
+    ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(ModuleOf(shape, {ComputationOf(1, {InstructionOf(opcode)}),
+                                                                         ComputationOf(7, {InstructionOf("while")})})));
     EXPECT(info.has_cross_device_instructions);
     EXPECT(info.cross_device_opcodes == std::vector<std::string>{opcode});
   }
   for (const char* opcode : {"add", "reduce", "all-reducer", "copy-start", "custom-call", "sender"}) {
-    ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(Module(shape, {Computation(7, {Instruction(opcode)})})));
+    ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(ModuleOf(shape, {ComputationOf(7, {InstructionOf(opcode)})})));
     EXPECT(!info.has_cross_device_instructions);
   }
   ProtoWriter host_send;
-  host_send.Raw(Instruction("send"));
+  host_send.Raw(InstructionOf("send"));
   host_send.Bool(47, true);
-  ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(Module(shape, {Computation(7, {host_send.bytes()})})));
+  ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(ModuleOf(shape, {ComputationOf(7, {host_send.bytes()})})));
   EXPECT(!info.has_cross_device_instructions);
 }
 
@@ -128,13 +128,13 @@ TEST(AliasesAndDonors) {
   rest.Bytes(8, alias.bytes());
   rest.Bytes(18, donor.bytes());
   const auto shape = ProgramShape({kF32x4, kF32x4, kF32x4}, kF32x4);
-  ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(Module(shape, {Computation(7, {})}, rest.bytes())));
+  ASSERT_OK_AND_ASSIGN(const auto info, ReadHloModule(ModuleOf(shape, {ComputationOf(7, {})}, rest.bytes())));
   EXPECT(info.aliased_parameters == (std::vector<int64_t>{0, 2}));
   EXPECT(info.donated_parameters == (std::vector<int64_t>{1}));
   ProtoWriter beyond, bad;
   beyond.Bytes(1, entry(1, 3));
   bad.Bytes(18, beyond.bytes());
-  EXPECT(!ReadHloModule(Module(shape, {Computation(7, {})}, bad.bytes())).ok());
+  EXPECT(!ReadHloModule(ModuleOf(shape, {ComputationOf(7, {})}, bad.bytes())).ok());
 }
 
 TEST(SourceLinePrefersTheUsersFile) {
@@ -142,11 +142,11 @@ TEST(SourceLinePrefersTheUsersFile) {
   const std::string library = "/usr/lib/python3.11/site-packages/torch/nn/functional.py";
   ASSERT_OK_AND_ASSIGN(
       const auto user,
-      ReadHloModule(Module(shape, {Computation(7, {Instruction("add", library, 9), Instruction("multiply"),
-                                                   Instruction("add", "train.py", 42)})})));
+      ReadHloModule(ModuleOf(shape, {ComputationOf(7, {InstructionOf("add", library, 9), InstructionOf("multiply"),
+                                                       InstructionOf("add", "train.py", 42)})})));
   EXPECT_EQ(user.source_location, "train.py:42");
   ASSERT_OK_AND_ASSIGN(const auto other,
-                       ReadHloModule(Module(shape, {Computation(7, {Instruction("add", library, 9)})})));
+                       ReadHloModule(ModuleOf(shape, {ComputationOf(7, {InstructionOf("add", library, 9)})})));
   EXPECT_EQ(other.source_location, library + ":9");
 }
 
@@ -166,23 +166,25 @@ TEST(SourceLineThroughStackFrames) {
   index.Bytes(4, pair(1, 2, 2, 2));   // frame 2: train.py:20, its own parent, which must not loop
   rest.Bytes(17, index.bytes());
   const auto shape = ProgramShape({kF32x4}, kF32x4);
-  ASSERT_OK_AND_ASSIGN(const auto info,
-                       ReadHloModule(Module(shape, {Computation(7, {Instruction("add", "", 0, 1)})}, rest.bytes())));
+  ASSERT_OK_AND_ASSIGN(
+      const auto info,
+      ReadHloModule(ModuleOf(shape, {ComputationOf(7, {InstructionOf("add", "", 0, 1)})}, rest.bytes())));
   EXPECT_EQ(info.source_location, "/home/me/train.py:20");
-  ASSERT_OK_AND_ASSIGN(const auto none,
-                       ReadHloModule(Module(shape, {Computation(7, {Instruction("add", "", 0, 99)})}, rest.bytes())));
+  ASSERT_OK_AND_ASSIGN(
+      const auto none,
+      ReadHloModule(ModuleOf(shape, {ComputationOf(7, {InstructionOf("add", "", 0, 99)})}, rest.bytes())));
   EXPECT_EQ(none.source_location, "");
 }
 
 TEST(UnsupportedShapesAreNamed) {
   const auto read = [](const std::string& parameter) {
-    return ReadHloModule(Module(ProgramShape({parameter}, kF32x4), {Computation(7, {})})).status();
+    return ReadHloModule(ModuleOf(ProgramShape({parameter}, kF32x4), {ComputationOf(7, {})})).status();
   };
-  EXPECT(read(Shape(17, {})).code() == Code::kUnimplemented);  // a token
-  EXPECT_HAS(read(Shape(17, {})).ToString(), "parameter 0");
+  EXPECT(read(ShapeOf(17, {})).code() == Code::kUnimplemented);  // a token
+  EXPECT_HAS(read(ShapeOf(17, {})).ToString(), "parameter 0");
   EXPECT(read(Tuple({Tuple({kF32x4})})).code() == Code::kUnimplemented);
-  EXPECT(read(Shape(11, {-1})).code() == Code::kInvalidArgument);
-  EXPECT(read(Shape(11, {int64_t{1} << 40, int64_t{1} << 40})).code() == Code::kInvalidArgument);
+  EXPECT(read(ShapeOf(11, {-1})).code() == Code::kInvalidArgument);
+  EXPECT(read(ShapeOf(11, {int64_t{1} << 40, int64_t{1} << 40})).code() == Code::kInvalidArgument);
   ProtoWriter dynamic;
   dynamic.Raw(kF32x4);
   dynamic.Int64(6, 1);
@@ -192,18 +194,18 @@ TEST(UnsupportedShapesAreNamed) {
 TEST(GarbageModulesAreRefused) {
   EXPECT(ReadHloModule("").status().code() == Code::kInvalidArgument);
   EXPECT(!ReadHloModule("module @not_hlo {}").ok());
-  EXPECT(!ReadHloModule(Module(ProgramShape({}, kF32x4), {Computation(8, {})})).ok());
-  EXPECT(!ReadHloModule(Module("", {Computation(7, {})})).ok());
+  EXPECT(!ReadHloModule(ModuleOf(ProgramShape({}, kF32x4), {ComputationOf(8, {})})).ok());
+  EXPECT(!ReadHloModule(ModuleOf("", {ComputationOf(7, {})})).ok());
 }
 
 TEST(DamagedModulesNeverCrash) {
   ProtoWriter rest, index;
   index.Bytes(1, "train.py");
   rest.Bytes(17, index.bytes());
-  const std::string whole = Module(
-      ProgramShape({Tuple({kF32x4, Shape(16, {8, 8})})}, Tuple({kF32x4})),
-      {Computation(1, {Instruction("all-reduce", "a.py", 1)}), Computation(7, {Instruction("add", "b.py", 2, 1)})},
-      rest.bytes());
+  const std::string whole = ModuleOf(ProgramShape({Tuple({kF32x4, ShapeOf(16, {8, 8})})}, Tuple({kF32x4})),
+                                     {ComputationOf(1, {InstructionOf("all-reduce", "a.py", 1)}),
+                                      ComputationOf(7, {InstructionOf("add", "b.py", 2, 1)})},
+                                     rest.bytes());
   ASSERT_OK(ReadHloModule(whole));
   int refused = 0;
   for (size_t size = 0; size < whole.size(); ++size) refused += !ReadHloModule(whole.substr(0, size)).ok();

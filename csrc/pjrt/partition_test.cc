@@ -13,7 +13,7 @@
 namespace pathways::pjrt {
 namespace {
 
-const ShardingBytes kReplicated = std::string();
+const ShardingBytes kCopied = std::string();
 
 // An empty folder that goes with the test.
 class Folder {
@@ -70,7 +70,7 @@ TEST(OneShardOfAnElementwiseComputation) {
 
 TEST(ShardsThatDifferByTheirNumber) {
   NEED_PLUGIN(client);
-  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, kReplicated, SplitSharding(4)));
+  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, kCopied, SplitSharding(4)));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));
   EXPECT(shard.differs);
@@ -84,7 +84,7 @@ TEST(ShardsThatDifferByTheirNumber) {
 
 TEST(CollectivesAreNamed) {
   NEED_PLUGIN(client);
-  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, SplitSharding(4), kReplicated));
+  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, SplitSharding(4), kCopied));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));
   ASSERT_EQ(shard.collectives.size(), size_t{1});

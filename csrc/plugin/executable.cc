@@ -21,7 +21,7 @@ namespace pathways::plugin {
 namespace {
 
 // A worker answers once the program is compiled, which may take minutes.
-constexpr std::chrono::milliseconds kAskTimeout{1'800'000};
+constexpr std::chrono::milliseconds kCompileTimeout{1'800'000};
 
 // The module itself in the form callers want: HloModuleProtoWithConfig of openxla/xla (1 hlo_module, 2 config), with a
 // config (HloModuleConfigProto) of 1 entry_computation_layout, 4 replica_count, 5 num_partitions.
@@ -51,7 +51,7 @@ Result<client::Session::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
                       (devices.empty() ? client->devices()[0] : devices[0])->Bound());
   const uint32_t device = bound->front();
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> registered, Registered());
-  return registered->session()->Ask(kind, registered, device, kAskTimeout);
+  return registered->session()->Ask(kind, registered, device, kCompileTimeout);
 }
 
 Result<const client::Session::QueryAnswer*> Program::Optimized() const {

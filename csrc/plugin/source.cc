@@ -10,13 +10,14 @@ namespace {
 
 using Locator = std::function<std::string()>;
 
-struct Installed {
+struct InstalledLocator {
   std::mutex mutex;
   std::shared_ptr<const Locator> locator;  // guarded by mutex
 };
 
-Installed& TheInstalled() {
-  static Installed* const installed = new Installed;  // leaked: computations may be compiled during shutdown
+InstalledLocator& TheLocator() {
+  static InstalledLocator* const installed =
+      new InstalledLocator;  // leaked: computations may be compiled during shutdown
   return *installed;
 }
 
@@ -24,7 +25,7 @@ Installed& TheInstalled() {
 
 void SetSourceLocator(Locator locator) {
   auto fresh = locator ? std::make_shared<const Locator>(std::move(locator)) : nullptr;
-  Installed& installed = TheInstalled();
+  InstalledLocator& installed = TheLocator();
   std::lock_guard lock(installed.mutex);
   installed.locator.swap(fresh);
 }
@@ -32,7 +33,7 @@ void SetSourceLocator(Locator locator) {
 std::string CurrentSource() {
   std::shared_ptr<const Locator> locator;
   {
-    Installed& installed = TheInstalled();
+    InstalledLocator& installed = TheLocator();
     std::lock_guard lock(installed.mutex);
     locator = installed.locator;
   }

@@ -14,7 +14,7 @@ namespace pathways::transport::testing {
 namespace {
 
 // A cluster name of this test process, so that tests running at the same time do not count each other's files.
-std::string ClusterName(const char* test) { return std::string("t-") + test + "-" + std::to_string(::getpid()); }
+std::string PoolName(const char* test) { return std::string("t-") + test + "-" + std::to_string(::getpid()); }
 
 int SegmentsOf(const std::string& cluster) {
   const std::string prefix = std::string(kSegmentPrefix.substr(1)) + cluster + "-";
@@ -31,7 +31,7 @@ SegmentPoolOptions Small(const std::string& cluster) {
 }
 
 TEST(ChunksAreReusedBoundedAndSeenByReaders) {
-  const std::string cluster = ClusterName("reuse");
+  const std::string cluster = PoolName("reuse");
   {
     SegmentPool pool(Small(cluster));
     SegmentMap map(cluster);
@@ -64,7 +64,7 @@ TEST(ChunksAreReusedBoundedAndSeenByReaders) {
 }
 
 TEST(BadDescriptorsAreRefused) {
-  const std::string cluster = ClusterName("bad");
+  const std::string cluster = PoolName("bad");
   SegmentPool pool(Small(cluster));
   SegmentMap map(cluster);
   ASSERT_OK_AND_ASSIGN(ShmChunk chunk, pool.TryAcquire());
@@ -100,7 +100,7 @@ TEST(BadDescriptorsAreRefused) {
 }
 
 TEST(MappingOutlivesThePool) {
-  const std::string cluster = ClusterName("outlive");
+  const std::string cluster = PoolName("outlive");
   SegmentMap map(cluster);
   SegmentMap::View view;
   std::string name;
@@ -137,7 +137,7 @@ bool WaitForSegments(const std::string& cluster, int count) {
 }
 
 TEST(LeftoversOfTheDeadAreRemovedAndOnlyThose) {
-  const std::string living = ClusterName("living"), dead = ClusterName("dead");
+  const std::string living = PoolName("living"), dead = PoolName("dead");
   SegmentPool pool(Small(living));
   ASSERT_OK(pool.TryAcquire());
   Child child("holder", dead);
@@ -170,7 +170,7 @@ int FullRole(const std::string& cluster) {
 const RoleRegistration full_role("full", &FullRole);
 
 TEST(NoRoomForSegmentsIsAnError) {
-  Child child("full", ClusterName("full"));
+  Child child("full", PoolName("full"));
   EXPECT_EQ(child.Wait(), 0);
   SegmentPool pool({.cluster = "bad/name"});
   EXPECT_EQ(pool.TryAcquire().status().code(), Code::kUnavailable);

@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Folder {
+class CacheFolder {
  public:
-  Folder() { EXPECT(mkdtemp(path_) != nullptr); }
-  ~Folder() { fs::remove_all(path_); }
+  CacheFolder() { EXPECT(mkdtemp(path_) != nullptr); }
+  ~CacheFolder() { fs::remove_all(path_); }
   std::string path() const { return path_; }
   std::vector<fs::path> files() const {
     std::vector<fs::path> out;
@@ -33,7 +33,7 @@ class Folder {
 };
 
 TEST(WhatIsStoredComesBackToItsMakerOnly) {
-  const Folder folder;
+  const CacheFolder folder;
   ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path() + "/deep/er", "plugin 1"));
   EXPECT(cache.Load("module").status().code() == Code::kNotFound);
   ASSERT_OK(cache.Store("module", "executable"));
@@ -48,7 +48,7 @@ TEST(WhatIsStoredComesBackToItsMakerOnly) {
 }
 
 TEST(AFileThatIsNotWholeIsNotThere) {
-  const Folder folder;
+  const CacheFolder folder;
   ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "p"));
   ASSERT_OK(cache.Store("module", "executable"));
   ASSERT_EQ(folder.files().size(), size_t{1});  // no drafts left
@@ -70,7 +70,7 @@ TEST(AFileThatIsNotWholeIsNotThere) {
 }
 
 TEST(WhatWasUsedLongestAgoGoesFirst) {
-  const Folder folder;
+  const CacheFolder folder;
   ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "p", 3000));
   const std::string kilobyte(1000, 'x');
   ASSERT_OK(cache.Store("a", kilobyte));
@@ -88,7 +88,7 @@ TEST(WhatWasUsedLongestAgoGoesFirst) {
 }
 
 TEST(AFolderOthersCanWriteIsRefused) {
-  const Folder folder;
+  const CacheFolder folder;
   ASSERT_EQ(chmod(folder.path().c_str(), 0777), 0);
   const Status status = DiskCache::Open(folder.path(), "p").status();
   EXPECT(status.code() == Code::kPermissionDenied);
@@ -99,7 +99,7 @@ TEST(AFolderOthersCanWriteIsRefused) {
 TEST(TheProcessorIsDescribed) { EXPECT(!ProcessorText().empty()); }
 
 TEST(OneAtATimeMakesWhatIsMissing) {
-  const Folder folder;
+  const CacheFolder folder;
   ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "plugin 1"));
   std::atomic<int> inside{0}, made{0};
   std::atomic<bool> alone{true};

@@ -13,6 +13,7 @@
 #include <future>
 #include <thread>
 
+#include "csrc/base/clock.h"
 #include "csrc/pjrt/custom_calls.h"
 #include "csrc/transport/endpoint.h"
 #include "csrc/transport/shm.h"
@@ -33,11 +34,6 @@ constexpr std::chrono::seconds kFilesGrace{20};
 // After this a worker that nobody can end any more ends itself, whatever its threads are at: a compiler's, a disk's, or
 // the plugin's with a computation of minutes.
 constexpr std::chrono::seconds kOrphanGrace{8};
-
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 

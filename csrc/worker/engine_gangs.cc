@@ -8,7 +8,7 @@
 namespace pathways::worker {
 namespace {
 
-constexpr size_t kRemembered = 256;  // runs that were aborted
+constexpr size_t kRememberedAborts = 256;  // runs that were aborted
 constexpr std::chrono::milliseconds kStalledAfter{1000};
 
 }  // namespace
@@ -73,7 +73,7 @@ void Engine::Failed(const GangPtr& gang, const Status& status) {
 void Engine::AbortElsewhere(uint64_t run, const Status& status) {
   if (std::find(aborted_.begin(), aborted_.end(), run) != aborted_.end()) return;
   aborted_.push_back(run);
-  if (aborted_.size() > kRemembered) aborted_.pop_front();
+  if (aborted_.size() > kRememberedAborts) aborted_.pop_front();
   // Its other collectives have lost their meaning here, too.
   if (communicator_) communicator_->Abort(run, status);
   Send(wire::Abort{run, status});
@@ -82,7 +82,7 @@ void Engine::AbortElsewhere(uint64_t run, const Status& status) {
 void Engine::OnAbort(const wire::Abort& abort) {
   if (std::find(aborted_.begin(), aborted_.end(), abort.run) != aborted_.end()) return;
   aborted_.push_back(abort.run);
-  if (aborted_.size() > kRemembered) aborted_.pop_front();
+  if (aborted_.size() > kRememberedAborts) aborted_.pop_front();
   RememberCause(abort.status);
   if (communicator_) communicator_->Abort(abort.run, abort.status);
 }

@@ -1,5 +1,6 @@
 // Engine: messages of the controller, in order. When a device is full, the run at hand is parked and the messages
 // behind it wait in waiting_, but for those that can end what fills the device.
+#include "csrc/base/clock.h"
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
@@ -11,11 +12,6 @@ namespace {
 
 // Messages that are caught up on before the socket is looked at again.
 constexpr int kBatch = 64;
-
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // What is handled at once when others wait. Each changes nothing that a run before it could see but by failing, and
 // they keep their order among each other.

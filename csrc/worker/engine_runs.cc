@@ -10,7 +10,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr size_t kRemembered = 64;  // causes of failure
+constexpr size_t kRememberedCauses = 64;  // causes of failure
 
 // What XLA's CPU client puts before an argument's error, once for each execution that handed it on.
 constexpr std::string_view kHandedOn = "Error dispatching computation: ";
@@ -264,14 +264,14 @@ Status Engine::RootCause(const Status& reported, const std::string& what) {
   }
   Status cause = Here(status.WithPrefix(what));
   root_causes_.emplace_back(std::string(status.message()), cause);
-  if (root_causes_.size() > kRemembered) root_causes_.pop_front();
+  if (root_causes_.size() > kRememberedCauses) root_causes_.pop_front();
   return cause;
 }
 
 // For a cause that came from elsewhere: what the plugin will say contains its text.
 void Engine::RememberCause(const Status& cause) {
   root_causes_.emplace_back(std::string(cause.message()), cause);
-  if (root_causes_.size() > kRemembered) root_causes_.pop_front();
+  if (root_causes_.size() > kRememberedCauses) root_causes_.pop_front();
 }
 
 void Engine::Poison(uint64_t run, std::span<const uint64_t> results, const Status& status) {

@@ -9,7 +9,7 @@ namespace pathways::worker {
 namespace {
 
 // What the controller's answer may take beyond the time that it was given.
-constexpr std::chrono::milliseconds kGrace{10000};
+constexpr std::chrono::milliseconds kAnswerGrace{10000};
 // Of a request that the controller answers at once.
 constexpr std::chrono::milliseconds kAtOnce{30000};
 
@@ -71,7 +71,7 @@ Result<std::string> IslandLink::AskForKey(wire::KeyValue request) {
 Result<wire::IslandAnswer> IslandLink::Ask(uint64_t request, std::string frame, std::chrono::milliseconds timeout) {
   // Plugins ask for years when they mean for ever.
   timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
-  const auto deadline = std::chrono::steady_clock::now() + timeout + kGrace;
+  const auto deadline = std::chrono::steady_clock::now() + timeout + kAnswerGrace;
   {
     std::lock_guard lock(mutex_);
     PW_RETURN_IF_ERROR(failure_);
@@ -86,7 +86,7 @@ Result<wire::IslandAnswer> IslandLink::Ask(uint64_t request, std::string frame, 
       sent = !failure_.ok() ? failure_
                             : DeadlineExceeded("expected an answer from the controller at " + controller_ +
                                                " about the island's hosts within " +
-                                               std::to_string((timeout + kGrace).count() / 1000) +
+                                               std::to_string((timeout + kAnswerGrace).count() / 1000) +
                                                " s, got none; check the address and that the controller runs");
     }
   }

@@ -29,7 +29,7 @@ constexpr int kFirstDescriptor = 3;
 // Above any descriptor that is put in its place.
 constexpr int kHighDescriptor = 512;
 // For a process whose end of the channel has closed to end by itself, so that its exit code can be told.
-constexpr std::chrono::milliseconds kGrace{500};
+constexpr std::chrono::milliseconds kExitGrace{500};
 
 Status ErrnoStatus(const std::string& what) { return Internal("cannot " + what + ": " + std::strerror(errno)); }
 
@@ -342,7 +342,7 @@ std::string Pipeline::Reap() {
     std::lock_guard lock(mutex_);
     closing = closing_;
   }
-  const auto until = Clock::now() + kGrace;
+  const auto until = Clock::now() + kExitGrace;
   while (broken_.ok() && !closing && (ended = waitpid(pid_, &state, WNOHANG)) == 0 && Clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -20,12 +20,12 @@ namespace {
 
 const TensorType kShard{DType::kF32, {4, 6}};
 
-struct Folder {
-  Folder() {
+struct TensorFolder {
+  TensorFolder() {
     std::string text = (std::filesystem::temp_directory_path() / "tensor_file_XXXXXX").string();
     path = mkdtemp(text.data());
   }
-  ~Folder() { std::filesystem::remove_all(path); }
+  ~TensorFolder() { std::filesystem::remove_all(path); }
   std::string operator/(const std::string& name) const { return path + "/" + name; }
   std::string path;
 };
@@ -47,7 +47,7 @@ const wire::FileBox kBox{0, 16, {8, 5}, {3, 1}, {1, 2}, {2, 3}};
 constexpr uint64_t kBytes = 16 + 8 * 5 * 4;
 
 TEST(ABoxIsWrittenAndReadWhereItBelongs) {
-  const Folder folder;
+  const TensorFolder folder;
   const std::string path = folder / "a";
   const std::vector<float> shard = Counted(24);
   {
@@ -79,7 +79,7 @@ TEST(ABoxIsWrittenAndReadWhereItBelongs) {
 }
 
 TEST(LongRowsAndManyWindowsGiveTheSame) {
-  const Folder folder;
+  const TensorFolder folder;
   const std::string path = folder / "b";
   // Short rows far apart, over several windows; and rows long enough to be read one by one.
   for (const int64_t width : {int64_t{12}, int64_t{20000}}) {
@@ -100,7 +100,7 @@ TEST(LongRowsAndManyWindowsGiveTheSame) {
 }
 
 TEST(SeveralWriteTheirPartsOfOneFile) {
-  const Folder folder;
+  const TensorFolder folder;
   const std::string path = folder / "c";
   std::ofstream(path, std::ios::binary) << std::string(kBytes, '\0');
   const std::vector<float> shard = Counted(24);
@@ -112,7 +112,7 @@ TEST(SeveralWriteTheirPartsOfOneFile) {
 }
 
 TEST(AFileThatIsNotFinishedLeavesNothing) {
-  const Folder folder;
+  const TensorFolder folder;
   {
     ASSERT_OK(TensorFile::Create(folder / "d", 1000).status());
   }
@@ -120,7 +120,7 @@ TEST(AFileThatIsNotFinishedLeavesNothing) {
 }
 
 TEST(WhatIsWrongWithAFileIsSaid) {
-  const Folder folder;
+  const TensorFolder folder;
   EXPECT_EQ(TensorFile::OpenToRead(folder / "none", 1).status().code(), Code::kNotFound);
   EXPECT_EQ(TensorFile::Create(folder / "no/such", 1).status().code(), Code::kNotFound);
   std::ofstream(folder / "short") << "abc";
@@ -130,7 +130,7 @@ TEST(WhatIsWrongWithAFileIsSaid) {
 }
 
 TEST(OnlyRegularFilesAreOpened) {
-  const Folder folder;
+  const TensorFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   ASSERT_EQ(mkfifo(TensorFile::TemporaryName(pipe).c_str(), 0600), 0);
@@ -145,7 +145,7 @@ TEST(OnlyRegularFilesAreOpened) {
 }
 
 TEST(AFullDiskIsSaidBeforeAnythingIsWritten) {
-  const Folder folder, other;
+  const TensorFolder folder, other;
   std::ofstream(other / "f") << "there";
   Result<TensorFile> file = TensorFile::OpenToWrite(other / "f", 100);
   ASSERT_OK(file.status());
