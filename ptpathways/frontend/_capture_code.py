@@ -43,21 +43,20 @@ def file_of(function: Any) -> str:
 def global_names(code: types.CodeType) -> tuple[str, ...]:
     """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
     own counter ``step`` is no business of a function that says ``optimizer.step()``."""
-    reads = ("LOAD_GLOBAL", "LOAD_NAME")
-    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in reads}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(global_names(constant))
-    return tuple(sorted(names))
+    return _arguments_of(code, "LOAD_GLOBAL", "LOAD_NAME")
 
 
 @functools.lru_cache(maxsize=256)
 def imported_names(code: types.CodeType) -> tuple[str, ...]:
     """The modules that a function, or one inside it, imports when it runs."""
-    names = {one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"}
+    return _arguments_of(code, "IMPORT_NAME")
+
+
+def _arguments_of(code: types.CodeType, *operations: str) -> tuple[str, ...]:
+    names = {one.argval for one in dis.get_instructions(code) if one.opname in operations}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names.update(imported_names(constant))
+            names.update(_arguments_of(constant, *operations))
     return tuple(sorted(names))
 
 

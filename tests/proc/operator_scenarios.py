@@ -136,6 +136,14 @@ def batch_norm_keeps_the_statistics_that_torch_keeps(device: str | torch.device)
 
 
 @scenario
+def normalization_of_values_far_from_zero(device: str | torch.device) -> Any:
+    layers = [torch.nn.BatchNorm1d(4), torch.nn.LayerNorm(6), torch.nn.GroupNorm(2, 4), torch.nn.InstanceNorm1d(4)]
+    values = (torch.sin(torch.arange(48.0)).reshape(2, 4, 6) + 300).to(device)
+    near = [(layer.to(device)(values) - layer(values - 300)).abs().max() < 1e-4 for layer in layers]
+    return near, layers[0].running_mean
+
+
+@scenario
 def pooling_rounded_up_and_dilated(device: str | torch.device) -> Any:
     image = torch.sin(torch.arange(98.0)).reshape(1, 2, 7, 7).to(device).requires_grad_()
     pooled = [

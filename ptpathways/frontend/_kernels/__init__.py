@@ -13,32 +13,13 @@ Each is called below autograd, with plain XLA tensors.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _xla
-from ptpathways.frontend._kernels import (
-    _activations,
-    _complex,
-    _distances,
-    _extremes,
-    _linear_algebra,
-    _losses,
-    _matrices,
-    _normalization,
-    _optimizers,
-    _padding,
-    _pooling,
-    _precision,
-    _products,
-    _promotions,
-    _random,
-    _ranges,
-    _reductions,
-    _resampling,
-    _scaling,
-    _small,
-)
+from ptpathways.frontend._kernels import _optimizers
 
 if TYPE_CHECKING:
     import torch
@@ -54,28 +35,8 @@ def register() -> None:
     wrapped: dict[str, Callable[..., Any]] = {}
     replaced_above: dict[str, Callable[..., Any]] = {}
     wrapped_above: dict[str, Callable[..., Any]] = {}
-    for module in (
-        _activations,
-        _complex,
-        _distances,
-        _extremes,
-        _linear_algebra,
-        _losses,
-        _matrices,
-        _normalization,
-        _optimizers,
-        _padding,
-        _pooling,
-        _precision,
-        _products,
-        _promotions,
-        _random,
-        _ranges,
-        _reductions,
-        _resampling,
-        _scaling,
-        _small,
-    ):
+    for found in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{found.name}")
         replaced |= getattr(module, "REPLACED", {})
         wrapped |= getattr(module, "WRAPPED", {})
         replaced_above |= getattr(module, "REPLACED_ABOVE_AUTOGRAD", {})

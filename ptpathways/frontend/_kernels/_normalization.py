@@ -1,4 +1,8 @@
-"""Normalisation: PyTorch/XLA's gradient of that of batches is for training only, of layers for elements only."""
+"""Normalisation, all of which is one kernel of PyTorch/XLA's: that of batches, in training.
+
+It takes the variance for the difference of the mean of the squares and the square of the mean, which leaves few digits,
+or none, where the mean is large beside the variance.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +26,30 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """PyTorch/XLA's running variance takes in the variance of the batch; torch's the estimate of the variance of all,
-    which is larger by ``n / (n - 1)`` for ``n`` values of a channel. It decides what evaluation gives."""
-    if not training or running_var is None:
+    """The values are shifted by their mean before the kernel sees them, which changes no variance.
+
+    PyTorch/XLA's running variance takes in the variance of the batch; torch's the estimate of the variance of all,
+    which is larger by ``n / (n - 1)`` for ``n`` values of a channel. It decides what evaluation gives.
+    """
+    if not training:
         return kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
     count = values.numel() // max(values.shape[1], 1)
-    kept = running_var * (1 - momentum)
-    result = kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
-    # torch divides by n - 1 whatever n is: of a single value it gives NaN, and nn.BatchNorm refuses that before.
-    factor = count / (count - 1) if count > 1 else float("nan")
-    running_var.copy_(kept + (running_var - kept) * factor)
-    return result
+    shift = None
+    if count > 1 and not _precision.is_short(values.dtype):  # of 16 bits the kernel has more digits than the values
+        shift = values.mean([dim for dim in range(values.dim()) if dim != 1], keepdim=True)
+        values = values - shift
+    kept = None if running_var is None else running_var * (1 - momentum)
+    result, mean, deviation = kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
+    if shift is not None:
+        shift = shift.reshape(-1)
+        mean = mean + shift
+        if running_mean is not None:
+            running_mean.add_(shift, alpha=momentum)
+    if running_var is not None:
+        # torch divides by n - 1 whatever n is: of a single value it gives NaN, and nn.BatchNorm refuses that before.
+        factor = count / (count - 1) if count > 1 else float("nan")
+        running_var.copy_(kept + (running_var - kept) * factor)
+    return result, mean, deviation
 
 
 def batch_norm_backward(

@@ -17,36 +17,25 @@ def _added(values: torch.Tensor, product: torch.Tensor, beta: complex, alpha: co
     return scaled + (values if beta == 1 else values * beta)
 
 
-def addmm(
-    kernel: Callable[..., Any],
-    values: torch.Tensor,
-    left: torch.Tensor,
-    right: torch.Tensor,
-    *,
-    beta: complex = 1,
-    alpha: complex = 1,
-) -> Any:
-    if beta == 1 and alpha == 1:
-        return kernel(values, left, right)
-    import torch
+def added_to(product: str) -> Callable[..., Any]:
+    """``addmm`` (of ``mm``) or ``baddbmm`` (of ``bmm``)."""
 
-    return _added(values, torch.mm(left, right), beta, alpha)
+    def kernel_for(
+        kernel: Callable[..., Any],
+        values: torch.Tensor,
+        left: torch.Tensor,
+        right: torch.Tensor,
+        *,
+        beta: complex = 1,
+        alpha: complex = 1,
+    ) -> Any:
+        if beta == 1 and alpha == 1:
+            return kernel(values, left, right)
+        import torch
 
+        return _added(values, getattr(torch, product)(left, right), beta, alpha)
 
-def baddbmm(
-    kernel: Callable[..., Any],
-    values: torch.Tensor,
-    left: torch.Tensor,
-    right: torch.Tensor,
-    *,
-    beta: complex = 1,
-    alpha: complex = 1,
-) -> Any:
-    if beta == 1 and alpha == 1:
-        return kernel(values, left, right)
-    import torch
-
-    return _added(values, torch.bmm(left, right), beta, alpha)
+    return kernel_for
 
 
 def addmv(
@@ -66,4 +55,4 @@ def addbmm(
 
 
 REPLACED: dict[str, Callable[..., Any]] = {"addmv": addmv, "addbmm": addbmm}
-WRAPPED: dict[str, Callable[..., Any]] = {"addmm": addmm, "baddbmm": baddbmm}
+WRAPPED: dict[str, Callable[..., Any]] = {"addmm": added_to("mm"), "baddbmm": added_to("bmm")}
