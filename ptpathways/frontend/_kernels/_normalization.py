@@ -45,7 +45,7 @@ def batch_norm(
         mean = mean + shift
         if running_mean is not None:
             running_mean.add_(shift, alpha=momentum)
-    if running_var is not None:
+    if running_var is not None and kept is not None:
         # torch divides by n - 1 whatever n is: of a single value it gives NaN, and nn.BatchNorm refuses that before.
         factor = count / (count - 1) if count > 1 else float("nan")
         running_var.copy_(kept + (running_var - kept) * factor)
