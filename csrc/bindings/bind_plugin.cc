@@ -12,6 +12,7 @@
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/compiles.h"
+#include "csrc/plugin/error.h"
 #include "csrc/plugin/source.h"
 
 namespace py = pybind11;
@@ -65,6 +66,14 @@ py::object SetUploadLayout(const py::object& layout) {
 }  // namespace
 
 void BindPlugin(py::module_& module) {
+  module.def(
+      "error_in",
+      [](const std::string& text) -> std::optional<std::pair<std::string, std::string>> {
+        const Status status = plugin::FindOutgoing(text);
+        if (status.ok()) return std::nullopt;
+        return std::make_pair(std::string(CodeName(status.code())), std::string(status.message()));
+      },
+      py::arg("text"));
   module.def(
       "bind_device",
       [](int64_t index, std::vector<uint32_t> devices) {

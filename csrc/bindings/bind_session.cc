@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/host_memory.h"
+#include "csrc/base/waits.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/values.h"
 #include "csrc/pjrt/hlo.h"
@@ -184,10 +186,41 @@ std::vector<double> BenchRoundTrip(const std::shared_ptr<Session>& session, cons
   return seconds;
 }
 
+double SecondsSince(int64_t then_ms) { return static_cast<double>(NowMs() - then_ms) * 1e-3; }
+
+py::list Pending(const std::shared_ptr<Session>& session) {
+  py::list out;
+  for (client::Session::PendingItem& item : session->Pending()) {
+    out.append(py::make_tuple(item.sort, item.what, item.hosts, SecondsSince(item.since_ms)));
+  }
+  return out;
+}
+
+py::list Activity(const std::shared_ptr<Session>& session, uint32_t device, double timeout_s) {
+  auto answer = [&] {
+    py::gil_scoped_release release;
+    return session->Ask(wire::QueryKind::kActivity, 0, device, Milliseconds(timeout_s));
+  }();
+  py::list out;
+  for (const wire::Property& doing : Unwrap(std::move(answer)).properties) {
+    out.append(py::make_tuple(doing.name, doing.text, static_cast<double>(doing.integer) * 1e-3));
+  }
+  return out;
+}
+
+py::list WaitsUnderWay() {
+  py::list out;
+  for (const waits::Wait& wait : waits::UnderWay()) {
+    out.append(py::make_tuple(wait.thread, wait.what, SecondsSince(wait.since_ms)));
+  }
+  return out;
+}
+
 }  // namespace
 
 void BindSession(py::module_& module) {
   BindValues(module);
+  module.def("waits_under_way", &WaitsUnderWay);
   py::class_<Session, std::shared_ptr<Session>> session(module, "Session");
   BindPrograms(session, module);
   session
@@ -196,6 +229,7 @@ void BindSession(py::module_& module) {
       .def("make_current", [](const std::shared_ptr<Session>& self) { Session::SetCurrent(self); })
       .def("hosts", [](const std::shared_ptr<Session>& self) { return Hosts(*self); })
       .def_property_readonly("device_count", [](const std::shared_ptr<Session>& self) { return self->device_count(); })
+      .def_property_readonly("client_index", [](const std::shared_ptr<Session>& self) { return self->client_index(); })
       .def_property_readonly("cluster", [](const std::shared_ptr<Session>& self) { return self->cluster(); })
       .def("register", &Register, py::arg("module"), py::arg("format"), py::kw_only(), py::arg("devices") = py::none(),
            py::arg("name") = "", py::arg("options") = py::none(), py::arg("source") = "",
@@ -233,6 +267,8 @@ void BindSession(py::module_& module) {
             return Unwrap(std::move(status));
           },
           py::arg("timeout_s"))
+      .def("pending", &Pending)
+      .def("activity", &Activity, py::arg("device"), py::arg("timeout_s"))
       .def("wait_stats",
            [](const std::shared_ptr<Session>& self) {
              const client::WaitStats stats = self->wait_stats();

@@ -1,6 +1,8 @@
 // NativeError, and waits that Ctrl-C can end.
 #include <algorithm>
+#include <optional>
 
+#include "csrc/base/waits.h"
 #include "csrc/bindings/bindings.h"
 
 namespace py = pybind11;
@@ -21,12 +23,14 @@ void Raise(const Status& status) {
 
 Status WaitFor(const std::shared_ptr<Event>& event, double timeout_s, const std::string& what) {
   const auto deadline = std::chrono::steady_clock::now() + Milliseconds(timeout_s);
+  std::optional<waits::Entry> entry;
   for (;;) {
     {
       py::gil_scoped_release release;
       const auto now = std::chrono::steady_clock::now();
       const auto step = std::min<std::chrono::nanoseconds>(deadline - now, std::chrono::milliseconds(100));
       if (auto status = event->WaitFor(std::max(step, std::chrono::nanoseconds(0)))) return *status;
+      if (!entry) entry.emplace(what);
       if (std::chrono::steady_clock::now() >= deadline) {
         return DeadlineExceeded("expected " + what + " within " + std::to_string(timeout_s) + " s");
       }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 
@@ -28,6 +29,7 @@ struct PendingFetch {
   uint32_t host = 0;
   bool being_written = false;   // its destination, without the lock
   Status failure = OkStatus();  // that came meanwhile
+  int64_t since_ms = NowMs();
 };
 
 class Fetches {
@@ -55,6 +57,11 @@ class Fetches {
     Ended ended{std::move(fetch.done), std::move(fetch.failure)};
     fetches_.erase(it);
     return ended;
+  }
+
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [request, fetch] : fetches_) visit(fetch);
   }
 
   bool IsBeingWritten(uint64_t request) const {

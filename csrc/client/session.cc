@@ -110,6 +110,7 @@ Status Session::Impl::RegisterOn(Function& function, uint64_t id, const Function
     std::lock_guard lock(mutex);
     PendingFunction& pending = functions[id];
     pending.compiled = function.compiled();
+    pending.what = function.description_;
     pending.waiting_for.insert(fresh.begin(), fresh.end());
   }
   wire::Register request;
@@ -169,7 +170,7 @@ Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMem
       uploaded += size;
       return OkStatus();
     }
-    WaitForRoom(lock, [&] {
+    WaitForRoom(lock, "earlier uploads to be taken by their hosts", [&] {
       return upload_bytes_pending == 0 || upload_bytes_pending + size <= kMaxUploadBytesPending || closed ||
              !controller_lost.ok() || !hosts[host].alive;
     });
@@ -400,7 +401,7 @@ Status Session::EnsureRegistered(Function& function, uint32_t device) {
 
 void Session::Impl::EnterRun(uint64_t run, PendingRun pending) {
   std::unique_lock lock(mutex);
-  WaitForRoom(lock, [&] { return runs.size() < options.window_runs || closed || !controller_lost.ok(); });
+  WaitForRoom(lock, kRunsAhead, [&] { return runs.size() < options.window_runs || closed || !controller_lost.ok(); });
   runs[run] = std::move(pending);
 }
 

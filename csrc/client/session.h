@@ -360,7 +360,6 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<Question> Feed(wire::Feed feed);
   void ClosePipeline(uint64_t pipeline, uint32_t host) noexcept;
 
-  // Wait with the time accounted as "the client waited".
   // Wait with the time accounted as "the client waited". CANCELLED when a Ctrl-C came meanwhile (base/interrupt.h).
   Status Wait(const std::shared_ptr<Event>& event);
   // Waits for a compilation. Ctrl-C during it is said and waits, too, since callers of the C API lose the values of
@@ -371,6 +370,15 @@ class Session : public std::enable_shared_from_this<Session> {
   void AccountWait(std::chrono::nanoseconds waited);
   WaitStats wait_stats() const;
   TransferStats transfer_stats() const;
+
+  // What has been sent and not been answered, the oldest first.
+  struct PendingItem {
+    const char* sort;             // "run", "compile", "prepare" (a program), "fetch"
+    std::string what;             // "function 'f' (train.py:12)"
+    std::vector<uint32_t> hosts;  // that take part, or that have not answered
+    int64_t since_ms;             // NowMs()
+  };
+  std::vector<PendingItem> Pending() const;
 
   // Waits until everything submitted so far has completed.
   Status Drain(std::chrono::milliseconds timeout);

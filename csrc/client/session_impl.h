@@ -10,11 +10,14 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/host_memory.h"
 #include "csrc/base/interrupt.h"
+#include "csrc/base/waits.h"
 #include "csrc/client/fetches.h"
 #include "csrc/client/session.h"
 #include "csrc/dataplane/data_plane.h"
@@ -27,6 +30,7 @@ struct Session::Impl : public dataplane::DataSink {
     uint32_t host = 0;
     std::shared_ptr<const std::string> what;
     std::shared_ptr<const std::vector<uint32_t>> hosts = nullptr;  // all that take part, when there are several
+    int64_t since_ms = NowMs();
   };
   struct PendingSlice {
     std::shared_ptr<Event> done;
@@ -36,6 +40,8 @@ struct Session::Impl : public dataplane::DataSink {
     std::shared_ptr<Event> ready;
     std::set<uint32_t> waiting_for;  // hosts
     Status first_error;
+    std::shared_ptr<const std::string> what = nullptr;
+    int64_t since_ms = NowMs();
   };
   struct PendingQuery {
     std::shared_ptr<Event> done;
@@ -49,6 +55,8 @@ struct Session::Impl : public dataplane::DataSink {
   };
   struct PendingFunction {
     std::shared_ptr<Event> compiled;
+    std::shared_ptr<const std::string> what;
+    int64_t since_ms = NowMs();
     std::set<uint32_t> waiting_for;  // hosts
     Status first_error;
     std::vector<TensorType> outputs;
@@ -95,7 +103,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::string LeftText() const;
   // Waits until `has_room()`, or until a Ctrl-C comes.
   template <typename Predicate>
-  void WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room);
+  void WaitForRoom(std::unique_lock<std::mutex>& lock, const char* what, Predicate has_room);
   // Makes a logical buffer and hands the PUT of each shard, which names the shard's host, to `send`.
   Result<std::shared_ptr<LogicalBuffer>> SendPuts(
       const std::shared_ptr<Session>& session, const std::vector<uint32_t>& devices, const TensorType& type,
@@ -154,6 +162,8 @@ struct Session::Impl : public dataplane::DataSink {
   Status controller_lost;
 };
 
+// What a wait for a place in the window of runs is for.
+inline constexpr char kRunsAhead[] = "earlier runs: as many as may be under way have not finished";
 // How long a wait sleeps before it looks for a Ctrl-C.
 inline constexpr std::chrono::milliseconds kInterruptSlice{50};
 // Uploads not yet handed over, before Put waits.
@@ -163,12 +173,14 @@ inline constexpr size_t kFreeBatch = 64;
 inline constexpr uint64_t kFreeBytesKept = uint64_t{1} << 20;
 
 template <typename Predicate>
-void Session::Impl::WaitForRoom(std::unique_lock<std::mutex>& lock, Predicate has_room) {
+void Session::Impl::WaitForRoom(std::unique_lock<std::mutex>& lock, const char* what, Predicate has_room) {
   // Bounds that keep a tight loop from filling memory, not needs: so a Ctrl-C passes them, and the loop then ends in
   // its own code. The thread that waits may be one of PyTorch/XLA's, on behalf of the main thread.
   const uint64_t signals = interrupt::Count();
+  std::optional<waits::Entry> entry;
   while (!changed.wait_for(lock, kInterruptSlice, has_room)) {
     if (interrupt::Count() != signals) return;
+    if (!entry) entry.emplace(what);
   }
 }
 

@@ -53,7 +53,7 @@ Result<std::shared_ptr<Program>> Session::RegisterProgram(ProgramSpec spec) {
   program->hosts_ = std::make_shared<const std::vector<uint32_t>>(hosts);
   {
     std::lock_guard lock(impl_->mutex);
-    impl_->programs[id] = {program->ready_, {hosts.begin(), hosts.end()}, {}};
+    impl_->programs[id] = {program->ready_, {hosts.begin(), hosts.end()}, {}, program->description_};
   }
   impl_->FlushFrees();
   for (wire::RegisterPlan& plan : plans) {
@@ -199,7 +199,7 @@ Result<RunResult> Session::RunProgram(const std::shared_ptr<Program>& program,
 
 void Session::AwaitWindow() {
   std::unique_lock lock(impl_->mutex);
-  impl_->WaitForRoom(lock, [&] {
+  impl_->WaitForRoom(lock, kRunsAhead, [&] {
     return impl_->runs.size() < impl_->options.window_runs || impl_->closed || !impl_->controller_lost.ok();
   });
 }

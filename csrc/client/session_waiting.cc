@@ -24,8 +24,10 @@ Result<Session::QueryAnswer> Session::Impl::Ask(wire::Query query, uint32_t host
   PW_RETURN_IF_ERROR(Send(query));
   interrupt::Watch watch;
   std::optional<Status> status;
+  std::optional<waits::Entry> entry;
   for (const auto deadline = Clock::now() + timeout; !status && Clock::now() < deadline && !watch.interrupted();) {
     status = event->WaitFor(std::min<std::chrono::nanoseconds>(deadline - Clock::now(), kInterruptSlice));
+    if (!status && !entry) entry.emplace("an answer of " + whom);
   }
   if (!status) {
     std::lock_guard lock(mutex);
@@ -69,7 +71,11 @@ Status Session::Wait(const std::shared_ptr<Event>& event) {
   const auto start = Clock::now();
   interrupt::Watch watch;
   std::optional<Status> status;
-  while (!status && !watch.interrupted()) status = event->WaitFor(kInterruptSlice);
+  std::optional<waits::Entry> entry;
+  while (!status && !watch.interrupted()) {
+    status = event->WaitFor(kInterruptSlice);
+    if (!status && !entry) entry.emplace("what was submitted to be done");
+  }
   AccountWait(Clock::now() - start);
   if (status) return *status;
   watch.AboutToGiveUp();
@@ -81,6 +87,7 @@ Status Session::WaitForCompile(const std::shared_ptr<Event>& event, const std::s
   const auto start = Clock::now();
   interrupt::Watch watch;
   std::optional<Status> status;
+  const waits::Entry entry(what + " to be compiled");
   for (bool said = false; !status; status = event->WaitFor(kInterruptSlice)) {
     if (!watch.interrupted()) continue;
     if (said) break;
@@ -108,7 +115,32 @@ TransferStats Session::transfer_stats() const {
   return {impl_->uploaded, impl_->fetched, impl_->run_count, impl_->copies};
 }
 
+std::vector<Session::PendingItem> Session::Pending() const {
+  std::vector<PendingItem> out;
+  std::lock_guard lock(impl_->mutex);
+  const auto host_list = [](const std::set<uint32_t>& hosts) {
+    return std::vector<uint32_t>(hosts.begin(), hosts.end());
+  };
+  for (const auto& [id, run] : impl_->runs) {
+    out.push_back({"run", *run.what, run.hosts ? *run.hosts : std::vector<uint32_t>{run.host}, run.since_ms});
+  }
+  for (const auto& [id, function] : impl_->functions) {
+    if (function.waiting_for.empty() || !function.what) continue;
+    out.push_back({"compile", *function.what, host_list(function.waiting_for), function.since_ms});
+  }
+  for (const auto& [id, program] : impl_->programs) {
+    if (program.waiting_for.empty()) continue;
+    out.push_back({"prepare", *program.what, host_list(program.waiting_for), program.since_ms});
+  }
+  impl_->fetches.ForEach([&](const PendingFetch& fetch) {
+    out.push_back({"fetch", std::to_string(fetch.size) + " bytes", {fetch.host}, fetch.since_ms});
+  });
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.since_ms < b.since_ms; });
+  return out;
+}
+
 Status Session::Drain(std::chrono::milliseconds timeout) {
+  const waits::Entry entry("everything that was submitted");
   std::unique_lock lock(impl_->mutex);
   const bool idle = impl_->changed.wait_for(lock, timeout, [&] { return impl_->runs.empty() || impl_->closed; });
   if (idle) return impl_->controller_lost;

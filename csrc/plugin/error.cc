@@ -1,5 +1,7 @@
 #include "csrc/plugin/error.h"
 
+#include <deque>
+#include <mutex>
 #include <utility>
 
 #include "csrc/plugin/entry.h"
@@ -45,10 +47,40 @@ constexpr FunctionTable kTable = {
     [](const PJRT_Error*, void*, void*) {},
 };
 
+constexpr size_t kRememberedErrors = 32;
+
+struct Outgoing {
+  std::mutex mutex;
+  std::deque<Status> statuses;  // guarded by mutex; distinct, the newest first
+};
+
+Outgoing& TheOutgoing() {
+  static Outgoing* const outgoing = new Outgoing;  // leaked: values fail during shutdown, too
+  return *outgoing;
+}
+
+void Remember(const Status& status) {
+  Outgoing& outgoing = TheOutgoing();
+  std::lock_guard lock(outgoing.mutex);
+  std::erase_if(outgoing.statuses, [&](const Status& other) { return other.message() == status.message(); });
+  outgoing.statuses.push_front(status);
+  if (outgoing.statuses.size() > kRememberedErrors) outgoing.statuses.pop_back();
+}
+
 }  // namespace
+
+Status FindOutgoing(std::string_view text) {
+  Outgoing& outgoing = TheOutgoing();
+  std::lock_guard lock(outgoing.mutex);
+  for (const Status& status : outgoing.statuses) {
+    if (!status.message().empty() && text.find(status.message()) != std::string_view::npos) return status;
+  }
+  return OkStatus();
+}
 
 PJRT_Error* NewError(Status status) {
   if (status.ok()) return nullptr;
+  Remember(status);
   Error* error = new Error(std::move(status));
   error->vtable = reinterpret_cast<const PJRT_Error_FunctionTable*>(&kTable);
   return error;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "csrc/base/status.h"
 #include "csrc_generated/pjrt_abi.h"
@@ -14,6 +15,10 @@ namespace pathways::plugin {
 
 // Null for an OK status.
 PJRT_Error* NewError(Status status);
+
+// Of the last statuses that went out the newest whose message stands in `text`, which a caller has made of it; OK when
+// there is none. Threads: any.
+Status FindOutgoing(std::string_view text);
 
 // The status that (code, message) coming in through the C API stands for. Unknown codes become UNKNOWN.
 Status StatusFromC(PJRT_Error_Code code, const char* message, size_t message_size);

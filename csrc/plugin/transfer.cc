@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/interrupt.h"
+#include "csrc/base/waits.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/host_layout.h"
@@ -232,7 +233,12 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
   auto done = Event::Make();
   if (ClientState::FetchesOfThisThreadAreWaits()) {
     value->client()->FetchBegins();
-    done->OnReady([client = value->client()](const Status&) { client->FetchEnds(); });
+    auto entry =
+        std::make_shared<std::optional<waits::Entry>>(std::in_place, "the value of a " + value->type().ToString());
+    done->OnReady([client = value->client(), entry](const Status&) {
+      client->FetchEnds();
+      entry->reset();
+    });
   }
   const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
   auto interruptible = std::make_shared<Interruptible>();

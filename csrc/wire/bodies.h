@@ -414,6 +414,7 @@ enum class QueryKind : uint8_t {
   kSerialized = 5,
   kStatus = 6,
   kFingerprint = 7,
+  kActivity = 8,  // what a host is doing: properties of kind 1, named by the sort, ages in ms
 };
 
 struct Query {

@@ -26,6 +26,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/communicator.h"
 #include "csrc/dataplane/data_plane.h"
@@ -102,6 +103,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
     std::shared_ptr<const std::vector<collective::Place>> places;
     std::vector<uint64_t> programs;    // whose plans wait for this compile
     std::vector<wire::Query> waiting;  // asked before it was compiled
+    int64_t since_ms = NowMs();
   };
   struct Program;
   // A run whose devices have not all finished.
@@ -191,6 +193,11 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void FlushDone();
   void CollectFinished();
   std::string Describe(const Function& function) const;
+
+  // what this host is doing, for those who wait for it (engine_activity.cc)
+  void Remember(const std::shared_ptr<Pending>& pending);
+  std::vector<wire::Property> Activity() const;
+  void AnswerActivity(uint64_t request) const;
 
   // gangs over several hosts (engine_gangs.cc)
   Status StartGangs();
@@ -313,6 +320,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   wire::Done done_;
   bool flush_posted_ = false;
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
+  std::deque<std::weak_ptr<Pending>> running_;  // in order; those that have finished go when others come
   std::shared_ptr<DeviceRoom> room_;
   // A device is full: the walk that is under way, or else the first of `waiting_`, goes on when it is not.
   bool parked_ = false;

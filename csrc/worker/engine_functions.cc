@@ -125,6 +125,7 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
 }
 
 void Engine::Answer(const wire::Query& query) {
+  if (query.kind == wire::QueryKind::kActivity) return AnswerActivity(query.request);
   auto it = functions_.find(query.function);
   if (it != functions_.end() && !it->second->compiled) {
     it->second->waiting.push_back(query);

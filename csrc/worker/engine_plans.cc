@@ -395,14 +395,13 @@ void Engine::ContinueWalk() {
     std::lock_guard lock(pending->mutex);
     if (pending->status.ok()) pending->status = status;
   }
-  if (pending->left.fetch_sub(1) == 1) {
-    Status outcome;
-    {
-      std::lock_guard lock(pending->mutex);
-      outcome = pending->status;
-    }
-    Finish(*pending, outcome, Clock::now());
+  if (pending->left.fetch_sub(1) != 1) return Remember(pending);
+  Status outcome;
+  {
+    std::lock_guard lock(pending->mutex);
+    outcome = pending->status;
   }
+  Finish(*pending, outcome, Clock::now());
 }
 
 // Only the results that the failure reached; the others keep their values.

@@ -191,6 +191,7 @@ void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_p
     return;
   }
   pending->what = Describe(function);
+  Remember(pending);
   for (size_t row = 0; row < shards; ++row) CompleteLater(pending, outputs_.done[row]);
 }
 

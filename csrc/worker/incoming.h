@@ -17,6 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/host_memory.h"
 #include "csrc/base/status.h"
 #include "csrc/base/strided.h"
@@ -55,6 +56,14 @@ class Incoming : public dataplane::DataSink {
   void FailOfClient(uint32_t client, Status status);
   bool IsGone(uint32_t client) const;
 
+  // On the data thread: visit(from_host, bytes received, bytes expected, since when) for all that has not come.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [key, entry] : entries_) {
+      visit(entry.from_host, entry.received, entry.Expected(), entry.since_ms);
+    }
+  }
+
   void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
   void OnTransferFailed(uint64_t key, const Status& status) override;
@@ -73,6 +82,7 @@ class Incoming : public dataplane::DataSink {
     std::shared_ptr<Assembly> assembly;  // null: the transfer is the whole buffer
     BoxView box;
     uint64_t run_offset = 0;  // of the box in the buffer, without staging
+    int64_t since_ms = NowMs();
     uint64_t Expected() const;
   };
   struct Early {

@@ -19,6 +19,7 @@ from ptpathways.frontend import (
     _inference,
     _kernels,
     _locator,
+    _long_waits,
     _mixed,
     _operations,
     _recompiles,
@@ -129,6 +130,7 @@ def init(
     recompiles: str | None = None,
     recompile_limit: int | None = None,
     waits: str | None = None,
+    wait_notice_s: float | None = None,
     backend: str | None = None,
     simulated: core.Simulated | None = None,
 ) -> Cluster:
@@ -190,6 +192,7 @@ def init(
         _mixed.register()
         if connection is not None:
             _locator.register()
+            _long_waits.register(connection.session, options.wait_notice_s)
             native.watch_interrupts(threading.main_thread().ident or 0)
             _recompiles.register(options.recompiles, options.recompile_limit)
         # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.
@@ -279,5 +282,6 @@ def shutdown() -> None:
         finally:
             if this.connection is not None:
                 _locator.unregister()
+                _long_waits.unregister()
                 _recompiles.unregister()
                 this.connection.close("the client shut down")

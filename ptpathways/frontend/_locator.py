@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -16,11 +17,11 @@ def user_source_line() -> str:
 
     A thread that has no such frame (autograd's) is at work for the main thread, so that one's line is given.
     """
-    line = _innermost_user_line(sys._getframe(1))
+    line = line_of(sys._getframe(1))
     if not line and threading.current_thread() is not threading.main_thread():
         identity = threading.main_thread().ident
         frame = sys._current_frames().get(identity) if identity is not None else None
-        line = _innermost_user_line(frame)
+        line = line_of(frame)
     return line
 
 
@@ -62,7 +63,8 @@ def unregister() -> None:
     native.set_source_locator(None)
 
 
-def _innermost_user_line(frame: FrameType | None) -> str:
+def line_of(frame: FrameType | None) -> str:
+    """``file:line`` of the innermost frame of the user's own code, from ``frame`` outwards; empty if there is none."""
     while frame is not None:
         if not is_library(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -80,9 +82,9 @@ def is_library(filename: str) -> bool:
 def _library_folders() -> tuple[str, ...]:
     folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     for name in ("torch", "torch_xla"):
-        module = sys.modules.get(name)
-        if module is not None and module.__file__ is not None:
-            folders.append(os.path.dirname(module.__file__))
+        found = importlib.util.find_spec(name)  # which need not be imported yet
+        if found is not None and found.origin is not None:
+            folders.append(os.path.dirname(found.origin))
     paths = sysconfig.get_paths()
     library = {paths["stdlib"], paths["platstdlib"]}
     # Installed packages lie inside the standard library's folder, but those are somebody's code: a user may well be

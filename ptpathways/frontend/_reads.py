@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ptpathways import native
 from ptpathways.frontend import _recompiles, _step, _xla
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def fetch(tensors: Sequence[torch.Tensor | float]) -> list[torch.Tensor]:
             of some tensors, come back as tensors of the CPU.
 
     Raises:
-        RuntimeError: one has no value; the message says why.
+        PathwaysError: one has no value; the class and the message say why.
     """
     import torch
 
@@ -38,10 +39,18 @@ def fetch(tensors: Sequence[torch.Tensor | float]) -> list[torch.Tensor]:
     pairs = [tensor.device.type == "xla" and tensor.dtype == torch.complex128 for tensor in given]
     sent = [torch.view_as_real_copy(tensor) if pair else tensor for tensor, pair in zip(given, pairs, strict=True)]
     there = [tensor for tensor in sent if tensor.device.type == "xla"]
-    pending = _xla.binding()._check_tensor_need_materialization(there)
-    for index in sorted({tensor.device.index for tensor, waits in zip(there, pending, strict=True) if waits}):
-        _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], False)
-    values = iter(_xla.binding()._xla_get_cpu_tensors(there))
+    try:
+        values = iter(_get(there))
+    except RuntimeError as error:
+        raise native.translate_of_torch(error) from None
     _recompiles.report()
     fetched = [next(values) if tensor.device.type == "xla" else tensor for tensor in sent]
     return [torch.view_as_complex(value) if pair else value for value, pair in zip(fetched, pairs, strict=True)]
+
+
+def _get(there: list[torch.Tensor]) -> list[torch.Tensor]:
+    pending = _xla.binding()._check_tensor_need_materialization(there)
+    for index in sorted({tensor.device.index for tensor, waits in zip(there, pending, strict=True) if waits}):
+        _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], False)
+    values: list[torch.Tensor] = _xla.binding()._xla_get_cpu_tensors(there)
+    return values

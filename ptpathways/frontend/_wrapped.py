@@ -45,7 +45,10 @@ def register() -> None:
                     self = _transfer.transfer(self, target)
                 elif target.type != "xla":
                     self = whole(self)
-        return plain_to(self, *args, **kwargs)
+        try:
+            return plain_to(self, *args, **kwargs)
+        except RuntimeError as error:
+            raise native.translate_of_torch(error) from None
 
     def whole(tensor: Any) -> Any:
         """On the CPU if it is complex128, of which PyTorch/XLA drops the imaginary parts on the way there."""
@@ -55,11 +58,17 @@ def register() -> None:
 
     @functools.wraps(plain_cpu)
     def cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return plain_cpu(whole(self), *args, **kwargs)
+        try:
+            return plain_cpu(whole(self), *args, **kwargs)
+        except RuntimeError as error:
+            raise native.translate_of_torch(error) from None
 
     @functools.wraps(plain_list)
     def tolist(self: Any) -> Any:
-        return plain_list(whole(self))
+        try:
+            return plain_list(whole(self))
+        except RuntimeError as error:
+            raise native.translate_of_torch(error) from None
 
     @functools.wraps(plain_copy)
     def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:

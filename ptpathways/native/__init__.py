@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.native._errors import translate, translated
+from ptpathways.native._errors import explain_deadlines, translate, translate_of_torch, translated
 from ptpathways.native._load import (
     PROTOCOL_VERSION,
     ZMQ_VARIABLE,
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         transfer,
         unbind_device,
         value_of_buffer,
+        waits_under_way,
         watch_interrupts,
     )
 
@@ -109,6 +110,7 @@ __all__ = [
     "clean_up_shared_memory",
     "close_pipeline",
     "digest",
+    "explain_deadlines",
     "feed",
     "find_extension",
     "find_zmq",
@@ -131,9 +133,11 @@ __all__ = [
     "stop_recording",
     "transfer",
     "translate",
+    "translate_of_torch",
     "translated",
     "unbind_device",
     "value_of_buffer",
+    "waits_under_way",
     "watch_interrupts",
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ptpathways import core
@@ -48,7 +48,35 @@ def translate(error: RuntimeError, while_: str = "") -> core.PathwaysError:
     """
     code = getattr(error, "code", "")
     kind = _CODES_WHILE[while_].get(code) or _BY_CODE.get(code) or core.PathwaysError
+    if kind is core.DeadlineExceeded and _explain is not None:
+        try:
+            return kind(f"{error}{_explain()}")
+        except RuntimeError:
+            pass  # the session has ended
     return kind(str(error))
+
+
+def translate_of_torch(error: RuntimeError) -> RuntimeError:
+    """The class of ``ptpathways.core`` for an error that PyTorch/XLA has made of one of the plugin's; others as they
+    are."""
+    from ptpathways.native._load import load
+
+    if type(error) is not RuntimeError:
+        return error
+    found = load().error_in(str(error))
+    if found is None:
+        return error
+    code, message = found
+    return (_BY_CODE.get(code) or core.PathwaysError)(message)
+
+
+_explain: Callable[[], str] | None = None
+
+
+def explain_deadlines(explain: Callable[[], str] | None) -> None:
+    """What ``explain`` gives is put behind the message of every ``DeadlineExceeded``; None: nothing."""
+    global _explain
+    _explain = explain
 
 
 @contextmanager

@@ -172,6 +172,14 @@ def set_compile_listener(
     parameter's number, a slice's ranges, else a number for all attributes. ``source``: what the locator said.
     """
 
+def waits_under_way() -> list[tuple[int, str, float]]:
+    """Waits of this process's threads in the extension: the thread (``threading.get_ident``), for what, and for how
+    many seconds. Short ones may be missing."""
+
+def error_in(text: str) -> tuple[str, str] | None:
+    """Code and message of the plugin's error out of which PyTorch/XLA has made the error message ``text``; None: it is
+    none of the plugin's."""
+
 def account_fetches_of_this_thread(account: bool) -> None:
     """Whether fetches that the calling thread asks for from now on count as waits of the client (``wait_stats``)."""
 
@@ -677,8 +685,20 @@ class Session:
         """Submits and waits ``count`` times; the seconds of each. A loop in C++."""
     def drain(self, timeout_s: float) -> None:
         """Waits until everything submitted so far has completed. Raises NativeError DEADLINE_EXCEEDED."""
+    @property
+    def client_index(self) -> int:
+        """This client's number at the controller."""
     def status_json(self, timeout_s: float) -> str:
         """The cluster's state as the controller sees it; the same JSON as ``Controller.status_json``.
+
+        Raises NativeError DEADLINE_EXCEEDED, UNAVAILABLE.
+        """
+    def pending(self) -> list[tuple[str, str, list[int], float]]:
+        """What has been sent and not been answered, the oldest first: its sort (``run``, ``compile``, ``prepare``,
+        ``fetch``), what it is, the hosts that have not answered, and for how many seconds."""
+    def activity(self, device: int, timeout_s: float) -> list[tuple[str, str, float]]:
+        """What the host of ``device`` is doing: the sort (``runs``, ``compiles``, ``receives from host 'a'``...), what,
+        and for how many seconds.
 
         Raises NativeError DEADLINE_EXCEEDED, UNAVAILABLE.
         """

@@ -1,0 +1,93 @@
+// Engine: what this host is doing, for those who wait for it.
+#include "csrc/worker/engine.h"
+
+namespace pathways::worker {
+namespace {
+
+// Of each sort; how many more there are is said.
+constexpr size_t kListedActivities = 3;
+
+wire::Property Doing(std::string sort, std::string what, int64_t age_ms) {
+  wire::Property property;
+  property.name = std::move(sort);
+  property.kind = 1;
+  property.text = std::move(what);
+  property.integer = age_ms;
+  return property;
+}
+
+}  // namespace
+
+void Engine::Remember(const std::shared_ptr<Pending>& pending) {
+  while (!running_.empty() && running_.front().expired()) running_.pop_front();
+  running_.push_back(pending);
+}
+
+std::vector<wire::Property> Engine::Activity() const {
+  std::vector<wire::Property> out;
+  const int64_t now_ms = NowMs();
+  const auto now = std::chrono::steady_clock::now();
+  size_t compiles = 0, runs = 0;
+  for (const auto& [id, function] : functions_) {
+    if (function->compiled || ++compiles > kListedActivities) continue;
+    out.push_back(Doing("compiles", Describe(*function), now_ms - function->since_ms));
+  }
+  for (const std::weak_ptr<Pending>& entry : running_) {
+    const std::shared_ptr<Pending> pending = entry.lock();
+    if (pending == nullptr || pending->left == 0 || ++runs > kListedActivities) continue;
+    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - pending->enqueued).count();
+    std::string what = pending->what;
+    // Of a program the first step that is not done; its devices, or what it receives, hold up the rest.
+    if (pending->program) what = pending->program->plan->description().name;
+    for (const auto& [event, step] : pending->steps) {
+      if (event.IsReady()) continue;
+      what = pending->program->Describe(step);
+      break;
+    }
+    out.push_back(Doing("runs", std::move(what), age));
+  }
+  if (communicator_) {
+    for (const collective::Stall& stall : communicator_->Stalls(std::chrono::milliseconds(0))) {
+      const std::string host =
+          stall.waits_for_host < hosts_.size() ? Quoted(hosts_[stall.waits_for_host].name) : "another host";
+      out.push_back(Doing("waits for " + host + " in a collective of", stall.what, stall.age.count()));
+    }
+  }
+  if (compiles > kListedActivities) {
+    out.push_back(Doing("more", std::to_string(compiles - kListedActivities) + " more functions to compile", 0));
+  }
+  if (runs > kListedActivities) {
+    out.push_back(Doing("more", std::to_string(runs - kListedActivities) + " more computations under way", 0));
+  }
+  if (!waiting_.empty()) {
+    out.push_back(Doing("more", std::to_string(waiting_.size()) + " messages until a device has room", 0));
+  }
+  return out;
+}
+
+void Engine::AnswerActivity(uint64_t request) const {
+  wire::Reply reply;
+  reply.request = request;
+  reply.properties = Activity();
+  std::vector<std::string> names;
+  for (const wire::HostDescription& host : hosts_) names.push_back(Quoted(host.name));
+  data_->Post([this, reply = std::move(reply), names = std::move(names)]() mutable {  // whose transfers these are
+    size_t transfers = 0;
+    incoming_->ForEach([&](uint32_t from, uint64_t received, uint64_t expected, int64_t since_ms) {
+      if (++transfers > kListedActivities) return;
+      const std::string sender = from < names.size() ? "host " + names[from] : "the client";
+      reply.properties.push_back(Doing("receives from " + sender,
+                                       std::to_string(received) + " of " + std::to_string(expected) + " bytes",
+                                       NowMs() - since_ms));
+    });
+    if (transfers > kListedActivities) {
+      reply.properties.push_back(Doing("more", std::to_string(transfers - kListedActivities) + " more transfers", 0));
+    }
+    transport::Frames frames;
+    frames.emplace_back(wire::Encode(reply));
+    frames.emplace_back(std::string());
+    if (Status sent = control_->Send({}, std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
+  });
+}
+
+}  // namespace pathways::worker

@@ -1,0 +1,198 @@
+"""Waits that last: what is waited for, by which line, and what the hosts that have not answered are doing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ptpathways import native
+from ptpathways.frontend import _locator
+
+ASK_S = 1.0
+"""A controller or host that does not answer within this time is said not to answer."""
+AGAIN = 3
+"""A wait is told of again when it has lasted this many times as long."""
+LISTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What there is to say of one."""
+
+    name: str
+    pid: int = 0
+    silent_s: float = 0.0
+    """Since the controller heard of it."""
+    lost: str = ""
+    doing: Sequence[tuple[str, str, float]] | None = ()
+    """Sort, what, seconds; None: it does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the client, its controller and its hosts know."""
+
+    pending: Sequence[tuple[str, str, Sequence[str], float]] = ()
+    """What has not been answered, the oldest first: sort, what, names of hosts, seconds."""
+    hosts: Sequence[Host] = ()
+    waiting_for: str = ""
+    """What the controller waits for before it passes on what this client has submitted."""
+    controller_silent: bool = False
+    others: Sequence[str] = field(default=())
+    """Other clients, with computations under way."""
+
+
+def describe(situation: Situation) -> list[str]:
+    """Lines that say why a wait has not ended."""
+    lines = []
+    sorts = {"run": "not done", "compile": "not compiled", "prepare": "not prepared", "fetch": "not fetched"}
+    shown = situation.pending[:LISTED]
+    for sort, what, hosts, seconds in shown:
+        lines.append(f"{sorts[sort]}: {what}, submitted {seconds:.1f} s ago, on {', '.join(hosts)}")
+    if len(situation.pending) > len(shown):
+        lines.append(f"and {len(situation.pending) - len(shown)} more that were submitted later")
+    if situation.controller_silent:
+        lines.append(f"the controller has not answered within {ASK_S:.0f} s")
+    if situation.waiting_for:
+        text = f"the controller holds this client's messages back: it waits for {situation.waiting_for}"
+        others = f" (clients with work under way: {', '.join(situation.others)})" if situation.others else ""
+        lines.append(text + others)
+    for host in situation.hosts:
+        lines += _describe_host(host)
+    return lines
+
+
+def _describe_host(host: Host) -> list[str]:
+    name = f"host '{host.name}' (pid {host.pid})"
+    if host.lost:
+        return [f"{name} is lost: {host.lost}"]
+    if host.doing is None:
+        heard = f"; the controller heard of it {host.silent_s:.1f} s ago" if host.silent_s > ASK_S else ""
+        return [f"{name} does not answer{heard}: it is stopped, or its engine hangs"]
+    if not host.doing:
+        return [f"{name} has nothing to do"]
+    return [
+        f"{name} {sort} {what}" + (f", for {seconds:.1f} s so far" if seconds > 0 else "")
+        for sort, what, seconds in host.doing
+    ]
+
+
+class Due:
+    """Which waits are to be told of now. Pure: the caller has the clock."""
+
+    def __init__(self, first_s: float) -> None:
+        self._first_s = first_s
+        self._next: dict[tuple[int, str], tuple[float, float]] = {}  # when it began, after how many seconds
+
+    def pick(self, waits: Iterable[tuple[int, str, float]], now: float) -> list[tuple[int, str, float]]:
+        """Of ``waits`` (thread, what, seconds) at the time ``now`` those that have become due."""
+        due, known = [], {}
+        for thread, what, seconds in waits:
+            key, began = (thread, what), now - seconds
+            before, after = self._next.get(key, (began, self._first_s))
+            if abs(began - before) > 1.0:  # another one, for the same
+                before, after = began, self._first_s
+            if seconds >= after:
+                due.append((thread, what, seconds))
+                while after <= seconds:
+                    after *= AGAIN
+            known[key] = before, after
+        self._next = known
+        return due
+
+
+class Watcher:
+    """A thread that tells of long waits on standard error."""
+
+    def __init__(self, session: native.Session, notice_s: float) -> None:
+        self._session = session
+        self._due = Due(notice_s)
+        self._every_s = min(1.0, notice_s / 4)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ptpathways-waits", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(ASK_S)
+
+    def _run(self) -> None:
+        own = threading.get_ident()
+        while not self._ended.wait(self._every_s):
+            waits = [wait for wait in native.waits_under_way() if wait[0] != own]
+            due = self._due.pick(waits, time.monotonic())
+            if not due:
+                continue
+            thread, what, seconds = due[0]
+            text = f"ptpathways: {_line_of(thread)} has waited {seconds:.0f} s for {what}"
+            try:
+                lines = describe(look(self._session))
+            except Exception as error:  # the session ends meanwhile
+                lines = [f"(nothing more is known: {error})"]
+            if not self._ended.is_set():
+                print("\n  ".join([text, *lines]), file=sys.stderr, flush=True)
+
+
+def look(session: native.Session) -> Situation:
+    """Asks the controller and the hosts that have not answered; takes ``ASK_S`` for each that is silent."""
+    pending = session.pending()
+    concerned = {host for _, _, hosts, _ in pending for host in hosts}
+    described = session.hosts()
+    names = [host["name"] for host in described]
+    named = [(sort, what, [names[host] for host in hosts], seconds) for sort, what, hosts, seconds in pending]
+    try:
+        status = json.loads(session.status_json(ASK_S))
+    except native.NativeError:
+        return Situation(named, controller_silent=True)
+    hosts = [
+        _look_at(session, status["hosts"][number], described[number]["first_device"]) for number in sorted(concerned)
+    ]
+    own = session.client_index
+    waiting = next((client["waiting_for"] for client in status["clients"] if client["client"] == own), "")
+    others = [
+        f"{c['name']} (pid {c['pid']})" for c in status["clients"] if c["client"] != own and c["gangs_in_flight"] > 0
+    ]
+    return Situation(named, hosts, waiting, False, others)
+
+
+def _look_at(session: native.Session, host: dict[str, object], device: int) -> Host:
+    name, pid, silent = str(host["name"]), int(str(host["pid"])), float(str(host["silent_ms"])) * 1e-3
+    if not host["alive"]:
+        return Host(name, pid, silent, str(host["lost"]))
+    try:
+        return Host(name, pid, silent, "", session.activity(device, ASK_S))
+    except native.NativeError:
+        return Host(name, pid, silent, "", None)
+
+
+def _line_of(thread: int) -> str:
+    frames = sys._current_frames()
+    main = threading.main_thread().ident or 0
+    for number in (thread, main):  # a thread of PyTorch/XLA's waits for the main thread
+        line = _locator.line_of(frames.get(number))
+        if line:
+            return line
+    return "this process"
+
+
+_watcher: Watcher | None = None
+
+
+def register(session: native.Session, notice_s: float) -> None:
+    """Tells of waits of more than ``notice_s`` seconds from now on; 0: of none."""
+    global _watcher
+    if notice_s > 0:
+        _watcher = Watcher(session, notice_s)
+    native.explain_deadlines(lambda: "\n  ".join(["", *describe(look(session))]))
+
+
+def unregister() -> None:
+    global _watcher
+    native.explain_deadlines(None)
+    if _watcher is not None:
+        _watcher.stop()
+        _watcher = None

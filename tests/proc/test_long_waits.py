@@ -1,0 +1,107 @@
+"""Whatever waits says for what: notices while it lasts, the same at a deadline, and errors of the project's classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch_xla")
+
+from tests.scenarios import needs_native
+
+pytestmark = [needs_native, pytest.mark.timeout(120)]
+
+PROGRAM = """
+import os, signal, sys, threading
+import torch
+import ptpathways as pw
+from ptpathways import testing
+from ptpathways.frontend import _state
+
+cluster = pw.init(hosts=2, devices_per_host=1)
+connection = _state.runtime().connection
+value = torch.ones(64, 64).to(pw.device())
+(value + 1).sum().item()
+pid = connection.host_pids()[1]
+"""
+
+STOPPED = """
+testing.stop_process(pid)
+said = threading.Event()
+class Watched:
+    def write(self, text):
+        if "has waited" in text:
+            said.set()
+        return plain.write(text)
+    def flush(self):
+        plain.flush()
+plain, sys.stderr = sys.stderr, Watched()
+threading.Thread(target=lambda: (said.wait(60), os.kill(pid, signal.SIGCONT)), daemon=True).start()
+print((value * 3).sum().item())  # LINE
+"""
+
+DEADLINE = """
+slice = cluster.slice(1)
+def slow(x):
+    for _ in range(64):
+        x = torch.tanh(x @ x)
+    return x
+slow = pw.function(slow, slice=slice)
+future = slow(torch.ones(1200, 1200))
+try:
+    future.result(timeout=0.3)
+except pw.DeadlineExceeded as error:
+    print(error)
+"""
+
+LOST = """
+os.kill(pid, signal.SIGKILL)
+for read in (lambda: value.sum().item(), lambda: bool(value.sum() > 0), lambda: value.cpu(), lambda: value.to("cpu"),
+             lambda: value.tolist(), lambda: str(value)):
+    try:
+        read()
+    except pw.HostLost as error:
+        print("HostLost", "host1" in str(error))
+"""
+
+
+def _run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM + program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_long_wait_says_for_what_at_which_line_and_which_host_does_not_answer() -> None:
+    done = _run(STOPPED, PTPATHWAYS_WAIT_NOTICE="0.5")
+    assert done.stdout.split() == [str(64.0 * 64 * 3)]
+    notice = done.stderr[done.stderr.index("ptpathways: ") :]
+    assert "has waited" in notice and "function 'SyncTensorsGraph" in notice and "submitted" in notice
+    assert "host 'host1'" in notice and "does not answer" in notice
+
+
+def test_a_deadline_says_the_same() -> None:
+    said = _run(DEADLINE).stdout
+    assert "not done: program 'slow'" in said and "host 'host0'" in said and " runs node 'slow" in said
+
+
+def test_reads_of_lost_values_raise_the_projects_class() -> None:
+    assert _run(LOST).stdout.splitlines() == ["HostLost True"] * 6
+
+
+def test_a_notice_can_be_switched_off_and_a_wrong_number_is_refused() -> None:
+    from ptpathways import core
+
+    assert core.Options.from_environment({"PTPATHWAYS_WAIT_NOTICE": "0"}).wait_notice_s == 0
+    with pytest.raises(core.InvalidOption, match="PTPATHWAYS_WAIT_NOTICE must be a number, got 'soon'"):
+        core.Options.from_environment({"PTPATHWAYS_WAIT_NOTICE": "soon"})
+    with pytest.raises(core.InvalidOption, match="wait_notice_s must be a number of seconds"):
+        core.Options(wait_notice_s=-1)
