@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ptpathways import core
-from ptpathways.frontend import _xla
+from ptpathways.frontend import _private, _xla
 
 PLUGIN_NAME = "PATHWAYS"
 
@@ -35,6 +35,7 @@ def start(options: core.Options) -> int:
     pass of the process: a device type that has no devices by then never gets any.
 
     Raises:
+        VersionMismatch: torch or torch_xla lacks something that is used here.
         ConnectionFailed: torch_xla could not create the client; the message has its reason.
     """
     if options.backend == "pathways":
@@ -48,6 +49,7 @@ def start(options: core.Options) -> int:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(_POOL_THREADS_MIN, os.cpu_count() or 1)))
 
+    _private.check()
     if options.backend == "pathways":
         _register_plugin(options.logical_devices)
     try:

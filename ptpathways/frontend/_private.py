@@ -1,0 +1,109 @@
+"""The names of torch and torch_xla that are not public, or that ``init`` replaces: all are looked for first.
+
+``docs/design/patches.md`` says what each is for. A release that lacks one is refused by name, and not met in the middle
+of a loop.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ptpathways import core
+from ptpathways.frontend import _xla
+
+TORCH = "2.9.0"
+TORCH_XLA = "2.9.0"
+
+BINDING = (
+    "_check_tensor_need_materialization",
+    "_get_executed_fallback_ops",
+    "_get_tensors_handle",
+    "_prepare_to_exit",
+    "_unsafe_buffer_pointer",
+    "_xla_counter_value",
+    "_xla_custom_call",
+    "_xla_get_all_device_attributes",
+    "_xla_get_cpu_tensors",
+    "_xla_get_default_device",
+    "_xla_get_default_device_ordinal",
+    "_xla_get_rng_seed",
+    "_xla_get_tensor_id",
+    "_xla_metric_data",
+    "_xla_num_runtime_devices",
+    "_xla_runtime_is_initialized",
+    "_xla_set_default_device",
+    "_xla_set_rng_seed",
+    "_xla_step_marker",
+    "_xla_sync_live_tensors",
+    "_xla_sync_multi",
+    "_xla_tensors_from_aten",
+    "_xla_wait_device_ops",
+)
+"""Of ``torch_xla._XLAC``."""
+
+OTHERS: Mapping[str, tuple[str, ...]] = {
+    "torch": (
+        "Tensor.to",
+        "Tensor.copy_",
+        "Tensor.cpu",
+        "Tensor.tolist",
+        "inference_mode",
+        "nn.Module._apply",
+        "_C.DispatchKeySet",
+        "_C.TensorBase",
+        "_C._dispatch_keys",
+        "_C._functorch.peek_interpreter_stack",
+        "_C._storage_Use_Count",
+        "_C._swap_tensor_impl",
+        "_foreach_mul",
+        "_from_functional_tensor",
+        "_grouped_mm",
+        "_is_functional_tensor",
+        "_ops.HigherOrderOperator",
+        "_ops.OpOverload",
+        "_register_device_module",
+        "_sync",
+        "_to_functional_tensor",
+    ),
+    "torch.library": ("get_kernel", "Library"),
+    "torch._subclasses.fake_tensor": ("FakeTensorMode",),
+    "torch.optim.optimizer": ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"),
+    "torch_xla._dynamo.dynamo_bridge": ("extract_compiled_graph",),
+    "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
+    "torch_xla.experimental.plugins": ("DevicePlugin", "register_plugin"),
+    "torch_xla.experimental.scan": ("_scan_impl_flat",),
+    "torch_xla.runtime": ("use_spmd", "is_spmd", "global_runtime_device_count"),
+}
+
+
+def check() -> None:
+    """Raises VersionMismatch naming what this installation of torch and torch_xla lacks."""
+    lacking = [*missing("torch_xla._XLAC", _xla.binding(), BINDING)]
+    for module, names in OTHERS.items():
+        try:
+            lacking += missing(module, importlib.import_module(module), names)
+        except ImportError:
+            lacking.append(module)
+    if lacking:
+        import torch
+        import torch_xla
+
+        raise core.VersionMismatch(
+            f"ptpathways {core.__version__} is made for torch {TORCH} and torch_xla {TORCH_XLA}; torch "
+            f"{torch.__version__} and torch_xla {torch_xla.__version__} lack {', '.join(lacking)}, which it uses or "
+            f"replaces: install torch=={TORCH} torch_xla=={TORCH_XLA}"
+        )
+
+
+def missing(name: str, module: Any, names: Iterable[str]) -> list[str]:
+    """Which of the dotted ``names`` the module ``name`` lacks."""
+    lacking = []
+    for dotted in names:
+        found = module
+        for part in dotted.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            lacking.append(f"{name}.{dotted}")
+    return lacking
