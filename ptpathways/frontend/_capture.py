@@ -196,7 +196,7 @@ class CapturedStep:
             return False, None
         variant.audits.replays += 1
         variant.audits.seconds += time.perf_counter() - started
-        self._clean = buffers.created_count()
+        self._clean = buffers.least_created()
         self._holders.leave(tensor for _, tensor in variant.renewed)
         self.replays += 1
         return True, result
@@ -208,7 +208,7 @@ class CapturedStep:
         with Recording.turn:
             result = recording.run()
         self._holders.recorded()
-        self._clean = buffers.created_count()
+        self._clean = buffers.least_created()
         if recording.draws.moved and not recording.draws.certain:
             self._say(
                 f"was traced while random numbers were drawn from {' and '.join(recording.draws.moved)}, by it or by "
@@ -263,10 +263,10 @@ class CapturedStep:
 
     def _submit_pending(self, always: bool = False) -> bool:
         """Lets what was traced outside the step read the state before the step replaces it; whether there was any."""
-        if not always and buffers.created_count() == self._clean:
+        if not always and buffers.most_created() == self._clean:
             return False
         buffers.submit_pending()
-        self._clean = buffers.created_count()
+        self._clean = buffers.least_created()
         return True
 
     def _key(self, call: Call, surroundings: Surroundings) -> Key:

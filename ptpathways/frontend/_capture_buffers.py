@@ -84,13 +84,19 @@ def live_tensors() -> Iterator[torch.Tensor]:
             yield thing
 
 
-def created_count() -> int:
-    """How many tensors PyTorch/XLA has made but for uploads: as long as it stays, no operation was traced.
+def most_created() -> int:
+    """How many tensors PyTorch/XLA has made but for uploads, with those that other threads are uploading.
 
-    With uploads under way on other threads it may be too large, never too small.
+    When this is what ``least_created`` was before, no operation was traced between the two.
     """
     uploaded = _feeding.uploaded_count()
     return int(_xla.binding()._xla_counter_value("CreateXlaTensor") or 0) - uploaded
+
+
+def least_created() -> int:
+    """The same, less all that other threads are uploading."""
+    created = int(_xla.binding()._xla_counter_value("CreateXlaTensor") or 0)
+    return created - _feeding.begun_count()
 
 
 def submit_pending() -> None:

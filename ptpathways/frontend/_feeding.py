@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 _lock = threading.Lock()
-_uploaded = 0
+_begun = _uploaded = 0  # tensors; guarded by _lock
 
 
 @contextmanager
@@ -48,19 +48,29 @@ def upload(
     if device is None and isinstance(layout, BatchLayout):
         device = layout.device
     name = _xla.device_name(0 if device is None else device.index or 0)
+    global _begun, _uploaded
     uploaded: list[torch.Tensor] = []
-    for tiling, group in _alike(tensors, layout):
-        with lying(tiling):
-            uploaded += _xla.binding()._xla_tensors_from_aten(group, [name] * len(group), None)
-    global _uploaded
     with _lock:
-        _uploaded += len(uploaded)
+        _begun += len(tensors)
+    try:
+        for tiling, group in _alike(tensors, layout):
+            with lying(tiling):
+                uploaded += _xla.binding()._xla_tensors_from_aten(group, [name] * len(group), None)
+    finally:
+        with _lock:
+            _begun -= len(tensors) - len(uploaded)
+            _uploaded += len(uploaded)
     return uploaded
 
 
 def uploaded_count() -> int:
     """How many tensors ``upload`` has made in this process."""
     return _uploaded
+
+
+def begun_count() -> int:
+    """The same with those that it is making."""
+    return _begun
 
 
 def _alike(
