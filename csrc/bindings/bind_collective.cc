@@ -73,6 +73,8 @@ class CollectiveGroup {
       data.cluster = name;
       data.identity = "w/" + NameOf(rank);
       data.bind_endpoint = listen;
+      data.curve = Unwrap(transport::KeysOfToken(Option<std::string>(options, "token", ""), transport::Role::kWorker))
+                       .Curve(transport::Role::kWorker);
       data_ = Unwrap(dataplane::DataPlane::Start(std::move(data), &sink_));
     }
     communicator_ = std::make_unique<collective::Communicator>(communicator, data_.get());

@@ -55,7 +55,8 @@ PyController MakeController(const py::dict& options) {
   controller_options.cluster.build = PTPATHWAYS_VERSION;
   controller_options.cluster.cluster = Option<std::string>(options, "cluster", "");
   if (controller_options.cluster.cluster.empty()) controller_options.cluster.cluster = RandomName();
-  controller_options.curve = Unwrap(transport::CurveOfToken(Option<std::string>(options, "token", "")));
+  controller_options.keys =
+      Unwrap(transport::KeysOfToken(Option<std::string>(options, "token", ""), transport::Role::kController));
   controller_options.bind = options["bind"].cast<std::vector<std::string>>();
   controller_options.cluster.heartbeat_interval_ms =
       static_cast<uint32_t>(Option<double>(options, "heartbeat_interval_s", 0.5) * 1000);

@@ -29,13 +29,14 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
   options.connect_timeout = Milliseconds(timeout_s);
   options.weight = weight;
   options.priority = priority;
-  options.curve = Unwrap(transport::CurveOfToken(token));
+  options.keys = Unwrap(transport::KeysOfToken(token, transport::Role::kClient));
   if (controller.empty()) {
     options.link = [](client::Link::Sink sink, std::function<void(Status)>) {
       return OpenEmbeddedLink(std::move(sink));
     };
   } else {
-    options.link = [controller, curve = options.curve](client::Link::Sink sink, std::function<void(Status)> lost) {
+    options.link = [controller, curve = options.keys.Curve(transport::Role::kController)](
+                       client::Link::Sink sink, std::function<void(Status)> lost) {
       return client::OpenZmqLink(controller, curve, std::move(sink), std::move(lost));
     };
   }

@@ -62,7 +62,7 @@ int RunWorker(const py::dict& options) {
   engine_options.advertise = Option<std::string>(options, "advertise", "");
   // Never on the command line, which everybody on the machine may read.
   const char* token = std::getenv("PTPATHWAYS_TOKEN");
-  engine_options.curve = Unwrap(transport::CurveOfToken(token == nullptr ? "" : token));
+  engine_options.keys = Unwrap(transport::KeysOfToken(token == nullptr ? "" : token, transport::Role::kWorker));
   ::unsetenv("PTPATHWAYS_TOKEN");
   const std::string level = Option<std::string>(options, "log_level", "warning");
   engine_options.verbose = level == "info" || level == "debug";
@@ -81,6 +81,13 @@ void BindWorker(py::module_& module) {
       "clean_up_shared_memory", [](const std::string& cluster) { return Unwrap(transport::CleanUp(cluster)); },
       py::arg("cluster"));
   module.def("clean_up_dead_shared_memory", [] { return Unwrap(transport::CleanUpDead()); });
+  module.def(
+      "keys_of_role",
+      [](const std::string& token, const std::string& role) {
+        return Unwrap(
+            transport::KeysOfRole(token, role == "worker" ? transport::Role::kWorker : transport::Role::kClient));
+      },
+      py::arg("token"), py::arg("role"));
   module.def("run_worker", &RunWorker, py::arg("options"));
 }
 

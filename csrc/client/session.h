@@ -25,7 +25,7 @@
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
-#include "csrc/transport/curve.h"
+#include "csrc/transport/keys.h"
 #include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/wire/plan_bodies.h"
@@ -260,7 +260,7 @@ struct SessionOptions {
   std::string build;       // package version
   std::string controller;  // for messages: where the link leads
   LinkFactory link;
-  transport::CurveOptions curve;  // for bulk data to and from hosts
+  transport::ClusterKeys keys;  // for bulk data to and from hosts
   std::chrono::milliseconds connect_timeout{10'000};
   double weight = 1;     // share of an island's time under the fair policy
   int32_t priority = 0;  // class under the priority policy; higher goes first

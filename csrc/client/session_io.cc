@@ -35,7 +35,7 @@ Status Session::Impl::Open() {
   data_options.cluster = cluster;
   data_options.identity = "c/" + std::to_string(client_index);
   data_options.machine = hello.machine;
-  data_options.curve = options.curve;
+  data_options.curve = options.keys.Curve(transport::Role::kWorker);
   PW_ASSIGN_OR_RETURN(data, dataplane::DataPlane::Start(data_options, this));
   std::vector<wire::HostDescription> known;
   {

@@ -8,6 +8,8 @@
 namespace pathways::controller {
 namespace {
 
+constexpr std::string_view kLocal = "local/";
+
 uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 
 }  // namespace
@@ -19,7 +21,8 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
   socket_options.kind = transport::SocketKind::kRouter;
   socket_options.linger = std::chrono::milliseconds(200);
   socket_options.max_message_bytes = int64_t{1} << 31;
-  socket_options.curve = controller->options_.curve;
+  socket_options.curve = controller->options_.keys.Curve(transport::Role::kController);
+  socket_options.router_handover = false;  // nobody takes another's connection over
   PW_ASSIGN_OR_RETURN(controller->socket_, transport::Socket::Open(socket_options));
   for (const std::string& endpoint : controller->options_.bind) {
     PW_ASSIGN_OR_RETURN(std::string bound, controller->socket_->Bind(endpoint));
@@ -48,7 +51,7 @@ void Controller::Apply(Step step) {
     if (closed_) return;
     step(state_, out);
     for (Outgoing& outgoing : out) {
-      if (outgoing.to.starts_with("local/")) {
+      if (outgoing.to.starts_with(kLocal)) {
         if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
           (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
         } else if (auto sink = local_.find(outgoing.to); sink != local_.end()) {
@@ -77,8 +80,35 @@ void Controller::SendRemote(Outgoing& outgoing) {
   (void)socket_->Send(outgoing.to, std::move(frames));
 }
 
+Status Controller::CheckSender(std::string_view peer, const transport::Frame& head) {
+  if (peer.starts_with(kLocal)) {
+    return Status(Code::kPermissionDenied,
+                  "a connection's routing id must not begin with local/, which names the "
+                  "controller's own process; leave it to libzmq to choose one");
+  }
+  Result<wire::Head> decoded = wire::DecodeHead(head.bytes());
+  if (!decoded.ok()) return OkStatus();  // refused by the state, with the reason
+  transport::Role role = transport::Role::kWorker;
+  if (decoded->header.type == wire::Type::kHello) {
+    Result<wire::Hello> hello = wire::Decode<wire::Hello>(decoded->body);
+    if (!hello.ok()) return OkStatus();
+    role = hello->role == wire::Role::kWorker ? transport::Role::kWorker : transport::Role::kClient;
+  } else if (decoded->header.type != wire::Type::kIslandJoin) {
+    return OkStatus();
+  }
+  if (transport::SpeaksAs(head, role)) return OkStatus();
+  return Status(Code::kPermissionDenied, "expected the key of a " + std::string(transport::RoleName(role)) +
+                                             " from who joins as one, got that of a " + std::string(head.sender()) +
+                                             "; give it a token of its role (`ptpathways token --role`)");
+}
+
 void Controller::OnMessage(transport::Socket&, std::string_view peer, transport::Frames& frames) {
   if (frames.empty()) return;
+  if (Status status = CheckSender(peer, frames[0]); !status.ok()) {
+    std::fprintf(stderr, "ptpathways controller: refused a peer: %s\n", status.ToString().c_str());
+    (void)socket_->Send(peer, transport::Frame(wire::Encode(wire::Reject{std::move(status)})));
+    return;
+  }
   std::string head(frames[0].bytes());
   std::vector<Payload> payloads;
   for (size_t i = 1; i < frames.size(); ++i) {
@@ -103,6 +133,7 @@ void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& eve
     return;
   }
   if (event.kind != transport::PeerEventKind::kDisconnected || event.identity.empty()) return;
+  if (event.identity.starts_with(kLocal)) return;  // it was refused, and is not whom it named
   Apply([&](ClusterState& state, Outputs& out) {
     state.OnDisconnected(event.identity, "its connection closed (the process ended or was killed)", out);
   });
@@ -190,7 +221,7 @@ void Controller::Close(const std::string& reason) {
     std::lock_guard lock(mutex_);
     if (closed_) return;
     for (Outgoing& outgoing : state_.Farewell(reason)) {
-      if (!outgoing.to.starts_with("local/")) SendRemote(outgoing);
+      if (!outgoing.to.starts_with(kLocal)) SendRemote(outgoing);
     }
     closed_ = true;
   }

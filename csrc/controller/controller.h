@@ -21,6 +21,7 @@
 #include "csrc/base/status.h"
 #include "csrc/controller/cluster_state.h"
 #include "csrc/controller/refusal_log.h"
+#include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 
@@ -29,7 +30,7 @@ namespace pathways::controller {
 struct ControllerOptions {
   ClusterOptions cluster;
   std::vector<std::string> bind;  // "ipc://...", "tcp://127.0.0.1:*"
-  transport::CurveOptions curve;
+  transport::ClusterKeys keys;
   bool verbose = false;  // log joins and departures on stderr
 };
 
@@ -69,6 +70,8 @@ class Controller : private transport::SocketHandler {
   template <typename Step>
   void Apply(Step step);
   void SendRemote(Outgoing& outgoing);
+  // OK when a remote peer may use this name, and speak as what its message says that it is.
+  static Status CheckSender(std::string_view peer, const transport::Frame& head);
 
   ControllerOptions options_;
   std::vector<std::string> endpoints_;

@@ -2,13 +2,15 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
@@ -18,15 +20,6 @@ namespace {
 
 constexpr size_t kKeyTextSize = 40;
 constexpr size_t kKeyBytes = 32;
-constexpr std::string_view kTokenPrefix = "pw1-";
-constexpr size_t kTokenSize = kTokenPrefix.size() + 2 * kKeyBytes + 8;  // the last eight find typing errors
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
 // The process's answer to libzmq's question "may this client in?" (ZAP, RFC 27): a ROUTER at a fixed inproc address.
 class Admission final : public SocketHandler {
  public:
@@ -46,7 +39,9 @@ class Admission final : public SocketHandler {
     return current;
   }
 
-  void Set(const std::string& domain, std::unordered_set<std::string> keys) {
+  using Roles = std::unordered_map<std::string, std::string>;  // by raw key
+
+  void Set(const std::string& domain, Roles keys) {
     std::lock_guard lock(mutex_);
     if (keys.empty()) {
       allowed_.erase(domain);
@@ -67,26 +62,32 @@ class Admission final : public SocketHandler {
     return reactor_->Add(socket_, this);
   }
 
-  bool Allows(const Frames& request) {
+  // The user id that goes with every message of the connection; nothing when it is refused.
+  std::optional<std::string> Admit(const Frames& request) {
     // delimiter, version, request id, domain, address, identity, mechanism, client key
-    if (request.size() == 7 && request[3].bytes() == kOpenDomain && request[6].bytes() == "NULL") return true;
-    if (request.size() != 8 || request[6].bytes() != "CURVE" || request[7].size() != kKeyBytes) return false;
+    if (request.size() == 7 && request[3].bytes() == kOpenDomain && request[6].bytes() == "NULL") {
+      return std::string(kSameUser);
+    }
+    if (request.size() != 8 || request[6].bytes() != "CURVE" || request[7].size() != kKeyBytes) return std::nullopt;
     std::lock_guard lock(mutex_);
-    auto domain = allowed_.find(std::string(request[3].bytes()));
-    return domain != allowed_.end() && domain->second.contains(std::string(request[7].bytes()));
+    const auto domain = allowed_.find(std::string(request[3].bytes()));
+    if (domain == allowed_.end()) return std::nullopt;
+    const auto key = domain->second.find(std::string(request[7].bytes()));
+    if (key == domain->second.end()) return std::nullopt;
+    return key->second;
   }
 
   void OnMessage(Socket& socket, std::string_view peer, Frames& request) override {
     if (request.size() < 3) return;
-    const bool allowed = Allows(request);
+    std::optional<std::string> role = Admit(request);
     Frames reply;
     reply.emplace_back();  // delimiter
     reply.emplace_back("1.0");
     reply.push_back(std::move(request[2]));
-    reply.emplace_back(allowed ? "200" : "400");
-    reply.emplace_back(allowed ? "OK" : "this key is not one of the cluster's");
-    reply.emplace_back();  // user id
-    reply.emplace_back();  // metadata
+    reply.emplace_back(role ? "200" : "400");
+    reply.emplace_back(role ? "OK" : "this key is not one of the cluster's");
+    reply.emplace_back(role.value_or(""));  // user id
+    reply.emplace_back();                   // metadata
     // The asking connection may be gone by now, and then nobody waits for the answer.
     (void)socket.Send(peer, std::move(reply));
   }
@@ -95,7 +96,7 @@ class Admission final : public SocketHandler {
   std::unique_ptr<Reactor> reactor_;
   std::mutex mutex_;
   // Guarded by mutex_:
-  std::unordered_map<std::string, std::unordered_set<std::string>> allowed_;  // raw keys by domain
+  std::unordered_map<std::string, Roles> allowed_;  // by domain
 };
 
 }  // namespace
@@ -107,34 +108,10 @@ Result<CurveKeyPair> GenerateCurveKeyPair() {
   return CurveKeyPair{public_key, secret_key};
 }
 
-Result<CurveOptions> CurveOfToken(std::string_view token) {
-  if (token.empty()) return CurveOptions{};
-  // Says nothing of the text itself: errors end up in logs.
-  const Status malformed = InvalidArgument("a join token must be " + std::string(kTokenPrefix) + " and " +
-                                           std::to_string(kTokenSize - kTokenPrefix.size()) +
-                                           " hexadecimal digits, as `ptpathways token` prints, got another text of " +
-                                           std::to_string(token.size()) + " characters");
-  if (token.size() != kTokenSize || !token.starts_with(kTokenPrefix)) return malformed;
-  uint8_t secret[kKeyBytes];
-  for (size_t i = 0; i < kKeyBytes; ++i) {
-    const int high = HexDigit(token[kTokenPrefix.size() + 2 * i]),
-              low = HexDigit(token[kTokenPrefix.size() + 2 * i + 1]);
-    if (high < 0 || low < 0) return malformed;
-    secret[i] = static_cast<uint8_t>(high << 4 | low);
-  }
-  if (!ZmqLoaded()) return FailedPrecondition("libzmq is not loaded; call LoadZmq first");
-  char public_key[kKeyTextSize + 1] = {}, secret_key[kKeyTextSize + 1] = {};
-  if (Zmq().z85_encode(secret_key, secret, kKeyBytes) == nullptr || Zmq().curve_public(public_key, secret_key) != 0) {
-    return ZmqError("cannot make CURVE keys of the join token");
-  }
-  return CurveOptions{
-      .keys = {public_key, secret_key}, .server_public_key = public_key, .allowed_client_keys = {public_key}};
-}
-
 std::string RefusedText(std::string_view endpoint, const CurveOptions& curve) {
   return "the controller at " + std::string(endpoint) + " refused the connection: " +
          (curve.enabled() ? "its cluster has another join token, or none; compare with what `ptpathways controller` "
-                            "printed or its --token-file holds"
+                            "was given (--token-file) or printed"
                           : "it asks for its cluster's join token (--token-file, PTPATHWAYS_TOKEN, init(token=...)), "
                             "or is no ptpathways controller");
 }
@@ -157,25 +134,45 @@ bool IsLoopback(std::string_view endpoint) {
   return ::inet_pton(AF_INET, host.c_str(), &four) == 1 && (ntohl(four.s_addr) >> 24) == 127;
 }
 
-Status CheckEndpointAllowed(std::string_view endpoint, const CurveOptions& curve) {
-  if (curve.enabled() || IsLoopback(endpoint)) return OkStatus();
-  return Status(Code::kPermissionDenied,
-                "refusing " + std::string(endpoint) +
-                    " without encryption (CURVE): anybody on that network could join the cluster and run code. "
-                    "Make a join token with `ptpathways token` and give it to all members (--token-file, "
-                    "PTPATHWAYS_TOKEN, init(token=...)), or use an address of this machine (ipc://..., "
-                    "tcp://127.0.0.1:*)");
+bool IsPrivate(std::string_view endpoint) {
+  if (endpoint.starts_with("inproc://")) return true;
+  constexpr std::string_view kIpc = "ipc://";
+  if (!endpoint.starts_with(kIpc) || endpoint.starts_with("ipc://@")) return false;
+  const std::string path(endpoint.substr(kIpc.size()));
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  struct stat status{};
+  return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+         (status.st_mode & 077) == 0;
 }
 
-Status AllowCurveClients(const std::string& domain, const std::vector<std::string>& client_public_keys) {
-  std::unordered_set<std::string> keys;
-  for (const std::string& text : client_public_keys) {
+Status CheckEndpointAllowed(std::string_view endpoint, const CurveOptions& curve, bool listens) {
+  if (curve.enabled() || IsPrivate(endpoint) || (curve.insecure && IsLoopback(endpoint))) return OkStatus();
+  const std::string how = "--token-file, PTPATHWAYS_TOKEN, init(token=...)";
+  if (!listens) {
+    return Status(Code::kPermissionDenied, "a join token is required to connect to " + std::string(endpoint) +
+                                               ", got none, and no controller of this user on this machine keeps one "
+                                               "for that address; check the address, and that `ptpathways controller` "
+                                               "runs there, or give its cluster's token (" +
+                                               how + ")");
+  }
+  return Status(Code::kPermissionDenied, "refusing to listen at " + std::string(endpoint) +
+                                             " without a join token: anybody " +
+                                             (IsLoopback(endpoint) ? "on this machine" : "on that network") +
+                                             " could join the cluster and run code. Make one with `ptpathways token` "
+                                             "and give it to all members (" +
+                                             how + ")");
+}
+
+Status AllowCurveClients(const std::string& domain, const std::vector<AllowedKey>& client_public_keys) {
+  Admission::Roles keys;
+  for (const auto& [text, role] : client_public_keys) {
     uint8_t raw[kKeyBytes];
     if (text.size() != kKeyTextSize || Zmq().z85_decode(raw, text.c_str()) == nullptr) {
       return InvalidArgument("a client's public key must be 40 characters of Z85, got " + std::to_string(text.size()) +
                              " characters; generate keys with GenerateCurveKeyPair");
     }
-    keys.emplace(reinterpret_cast<const char*>(raw), kKeyBytes);
+    keys.emplace(std::string(reinterpret_cast<const char*>(raw), kKeyBytes), role);
   }
   PW_ASSIGN_OR_RETURN(Admission * admission, Admission::Get());
   admission->Set(domain, std::move(keys));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "csrc/transport/endpoint.h"
+#include "csrc/transport/keys.h"
 #include "csrc/transport/test_support.h"
 
 namespace pathways::transport::testing {
@@ -22,12 +23,21 @@ TEST(LoopbackIsJudgedByAddressOnly) {
   }
 }
 
-TEST(PlainSocketsStayOnThisMachine) {
+TEST(PlainSocketsStayWithTheirUser) {
   ASSERT_OK(UseZmq());
   ASSERT_OK_AND_ASSIGN(auto socket, Socket::Open({.kind = SocketKind::kRouter}));
+  for (const char* reachable : {"tcp://127.0.0.1:*", "ipc://@pw-abstract", "ipc:///tmp/pw-in-a-folder-of-all"}) {
+    EXPECT_EQ(socket->Bind(reachable).status().code(), Code::kPermissionDenied);
+    EXPECT_EQ(socket->Connect(reachable).code(), Code::kPermissionDenied);
+  }
+  RuntimeDirectory directory;
+  EXPECT_OK(socket->Bind(directory.Ipc("private")).status());
+  ASSERT_OK_AND_ASSIGN(auto insecure, Socket::Open({.kind = SocketKind::kRouter, .curve = {.insecure = true}}));
+  EXPECT_OK(insecure->Bind("tcp://127.0.0.1:*").status());
+  EXPECT_EQ(insecure->Bind("tcp://0.0.0.0:*").status().code(), Code::kPermissionDenied);
   const Status bind = socket->Bind("tcp://0.0.0.0:*").status();
   EXPECT_EQ(bind.code(), Code::kPermissionDenied);
-  EXPECT_HAS(bind.ToString(), "CURVE");
+  EXPECT_HAS(bind.ToString(), "join token");
   EXPECT_EQ(socket->Connect("tcp://192.0.2.1:5555").code(), Code::kPermissionDenied);
 }
 
@@ -97,7 +107,7 @@ TEST(StrangersAreRefused) {
   const CurveOptions listens{.keys = cluster, .allowed_client_keys = {cluster.public_key}};
   ExpectRefused(listens, {.keys = stranger, .server_public_key = cluster.public_key});  // not admitted
   ExpectRefused(listens, {.keys = cluster, .server_public_key = stranger.public_key});  // wrong listener
-  ExpectRefused(listens, {});                                                           // no keys at all
+  ExpectRefused(listens, {.insecure = true});                                           // no keys at all
 }
 
 TEST(KeysAreChecked) {
@@ -105,7 +115,8 @@ TEST(KeysAreChecked) {
   ASSERT_OK_AND_ASSIGN(CurveKeyPair keys, GenerateCurveKeyPair());
   EXPECT_EQ(Socket::Open({.kind = SocketKind::kRouter, .curve = {.keys = keys}}).status().code(),
             Code::kInvalidArgument);
-  EXPECT_EQ(Socket::Open({.kind = SocketKind::kRouter, .curve = {.keys = keys, .allowed_client_keys = {"short"}}})
+  EXPECT_EQ(Socket::Open(
+                {.kind = SocketKind::kRouter, .curve = {.keys = keys, .allowed_client_keys = {std::string("short")}}})
                 .status()
                 .code(),
             Code::kInvalidArgument);
@@ -120,28 +131,93 @@ TEST(KeysAreChecked) {
 
 constexpr char kToken[] = "pw1-000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f91267e8a";
 
-TEST(ATokenMakesOnePairOfKeys) {
+Result<CurveOptions> Worker() {
+  PW_ASSIGN_OR_RETURN(const ClusterKeys keys, KeysOfToken(kToken, Role::kWorker));
+  return keys.Curve(Role::kWorker);
+}
+
+TEST(ATokenMakesAPairOfKeysForEachRole) {
   ASSERT_OK(UseZmq());
-  ASSERT_OK_AND_ASSIGN(CurveOptions ours, CurveOfToken(kToken));
-  ASSERT_OK_AND_ASSIGN(CurveOptions theirs, CurveOfToken(kToken));
-  EXPECT_EQ(ours.keys.public_key.size(), 40);
-  EXPECT_EQ(ours.keys.public_key, theirs.keys.public_key);
-  EXPECT_EQ(ours.keys.public_key, ours.server_public_key);
-  EXPECT_NE(ours.keys.public_key, ours.keys.secret_key);
-  ASSERT_OK_AND_ASSIGN(CurveOptions none, CurveOfToken(""));
-  EXPECT(!none.enabled());
+  ASSERT_OK_AND_ASSIGN(ClusterKeys controller, KeysOfToken(kToken, Role::kController));
+  ASSERT_OK_AND_ASSIGN(ClusterKeys worker, KeysOfToken(kToken, Role::kWorker));
+  ASSERT_OK_AND_ASSIGN(ClusterKeys client, KeysOfToken(kToken, Role::kClient));
+  const CurveOptions serves = controller.Curve(Role::kController), works = worker.Curve(Role::kController),
+                     asks = client.Curve(Role::kController);
+  EXPECT_NE(serves.keys.secret_key, works.keys.secret_key);
+  EXPECT_NE(works.keys.secret_key, asks.keys.secret_key);
+  EXPECT_EQ(works.server_public_key, serves.keys.public_key);
+  EXPECT_EQ(asks.server_public_key, serves.keys.public_key);
+  EXPECT_EQ(client.Curve(Role::kWorker).server_public_key, works.keys.public_key);
+  EXPECT(asks.allowed_client_keys.empty());
+  EXPECT_EQ(serves.allowed_client_keys.size(), 2);
+  ASSERT_OK_AND_ASSIGN(ClusterKeys none, KeysOfToken("", Role::kClient));
+  EXPECT(!none.enabled() && !none.insecure());
+  ASSERT_OK_AND_ASSIGN(ClusterKeys insecure, KeysOfToken("insecure", Role::kClient));
+  EXPECT(!insecure.enabled() && insecure.insecure());
   for (std::string bad : {"pw1-", "00", "pw2-000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f91267e8a",
                           "pw1-0001020304050607G8090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f91267e8a"}) {
-    const Status status = CurveOfToken(bad).status();
+    const Status status = KeysOfToken(bad, Role::kWorker).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     if (bad.size() > 8) EXPECT(status.ToString().find(bad.substr(4)) == std::string::npos);
   }
 }
 
-// As a worker's data plane: one socket binds and connects, and unix sockets need no keys.
+TEST(ATokenOfARoleServesThatRoleOnly) {
+  ASSERT_OK(UseZmq());
+  for (const Role role : {Role::kWorker, Role::kClient}) {
+    ASSERT_OK_AND_ASSIGN(const std::string digits, KeysOfRole(kToken, role));
+    const std::string token = (role == Role::kWorker ? "pw1w-" : "pw1c-") + digits + "00000000";
+    ASSERT_OK_AND_ASSIGN(ClusterKeys whole, KeysOfToken(kToken, role));
+    ASSERT_OK_AND_ASSIGN(ClusterKeys part, KeysOfToken(token, role));
+    for (const Role server : {Role::kController, Role::kWorker}) {
+      EXPECT_EQ(part.Curve(server).keys.secret_key, whole.Curve(server).keys.secret_key);
+      EXPECT_EQ(part.Curve(server).server_public_key, whole.Curve(server).server_public_key);
+      EXPECT_EQ(part.Curve(server).allowed_client_keys.size(), whole.Curve(server).allowed_client_keys.size());
+    }
+    for (const Role other : {Role::kWorker, Role::kClient, Role::kController}) {
+      if (other != role) EXPECT_EQ(KeysOfToken(token, other).status().code(), Code::kPermissionDenied);
+    }
+    EXPECT_EQ(KeysOfRole(token, role).status().code(), Code::kInvalidArgument);
+  }
+}
+
+TEST(AListenerKnowsInWhichRoleACallerSpeaks) {
+  ASSERT_OK(UseZmq());
+  RuntimeDirectory directory;
+  ASSERT_OK_AND_ASSIGN(ClusterKeys controller, KeysOfToken(kToken, Role::kController));
+  ASSERT_OK_AND_ASSIGN(ClusterKeys client, KeysOfToken(kToken, Role::kClient));
+  for (const std::string& endpoint : {std::string("tcp://127.0.0.1:*"), directory.Ipc("private"),
+                                      "ipc://@pw-curve-test-" + std::to_string(getpid())}) {
+    ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "roles"}));
+    Counter asked;
+    bool as_client = false, as_worker = true;
+    Handler handler{[&](Socket&, std::string_view, Frames& frames) {
+                      as_client = SpeaksAs(frames[0], Role::kClient);
+                      as_worker = SpeaksAs(frames[0], Role::kWorker);
+                      asked.Add();
+                    },
+                    [](Socket&, const PeerEvent&) {}};
+    ASSERT_OK_AND_ASSIGN(auto listener,
+                         Socket::Open({.kind = SocketKind::kRouter, .curve = controller.Curve(Role::kController)}));
+    ASSERT_OK(reactor->Add(listener, &handler));
+    ASSERT_OK_AND_ASSIGN(std::string bound, listener->Bind(endpoint));
+    ASSERT_OK_AND_ASSIGN(auto caller,
+                         Socket::Open({.kind = SocketKind::kDealer, .curve = client.Curve(Role::kController)}));
+    ASSERT_OK(caller->Connect(bound));
+    ASSERT_OK(caller->Send("", Frame("hello")));
+    EXPECT(asked.WaitFor(1));
+    caller->Close();
+    listener->Close();
+    reactor->Stop();
+    EXPECT(as_client);
+    EXPECT_EQ(as_worker, IsPrivate(bound));  // the file system has said who it is: this user, in whatever role
+  }
+}
+
+// As a worker's data plane: one socket binds and connects, and private unix sockets need no keys.
 TEST(AMemberBindsAndConnectsOnOneSocket) {
   ASSERT_OK(UseZmq());
-  ASSERT_OK_AND_ASSIGN(CurveOptions member, CurveOfToken(kToken));
+  ASSERT_OK_AND_ASSIGN(CurveOptions member, Worker());
   ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "members"}));
   Counter at_first, at_second, plain;
   Handler first_handler{[&](Socket&, std::string_view, Frames&) { at_first.Add(); }, [](Socket&, const PeerEvent&) {}};
@@ -161,8 +237,8 @@ TEST(AMemberBindsAndConnectsOnOneSocket) {
   ASSERT_OK(first->Send("to/second", Frame("hello")));
   EXPECT(at_second.WaitFor(1));
   // A caller without keys: over ipc it is heard, over tcp it is not.
-  const std::string path = "ipc:///tmp/pw-curve-test-" + std::to_string(getpid());
-  ASSERT_OK_AND_ASSIGN(std::string to_path, first->Bind(path));
+  RuntimeDirectory directory;
+  ASSERT_OK_AND_ASSIGN(std::string to_path, first->Bind(directory.Ipc("plain")));
   ASSERT_OK_AND_ASSIGN(auto stranger, Socket::Open({.kind = SocketKind::kDealer}));
   ASSERT_OK(stranger->Connect(to_path));
   ASSERT_OK(stranger->Send("", Frame("hello")));
@@ -174,7 +250,7 @@ TEST(AMemberBindsAndConnectsOnOneSocket) {
 
 TEST(ARefusedCallerIsNamed) {
   ASSERT_OK(UseZmq());
-  ASSERT_OK_AND_ASSIGN(CurveOptions member, CurveOfToken(kToken));
+  ASSERT_OK_AND_ASSIGN(CurveOptions member, Worker());
   ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "door"}));
   Counter refused;
   std::string address;
@@ -187,7 +263,7 @@ TEST(ARefusedCallerIsNamed) {
   ASSERT_OK_AND_ASSIGN(auto listener, Socket::Open({.kind = SocketKind::kRouter, .curve = member}));
   ASSERT_OK(reactor->Add(listener, &handler));
   ASSERT_OK_AND_ASSIGN(std::string bound, listener->Bind("tcp://127.0.0.1:*"));
-  ASSERT_OK_AND_ASSIGN(auto stranger, Socket::Open({.kind = SocketKind::kDealer}));
+  ASSERT_OK_AND_ASSIGN(auto stranger, Socket::Open({.kind = SocketKind::kDealer, .curve = {.insecure = true}}));
   ASSERT_OK(stranger->Connect(bound));
   EXPECT(refused.WaitFor(1));
   stranger->Close();
@@ -198,7 +274,7 @@ TEST(ARefusedCallerIsNamed) {
 
 TEST(Ipv6LiteralsAreServed) {
   ASSERT_OK(UseZmq());
-  ASSERT_OK_AND_ASSIGN(auto listener, Socket::Open({.kind = SocketKind::kRouter}));
+  ASSERT_OK_AND_ASSIGN(auto listener, Socket::Open({.kind = SocketKind::kRouter, .curve = {.insecure = true}}));
   Result<std::string> bound = listener->Bind("tcp://[::1]:*");
   if (!bound.ok()) return;  // a machine without IPv6
   EXPECT(bound->starts_with("tcp://[::1]:"));

@@ -85,6 +85,12 @@ std::string_view Frame::bytes() const {
   return {static_cast<const char*>(borrowed.data), borrowed.size};
 }
 
+std::string_view Frame::sender() const {
+  const auto* received = std::get_if<Received>(&body_);
+  const char* user = received != nullptr ? Zmq().message_gets(&received->message, "User-Id") : nullptr;
+  return user != nullptr ? user : "";
+}
+
 void Frame::MoveInto(ZmqMessage* message) {
   if (auto* owned = std::get_if<std::string>(&body_)) {
     if (owned->size() <= kCopyBytes) {

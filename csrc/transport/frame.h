@@ -38,6 +38,8 @@ class Frame {
   size_t size() const { return bytes().size(); }
   // Valid until the frame is moved or destroyed (a short received frame keeps its bytes inside itself).
   std::string_view bytes() const;
+  // Of a received frame: as what its sender was admitted (AllowedKey::role, kSameUser); empty when it was not asked.
+  std::string_view sender() const;
 
   // For Socket only: turns the frame into an initialised libzmq message and leaves it empty.
   void MoveInto(ZmqMessage* message);

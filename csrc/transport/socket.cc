@@ -286,7 +286,7 @@ Status Socket::SetEndpointOptions(const std::string& endpoint, bool listens) {
   // Only where an address needs it: with it libzmq reports IPv4 addresses in their IPv6 form.
   PW_RETURN_IF_ERROR(SetOption(zmq::kIpv6, endpoint.find('[') != std::string::npos ? 1 : 0, "ZMQ_IPV6"));
   if (!curve.enabled()) return OkStatus();
-  const bool encrypts = endpoint.starts_with("tcp://");
+  const bool encrypts = !IsPrivate(endpoint);
   // libzmq cannot take a domain back, and asks for admission even without security once there is one.
   if (!zap_domain_.empty()) {
     PW_RETURN_IF_ERROR(
@@ -320,7 +320,7 @@ Status Socket::InitMonitor() {
 }
 
 Result<std::string> Socket::Bind(const std::string& endpoint) {
-  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve));
+  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve, true));
   if (options_.curve.enabled() && options_.curve.allowed_client_keys.empty()) {
     return InvalidArgument(
         "a CURVE listener needs the public keys it admits in allowed_client_keys, got none. "
@@ -366,7 +366,7 @@ Status Socket::ConnectAs(const std::string& endpoint, const std::string& peer) {
 }
 
 Status Socket::CheckConnect(const std::string& endpoint) const {
-  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve));
+  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve, false));
   if (options_.curve.enabled() && options_.curve.server_public_key.empty()) {
     return InvalidArgument("a CURVE caller needs the listener's public key in server_public_key, got none. Endpoint: " +
                            endpoint);

@@ -14,7 +14,7 @@ namespace pathways::transport::testing {
 namespace {
 
 Result<std::shared_ptr<Socket>> OpenKind(SocketKind kind, const std::string& identity = "") {
-  return Socket::Open({.kind = kind, .identity = identity});
+  return Socket::Open({.kind = kind, .identity = identity, .curve = {.insecure = true}});
 }
 
 // A bound ROUTER and a connected DEALER, each on a reactor of its own.

@@ -71,6 +71,7 @@ const char* ResolveAll(void* handle, ZmqApi* api) {
   PW_RESOLVE_(message_size, "zmq_msg_size");
   PW_RESOLVE_(message_more, "zmq_msg_more");
   PW_RESOLVE_(message_get, "zmq_msg_get");
+  PW_RESOLVE_(message_gets, "zmq_msg_gets");
   PW_RESOLVE_(message_send, "zmq_msg_send");
   PW_RESOLVE_(message_receive, "zmq_msg_recv");
   PW_RESOLVE_(curve_keypair, "zmq_curve_keypair");

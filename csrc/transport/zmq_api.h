@@ -52,6 +52,7 @@ struct ZmqApi {
   size_t (*message_size)(const ZmqMessage*);
   int (*message_more)(const ZmqMessage*);
   int (*message_get)(const ZmqMessage*, int property);
+  const char* (*message_gets)(const ZmqMessage*, const char* property);  // nullptr: it has none such
   int (*message_send)(ZmqMessage*, void* socket, int flags);
   int (*message_receive)(ZmqMessage*, void* socket, int flags);
   int (*curve_keypair)(char* public_key_z85, char* secret_key_z85);  // 41 bytes each, ending in zero

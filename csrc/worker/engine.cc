@@ -136,7 +136,7 @@ Status Engine::Connect() {
   socket_options.kind = transport::SocketKind::kDealer;
   socket_options.linger = std::chrono::milliseconds(200);
   socket_options.max_message_bytes = int64_t{1} << 31;
-  socket_options.curve = options_.curve;
+  socket_options.curve = options_.keys.Curve(transport::Role::kController);
   PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
   PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
   if (options_.island_hosts > 0) {
@@ -240,7 +240,7 @@ Status Engine::Join() {
   data_options.identity = "w/" + options_.name;
   data_options.machine = hello.machine;
   data_options.bind_endpoint = options_.data_endpoint;
-  data_options.curve = options_.curve;
+  data_options.curve = options_.keys.Curve(transport::Role::kWorker);
   PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
   incoming_->Attach(data_.get());
   incoming_->OnFailure([this](const Status& status) { reactor_->Post([this, status] { RememberCause(status); }); });
@@ -406,7 +406,7 @@ void Engine::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) 
   if (event.kind == transport::PeerEventKind::kDisconnected && joined_) {
     Stop(kExitOrphaned, "the controller closed the connection");
   } else if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-    Stop(kExitRefused, transport::RefusedText(options_.controller, options_.curve));
+    Stop(kExitRefused, transport::RefusedText(options_.controller, control_->options().curve));
   }
 }
 

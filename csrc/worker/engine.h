@@ -34,6 +34,7 @@
 #include "csrc/plan/places.h"
 #include "csrc/plan/walker.h"
 #include "csrc/store/object_store.h"
+#include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
@@ -50,19 +51,19 @@
 namespace pathways::worker {
 
 struct EngineOptions {
-  std::string controller;         // endpoint
-  std::string name;               // unique in the cluster
-  std::string island;             // empty: an island of its own
-  std::string platform;           // "cpu", "cuda", "tpu"
-  std::string plugin;             // path of the PJRT plugin
-  std::string build;              // package version
-  std::string data_endpoint;      // where to bind for bulk data
-  std::string advertise;          // the host that peers connect to for it; empty: the one bound
-  std::string scratch_dir;        // for files of the moment; empty: the system's temporary folder
-  std::string python;             // the interpreter of input pipelines
-  std::string pipeline_script;    // what it runs for one
-  std::string cache_dir;          // where compiled programs outlive this process; empty: nowhere
-  transport::CurveOptions curve;  // made of the cluster's join token; without one tcp stays on this machine
+  std::string controller;       // endpoint
+  std::string name;             // unique in the cluster
+  std::string island;           // empty: an island of its own
+  std::string platform;         // "cpu", "cuda", "tpu"
+  std::string plugin;           // path of the PJRT plugin
+  std::string build;            // package version
+  std::string data_endpoint;    // where to bind for bulk data
+  std::string advertise;        // the host that peers connect to for it; empty: the one bound
+  std::string scratch_dir;      // for files of the moment; empty: the system's temporary folder
+  std::string python;           // the interpreter of input pipelines
+  std::string pipeline_script;  // what it runs for one
+  std::string cache_dir;        // where compiled programs outlive this process; empty: nowhere
+  transport::ClusterKeys keys;  // made of the join token; without one only private endpoints are used
   pjrt::NamedValues create_options;
   // Hosts whose plugins make one client together, this one included: their collectives are then the plugin's own.
   // 0: this host's plugin has a client of its own.

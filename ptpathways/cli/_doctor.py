@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from ptpathways import core, native, platforms
+from ptpathways import core, launch, native, platforms
 
 _REQUIRED = {"torch": "2.9.0", "torch_xla": "2.9.0"}
 _SHM_MIN_BYTES = 256 << 20
@@ -103,7 +103,7 @@ def _address(address: str) -> Finding:
         with (
             native.translated(),
             native.Session.connect(
-                address, "doctor", 3.0, token=os.environ.get(core.TOKEN_VARIABLE, "").strip()
+                address, "doctor", 3.0, token=os.environ.get(core.TOKEN_VARIABLE, "").strip() or launch.find(address)
             ) as session,
         ):
             return Finding("PTPATHWAYS_ADDRESS", "ok", f"{address}: {session.device_count} devices")

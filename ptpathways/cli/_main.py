@@ -66,20 +66,20 @@ def build_parser() -> argparse.ArgumentParser:
         help="where peers connect for bulk bytes (default: the address from which the controller is reached)",
     )
     worker.add_argument("--advertise", default="", metavar="HOST", help="the host that peers connect to for them")
-    _add_token(worker)
+    _add_token(worker, insecure=True)
     worker.add_argument("--log-level", default="warning", choices=core.LOG_LEVELS)
 
     controller = commands.add_parser(
         "controller",
         help="run a standing controller that workers and clients join",
-        description="Prints its address and serves until Ctrl-C. Beyond this machine everything is encrypted, with "
-        "keys made of a join token: the one given, or one made and printed.",
+        description="Prints its address and serves until Ctrl-C. Everything is encrypted with keys made of a join "
+        "token: the one given, or one made. Workers and programs of the same user on this machine find it themselves.",
     )
     controller.add_argument(
         "--bind", action="append", metavar="ENDPOINT", help="tcp://ADDRESS:PORT or ipc://PATH; repeatable"
     )
     controller.add_argument("--advertise", default="", metavar="HOST", help="the host that others connect to")
-    _add_token(controller)
+    _add_token(controller, insecure=True)
     controller.add_argument(
         "--policy",
         default="fifo",
@@ -115,7 +115,7 @@ def build_parser() -> argparse.ArgumentParser:
     status.add_argument(
         "--address", default="", help="the controller: HOST:PORT, tcp://... or ipc://... (default: PTPATHWAYS_ADDRESS)"
     )
-    _add_token(status)
+    _add_token(status, insecure=True)
     status.add_argument("--json", action="store_true", help="print the controller's answer, one JSON object")
     status.add_argument("--watch", type=float, metavar="SECONDS", help="ask again every so often, until Ctrl-C")
 
@@ -135,6 +135,13 @@ def build_parser() -> argparse.ArgumentParser:
         description="Prints a new join token, or writes it to a new file that only this user may read.",
     )
     token.add_argument("--out", default="", metavar="PATH", help="the file to write instead of printing")
+    token.add_argument(
+        "--role",
+        default="",
+        choices=("worker", "client"),
+        help="make one with which one can join as this only, out of the cluster's token",
+    )
+    _add_token(token)
 
     commands.add_parser("version", help="print the version")
     return parser
@@ -194,7 +201,7 @@ def _add_platform(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plugin", default="", metavar="PATH", help="the PJRT plugin, instead of the installed one")
 
 
-def _add_token(parser: argparse.ArgumentParser) -> None:
+def _add_token(parser: argparse.ArgumentParser, *, insecure: bool = False) -> None:
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--token",
@@ -204,3 +211,7 @@ def _add_token(parser: argparse.ArgumentParser) -> None:
         "--token-file or PTPATHWAYS_TOKEN)",
     )
     group.add_argument("--token-file", default="", metavar="PATH", help="a file of mode 600 that holds it")
+    if insecure:
+        group.add_argument(
+            "--insecure", action="store_true", help="no token: every user of this machine can run code in the cluster"
+        )

@@ -6,8 +6,10 @@ import argparse
 import os
 import signal
 import socket
+import sys
+from pathlib import Path
 
-from ptpathways import core, native, platforms
+from ptpathways import core, launch, native, platforms
 from ptpathways.cli._token import token_of
 from ptpathways.launch import (
     DEFAULT_PORT,
@@ -21,6 +23,10 @@ from ptpathways.launch import (
 )
 
 DEFAULT_BIND = f"tcp://127.0.0.1:{DEFAULT_PORT}"
+_WARNING = (
+    "ptpathways controller: WARNING: --insecure: there is no join token. Every user and program of this machine can "
+    "join this cluster, and run code and read files as you."
+)
 
 
 def worker(arguments: argparse.Namespace) -> int:
@@ -39,7 +45,8 @@ def worker(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption(
             f"--island-timeout must be above 0 and at most 86400 s, got {arguments.island_timeout}"
         )
-    controller, token = endpoint(arguments.join), token_of(arguments)
+    controller = endpoint(arguments.join)
+    token = token_of(arguments, controller)
     bind, advertise = data_endpoint(controller, arguments.data_endpoint, arguments.advertise)
     options = WorkerOptions(
         controller=controller,
@@ -72,9 +79,11 @@ def controller(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before the controller's threads start
     binds = [_as_bind(bind) for bind in arguments.bind or [DEFAULT_BIND]]
     token = token_of(arguments)
-    made = not token and not all(stays_here(bind) for bind in binds)
+    made = not token
     if made:
         token = core.make_token()
+    if token == core.INSECURE:
+        print(_WARNING, file=sys.stderr, flush=True)
     with native.translated("connecting"):
         serving = native.Controller(
             {
@@ -86,12 +95,19 @@ def controller(arguments: argparse.Namespace) -> int:
                 "log_level": arguments.log_level,
             }
         )
-    for bound in serving.endpoints:
-        print(f"controller of cluster {serving.cluster} at {bound}", flush=True)
-    _say_how_to_join(serving.endpoints, arguments.advertise, token if made else "", secured=bool(token))
-    number = signal.sigwait(numbers)
-    serving.close(f"the controller was told to stop ({signal.Signals(number).name})")
-    native.clean_up_shared_memory(serving.cluster)
+    kept: list[Path] = []
+    try:
+        if token != core.INSECURE:
+            kept = launch.keep(serving.endpoints, token)
+        for bound in serving.endpoints:
+            print(f"controller of cluster {serving.cluster} at {bound}", flush=True)
+        _say_how_to_join(serving.endpoints, arguments.advertise, token, made=made)
+        number = signal.sigwait(numbers)
+        serving.close(f"the controller was told to stop ({signal.Signals(number).name})")
+    finally:
+        serving.close("the controller ended")
+        launch.forget(kept, token)
+        native.clean_up_shared_memory(serving.cluster)
     return 0
 
 
@@ -100,13 +116,18 @@ def _as_bind(bind: str) -> str:
     return bind if bind.startswith(("tcp://", "ipc://")) else f"tcp://{bind}"
 
 
-def _say_how_to_join(endpoints: list[str], advertise: str, token: str, *, secured: bool) -> None:
-    """Prints the commands for other terminals and machines. ``token``: one that was made here, and nobody knows yet."""
+def _say_how_to_join(endpoints: list[str], advertise: str, token: str, *, made: bool) -> None:
+    """Prints the commands for other terminals and machines. ``made``: nobody knows the token yet."""
     addresses = [address for bound in endpoints for address in reachable(bound, advertise)]
-    if token:
+    prefix = ""
+    if token == core.INSECURE:
+        prefix = f"{core.TOKEN_VARIABLE}={token} "
+    elif all(stays_here(bound) for bound in endpoints):
+        print("programs of this user on this machine find the cluster's join token by themselves", flush=True)
+    elif made:
         print(f"the cluster's join token, made for this run; whoever has it can run code here:\n  {token}", flush=True)
-    prefix = f"{core.TOKEN_VARIABLE}={token} " if token else ""
-    if secured and not token:
+        prefix = f"{core.TOKEN_VARIABLE}={token} "
+    else:
         print(f"members need this cluster's join token: {core.TOKEN_VARIABLE} or --token-file", flush=True)
     for address in addresses:
         print(f"  workers:  {prefix}ptpathways worker --join {address}", flush=True)

@@ -33,7 +33,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption("give the controller's address with --address or PTPATHWAYS_ADDRESS, got none")
     if arguments.watch is not None and arguments.watch <= 0:
         raise core.InvalidOption(f"--watch must be a positive number of seconds, got {arguments.watch}")
-    controller, token = endpoint(address), token_of(arguments)
+    controller = endpoint(address)
+    token = token_of(arguments, controller)
     with (
         native.translated("connecting"),
         native.Session.connect(controller, _NAME, _TIMEOUT_S, token=token) as session,

@@ -39,12 +39,13 @@ from ptpathways.core._errors import (
 from ptpathways.core._ids import Counter, random_name
 from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, POLICIES, Options, Variable, environment_table
 from ptpathways.core._simulated import Simulated
-from ptpathways.core._token import TOKEN_VARIABLE, check_token, make_token, read_token, write_token
+from ptpathways.core._token import INSECURE, TOKEN_VARIABLE, check_token, make_token, read_token, write_token
 from ptpathways.core._units import format_bytes, parse_bytes
 from ptpathways.core._version import __version__
 
 __all__ = [
     "ENVIRONMENT",
+    "INSECURE",
     "LOG_LEVELS",
     "POLICIES",
     "TOKEN_VARIABLE",

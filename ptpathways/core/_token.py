@@ -13,9 +13,12 @@ from pathlib import Path
 from ptpathways.core._errors import InvalidOption
 
 TOKEN_VARIABLE = "PTPATHWAYS_TOKEN"
+INSECURE = "insecure"
+"""In place of a token: no keys, and whoever reaches the controller on this machine may run code. For experiments."""
 _PREFIX = "pw1-"
 _SECRET_BYTES = 32
-_FORM = re.compile(rf"{_PREFIX}[0-9a-f]{{{2 * _SECRET_BYTES + 8}}}")
+_ROLE_BYTES = 3 * 32
+_FORM = re.compile(rf"pw1-[0-9a-f]{{{2 * _SECRET_BYTES + 8}}}|pw1[wc]-[0-9a-f]{{{2 * _ROLE_BYTES + 8}}}")
 
 
 def make_token() -> str:
@@ -25,21 +28,21 @@ def make_token() -> str:
 
 
 def check_token(text: str) -> str:
-    """``text`` as a token, without the white space around it; empty stays empty: no token.
+    """``text`` as a token of a cluster or role, or ``INSECURE``, without the white space around it; empty: no token.
 
     Raises:
         InvalidOption: it is none, or was mistyped. The message does not repeat the text, for it may end up in a log.
     """
     token = text.strip()
-    if not token:
-        return ""
+    if token in ("", INSECURE):
+        return token
     if not _FORM.fullmatch(token):
         raise InvalidOption(
-            f"a join token must be {_PREFIX} and {2 * _SECRET_BYTES + 8} digits 0-9a-f, as `ptpathways token` prints, "
+            f"a join token must be {_PREFIX}, or pw1w- or pw1c-, and digits 0-9a-f, as `ptpathways token` prints it; "
             f"got another text of {len(token)} characters"
         )
-    digits = token.removeprefix(_PREFIX)
-    if zlib.crc32(bytes.fromhex(digits[: 2 * _SECRET_BYTES])) != int(digits[2 * _SECRET_BYTES :], 16):
+    digits = token.partition("-")[2]
+    if zlib.crc32(bytes.fromhex(digits[:-8])) != int(digits[-8:], 16):
         raise InvalidOption("a digit of the join token is wrong or missing; copy it again from `ptpathways token`")
     return token
 

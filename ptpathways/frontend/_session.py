@@ -88,7 +88,7 @@ def open_connection(options: core.Options) -> Connection:
                 timeout_s=options.startup_timeout_s,
                 weight=options.weight,
                 priority=options.priority,
-                token=options.token,
+                token=options.token or launch.find(options.address),
             )
         end = session.close
     session.make_current()

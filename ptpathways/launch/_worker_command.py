@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ptpathways import core, native, platforms
+from ptpathways.launch import _tokens
 
 _SCRIPT = Path(__file__).with_name("_worker_process.py")
 _PIPELINE_SCRIPT = Path(__file__).parents[1] / "data" / "_process.py"
@@ -82,7 +83,7 @@ class WorkerOptions:
     def process_environment(self) -> dict[str, str]:
         """The variables to add to the process's environment before the plugin is loaded."""
         launch = platforms.launch_of(self.plugin, self.devices, self.index)
-        return {**launch.environment, core.TOKEN_VARIABLE: self.token, **self.environment}
+        return {**launch.environment, core.TOKEN_VARIABLE: _tokens.worker_token(self.token), **self.environment}
 
 
 def worker_arguments(options: Mapping[str, object]) -> list[str]:

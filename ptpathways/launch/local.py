@@ -10,22 +10,36 @@ worker ends and removes them.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from ptpathways import core, native, platforms
-from ptpathways.launch import _addresses, _runtime_dir
+from ptpathways.launch import _addresses, _runtime_dir, _tokens
 from ptpathways.launch._processes import Command, Processes, tail_of
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
 _END_GRACE_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """What belongs to a cluster that this process has started."""
+
+    controller: native.Controller
+    processes: Processes
+    folder: Path
+    token: str = field(repr=False)
+    kept: list[Path]
+    """Files with the token, for who joins from beside."""
+
+
 class StandingCluster:
     """A controller and its workers, which this process owns and clients of other processes join. Made by ``serve``."""
 
-    def __init__(self, controller: native.Controller, processes: Processes, folder: Path) -> None:
+    def __init__(self, launched: _Launched) -> None:
+        controller, processes, folder = launched.controller, launched.processes, launched.folder
+        self._launched = launched
         self.controller = controller
         self._processes = processes
         self._folder = folder
@@ -56,6 +70,7 @@ class StandingCluster:
         self._processes.stop(_END_GRACE_S)
         native.clean_up_shared_memory(self.controller.cluster)
         _runtime_dir.remove(self._folder)
+        _tokens.forget(self._launched.kept, self._launched.token)
 
     def __enter__(self) -> Self:
         return self
@@ -67,10 +82,8 @@ class StandingCluster:
 class LocalCluster(StandingCluster):
     """A cluster whose controller is embedded in this process, and this process's session. Made by ``start``."""
 
-    def __init__(
-        self, controller: native.Controller, processes: Processes, folder: Path, session: native.Session
-    ) -> None:
-        super().__init__(controller, processes, folder)
+    def __init__(self, launched: _Launched, session: native.Session) -> None:
+        super().__init__(launched)
         self.session = session
         """This process's connection."""
 
@@ -89,7 +102,8 @@ def start(options: core.Options) -> LocalCluster:
         DeadlineExceeded: the workers did not join within ``options.startup_timeout_s``; says who did.
         AlreadyInitialized: this process has an embedded controller.
     """
-    controller, processes, folder = _launch(options, embedded=True)
+    options = _with_token(options)
+    launched = _launch(options, embedded=True)
     try:
         with native.translated():
             session = native.Session.connect(
@@ -101,17 +115,22 @@ def start(options: core.Options) -> LocalCluster:
                 options.token,
             )
     except BaseException:
-        StandingCluster(controller, processes, folder).close("the client could not join")
+        StandingCluster(launched).close("the client could not join")
         raise
-    return LocalCluster(controller, processes, folder, session)
+    return LocalCluster(launched, session)
 
 
 def serve(options: core.Options) -> StandingCluster:
     """As ``start``, for clients of other processes on this machine. Raises as ``start`` does."""
-    return StandingCluster(*_launch(options, embedded=False))
+    return StandingCluster(_launch(_with_token(options), embedded=False))
 
 
-def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller, Processes, Path]:
+def _with_token(options: core.Options) -> core.Options:
+    """A cluster that listens for others has a token. The sockets of one that does not are in a folder of this user."""
+    return replace(options, token=core.make_token()) if options.bind and not options.token else options
+
+
+def _launch(options: core.Options, *, embedded: bool) -> _Launched:
     native.load()
     native.clean_up_dead_shared_memory()
     plugin = platforms.find_plugin(options.platform, options.plugin)
@@ -119,6 +138,7 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
     names = [f"host{index}" for index in range(options.hosts)]
     controller: native.Controller | None = None
     processes: Processes | None = None
+    kept: list[Path] = []
     try:
         with native.translated("connecting" if options.bind else ""):
             controller = native.Controller(
@@ -131,6 +151,8 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
                     "log_level": options.log_level,
                 }
             )
+            if options.bind and options.token != core.INSECURE:
+                kept = _tokens.keep(controller.endpoints[1:], options.token)
             template = WorkerOptions(
                 controller=controller.endpoints[0],
                 name="",
@@ -158,13 +180,14 @@ def _launch(options: core.Options, *, embedded: bool) -> tuple[native.Controller
             processes = Processes([_command(worker, folder) for worker in workers], controller.host_exited)
             processes.start(options.startup_timeout_s)
             _wait_for_hosts(controller, options, folder)
-        return controller, processes, folder
+        return _Launched(controller, processes, folder, options.token, kept)
     except BaseException:
         if controller is not None:
             controller.close("the cluster did not start")
         if processes is not None:
             processes.stop(0.2)
         _runtime_dir.remove(folder)
+        _tokens.forget(kept, options.token)
         raise
 
 

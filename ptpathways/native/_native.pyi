@@ -39,6 +39,7 @@ def load_zmq(path: str) -> None:
     Raises NativeError (NOT_FOUND, FAILED_PRECONDITION) when it cannot be loaded or lacks a function.
     """
 
+def keys_of_role(token: str, role: str) -> str: ...
 def machine_token() -> str:
     """A text that is equal on processes which can share memory (same machine, same IPC namespace and user)."""
 

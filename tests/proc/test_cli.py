@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptpathways import native
+from ptpathways import core, launch, native
 from ptpathways.testing import is_running, shared_memory_files, wait_until
 
 COMMAND = [sys.executable, "-m", "ptpathways.cli"]
@@ -100,7 +100,7 @@ def test_a_controller_and_workers_by_hand() -> None:
     with _standing() as (_, address):
         worker = [*COMMAND, "worker", "--join", address.removeprefix("tcp://"), "--devices", "2"]
         workers = [subprocess.Popen([*worker, "--name", name], stderr=subprocess.DEVNULL) for name in ("a", "b")]
-        with native.Session.connect(address, "test", 20.0) as session:
+        with native.Session.connect(address, "test", 20.0, token=launch.find(address)) as session:
             wait_until(lambda: session.device_count == 4, WAIT_S)
             assert sorted(host["name"] for host in session.hosts()) == ["a", "b"]
             array = np.arange(300_000, dtype=np.float32)
@@ -116,7 +116,9 @@ def test_a_worker_that_finds_no_controller_says_so() -> None:
     from ptpathways import platforms
     from ptpathways.launch import WorkerOptions, worker_command, worker_environment
 
-    options = WorkerOptions("tcp://127.0.0.1:9", "lonely", platforms.find_plugin(), connect_timeout_s=1.0)
+    options = WorkerOptions(
+        "tcp://127.0.0.1:9", "lonely", platforms.find_plugin(), token=core.make_token(), connect_timeout_s=1.0
+    )
     done = subprocess.run(
         worker_command(options), env=worker_environment(options), capture_output=True, text=True, timeout=WAIT_S
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptpathways import native
+from ptpathways import core, native
 
 SIZES = (1, 5000, 300_000)
 """Elements of f32: in the header's cache line, in one chunk, in many."""
@@ -35,7 +35,9 @@ def _rank(name: str, rank: int, size: int, options: dict[str, Any], pipe: Connec
     group.close()
 
 
-@pytest.mark.parametrize("options", [{}, {"listen": "tcp://127.0.0.1:*"}], ids=["shared memory", "messages"])
+@pytest.mark.parametrize(
+    "options", [{}, {"listen": "tcp://127.0.0.1:*", "token": core.make_token()}], ids=["shared memory", "messages"]
+)
 def test_three_processes_reduce(options: dict[str, Any]) -> None:
     size = 3
     context = multiprocessing.get_context("spawn")

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zmq
 
-from ptpathways import native, platforms
+from ptpathways import core, native, platforms
 from ptpathways.launch import WorkerOptions, worker_command, worker_environment
 from ptpathways.testing import is_running, kill, resume, shared_memory_files, suspend, wait_until
+from tests.proc import attackers
 from tests.proc.conftest import ADD_ONE, StartCluster
 from tests.scenarios import ROOT
 
@@ -189,7 +189,7 @@ def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) 
             textwrap.dedent(f"""
             import numpy as np
             from ptpathways import native
-            session = native.Session.connect({cluster.endpoint!r}, "victim", 10.0)
+            session = native.Session.connect({cluster.endpoint!r}, "victim", 10.0, token={cluster.token!r})
             held = [session.put(np.zeros(1 << 20, np.float32), 0) for _ in range(8)]
             [buffer.wait(30.0) for buffer in held]
             print("ready", flush=True)
@@ -204,7 +204,7 @@ def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) 
             cluster.wait_for(lambda status: status["hosts"][0]["live_buffers"] == 8)
             victim.kill()
         cluster.wait_for(lambda status: status["hosts"][0]["live_buffers"] == 0 and not status["clients"])
-        with native.Session.connect(cluster.endpoint, "next", 10.0) as session:
+        with native.Session.connect(cluster.endpoint, "next", 10.0, token=cluster.token) as session:
             add_one = session.register(ADD_ONE.encode(), "mlir")
             (value,) = session.run(add_one, [session.put(np.float32(1), 0)], 0)
             assert value.result(WAIT_S) == 2
@@ -212,17 +212,15 @@ def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) 
 
 def test_nobody_at_the_address() -> None:
     with pytest.raises(native.NativeError) as caught:
-        native.Session.connect("tcp://127.0.0.1:9", "lonely", 0.5)
+        native.Session.connect("tcp://127.0.0.1:9", "lonely", 0.5, token=core.make_token())
     assert caught.value.code == "DEADLINE_EXCEEDED"
     assert "127.0.0.1:9" in str(caught.value) and "ptpathways controller" in str(caught.value)
 
 
 def test_garbage_and_other_versions_are_refused_and_do_no_harm() -> None:
     with _StandingCluster() as cluster:
-        stranger: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        stranger = attackers.connect(cluster.endpoint, cluster.token)
         try:
-            stranger.linger = 0
-            stranger.connect(cluster.endpoint)
             for frames in ([b"hello"], [b""], [b"PWY1" + bytes(20)], [b"PWY1\x01\x00\x01\x00" + bytes(16)], [b"x"] * 9):
                 stranger.send_multipart(frames)
                 assert stranger.poll(int(WAIT_S * 1000)), "the controller answers with the reason"
@@ -232,23 +230,26 @@ def test_garbage_and_other_versions_are_refused_and_do_no_harm() -> None:
             assert f"version {native.PROTOCOL_VERSION}, got 1".encode() in refusal
         finally:
             stranger.close()
-        with native.Session.connect(cluster.endpoint, "friend", 10.0) as session:
+        with native.Session.connect(cluster.endpoint, "friend", 10.0, token=cluster.token) as session:
             assert session.put(np.float32(4), 0).result(WAIT_S) == 4
 
 
-def _answers(socket: zmq.Socket[bytes], frames: list[bytes]) -> bytes:
+def _answers(socket: Any, frames: list[bytes]) -> bytes:
     socket.send_multipart(frames)
     assert socket.poll(int(WAIT_S * 1000))
-    return socket.recv_multipart()[0]
+    answer: bytes = socket.recv_multipart()[0]
+    return answer
 
 
 class _StandingCluster:
     """A controller of this process on loopback TCP, not embedded, with one worker process that it does not own."""
 
     def __enter__(self) -> _StandingCluster:
-        self._controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False})
+        self.token = core.make_token()
+        self._controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False, "token": self.token})
         self.endpoint = self._controller.endpoints[0]
-        worker = WorkerOptions(controller=self.endpoint, name="standing0", plugin=platforms.find_plugin())
+        plugin = platforms.find_plugin()
+        worker = WorkerOptions(controller=self.endpoint, name="standing0", plugin=plugin, token=self.token)
         self._worker = subprocess.Popen(
             worker_command(worker), env=worker_environment(worker), stderr=subprocess.DEVNULL
         )

@@ -122,7 +122,8 @@ class Workers:
 
     def __init__(self, plugin: Path) -> None:
         self.plugin = plugin
-        self.controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False})
+        self.token = core.make_token()
+        self.controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False, "token": self.token})
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, name: str, hosts: int, plugin: Path | None = None) -> subprocess.Popen[str]:
@@ -133,6 +134,7 @@ class Workers:
             island="pod",
             island_hosts=hosts,
             island_timeout_s=ISLAND_TIMEOUT_S,
+            token=self.token,
         )
         self.processes.append(
             subprocess.Popen(

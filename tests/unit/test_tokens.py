@@ -86,7 +86,7 @@ def test_a_worker_gets_the_token_by_its_environment_only() -> None:
     token = core.make_token()
     options = launch.WorkerOptions("tcp://127.0.0.1:1", "w", platforms.Plugin("cpu", "/x.so", "option"), token=token)
     assert not [argument for argument in launch.worker_command(options) if token in argument]
-    assert launch.worker_environment(options)[core.TOKEN_VARIABLE] == token
+    assert launch.worker_environment(options)[core.TOKEN_VARIABLE] == launch.role_token(token, "worker")
     assert token not in repr(options)
 
 

@@ -1,0 +1,74 @@
+"""Peers that mean harm: raw sockets which speak the wire protocol with whatever key and name they like."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+
+import zmq
+from zmq.utils import z85
+
+from ptpathways import core
+from tests.fuzz import hostile
+
+REJECT, WELCOME = hostile.REJECT, hostile.WELCOME
+DEALER, ROUTER = zmq.DEALER, zmq.ROUTER
+
+
+def keys_of(token: str, role: str) -> tuple[bytes, bytes]:
+    """Public and secret key of a role (csrc/transport/keys.h)."""
+    secret = bytes.fromhex(token.removeprefix("pw1-")[:64])
+    text = z85.encode(hmac.new(secret, b"ptpathways " + role.encode(), hashlib.sha256).digest())
+    return zmq.curve_public(text), text
+
+
+def connect(
+    endpoint: str,
+    token: str = "",
+    role: str = "client",
+    *,
+    server: str = "controller",
+    identity: bytes = b"",
+    kind: int = DEALER,
+) -> zmq.Socket[bytes]:
+    """A socket that shows the key of ``role``, or none without a token, and calls itself ``identity``."""
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+    socket.linger = 0
+    if identity:
+        socket.routing_id = identity
+    if token:
+        socket.curve_publickey, socket.curve_secretkey = keys_of(token, role)
+        socket.curve_serverkey = keys_of(token, server)[0]
+    socket.connect(endpoint)
+    return socket
+
+
+def hello(role: int = 1, name: str = "attacker") -> bytes:
+    """HELLO of a client (1) or worker (2) with one device."""
+    if role == 1:
+        return hostile.hello(core.__version__, name)
+    text = hostile.text
+    device = struct.pack("<I", 0) + text("cpu") + struct.pack("<qq", 0, 0)
+    body = struct.pack("<B", role) + text(core.__version__) + text(name) + struct.pack("<Q", 1) + text("m")
+    body += text("tcp://127.0.0.1:9") + text("cpu") + text("v") + text("") + struct.pack("<I", 1) + device
+    return hostile.frame(hostile.HELLO, body + struct.pack("<qdi", 0, 1.0, 0))
+
+
+def answer(socket: zmq.Socket[bytes], timeout_s: float = 10.0) -> tuple[int, bytes]:
+    """The number of the next message's type and its body; 0 when nothing comes."""
+    if not socket.poll(int(timeout_s * 1000)):
+        return 0, b""
+    head = socket.recv_multipart()[0]
+    return int.from_bytes(head[6:8], "little"), head[24:]
+
+
+def ask(socket: zmq.Socket[bytes], *frames: bytes, timeout_s: float = 10.0) -> tuple[int, bytes]:
+    """Sends a message; the answer to it."""
+    socket.send_multipart(frames)
+    return answer(socket, timeout_s)
+
+
+def text_of(body: bytes) -> str:
+    """The message of a REJECT's status."""
+    return body[8:].decode()

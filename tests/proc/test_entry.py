@@ -1,0 +1,226 @@
+"""Who gets into a cluster, and in which role: docs/security.md, line by line. The attackers speak the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptpathways import core, launch, native
+from ptpathways.testing import wait_until
+from tests.fuzz import hostile
+from tests.proc import attackers
+
+COMMAND = [sys.executable, "-m", "ptpathways.cli"]
+WAIT_S = 60.0
+
+
+@dataclass
+class Standing:
+    """A controller and a worker that were started by hand, as the README shows."""
+
+    address: str
+    runtime: Path
+    log: Path
+
+    @property
+    def token(self) -> str:
+        (path,) = (self.runtime / "ptpathways").glob("*.token")
+        return path.read_text().strip()
+
+    def session(self, name: str = "honest") -> native.Session:
+        return native.Session.connect(self.address, name, 20.0, token=self.token)
+
+
+def _environment(runtime: Path) -> dict[str, str]:
+    without = {k: v for k, v in os.environ.items() if k not in (core.TOKEN_VARIABLE, "PTPATHWAYS_ADDRESS")}
+    return {**without, "XDG_RUNTIME_DIR": str(runtime)}
+
+
+@contextmanager
+def _standing(folder: Path, *arguments: str, bind: str = "tcp://127.0.0.1:*") -> Iterator[Standing]:
+    runtime, log = folder / "runtime", folder / "log"
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    environment = _environment(runtime)
+    with (
+        open(log, "w") as errors,
+        subprocess.Popen(
+            [*COMMAND, "controller", "--bind", bind, *arguments],
+            stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
+        ) as controller,
+    ):  # fmt: skip
+        assert controller.stdout is not None
+        found = re.search(r" at (\S+)", controller.stdout.readline())
+        assert found is not None, log.read_text()
+        insecure = [argument for argument in arguments if argument == "--insecure"]
+        worker = subprocess.Popen(
+            [*COMMAND, "worker", "--join", found[1], "--name", "w", *insecure], stderr=errors, env=environment
+        )
+        try:
+            yield Standing(found[1], runtime, log)
+        finally:
+            controller.send_signal(signal.SIGINT)
+            assert controller.wait(WAIT_S) == 0
+            assert worker.wait(WAIT_S) == 0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    with _standing(tmp_path_factory.mktemp("cluster")) as standing, standing.session("first") as session:
+        wait_until(lambda: session.device_count == 1, WAIT_S)
+        yield standing
+
+
+def _check_unharmed(cluster: Standing) -> None:
+    with cluster.session() as session:
+        array = np.arange(300_000, dtype=np.float32)
+        np.testing.assert_array_equal(session.put(array, 0).result(WAIT_S), array)
+
+
+def test_programs_of_the_same_user_need_no_token(cluster: Standing) -> None:
+    """The README's cluster by hand: the worker has joined, and others find the token, too."""
+    file = next((cluster.runtime / "ptpathways").glob("*.token"))
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    environment = _environment(cluster.runtime)
+    status = [*COMMAND, "status", "--address", cluster.address, "--json"]
+    assert subprocess.run(status, env=environment, capture_output=True, timeout=WAIT_S).returncode == 0
+    script = "import sys, ptpathways as pw; print(pw.init(sys.argv[1]).device_count)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, cluster.address], env=environment, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.stdout.strip() == "1", done.stderr
+
+
+@pytest.mark.parametrize("token", ["", core.make_token()], ids=["none", "another"])
+def test_strangers_on_this_machine_are_not_heard(cluster: Standing, token: str) -> None:
+    with cluster.session() as session:
+        endpoint = session.hosts()[0]["data_endpoint"]
+    for address, server in ((cluster.address, "controller"), (endpoint, "worker")):
+        with attackers.connect(address, token, server=server, kind=attackers.DEALER) as stranger:
+            stranger.send(attackers.hello())
+            assert attackers.answer(stranger, 1.0) == (0, b"")
+    _check_unharmed(cluster)
+
+
+def test_an_abstract_socket_needs_the_token_too(tmp_path: Path) -> None:
+    name = f"ipc://@pw-entry-{os.getpid()}"
+    with _standing(tmp_path, bind=name) as cluster, cluster.session() as session:
+        wait_until(lambda: session.device_count == 1, WAIT_S)
+        with attackers.connect(name) as stranger:
+            stranger.send(attackers.hello())
+            assert attackers.answer(stranger, 1.0) == (0, b"")
+
+
+def test_insecure_is_said_loudly_and_stays_on_this_machine(tmp_path: Path) -> None:
+    with _standing(tmp_path, "--insecure") as cluster:
+        assert "WARNING" in cluster.log.read_text()
+        assert not list((cluster.runtime / "ptpathways").glob("*.token"))
+        with native.Session.connect(cluster.address, "any", 20.0, token=core.INSECURE) as session:
+            wait_until(lambda: session.device_count == 1, WAIT_S)
+    done = subprocess.run(
+        [*COMMAND, "controller", "--bind", "tcp://0.0.0.0:*", "--insecure"],
+        capture_output=True, text=True, timeout=WAIT_S,
+    )  # fmt: skip
+    assert done.returncode == 1 and "without a join token" in done.stderr
+
+
+def test_a_token_file_goes_with_its_controller_and_is_not_believed_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    token, address = core.make_token(), "tcp://127.0.0.1:7450"
+    assert launch.find(address) == ""
+    files = launch.keep([address], token)
+    assert launch.find(address) == launch.find("tcp://localhost:7450") == token
+    assert launch.find("tcp://127.0.0.1:7451") == launch.find("tcp://192.0.2.1:7450") == ""
+    files[0].chmod(0o640)
+    with pytest.raises(core.InvalidOption, match="mode 600"):
+        launch.find(address)
+    files[0].unlink()
+    (tmp_path / "planted").write_text(core.make_token())
+    files[0].symlink_to(tmp_path / "planted")
+    with pytest.raises(core.InvalidOption, match="plain file"):
+        launch.find(address)
+    launch.keep([address], token)  # replaces the link itself
+    assert launch.find(address) == token and not files[0].is_symlink()
+    launch.forget(files, core.make_token())  # another controller's by now
+    assert launch.find(address) == token
+    launch.forget(files, token)
+    assert launch.find(address) == ""
+    launch.keep(["tcp://0.0.0.0:7450"], token)
+    assert launch.find(address) == token and launch.find("tcp://192.0.2.1:7450") == ""
+    (runtime / "ptpathways").chmod(0o755)
+    assert launch.find(address) == ""
+    with pytest.raises(core.InvalidOption, match="mode 700"):
+        launch.keep([address], token)
+
+
+# --- roles
+
+
+@pytest.mark.parametrize(("key", "role"), [("client", 2), ("worker", 1)])
+def test_nobody_joins_in_anothers_role(cluster: Standing, key: str, role: int) -> None:
+    with attackers.connect(cluster.address, cluster.token, key) as liar:
+        kind, body = attackers.ask(liar, attackers.hello(role))
+        assert kind == attackers.REJECT and f"got that of a {key}" in attackers.text_of(body)
+        assert attackers.ask(liar, hostile.frame(5, bytes(16)))[0] == attackers.REJECT, "it has not joined"
+    _check_unharmed(cluster)
+
+
+def test_a_client_does_not_sit_at_an_islands_table(cluster: Standing) -> None:
+    text = hostile.text
+    join = text(core.__version__) + text("h") + struct.pack("<Q", 1) + text("i") + struct.pack("<I", 1) + text("cpu")
+    with attackers.connect(cluster.address, cluster.token) as liar:
+        kind, body = attackers.ask(liar, hostile.frame(39, join + text("p") + struct.pack("<Q", 1000)))
+        assert kind == attackers.REJECT and "got that of a client" in attackers.text_of(body)
+
+
+def test_a_role_token_serves_its_role_only(cluster: Standing) -> None:
+    client, worker = (launch.role_token(cluster.token, role) for role in launch.ROLES[::-1])
+    with native.Session.connect(cluster.address, "client", 20.0, token=client) as session:
+        assert session.put(np.float32(3), 0).result(WAIT_S) == 3
+    with pytest.raises(native.NativeError, match="another role"):
+        native.Session.connect(cluster.address, "client", 20.0, token=worker)
+    with pytest.raises(native.NativeError, match="another role"):
+        native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False, "token": client})
+    refused = subprocess.run(
+        [*COMMAND, "worker", "--join", cluster.address, "--token", "-"],
+        input=client, capture_output=True, text=True, timeout=WAIT_S,
+    )  # fmt: skip
+    assert refused.returncode == 1 and "another role" in refused.stderr
+    printed = subprocess.run(
+        [*COMMAND, "token", "--role", "client", "--token", "-"],
+        input=cluster.token, capture_output=True, text=True, timeout=WAIT_S, check=True,
+    )  # fmt: skip
+    assert printed.stdout.strip() == client
+    with cluster.session() as session:
+        pid = session.hosts()[0]["pid"]
+    assert cluster.token.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_routing_id_does_not_make_an_embedded_client() -> None:
+    """Whoever calls itself local/1 is refused, and the client that is local/1 goes on."""
+    token = core.make_token()
+    controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": True, "token": token})
+    try:
+        with native.Session.connect("", "embedded", 10.0) as session:
+            with attackers.connect(controller.endpoints[0], token, identity=b"local/1") as liar:
+                for message in (attackers.hello(), hostile.frame(6, hostile.text("bye"))):
+                    kind, body = attackers.ask(liar, message)
+                    assert kind == attackers.REJECT and "local/" in attackers.text_of(body)
+            assert [client["name"] for client in json.loads(session.status_json(10.0))["clients"]] == ["embedded"]
+    finally:
+        controller.close("the test is over")
