@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from ptpathways import core
 from ptpathways.pipelines._model import ModelGraph, module_path, source_of, value_of
@@ -208,9 +209,25 @@ def cost_of(node: fx.Node) -> float:
     modes = [leaf.fake_mode for leaf in values if hasattr(leaf, "fake_mode")]
     if not modes:
         return written
-    with modes[0], torch.no_grad(), FlopCounterMode(display=False) as counter:
+    counter = _Counter()
+    with modes[0], torch.no_grad(), counter:
         node.target(*args, **kwargs)
-    return float(counter.get_total_flops()) + written
+    return counter.total + written
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up floating point operations. Torch's own counter hooks itself into the modules of all threads."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0.0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        count = flop_registry.get(function.overloadpacket)
+        if count is not None:
+            self.total += float(count(*args, **(kwargs or {}), out_val=made))
+        return made
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,18 @@ from torch.optim import optimizer as torch_optimizer
 from ptpathways import core
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
+_LISTS = frozenset({list, tuple})
+_MAPPINGS = frozenset({dict, OrderedDict})
 _MISSING = object()
+_OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+"""A module's parts and hooks, which are looked at by themselves."""
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
 
 
 class Setting:
@@ -22,15 +34,21 @@ class Setting:
     def __init__(self, model: nn.Module, reads: Iterable[tuple[nn.Module, str]], before: Setting | None) -> None:
         """
         Args:
-            reads: modules and names of attributes that the forward pass has read; numbers, strings and tensors count.
+            reads: modules and names of attributes that the forward pass has read.
             before: of earlier exports, what they read counts too.
         """
         self._modules = list(model.modules())
         known = {(id(module), name): module for module, name in before._reads} if before is not None else {}
         inside = {id(module) for module in self._modules}
         for module, name in reads:
-            value = _value(module, name)
-            if id(module) in inside and (type(value) in _PLAIN or isinstance(value, Tensor)):
+            parts = (_OF_MODULES, module._parameters, module._buffers, module._modules)
+            everyones = vars(nn.Module).get(name) is _value(module, name)
+            if (
+                id(module) in inside
+                and not everyones
+                and not name.startswith("__")
+                and not any(name in part for part in parts)
+            ):
                 known.setdefault((id(module), name), module)
         self._reads: list[tuple[nn.Module, str]] = [(module, name) for (_, name), module in known.items()]
         self._kept: dict[int, Any] = before._kept if before is not None else {}  # so that no other has the same id
@@ -40,27 +58,42 @@ class Setting:
 
     def now(self, optimizer: torch.optim.Optimizer) -> Any:
         """In a form to compare."""
-        found: list[Any] = []
-        for module, name in self._reads:
-            value = _value(module, name)
-            if isinstance(value, Tensor):
-                self._kept[id(value)] = value
-                found.append((id(value), value._version))
-            else:
-                found.append((type(value), value) if type(value) in _PLAIN else id(value))
+        found: list[Any] = [self._mark(_value(module, name)) for module, name in self._reads]
         for module in self._modules:
+            found.append(type(module))
+            found.append(self._mark(module.__dict__.get("forward")))
+            for name in _HOOKS:
+                hooks = module.__dict__[name]
+                if hooks:
+                    found.append((name, self._mark(hooks)))
             for parts in (module._modules, module._parameters, module._buffers):
                 for part in parts.values():
                     self._kept[id(part)] = part
                     found.append((id(part), part.requires_grad) if isinstance(part, Tensor) else id(part))
+        for everywhere in (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks):
+            found.append(self._mark(everywhere))
         found.append(membership(optimizer))
         return tuple(found)
+
+    def _mark(self, value: Any) -> Any:
+        """A plain value itself, the elements of lists and dictionaries, or else which object it is."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return kind, value
+        if kind in _LISTS:
+            return kind, tuple(map(self._mark, value))
+        if kind in _MAPPINGS:
+            return kind, tuple((self._mark(key), self._mark(item)) for key, item in value.items())
+        self._kept[id(value)] = value
+        return (id(value), value._version) if isinstance(value, Tensor) else id(value)
 
 
 def _value(module: nn.Module, name: str) -> Any:
     """Of an attribute of a module or of its class."""
-    value = module.__dict__.get(name, _MISSING)
-    return getattr(type(module), name, _MISSING) if value is _MISSING else value
+    for home in (module, *type(module).__mro__):
+        if name in home.__dict__:
+            return home.__dict__[name]
+    return _MISSING
 
 
 def membership(optimizer: torch.optim.Optimizer) -> tuple[tuple[int, ...], ...]:

@@ -15,11 +15,35 @@ from ptpathways import core
 Mode: TypeAlias = tuple[str, tuple[Any, ...]]
 """``("grad", (enabled,))`` or ``("autocast", (device type, dtype, enabled, cache))``."""
 
+_DEVICES = ("cpu", "cuda", "xla")
 _KEY = "ptpathways_modes"
 _NESTED = {"wrap_with_set_grad_enabled": ("grad", 1), "wrap_with_autocast": ("autocast", 4)}
 """Operations that run a part of the graph in another mode: its name here, how many settings come before the part."""
 _TRANSPARENT = frozenset({"tag_activation_checkpoint"})
 """Operations that run a part of the graph with notes for a compiler that is not ours."""
+
+
+@contextlib.contextmanager
+def outside_autocast() -> Iterator[Mode | None]:
+    """Inside, no autocast is in force; gives the one that was, which is for the model and its loss."""
+    found = [device for device in _DEVICES if torch.is_autocast_enabled(device)]
+    if not found:
+        yield None
+        return
+    cache = torch.is_autocast_cache_enabled()
+    with contextlib.ExitStack() as stack:
+        dtype = torch.get_autocast_dtype(found[0])
+        for device in found:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield "autocast", ("cpu", dtype, True, cache)
+
+
+def in_mode(mode: Mode | None) -> contextlib.AbstractContextManager[Any]:
+    """Inside, code runs in the autocast that ``outside_autocast`` gave."""
+    if mode is None:
+        return contextlib.nullcontext()
+    device, dtype, enabled, cache = mode[1]
+    return torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache)
 
 
 def flatten(module: fx.GraphModule) -> None:

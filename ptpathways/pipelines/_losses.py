@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree
 
 from ptpathways import core, frontend
+from ptpathways.pipelines._flat import Mode, in_mode
 from ptpathways.pipelines._model import ModelGraph, source_of
 from ptpathways.pipelines._stages import run_node
 
@@ -29,13 +30,16 @@ def check_reduction(reduction: str) -> None:
         raise core.PipelineError(f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}")
 
 
-def try_out(loss: Loss, output: Any, targets: Any, samples: int, microbatches: int, reduction: str) -> bool:
+def try_out(
+    loss: Loss, output: Any, targets: Any, samples: int, microbatches: int, reduction: str, mode: Mode | None = None
+) -> bool:
     """Computes a loss on the CPU, of the whole batch and of the microbatches, of random outputs and the real targets.
 
     Args:
         output: what the model returns for one microbatch; of its tensors shape and type count.
         targets: the batch's last entry, whole.
         samples: in a microbatch.
+        mode: the autocast in which it runs.
 
     Raises:
         PipelineError: it is a sum over samples though ``reduction`` is not, or the other way round.
@@ -66,7 +70,7 @@ def try_out(loss: Loss, output: Any, targets: Any, samples: int, microbatches: i
         return (float(made[0]), float(made[1])) if reduction == "weighted" else (float(made), 1.0)
 
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), in_mode(mode), torch.random.fork_rng(devices=[]):
             total, weight = compute(whole, wanted)
             parts = [compute(part(whole, number), part(wanted, number)) for number in range(microbatches)]
     except Exception:  # of values that it does not expect; the graph says what is wrong with it, if anything

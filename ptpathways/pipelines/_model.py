@@ -16,7 +16,7 @@ from torch.utils import _pytree
 
 from ptpathways import core, frontend
 from ptpathways.pipelines._aliases import Aliases, written_by
-from ptpathways.pipelines._flat import autocasts, flatten
+from ptpathways.pipelines._flat import Mode, autocasts, flatten, in_mode
 from ptpathways.pipelines._observed import Attributes, observed
 
 _PYTHON = sysconfig.get_path("stdlib")
@@ -32,9 +32,11 @@ class _Whole(nn.Module):
         begin: Callable[[nn.Module], Attributes],
         seen: Callable[[Any], None],
         weighted: bool,
+        mode: Mode | None,
     ) -> None:
         """
         Args:
+            mode: of the model and its loss.
             begin: gives the model's attributes before a run.
             seen: is told what the model returns.
         """
@@ -44,16 +46,18 @@ class _Whole(nn.Module):
         self.begin = begin
         self.seen = seen
         self.weighted = weighted
+        self.mode = mode
 
     def forward(self, *batch: Any) -> Any:
         attributes = self.begin(self.model)
         try:
-            if self.loss is None:
-                found = self.model(*batch)
-            else:
-                made = self.model(*batch[:-1])
-                self.seen(made)
-                found = self.loss(made, batch[-1])
+            with in_mode(self.mode):
+                if self.loss is None:
+                    found = self.model(*batch)
+                else:
+                    made = self.model(*batch[:-1])
+                    self.seen(made)
+                    found = self.loss(made, batch[-1])
         finally:
             attributes.restore()
         if not self.weighted:
@@ -99,12 +103,14 @@ def export(
     names: dict[int, str],
     *,
     weighted: bool = False,
+    mode: Mode | None = None,
 ) -> ModelGraph:
     """The model's graph for one microbatch. Runs the model's Python once, on tensors without values.
 
     Args:
         names: the name of each parameter and buffer of ``model``, by the tensor's id.
         weighted: the loss gives a sum and its weight.
+        mode: the autocast in which both run.
 
     Raises:
         ModelCannotBeCut: its Python depends on values, it changes buffers, or it does not give one scalar.
@@ -121,7 +127,7 @@ def export(
     def seen(output: Any) -> None:
         outputs.append(_pytree.tree_map(_shape_of, output))
 
-    whole = _Whole(model, loss, begin, seen, weighted)
+    whole = _Whole(model, loss, begin, seen, weighted, mode)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
     with observed(name) as reads:
         program = _program(whole, tensors, name)

@@ -52,6 +52,9 @@ REPLACED: dict[str, Replace] = {
 }
 """The operations in which a number can be replaced by a tensor, with what is computed then."""
 
+_SHORT = frozenset({torch.bfloat16, torch.float16})
+"""Types in which a number such as 0.999 would be another one: torch computes with it in float32, and rounds then."""
+
 
 class NumbersAsTensors(TorchDispatchMode):
     """Inside, where one of ``inputs`` meets a tensor in an operation of ``REPLACED``, its scalar tensor is used."""
@@ -65,10 +68,13 @@ class NumbersAsTensors(TorchDispatchMode):
         numbers = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, float) and leaf in self._inputs]
         if not numbers:
             return function(*args, **kwargs)
-        kind = next(leaf.dtype for leaf in args if isinstance(leaf, Tensor))
+        own = next(leaf.dtype for leaf in args if isinstance(leaf, Tensor))
+        kind = torch.float32 if own in _SHORT else own
 
         def value(leaf: Any) -> Any:
-            return self._inputs[leaf].to(kind) if isinstance(leaf, float) and leaf in self._inputs else leaf
+            if isinstance(leaf, float) and leaf in self._inputs:
+                return self._inputs[leaf].to(kind)
+            return leaf.to(kind) if isinstance(leaf, Tensor) and leaf.dtype in _SHORT else leaf
 
         given = tuple(map(value, args)), {name: value(leaf) for name, leaf in kwargs.items()}
-        return REPLACED[str(function)](*given)
+        return REPLACED[str(function)](*given).to(own)

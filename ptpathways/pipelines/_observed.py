@@ -7,6 +7,8 @@ attribute that was changed.
 from __future__ import annotations
 
 import contextlib
+import copy
+import operator
 import sys
 import threading
 from collections.abc import Collection, Iterator
@@ -15,12 +17,15 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
 
 from ptpathways import core, frontend
 
 _OWN_FUNCTIONS = frozenset({"_NoopSaveInputs"})
 """Of torch's checkpoints that keep gradients as they are."""
 _PLAIN = (bool, int, float, str, type(None))
+_OF_MODULES = frozenset(vars(nn.Module()))
+_CONTAINERS = (list, dict, set)
 _LEFT_ALONE = frozenset({"training", "_parameters", "_buffers", "_modules"})
 
 
@@ -155,6 +160,20 @@ class _OthersOnly:
         return getattr(self._stream, name)
 
 
+def _same(one: Any, other: Any) -> bool:
+    """Whether two lists, dictionaries or sets have the same elements."""
+    if len(one) != len(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(one[key] is other[key] for key in one)
+    return one == other if isinstance(one, set) else all(map(operator.is_, one, other))
+
+
+def _fill(container: Any, elements: Any) -> None:
+    container.clear()
+    (container.extend if isinstance(container, list) else container.update)(elements)
+
+
 class Attributes:
     """The attributes of a model before its forward pass, to compare with those after it."""
 
@@ -165,6 +184,14 @@ class Attributes:
         self._modules = list(model.named_modules())
         self._tensors = [{**one._parameters, **one._buffers} for _, one in self._modules]
         self._others = [dict(vars(one)) for _, one in self._modules]
+        self._contents = [
+            {
+                name: copy.copy(value)
+                for name, value in others.items()
+                if type(value) in _CONTAINERS and name not in _OF_MODULES
+            }
+            for others in self._others
+        ]
         self.changed: dict[str, Any] = {}
         """After ``restore``: attributes that were changed and may matter the next time, by path, with what they were
         changed into."""
@@ -178,7 +205,13 @@ class Attributes:
             ModelCannotBeCut: a parameter or a buffer of the model was replaced.
         """
         replaced: list[tuple[str, str]] = []
-        for (path, module), tensors, others in zip(self._modules, self._tensors, self._others, strict=True):
+        for (path, module), tensors, others, contents in zip(
+            self._modules, self._tensors, self._others, self._contents, strict=True
+        ):
+            for name, kept in contents.items():
+                if not _same(others[name], kept):
+                    self.changed[f"{path}.{name}" if path else name] = copy.copy(others[name])
+                    _fill(others[name], kept)
             for name in {**tensors, **module._parameters, **module._buffers}:
                 now = module._parameters.get(name, module._buffers.get(name))
                 if now is not tensors.get(name):
@@ -228,7 +261,9 @@ class Attributes:
             parent, _, name = path.rpartition(".")
             module = modules[parent]
             undo.append((module, name, vars(module).get(name), name in vars(module)))
-            module.__dict__[name] = torch.zeros(value.shape, dtype=value.dtype) if isinstance(value, Tensor) else value
+            module.__dict__[name] = _pytree.tree_map_only(
+                Tensor, lambda one: torch.zeros(one.shape, dtype=one.dtype), value
+            )
         try:
             yield
         finally:

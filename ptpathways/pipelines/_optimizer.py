@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,10 +14,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ptpathways import core, frontend
 from ptpathways.frontend import TensorSpec
+from ptpathways.pipelines._branches import Branch, Name, Watched
 from ptpathways.pipelines._numbers import REPLACED, NumbersAsTensors
 
-Name: TypeAlias = tuple[int, str, int]
-"""A hyperparameter: the group, its key, and the place in a pair such as ``betas``."""
 Formula: TypeAlias = tuple[str, Name, Name | None]
 
 _FORMULAS: dict[str, Callable[[float, float], float]] = {
@@ -78,40 +77,49 @@ class OptimizerRule:
         self._names = frozenset(
             (number, "lr", 0) for number, group in enumerate(optimizer.param_groups) if "lr" in group
         )
+        self._pinned: frozenset[Name] = frozenset()  # of these: a value at which the step takes another branch
+        self._branches: list[Branch] = []  # that compiled updates depend on
         self._constants = self.constants()
         self.state_sizes: dict[int, float] = {}
         """By group, elements of state for each element of a parameter; known after ``followed``."""
 
     def constants(self) -> Any:
         """What is part of the compiled update, in a form to compare."""
-        return tuple(
-            (number, key, place, value)
-            for number, key, place, value in self._values()
-            if (number, key, place) not in self._names
-        )
+        inputs = self._names - self._pinned
+        return tuple(item for item in self._values() if item[:3] not in inputs or not isinstance(item[3], float))
 
     def changed(self) -> bool:
-        """Whether a constant has changed; if so, it is followed from now on, where that can be done."""
-        now = self.constants()
-        if now == self._constants:
+        """Whether compiled updates are others now: a constant has changed, or an input so that its step branches.
+
+        A constant that has changed is followed from now on, where that can be done.
+        """
+        now, values = self.constants(), self._floats()
+        if now == self._constants and all(one.same(values) for one in self._branches):
             return False
         old = {item[:3]: item[3] for item in self._constants}
         self._names |= {
             item[:3] for item in now if isinstance(item[3], float) and old.get(item[:3], item[3]) != item[3]
         }
+        self._pinned = frozenset()
+        self._branches.clear()
         self._constants = self.constants()
         return True
 
     def followed(self, shapes: dict[int, TensorSpec]) -> Followed:
         """Which numbers an update needs. ``shapes``: of a parameter of each group."""
-        names = self._names
-        if names:
-            found = self._explained(names, shapes)
-            if found is not None:
+        values = self._floats()
+        while names := (self._names & values.keys()) - self._pinned:
+            met: list[Branch] = []
+            found = self._explained(names, shapes, met)
+            if found is None:
+                self._names = frozenset()
+            elif others := [one for one in met if not one.same(values)]:
+                self._pinned |= frozenset().union(*(one.names for one in others)) & names
+            else:
+                self._branches += met
                 return found
-            names = self._names = frozenset()
             self._constants = self.constants()
-        return Followed(names, ())
+        return Followed(frozenset(), ())
 
     def numbers(self, formulas: Iterable[Formula]) -> list[float]:
         """The values of number inputs now."""
@@ -148,7 +156,7 @@ class OptimizerRule:
         parameters: Sequence[Tensor],
         gradients: Sequence[Tensor],
         state: Sequence[dict[str, Any]],
-        values: dict[Name, float],
+        values: Mapping[Name, float],
         inputs: dict[float, Tensor],
     ) -> tuple[list[Tensor], list[dict[str, Any]]]:
         kind = type(self.optimizer)
@@ -177,8 +185,16 @@ class OptimizerRule:
                 else:
                     made[key] = values.get((number, key, 0), made[key])
             shadow.param_groups.append(made)
-        with NumbersAsTensors(inputs):
-            kind.step(shadow)
+        try:
+            with NumbersAsTensors(inputs):
+                kind.step(shadow)
+        except KeyError as error:  # as in eager PyTorch
+            have = sorted({key for held in state for key in held})
+            raise core.PipelineError(
+                f"optimizer {kind.__name__} needs {error} in its state, which has {', '.join(have) or 'nothing'}: it "
+                "was made with other settings, or by another kind of optimizer; set the option before the first step, "
+                "or load a state that fits"
+            ) from None
         after: list[dict[str, Any]] = [
             {key: value for key, value in shadow.state.get(parameter, {}).items() if value is not None}
             for parameter in fresh
@@ -194,14 +210,14 @@ class OptimizerRule:
             parameter.grad = None
         return fresh, after
 
-    def _initial(self, name: str, like: Tensor) -> dict[str, torch.Size]:
+    def _initial(self, name: str, like: Tensor) -> dict[str, Tensor]:
         """The state that a parameter has before the first step; most optimizers make it in that step."""
         group = self.optimizer.param_groups[self.group_of[name]]
         known: dict[str, Any] = next(
             (self.optimizer.state[one] for one in group["params"] if one in self.optimizer.state), {}
         )
         return {
-            key: value.shape if value.dim() == 0 else like.shape
+            key: torch.zeros(value.shape if value.dim() == 0 else like.shape, dtype=value.dtype)
             for key, value in known.items()
             if isinstance(value, Tensor)
         }
@@ -232,10 +248,22 @@ class OptimizerRule:
             for place, name in enumerate(sorted(names))
         }
 
-    def _explained(self, names: frozenset[Name], shapes: dict[int, TensorSpec]) -> Followed | None:
-        """The formulas that explain all numbers that depend on ``names``; None if there are others."""
+    def _explained(
+        self, names: frozenset[Name], shapes: dict[int, TensorSpec], branches: list[Branch]
+    ) -> Followed | None:
+        """The formulas that explain all numbers that depend on ``names``; None if there are others.
+
+        ``branches`` gets the decisions that the step took by them.
+        """
         used: tuple[dict[Formula, None], dict[Formula, None]] = ({}, {})
-        both = [self._numbers_met(self._marked(names, shift), shapes) for shift in (0, 1)]
+        both = [
+            self._numbers_met(
+                {name: Watched.of(name, value, branches) for name, value in self._marked(names, shift).items()}, shapes
+            )
+            for shift in (0, 1)
+        ]
+        if len(both[0]) != len(both[1]):
+            return None
         values = [{**self._floats(), **self._marked(names, shift)} for shift in (0, 1)]
         for (phase, operation, first), (_, _, second) in zip(*both, strict=True):
             if first == second:
@@ -264,16 +292,13 @@ class OptimizerRule:
                 found += [(kind, rate, decay) for kind in ("a*b", "-a*b", "1-a*b")]
         return found
 
-    def _numbers_met(self, values: dict[Name, float], shapes: dict[int, TensorSpec]) -> list[tuple[int, str, float]]:
+    def _numbers_met(self, values: Mapping[Name, float], shapes: dict[int, TensorSpec]) -> list[tuple[int, str, float]]:
         """Every Python number that meets a tensor in two steps of one parameter per group, with step and operation."""
         kept: list[tuple[int, str, float]] = []
 
         def call(tensors: list[Tensor], next_phase: Callable[[], None]) -> Sequence[Tensor]:
             count = len(names)
-            state = [
-                {key: torch.zeros(shape) for key, shape in self._initial(name, parameter).items()}
-                for name, parameter in zip(names, tensors, strict=False)
-            ]
+            state = [self._initial(name, parameter) for name, parameter in zip(names, tensors, strict=False)]
             parameters = list(tensors[:count])
             for number in range(2):
                 if number:

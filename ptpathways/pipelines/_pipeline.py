@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from ptpathways import core, frontend, schedules
 from ptpathways.frontend import Future, VirtualSlice
-from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _losses, _model, _plan
+from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _losses, _model, _plan
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import record_stages
@@ -105,13 +105,13 @@ class Pipeline:
             PipelineError: the microbatches do not divide the batch.
             ModelCannotBeCut, OutOfDeviceMemory: by the first call with a batch of this shape, which exports the model.
         """
-        with self._lock:
-            return self._step(batch)
+        with self._lock, _flat.outside_autocast() as mode:
+            return self._step(batch, mode)
 
-    def _step(self, batch: tuple[Any, ...]) -> Future:
+    def _step(self, batch: tuple[Any, ...], mode: _flat.Mode | None) -> Future:
         leaves, structure = _pytree.tree_flatten(batch)
         leaves = _batch.checked(leaves)
-        step = self._step_for(leaves, structure)
+        step = self._step_for(leaves, structure, mode)
         self._send_changes()
         pieces = [_batch.divided(leaf, self.size.microbatches) for leaf in leaves]
         step.ignoring.look(pieces)
@@ -256,8 +256,8 @@ class Pipeline:
         """
         if batch:
             leaves, structure = _pytree.tree_flatten(batch)
-            with self._lock:
-                step = self._step_for(_batch.checked(leaves), structure)
+            with self._lock, _flat.outside_autocast() as mode:
+                step = self._step_for(_batch.checked(leaves), structure, mode)
         elif self._last is not None:
             step = self._last
         else:
@@ -314,7 +314,7 @@ class Pipeline:
         self._groups = _changes.membership(self.optimizer)
         return OptimizerRule(self.optimizer, names)
 
-    def _step_for(self, leaves: Sequence[Any], structure: Any) -> StepProgram:
+    def _step_for(self, leaves: Sequence[Any], structure: Any, mode: _flat.Mode | None) -> StepProgram:
         samples = _batch.samples_of(leaves, self.size.microbatches)
         _changes.refuse_hooks(self._model, self.optimizer)
         if self._groups != _changes.membership(self.optimizer):
@@ -322,10 +322,10 @@ class Pipeline:
             self._steps.clear()
         if self._rule.changed():  # a number that was compiled in is another one now
             self._steps.clear()
-        kinds = (structure, tuple(_batch.kind(leaf) for leaf in leaves))
+        kinds = (structure, tuple(_batch.kind(leaf) for leaf in leaves), mode)
         step = None if self._setting is None else self._steps.get((kinds, self._setting.now(self.optimizer)))
         if step is None:
-            step = self._build(leaves, structure, samples)
+            step = self._build(leaves, structure, samples, mode)
             assert self._setting is not None
             while len(self._steps) >= _STEPS_MAX:
                 self._steps.pop(next(iter(self._steps)))
@@ -333,13 +333,13 @@ class Pipeline:
         self._last = step
         return step
 
-    def _build(self, leaves: Sequence[Any], structure: Any, samples: int) -> StepProgram:
+    def _build(self, leaves: Sequence[Any], structure: Any, samples: int, mode: _flat.Mode | None) -> StepProgram:
         example = _pytree.tree_unflatten([_batch.example(leaf, samples) for leaf in leaves], structure)
         known: dict[int, str] = {}
         for name, tensor in (*self._parameters.items(), *self._model.named_buffers()):
             known.setdefault(id(tensor), name)
         weighted = self._reduction == "weighted"
-        graph = _model.export(self._model, self._loss, example, known, weighted=weighted)
+        graph = _model.export(self._model, self._loss, example, known, weighted=weighted, mode=mode)
         stages = divide(graph, self._cut.places(graph))
         frozen = [
             name
@@ -350,7 +350,7 @@ class Pipeline:
         whole = _pytree.tree_unflatten(list(leaves), structure)
         warned = False
         if self._loss is not None:
-            warned = _losses.try_out(self._loss, graph.output, whole[-1], samples, microbatches, self._reduction)
+            warned = _losses.try_out(self._loss, graph.output, whole[-1], samples, microbatches, self._reduction, mode)
         scale = 1.0 / microbatches if self._reduction == "mean" else 1.0
         parts = record_stages(stages, frozen, scale, recompute=self._recompute)
         layouts = [SliceLayouts(slice, samples) for slice in self.slices]

@@ -76,7 +76,10 @@ class StepProgram:
         }
         self.ignoring: Any = None
         """Watches the batches' targets."""
-        self.followed = rule.followed(self._shapes())
+        shapes = self._shapes()
+        self.followed = rule.followed(shapes)
+        exact = any(spec.dtype == "f64" for spec in shapes.values())
+        self._numbers_type = torch.float64 if exact else torch.float32
         self._fixed: dict[str, tuple[Tensor, int, Any]] = {}  # buffers: on the CPU, with version, and on their slice
         self._sent: tuple[list[float] | None, list[frontend.Future]] = (None, [])
         self.program: frontend.Program = frontend.program(self._body, donate=(0, 1), name="step", kind="dataflow")
@@ -97,7 +100,7 @@ class StepProgram:
         """The hyperparameters now, once for each rank; sent only if they have changed."""
         values = self._rule.numbers(self.followed.formulas)
         if values != self._sent[0]:
-            vector = torch.tensor(values, dtype=torch.float32)
+            vector = torch.tensor(values, dtype=self._numbers_type)
             self._sent = values, [frontend.put(vector, layout.slice) for layout in self._layouts]
         return self._sent[1]
 

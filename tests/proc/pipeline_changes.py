@@ -105,6 +105,101 @@ def settings(cluster: pw.Cluster) -> None:
     assert quiet[0] == quiet[1], quiet
 
 
+class Called(Blocks):
+    """Computes with functions and numbers in attributes, lists and dictionaries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = torch.tanh
+        self.factors, self.options = [1.0, 1.0], {"scale": {"by": 1.0}}
+        self.seen: list[Any] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        made: Tensor = self.act(super().forward(x)) * self.factors[1] * self.options["scale"]["by"]
+        return made
+
+
+def code(cluster: pw.Cluster) -> None:
+    """Forward hooks, functions in attributes, and what lists and dictionaries hold."""
+    pipes = Pipes(cluster)
+    handles: dict[int, list[Any]] = {}
+
+    def hooked(step: int, module: Any, optimizer: Any) -> None:
+        if step == 1:
+            handles[id(module)] = [
+                module.blocks[1].register_forward_hook(lambda own, inputs, made: made * 2),
+                module.blocks[2].register_forward_pre_hook(lambda own, inputs: (inputs[0] * 2,)),
+            ]
+        if step == 3:
+            for handle in handles.pop(id(module)):
+                handle.remove()
+
+    def everywhere(step: int, module: Any, optimizer: Any) -> None:
+        if step == 1 and not handles:
+            hook = nn.modules.module.register_module_forward_hook
+            handles[0] = [hook(lambda own, inputs, made: made * 2 if isinstance(own, nn.Linear) else None)]
+        if step == 3 and handles:
+            handles.pop(0)[0].remove()
+
+    def replaced(step: int, module: Any, optimizer: Any) -> None:
+        if step == 1:
+            module.blocks[1].forward = torch.sin
+        if step == 3:
+            del module.blocks[1].forward
+
+    def function(step: int, module: Any, optimizer: Any) -> None:
+        module.act = torch.sin if step in (1, 2) else torch.tanh
+
+    def elements(step: int, module: Any, optimizer: Any) -> None:
+        module.factors[1] = 1.0 + step // 2
+        module.options["scale"]["by"] = 1.0 - step // 3
+
+    def kind(step: int, module: Any, optimizer: Any) -> None:
+        module.blocks[1].__class__ = Doubled if step in (1, 2) else nn.Linear
+
+    for change in (hooked, everywhere, replaced, function, elements, kind):
+        torch.manual_seed(0)
+        model = Called()
+        pipe = pipes(model)
+        follows(pipe, copy.deepcopy(model), sgd, change)
+        assert not model.seen, "what runs is the graph"
+    for _ in range(2):  # two shapes: each is compiled once, though the forward pass adds to a list
+        for samples in (8, 16):
+            pipe.step(*(torch.cat([one] * (samples // 8)) for one in one_batch()))
+    known = len(pipe._steps)
+    assert known <= 4, known
+
+
+class Doubled(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * 2
+
+
+def autocasts(cluster: pw.Cluster) -> None:
+    """Autocast around a step is that of the model and its loss, as in eager PyTorch; it may come and go."""
+    torch.manual_seed(0)
+    model = Blocks()
+    eager, pipe = copy.deepcopy(model), Pipes(cluster)(model)
+    optimizer = sgd(eager.parameters())
+    differ = 0
+    for step, enabled in enumerate((True, True, False, True, False)):
+        x, y = one_batch(step)
+        plain = F.mse_loss(eager(x), y)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            wanted = F.mse_loss(eager(x), y)
+            loss = pipe.step(x, y)
+        optimizer.zero_grad()
+        wanted.backward()
+        optimizer.step()
+        assert loss.dtype == wanted.dtype == torch.float32
+        got = float(loss.result(WAIT_S))
+        assert abs(got - wanted.item()) < 2e-3, (step, got, wanted.item())
+        differ += abs(got - plain.item()) > 2e-5
+    assert differ >= 3, "bfloat16 tells"
+    assert len(pipe._steps) == 2
+
+
 def values(cluster: pw.Cluster) -> None:
     """Parameters and optimizer state that are changed on the CPU; what is old there is refused, not overwritten."""
     pipes = Pipes(cluster)
@@ -219,7 +314,7 @@ def threads(cluster: pw.Cluster) -> None:
     assert not failed and len(losses) == 20, failed
 
 
-SCENARIOS: list[Scenario] = [settings, values, hooks, nothing_to_train, threads]
+SCENARIOS: list[Scenario] = [settings, code, autocasts, values, hooks, nothing_to_train, threads]
 
 if __name__ == "__main__":
     run({"changes": SCENARIOS}[sys.argv[1]], hosts=2, islands=2)

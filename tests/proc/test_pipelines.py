@@ -10,6 +10,7 @@ from tests.proc import pipeline_changes as changes
 from tests.proc import pipeline_host_scenarios as over_hosts
 from tests.proc import pipeline_mistakes as mistakes
 from tests.proc import pipeline_scenarios as scenarios
+from tests.proc import pipeline_updates as updates
 from tests.scenarios import outcome_of
 
 GROUPS = {
@@ -17,6 +18,7 @@ GROUPS = {
     "handling": (scenarios, scenarios.HANDLING),
     "mistakes": (mistakes, mistakes.SCENARIOS),
     "changes": (changes, changes.SCENARIOS),
+    "updates": (updates, updates.SCENARIOS),
 }
 CASES = [(group, scenario.__name__) for group, (_, members) in GROUPS.items() for scenario in members]
 

@@ -61,6 +61,19 @@ def test_stages_cost_about_the_same() -> None:
         _blocks.cut_evenly(blocks, 7, model)
 
 
+def test_costs_are_counted_without_hooks_that_other_threads_would_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = nn.modules.module
+    seen: list[int] = []
+
+    def count(*_: Any, **__: Any) -> int:
+        seen.append(len(hooks._global_forward_hooks) + len(hooks._global_forward_pre_hooks))
+        return 7
+
+    graph = exported(nn.Sequential(nn.Linear(2, 3, bias=False)), F.mse_loss, torch.ones(4, 2), torch.ones(4, 3))
+    monkeypatch.setattr(_blocks, "flop_registry", {torch.ops.aten.mm: count})
+    assert _blocks.cost_of(graph.nodes[0]) == 7 + 12 and seen == [0]
+
+
 def test_each_stage_takes_and_gives_what_it_must() -> None:
     model = models.Gpt(4, tied=True)
     graph = exported(model, models.language_loss, *language())

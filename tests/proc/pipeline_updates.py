@@ -1,0 +1,113 @@
+"""Optimizers of pipelines: hyperparameters that decide what a step does, types, and state that is loaded.
+
+python pipeline_updates.py updates
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+import ptpathways as pw
+from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
+from tests.proc.pipeline_changes import Change, follows
+from tests.proc.pipeline_mistakes import Blocks, Pipes, one_batch
+from tests.proc.pipeline_scenarios import adamw, sgd
+
+
+def _set(key: str, values: Sequence[Any]) -> Change:
+    def change(step: int, module: Any, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.param_groups[0][key] = values[step]
+
+    return change
+
+
+def numbers_that_decide(cluster: pw.Cluster) -> None:
+    """Where torch's step compares a hyperparameter (``if momentum != 0``), the compiled one takes the same branch."""
+    pipes = Pipes(cluster)
+
+    def plain(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    def damped(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.5)
+
+    def rmsprop(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.RMSprop(parameters, lr=0.01, momentum=0.5)
+
+    cases: list[tuple[Any, str, list[Any]]] = [
+        (plain, "momentum", [0.0, 0.9, 0.5, 0.0, 0.9]),
+        (damped, "momentum", [0.9, 0, 0.5, 0.0, 0.9]),
+        (rmsprop, "momentum", [0.5, 0.0, 0.5, 0.25, 0]),
+        (sgd, "weight_decay", [0.0, 0.1, 0.0, 0.2, 0.1]),
+        (sgd, "nesterov", [False, True, True, False, True]),
+        (sgd, "maximize", [False, True, False, False, True]),
+        (sgd, "lr", [0.0, 0.1, 0.0, 0.2, 0.1]),
+    ]
+    for make, key, values in cases:
+        torch.manual_seed(0)
+        model = Blocks()
+        follows(pipes(model, optimizer=make), copy.deepcopy(model), make, _set(key, values))
+    pipe = pipes(Blocks(), optimizer=adamw)
+    pipe.step(*one_batch())
+    pipe.optimizer.param_groups[0]["amsgrad"] = True
+    refused(pw.PipelineError, ["AdamW needs 'max_exp_avg_sq'", "exp_avg, exp_avg_sq"], lambda: pipe.step(*one_batch()))
+
+
+def types(cluster: pw.Cluster) -> None:
+    """Hyperparameters are as exact as the parameters."""
+    pipes = Pipes(cluster)
+
+    def plain(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    def rates(step: int, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+
+    for kind, tolerance in ((torch.float64, 1e-14), (torch.bfloat16, 0.02)):
+        torch.manual_seed(0)
+        model = Blocks().to(kind)
+        eager, pipe = copy.deepcopy(model), pipes(model, optimizer=plain)
+        optimizer = plain(eager.parameters())
+        for step in range(4):
+            x, y = (one.to(kind) for one in one_batch(step))
+            for each in (optimizer, pipe.optimizer):
+                rates(step, each)
+            pipe.step(x, y)
+            optimizer.zero_grad()
+            F.mse_loss(eager(x), y).backward()
+            optimizer.step()
+        for one, other in zip(pipe.module.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def resumed(cluster: pw.Cluster) -> None:
+    """A pipeline that has not stepped yet takes the state of another one, whatever its parameters' type is."""
+    pipes = Pipes(cluster)
+    for kind in (torch.bfloat16, torch.float64):
+        x, y = (one.to(kind) for one in one_batch())
+        torch.manual_seed(0)
+        first = pipes(Blocks().to(kind), optimizer=adamw)
+        first.step(x, y)
+        state = copy.deepcopy(first.state_dict())
+        with tempfile.TemporaryDirectory() as folder:
+            pw.save(Path(folder) / "run", pipe=first).wait()
+            wanted = [float(first.step(x, y).result(WAIT_S)) for _ in range(3)]
+            by_dict, by_file = (pipes(Blocks().to(kind), optimizer=adamw) for _ in range(2))
+            by_dict.load_state_dict(state)
+            pw.load(Path(folder) / "run", pipe=by_file)
+        for pipe in (by_dict, by_file):
+            assert [float(pipe.step(x, y).result(WAIT_S)) for _ in range(3)] == wanted
+
+
+SCENARIOS: list[Scenario] = [numbers_that_decide, types, resumed]
+
+if __name__ == "__main__":
+    run({"updates": SCENARIOS}[sys.argv[1]], hosts=2, islands=2)
