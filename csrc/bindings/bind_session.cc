@@ -21,7 +21,7 @@ using client::Session;
 using client::Shard;
 
 std::shared_ptr<Session> Connect(const std::string& controller, const std::string& name, double timeout_s,
-                                 double weight, int32_t priority, const std::string& token) {
+                                 double weight, int32_t priority, const std::string& token, double lease_s) {
   client::SessionOptions options;
   options.name = name;
   options.build = PTPATHWAYS_VERSION;
@@ -35,9 +35,9 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
       return OpenEmbeddedLink(std::move(sink));
     };
   } else {
-    options.link = [controller, curve = options.keys.Curve(transport::Role::kController)](
-                       client::Link::Sink sink, std::function<void(Status)> lost) {
-      return client::OpenZmqLink(controller, curve, std::move(sink), std::move(lost));
+    options.link = [controller, curve = options.keys.Curve(transport::Role::kController),
+                    lease = Milliseconds(lease_s)](client::Link::Sink sink, std::function<void(Status)> lost) {
+      return client::OpenZmqLink(controller, curve, lease, std::move(sink), std::move(lost));
     };
   }
   Result<std::shared_ptr<Session>> session = [&] {
@@ -68,7 +68,8 @@ py::list Hosts(const Session& session) {
     description["platform_version"] = host.platform_version;
     description["island"] = host.island;
     description["pid"] = host.pid;
-    description["alive"] = host.alive != 0;
+    description["alive"] = host.alive != wire::kHostLost;
+    description["silent"] = host.alive == wire::kHostSilent;
     description["first_device"] = host.first_device;
     description["devices"] = devices;
     hosts.append(description);
@@ -226,7 +227,8 @@ void BindSession(py::module_& module) {
   BindPrograms(session, module);
   session
       .def_static("connect", &Connect, py::arg("controller") = "", py::arg("name") = "client",
-                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0, py::arg("token") = "")
+                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0, py::arg("token") = "",
+                  py::arg("lease_s") = 60.0)
       .def("make_current", [](const std::shared_ptr<Session>& self) { Session::SetCurrent(self); })
       .def("hosts", [](const std::shared_ptr<Session>& self) { return Hosts(*self); })
       .def_property_readonly("device_count", [](const std::shared_ptr<Session>& self) { return self->device_count(); })

@@ -251,9 +251,10 @@ class Link {
 // Opens a link; `lost` is called when the controller's end closes.
 using LinkFactory = std::function<Result<std::unique_ptr<Link>>(Link::Sink sink, std::function<void(Status)> lost)>;
 
-// A link to a controller in another process, over ZeroMQ.
+// A link to a controller in another process, over ZeroMQ; lost when that is silent for longer than `lease`.
 Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, const transport::CurveOptions& curve,
-                                          Link::Sink sink, std::function<void(Status)> lost);
+                                          std::chrono::milliseconds lease, Link::Sink sink,
+                                          std::function<void(Status)> lost);
 
 struct SessionOptions {
   std::string name = "client";

@@ -11,14 +11,14 @@ class ZmqLink : public Link, private transport::SocketHandler {
   ZmqLink(Sink sink, std::function<void(Status)> lost) : sink_(std::move(sink)), lost_(std::move(lost)) {}
   ~ZmqLink() override { Close(); }
 
-  Status Open(const std::string& endpoint, const transport::CurveOptions& curve) {
+  Status Open(const std::string& endpoint, const transport::CurveOptions& curve, std::chrono::milliseconds lease) {
     refused_ = transport::RefusedText(endpoint, curve);
     transport::SocketOptions options;
     options.kind = transport::SocketKind::kDealer;
     options.linger = std::chrono::milliseconds(200);
     options.max_message_bytes = int64_t{1} << 31;
     options.heartbeat_interval = std::chrono::milliseconds(1000);
-    options.heartbeat_timeout = std::chrono::milliseconds(4000);
+    options.heartbeat_timeout = lease;
     options.curve = curve;
     PW_ASSIGN_OR_RETURN(socket_, transport::Socket::Open(options));
     PW_RETURN_IF_ERROR(socket_->Connect(endpoint));
@@ -69,9 +69,10 @@ class ZmqLink : public Link, private transport::SocketHandler {
 }  // namespace
 
 Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, const transport::CurveOptions& curve,
-                                          Link::Sink sink, std::function<void(Status)> lost) {
+                                          std::chrono::milliseconds lease, Link::Sink sink,
+                                          std::function<void(Status)> lost) {
   auto link = std::make_unique<ZmqLink>(std::move(sink), std::move(lost));
-  PW_RETURN_IF_ERROR(link->Open(endpoint, curve));
+  PW_RETURN_IF_ERROR(link->Open(endpoint, curve, lease));
   return std::unique_ptr<Link>(std::move(link));
 }
 

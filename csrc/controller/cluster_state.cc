@@ -74,7 +74,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   wire::Welcome welcome;
   welcome.cluster = options_.cluster;
   welcome.heartbeat_interval_ms = options_.heartbeat_interval_ms;
-  welcome.heartbeat_timeout_ms = options_.heartbeat_timeout_ms;
+  welcome.lease_ms = options_.lease_ms;
 
   if (hello->role == wire::Role::kClient) {
     if (next_client_ >= (1u << 15))
@@ -356,6 +356,20 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
   }
 }
 
+void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out) {
+  const bool is_host = peer.role == wire::Role::kWorker;
+  const std::string& name = is_host ? hosts_[peer.index].description.name : clients_.at(peer.index).name;
+  const std::string who = (is_host ? "host " : "client ") + Quoted(name);
+  Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
+                         " s: it is stopped, or cut off; it is given up after " +
+                         std::to_string(options_.lease_ms / 1000) + " s"
+                   : who + " is heard of again");
+  if (!is_host) return;
+  hosts_[peer.index].description.alive = peer.silent ? wire::kHostSilent : wire::kHostAlive;
+  const std::string topology = wire::Encode(wire::Topology{HostDescriptions()});
+  for (const auto& [index, client] : clients_) out.push_back({client.connection, topology, {}});
+}
+
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   now_ms_ = now_ms;
   IslandGroups::Answers answers;
@@ -368,18 +382,23 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   }
   if (now_ms < last_tick_ms_ + options_.heartbeat_interval_ms) return;
   // A controller that was itself suspended must not blame its peers for the silence.
-  const bool was_suspended = last_tick_ms_ != 0 && now_ms > last_tick_ms_ + options_.heartbeat_timeout_ms / 2;
+  const bool was_suspended =
+      last_tick_ms_ != 0 && now_ms > last_tick_ms_ + std::min(options_.lease_ms, options_.silence_ms) / 2;
   last_tick_ms_ = now_ms;
   arrival_order_.Release(std::nullopt, [&out](Outgoing message) { out.push_back(std::move(message)); });
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {
     if (connection.starts_with("local/")) continue;
     if (was_suspended) peer.last_heard_ms = now_ms;
-    if (now_ms > peer.last_heard_ms + options_.heartbeat_timeout_ms) {
+    if (now_ms > peer.last_heard_ms + options_.lease_ms) {
       silent.emplace_back(connection, now_ms - peer.last_heard_ms);
-    } else {
-      Send(connection, wire::Heartbeat{}, out);
+      continue;
     }
+    if (const bool is_silent = now_ms > peer.last_heard_ms + options_.silence_ms; is_silent != peer.silent) {
+      peer.silent = is_silent;
+      TellOfSilence(peer, now_ms - peer.last_heard_ms, out);
+    }
+    Send(connection, wire::Heartbeat{}, out);
   }
   for (const auto& [connection, silence_ms] : silent) {
     OnDisconnected(connection, "nothing was heard of it for " + std::to_string(silence_ms) + " ms", out);

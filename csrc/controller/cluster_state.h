@@ -58,7 +58,8 @@ struct ClusterOptions {
   std::string cluster;  // the cluster's name, part of every shared-memory segment's name
   std::string build;    // package version every peer must have
   uint32_t heartbeat_interval_ms = 500;
-  uint32_t heartbeat_timeout_ms = 4000;
+  uint32_t lease_ms = 60'000;  // a member that is silent for longer is dropped
+  uint32_t silence_ms = 4000;  // one that is for longer is told of
   // Hosts that are on their way, by name: they become hosts 0, 1, ... in this order, whoever calls first. Others join
   // in the order they come.
   std::vector<std::string> expected_hosts = {};
@@ -166,10 +167,13 @@ class ClusterState {
     wire::Role role;
     uint32_t index;  // of the client or host
     uint64_t last_heard_ms;
+    bool silent = false;  // those concerned have been told
   };
   // Whether a message was passed on or must wait at the head of its client's queue.
   enum class Outcome { kHandled, kMustWait };
 
+  // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
+  void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out);
   // Whether a host may join the island it names: the members of an island of several hosts must be alike.
   Status FitsItsIsland(const wire::Hello& hello) const;
   // Whether a host must wait for one that is expected before it.

@@ -23,7 +23,7 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, Da
   socket_options.identity = plane->options_.identity;
   socket_options.max_message_bytes = 64 << 20;
   socket_options.heartbeat_interval = std::chrono::milliseconds(1000);
-  socket_options.heartbeat_timeout = std::chrono::milliseconds(10000);
+  socket_options.heartbeat_timeout = std::chrono::milliseconds(60000);  // a peer that is stopped comes back
   socket_options.curve = plane->options_.curve;
   PW_ASSIGN_OR_RETURN(plane->socket_, transport::Socket::Open(socket_options));
   if (!plane->options_.bind_endpoint.empty()) {

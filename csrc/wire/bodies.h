@@ -60,6 +60,10 @@ struct Hello {
   }
 };
 
+// HostDescription::alive. A silent host is one that the controller has not heard of for a while: it may be stopped, and
+// come back.
+inline constexpr uint8_t kHostLost = 0, kHostAlive = 1, kHostSilent = 2;
+
 struct HostDescription {
   uint32_t host = 0;
   std::string name;
@@ -69,7 +73,7 @@ struct HostDescription {
   std::string platform_version;
   std::string island;
   uint64_t pid = 0;
-  uint8_t alive = 1;
+  uint8_t alive = kHostAlive;
   uint32_t first_device = 0;
   std::vector<DeviceDescription> devices;
   int64_t staging_limit_bytes = 0;
@@ -88,11 +92,11 @@ struct Welcome {
   uint32_t peer = 0;  // the client's or host's index
   std::string cluster;
   uint32_t heartbeat_interval_ms = 0;
-  uint32_t heartbeat_timeout_ms = 0;
+  uint32_t lease_ms = 0;  // how long a member that is silent stays one
   std::vector<HostDescription> hosts;
   template <typename A>
   void Fields(A& a) {
-    a(peer)(cluster)(heartbeat_interval_ms)(heartbeat_timeout_ms)(hosts);
+    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts);
   }
 };
 

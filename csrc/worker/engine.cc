@@ -357,7 +357,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       PW_ASSIGN_OR_RETURN(wire::Welcome welcome, wire::Decode<wire::Welcome>(head.body));
       cluster_ = welcome.cluster;
       host_ = welcome.peer;
-      heartbeat_timeout_ = std::chrono::milliseconds(welcome.heartbeat_timeout_ms);
+      lease_ = std::chrono::milliseconds(welcome.lease_ms);
       data_->SetCluster(cluster_);
       if (host_ >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
       first_device_ = welcome.hosts[host_].first_device;
@@ -450,8 +450,11 @@ void Engine::OnTimer() {
   if (!joined_) return;
   Send(wire::Heartbeat{live_buffers_, static_cast<uint64_t>(live_bytes_.load())});
   ReportStalls();
-  const int64_t silent_ms = NowMs() - last_heard_ms_;
-  if (!busy_ && silent_ms > 2 * heartbeat_timeout_.count()) {
+  // A process that was itself stopped must not blame the controller for the silence.
+  const int64_t now_ms = NowMs();
+  if (now_ms > std::exchange(last_timer_ms_, now_ms) + lease_.count() / 2) last_heard_ms_ = now_ms;
+  const int64_t silent_ms = now_ms - last_heard_ms_;
+  if (!busy_ && silent_ms > lease_.count()) {
     Stop(kExitOrphaned, "nothing was heard of the controller for " + std::to_string(silent_ms) + " ms");
   }
 }

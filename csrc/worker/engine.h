@@ -310,7 +310,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::string cluster_;
   uint32_t host_ = 0;
   uint32_t first_device_ = 0;
-  std::chrono::milliseconds heartbeat_timeout_{4000};
+  std::chrono::milliseconds lease_{60000};
 
   // Owned by the engine's thread:
   std::unique_ptr<store::ObjectStore> store_;
@@ -350,7 +350,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
   // Read by the data thread's timer:
   std::atomic<bool> joined_{false};
   std::atomic<bool> busy_{false};
-  bool stalled_ = false;  // the data thread's: the controller has been told of stalls
+  bool stalled_ = false;       // the data thread's: the controller has been told of stalls
+  int64_t last_timer_ms_ = 0;  // the data thread's
   std::atomic<int64_t> last_heard_ms_{0};
   std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
   std::atomic<bool> island_lost_{false};

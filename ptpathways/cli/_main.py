@@ -89,6 +89,13 @@ def build_parser() -> argparse.ArgumentParser:
     controller.add_argument(
         "--queue-ms", type=float, default=20.0, metavar="MS", help="work to keep queued on a device (default: 20)"
     )
+    controller.add_argument(
+        "--lease",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="how long a worker or client that is silent stays a member; one that ends is lost at once (default: 60)",
+    )
     controller.add_argument("--log-level", default="info", choices=core.LOG_LEVELS)
 
     replay = commands.add_parser(

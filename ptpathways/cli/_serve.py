@@ -75,6 +75,8 @@ def controller(arguments: argparse.Namespace) -> int:
     """
     if not 0 < arguments.queue_ms <= 60_000:
         raise core.InvalidOption(f"--queue-ms must be above 0 and at most 60000 ms, got {arguments.queue_ms}")
+    if not 1 <= arguments.lease <= 86_400:
+        raise core.InvalidOption(f"--lease must be from 1 to 86400 s, got {arguments.lease}")
     numbers = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before the controller's threads start
     binds = [_as_bind(bind) for bind in arguments.bind or [DEFAULT_BIND]]
@@ -92,6 +94,7 @@ def controller(arguments: argparse.Namespace) -> int:
                 "embedded": False,
                 "policy": arguments.policy,
                 "queue_ms": arguments.queue_ms,
+                "lease_s": arguments.lease,
                 "log_level": arguments.log_level,
             }
         )

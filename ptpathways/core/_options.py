@@ -51,6 +51,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_RECOMPILES", "recompiles", str, "what a compile after warm-up does: warn, ignore or raise"),
     Variable("PTPATHWAYS_RECOMPILE_LIMIT", "recompile_limit", int, "how many of them are told of"),
     Variable("PTPATHWAYS_WAITS", "waits", str, "what a line that waits at every step does: warn or ignore"),
+    Variable("PTPATHWAYS_LEASE", "lease_s", float, "seconds for which a member that is silent stays one"),
     Variable("PTPATHWAYS_WAIT_NOTICE", "wait_notice_s", float, "seconds after which a wait says for what; 0: never"),
     Variable("PTPATHWAYS_LOGICAL_DEVICES", "logical_devices", int, "slices that a process can use as torch devices"),
     Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
@@ -111,6 +112,9 @@ class Options:
     """Compiles after warm-up that are told of."""
     waits: str = "warn"
     """What a line does that reads a value (``item()``) at every step: ``warn`` once with its cost, or ``ignore``."""
+    lease_s: float = 60.0
+    """How long a member of the cluster that is silent (stopped, suspended, cut off) stays one, in seconds. It goes on
+    where it was when it comes back in time. A process that ends is lost at once."""
     wait_notice_s: float = 10.0
     """Seconds after which a wait says on standard error for what, and what the hosts do meanwhile; 0: never."""
     logical_devices: int = 64
@@ -159,6 +163,8 @@ class Options:
                 raise InvalidOption(f"a simulated cluster needs backend 'pathways', got {self.backend!r}")
         if not _is_number(self.startup_timeout_s) or not 0 < self.startup_timeout_s < float("inf"):
             raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
+        if not _is_number(self.lease_s) or not 1 <= self.lease_s <= 86_400:
+            raise InvalidOption(f"option lease_s must be a number of seconds from 1 to 86400, got {self.lease_s!r}")
         if not _is_number(self.wait_notice_s) or not 0 <= self.wait_notice_s < float("inf"):
             raise InvalidOption(f"option wait_notice_s must be a number of seconds, or 0, got {self.wait_notice_s!r}")
         if not isinstance(self.logical_devices, int) or not 2 <= self.logical_devices <= 120:

@@ -130,6 +130,7 @@ def init(
     recompiles: str | None = None,
     recompile_limit: int | None = None,
     waits: str | None = None,
+    lease_s: float | None = None,
     wait_notice_s: float | None = None,
     backend: str | None = None,
     simulated: core.Simulated | None = None,

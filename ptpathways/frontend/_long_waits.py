@@ -122,7 +122,9 @@ class Watcher:
 
     def _run(self) -> None:
         own = threading.get_ident()
+        silent: set[str] = set()
         while not self._ended.wait(self._every_s):
+            silent = _tell_of_silence(silent, {host["name"] for host in self._session.hosts() if host["silent"]})
             waits = [wait for wait in native.waits_under_way() if wait[0] != own]
             due = self._due.pick(waits, time.monotonic())
             if not due:
@@ -135,6 +137,19 @@ class Watcher:
                 lines = [f"(nothing more is known: {error})"]
             if not self._ended.is_set():
                 print("\n  ".join([text, *lines]), file=sys.stderr, flush=True)
+
+
+def _tell_of_silence(before: set[str], now: set[str]) -> set[str]:
+    for name in sorted(now - before):
+        print(
+            f"ptpathways: the controller has heard nothing of host '{name}' for some seconds: it is stopped or "
+            "cut off; what needs it waits for it (lease_s, PTPATHWAYS_LEASE)",
+            file=sys.stderr,
+            flush=True,
+        )
+    for name in sorted(before - now):
+        print(f"ptpathways: host '{name}' is heard of again, or is lost", file=sys.stderr, flush=True)
+    return now
 
 
 def look(session: native.Session) -> Situation:

@@ -89,6 +89,7 @@ def open_connection(options: core.Options) -> Connection:
                 weight=options.weight,
                 priority=options.priority,
                 token=options.token or launch.find(options.address),
+                lease_s=options.lease_s,
             )
         end = session.close
     session.make_current()

@@ -148,6 +148,7 @@ def _launch(options: core.Options, *, embedded: bool) -> _Launched:
                     "embedded": embedded,
                     "expected_hosts": names,
                     "policy": options.policy,
+                    "lease_s": options.lease_s,
                     "log_level": options.log_level,
                 }
             )

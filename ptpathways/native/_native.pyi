@@ -403,7 +403,7 @@ class Controller:
         Keys: ``bind`` (list of endpoints, e.g. ``["ipc:///run/x/controller"]``, ``["tcp://127.0.0.1:0"]``; port 0
         takes a free one), ``cluster`` (name of at most 32 letters, digits and dashes; empty: a random one),
         ``embedded`` (bool, default True: ``Session.connect('')`` of this process reaches it),
-        ``heartbeat_interval_s`` and ``heartbeat_timeout_s`` (float, defaults 0.5 and 4), ``expected_hosts`` (list of
+        ``heartbeat_interval_s`` and ``lease_s`` (float, defaults 0.5 and 60), ``expected_hosts`` (list of
         names: these hosts are numbered in this order, whoever calls first), ``policy`` ("fifo", "fair" or "priority"),
         ``queue_ms`` (float, default 20: estimated work on a device at which it takes no further gang), ``log_level``
         (text), ``token`` (the cluster's join token; empty: loopback and ipc endpoints only).
@@ -501,6 +501,7 @@ class HostDict(TypedDict):
     island: str
     pid: int
     alive: bool
+    silent: bool  # nothing was heard of it for a while
     first_device: int
     devices: list[DeviceDict]
 
@@ -593,11 +594,12 @@ class Session:
         weight: float = ...,
         priority: int = ...,
         token: str = ...,
+        lease_s: float = ...,
     ) -> Session:
         """Connects to the controller at the endpoint, or with ``''`` to this process's embedded one.
 
         ``weight`` is the client's share under the fair policy, ``priority`` its class under the priority policy.
-        ``token``: the cluster's join token, if it has one.
+        ``token``: the cluster's join token, if it has one. ``lease_s``: for how long the controller may be silent.
 
         Raises NativeError: UNAVAILABLE, DEADLINE_EXCEEDED, FAILED_PRECONDITION (versions differ; no embedded one).
         """

@@ -32,10 +32,18 @@ def start_cluster() -> Iterator[StartCluster]:
     started: list[local.LocalCluster] = []
 
     def start(
-        hosts: int = 1, devices_per_host: int = 1, memory_per_device: str = "", islands: int | None = None
+        hosts: int = 1,
+        devices_per_host: int = 1,
+        memory_per_device: str = "",
+        islands: int | None = None,
+        lease_s: float = 60.0,
     ) -> local.LocalCluster:
         options = core.Options(
-            hosts=hosts, devices_per_host=devices_per_host, memory_per_device=memory_per_device, islands=islands
+            hosts=hosts,
+            devices_per_host=devices_per_host,
+            memory_per_device=memory_per_device,
+            islands=islands,
+            lease_s=lease_s,
         )
         started.append(local.start(options))
         return started[-1]

@@ -101,7 +101,7 @@ def test_without_a_common_order_the_deadlock_is_named() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "silent"])
 def test_a_lost_member_fails_all_and_is_named(start_cluster: StartCluster, how: signal.Signals) -> None:
-    cluster = start_cluster(hosts=3, islands=1)
+    cluster = start_cluster(hosts=3, islands=1, lease_s=4.0)
     session = cluster.session
     devices = [0, 1, 2]
     program = one_gang(
@@ -118,7 +118,7 @@ def test_a_lost_member_fails_all_and_is_named(start_cluster: StartCluster, how: 
     try:
         with pytest.raises(native.NativeError, match=r"host 'host2'.* is lost") as caught:
             values[-1].wait(WAIT_S)
-        # Silence is told from slowness after four seconds.
+        # Silence is told from slowness by the lease.
         assert time.monotonic() - start_s < 6
         assert "UNAVAILABLE" in str(caught.value) or getattr(caught.value, "code", "") == "UNAVAILABLE"
         # The others go on.

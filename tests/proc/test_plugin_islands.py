@@ -39,7 +39,7 @@ def plugin() -> Iterator[Path]:
 
 
 def start(plugin: Path, hosts: int) -> local.LocalCluster:
-    return local.start(core.Options(hosts=hosts, islands=1, platform="pod", plugin=str(plugin)))
+    return local.start(core.Options(hosts=hosts, islands=1, platform="pod", plugin=str(plugin), lease_s=2.0))
 
 
 def doubled(session: native.Session, devices: Sequence[int]) -> native.Program:
