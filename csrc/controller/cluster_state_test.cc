@@ -149,7 +149,7 @@ TEST(ALostHostFailsWhatDependsOnItAndNamesIt) {
 }
 
 TEST(ExpectedHostsAreNumberedAsExpected) {
-  Cluster c{ClusterState{ClusterOptions{"c", "0.1.0", 500, 4000, {"h0", "h1", "h2"}}}, {}};
+  Cluster c{ClusterState{ClusterOptions{.cluster = "c", .build = "0.1.0", .expected_hosts = {"h0", "h1", "h2"}}}, {}};
   EXPECT_EQ(c.AddHost("h2").size(), 0u);
   EXPECT_EQ(c.AddHost("h1").size(), 0u);
   EXPECT_EQ(c.state.live_host_count(), 0u);
@@ -162,7 +162,7 @@ TEST(ExpectedHostsAreNumberedAsExpected) {
 }
 
 TEST(AnExpectedHostThatGivesUpIsForgotten) {
-  Cluster c{ClusterState{ClusterOptions{"c", "0.1.0", 500, 4000, {"h0", "h1"}}}, {}};
+  Cluster c{ClusterState{ClusterOptions{.cluster = "c", .build = "0.1.0", .expected_hosts = {"h0", "h1"}}}, {}};
   c.AddHost("h1");
   c.out.clear();
   c.state.OnDisconnected("w-h1", "killed", c.out);
@@ -170,19 +170,41 @@ TEST(AnExpectedHostThatGivesUpIsForgotten) {
   EXPECT_EQ(c.state.live_host_count(), 1u);
 }
 
-TEST(SilenceIsNoticedOnlyByAControllerThatWasAwake) {
+TEST(SilenceIsToldOfAndTheLeaseDecides) {
   Cluster c;
   c.AddHost("h0");
-  Outputs out;
-  for (uint64_t t = 1000; t <= 5000; t += 500) c.state.OnTick(t, out);
+  c.AddClient("a");
+  const auto told = [&](uint64_t from, uint64_t to) {  // what the client hears of the host while these times pass
+    std::vector<int> states;
+    for (uint64_t t = from; t <= to; t += 500) {
+      c.now = t;
+      c.Tell("a", wire::Heartbeat{});
+      Outputs out;
+      c.state.OnTick(t, out);
+      for (const Outgoing& outgoing : out) {
+        if (outgoing.to != "a" || TypeOf(outgoing) != Type::kTopology) continue;
+        states.push_back(Read<wire::Topology>(outgoing).hosts.at(0).alive);
+      }
+    }
+    return states;
+  };
+  EXPECT(told(1000, 4000).empty());
+  EXPECT_EQ(told(4500, 8000), std::vector<int>{wire::kHostSilent});
+  c.now = 8400;
+  c.Tell("w-h0", wire::Heartbeat{});
+  EXPECT_EQ(told(8500, 9000), std::vector<int>{wire::kHostAlive});
+  EXPECT_EQ(told(9500, 68000), std::vector<int>{wire::kHostSilent});
   EXPECT_EQ(c.state.live_host_count(), 1u);
-  for (uint64_t t = 5500; t <= 6000; t += 500) c.state.OnTick(t, out);
+  told(68500, 69000);
   EXPECT_EQ(c.state.live_host_count(), 0u);
+}
 
+TEST(AControllerThatWasStoppedBlamesNobody) {
   Cluster suspended;
   suspended.AddHost("h0");
+  Outputs out;
   suspended.state.OnTick(1000, out);
-  suspended.state.OnTick(60000, out);  // it was the controller that slept
+  suspended.state.OnTick(600000, out);
   EXPECT_EQ(suspended.state.live_host_count(), 1u);
 }
 
