@@ -70,8 +70,7 @@ class CollectiveGroup {
     if (!shared_memory_) {
       communicator.shared_memory_bytes = 0;
       dataplane::DataPlaneOptions data;
-      data.cluster = name;
-      data.identity = "w/" + NameOf(rank);
+      data.membership = {name, "w/" + NameOf(rank), "", 0};
       data.bind_endpoint = listen;
       data.curve = Unwrap(transport::KeysOfToken(Option<std::string>(options, "token", ""), transport::Role::kWorker))
                        .Curve(transport::Role::kWorker);

@@ -64,6 +64,11 @@ class Fetches {
     for (const auto& [request, fetch] : fetches_) visit(fetch);
   }
 
+  std::optional<uint32_t> HostOf(uint64_t request) const {
+    auto it = fetches_.find(request);
+    return it == fetches_.end() ? std::nullopt : std::optional<uint32_t>(it->second.host);
+  }
+
   bool IsBeingWritten(uint64_t request) const {
     auto it = fetches_.find(request);
     return it != fetches_.end() && it->second.being_written;

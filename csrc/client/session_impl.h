@@ -72,6 +72,9 @@ struct Session::Impl : public dataplane::DataSink {
   Status Open();
   void OnMessage(std::string head, std::vector<Payload> payloads);
   Status Handle(const wire::Head& head, std::vector<Payload>& payloads);
+  // PERMISSION_DENIED when the answer to `request` comes from another host than the one that was asked. `from`: the
+  // header's sequence.
+  Status CheckAnswer(uint64_t request, uint64_t from) const;
   void OnDone(const wire::Done& done);
   void OnFetched(const wire::Fetched& fetched);
   void OnRegistered(const wire::Registered& answer);
@@ -86,6 +89,7 @@ struct Session::Impl : public dataplane::DataSink {
   void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
   void OnTransferFailed(uint64_t key, const Status& status) override;
+  Status MaySend(std::string_view peer, uint64_t key) const override;
 
   // Fails everything that `predicate(host)` covers.
   template <typename Predicate>
@@ -133,6 +137,7 @@ struct Session::Impl : public dataplane::DataSink {
   // Constant after welcomed:
   std::string cluster;
   uint32_t client_index = 0;
+  dataplane::Membership membership;
   uint32_t heartbeat_interval_ms = 500;
 
   std::atomic<uint64_t> next_id{0};

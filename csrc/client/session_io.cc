@@ -32,8 +32,7 @@ Status Session::Impl::Open() {
   }
   PW_RETURN_IF_ERROR(*answer);
   dataplane::DataPlaneOptions data_options;
-  data_options.cluster = cluster;
-  data_options.identity = "c/" + std::to_string(client_index);
+  data_options.membership = membership;
   data_options.machine = hello.machine;
   data_options.curve = options.keys.Curve(transport::Role::kWorker);
   PW_ASSIGN_OR_RETURN(data, dataplane::DataPlane::Start(data_options, this));
@@ -70,6 +69,7 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
     }
     case Type::kFetched: {
       PW_ASSIGN_OR_RETURN(wire::Fetched answer, wire::Decode<wire::Fetched>(head.body));
+      PW_RETURN_IF_ERROR(CheckAnswer(answer.request, head.header.sequence));
       OnFetched(answer);
       return OkStatus();
     }
@@ -90,11 +90,13 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
     }
     case Type::kStored: {
       PW_ASSIGN_OR_RETURN(wire::Stored answer, wire::Decode<wire::Stored>(head.body));
+      PW_RETURN_IF_ERROR(CheckAnswer(answer.request, head.header.sequence));
       OnStored(answer);
       return OkStatus();
     }
     case Type::kReply: {
       PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(head.body));
+      PW_RETURN_IF_ERROR(CheckAnswer(reply.request, head.header.sequence));
       OnReply(reply, payloads);
       return OkStatus();
     }
@@ -119,7 +121,9 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
       cluster = welcome.cluster;
       client_index = welcome.peer;
       heartbeat_interval_ms = welcome.heartbeat_interval_ms;
-      next_id = (static_cast<uint64_t>(client_index) << wire::kClientShift) + 1;
+      membership = {welcome.cluster, welcome.identity, "", welcome.session};
+      // A number that a client had before us is given again after all others; our ids are not those of its last ones.
+      next_id = (static_cast<uint64_t>(client_index) << wire::kClientShift) + wire::FirstIdOf(welcome.session);
       OnHosts(std::move(welcome.hosts));
       welcomed->Set(OkStatus());
       return OkStatus();
@@ -142,6 +146,16 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
     default:
       return InvalidArgument("a client does not take " + std::string(wire::TypeName(head.header.type)));
   }
+}
+
+Status Session::Impl::CheckAnswer(uint64_t request, uint64_t from) const {
+  std::lock_guard lock(mutex);
+  std::optional<uint32_t> asked = fetches.HostOf(request);
+  if (const auto query = queries.find(request); query != queries.end()) asked = query->second.host;
+  if (const auto file = files.find(request); file != files.end()) asked = file->second.host;
+  if (!asked || from == 0 || from == uint64_t{*asked} + 1) return OkStatus();
+  return Status(Code::kPermissionDenied, "host " + std::to_string(from - 1) +
+                                             " answered what another was asked (host " + std::to_string(*asked) + ")");
 }
 
 void Session::Impl::OnDone(const wire::Done& done) {
@@ -206,6 +220,13 @@ void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::
   if (ended) ended->first->Set(ended->second);
 }
 
+Status Session::Impl::MaySend(std::string_view peer, uint64_t key) const {
+  std::lock_guard lock(mutex);
+  const std::optional<uint32_t> asked = fetches.HostOf(key);
+  if (!asked || peer == dataplane::DataPlane::PeerOfHost(hosts[*asked].name)) return OkStatus();
+  return Status(Code::kPermissionDenied, "bytes of a fetch must come from the host that was asked");
+}
+
 void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {
   wire::Fetched answer;
   answer.request = key;
@@ -253,7 +274,7 @@ void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
   if (data) {
     for (const wire::HostDescription& host : now) {
       if (!host.alive || host.data_endpoint.empty()) continue;  // a host without values has nothing to move
-      if (Status status = data->ConnectTo(host.name, host.data_endpoint, host.machine); !status.ok()) {
+      if (Status status = data->ConnectTo(host.name, host.data_endpoint, host.machine, host.session); !status.ok()) {
         std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
       }
     }

@@ -37,8 +37,7 @@ class Island {
       std::unique_ptr<dataplane::DataPlane> data;
       if (path == Path::kMessages) {
         dataplane::DataPlaneOptions options;
-        options.cluster = cluster_;
-        options.identity = "w/" + NameOf(host);
+        options.membership = {cluster_, "w/" + NameOf(host), "", 0};
         options.bind_endpoint = "tcp://127.0.0.1:*";
         options.curve.insecure = true;
         EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") ? std::getenv("PW_LIBZMQ") : ""));

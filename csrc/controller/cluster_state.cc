@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/wire/identity.h"
+
 namespace pathways::controller {
 namespace {
 
@@ -77,21 +79,33 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   welcome.lease_ms = options_.lease_ms;
 
   if (hello->role == wire::Role::kClient) {
-    if (next_client_ >= (1u << 15))
-      return refuse(ResourceExhausted("this controller has served 32767 clients; restart it"));
+    if (clients_.size() >= wire::kMaxClients) {
+      return refuse(ResourceExhausted("this controller serves at most " + std::to_string(wire::kMaxClients) +
+                                      " clients at a time; end some"));
+    }
     if (!(hello->weight >= kMinWeight && hello->weight <= kMaxWeight)) {
       return refuse(InvalidArgument("expected a client's weight from " + std::to_string(kMinWeight) + " to " +
                                     std::to_string(kMaxWeight) + ", got " + std::to_string(hello->weight)));
     }
-    const uint32_t index = next_client_++;
-    clients_[index] = Client{from, hello->name, hello->pid, now_ms};
+    // A number is given again after all others, when nothing of its last client is under way any more.
+    do {
+      latest_client_ = latest_client_ % wire::kMaxClients + 1;
+    } while (clients_.contains(latest_client_));
+    const uint32_t index = latest_client_;
+    clients_[index] = Client{from, hello->name, hello->pid, now_ms, next_session_};
     scheduler_.AddClient(index, hello->weight, hello->priority);
     peers_[from] = Peer{wire::Role::kClient, index, now_ms};
     welcome.peer = index;
     welcome.hosts = HostDescriptions();
+    welcome.session = next_session_++;
+    welcome.identity = wire::IdentityText(options_.data_key, {"c/" + std::to_string(index), welcome.session});
     return Send(from, welcome, out);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
+  if (hello->name.size() > wire::kMaxHostNameBytes) {
+    return refuse(InvalidArgument("expected a host's name of at most " + std::to_string(wire::kMaxHostNameBytes) +
+                                  " bytes, got " + std::to_string(hello->name.size())));
+  }
   if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
   for (const Host& host : hosts_) {
     if (host.description.alive && host.description.name == hello->name) {
@@ -128,6 +142,9 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   device_shapes_.resize(device_to_host_.size());
   peers_[from] = Peer{wire::Role::kWorker, description.host, now_ms};
   welcome.peer = description.host;
+  welcome.session = description.session = next_session_++;
+  welcome.identity = wire::IdentityText(options_.data_key, {"w/" + description.name, welcome.session});
+  welcome.data_key = options_.data_key;
   resources_.AddHost(description);
   std::vector<int64_t> limits;
   for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
@@ -344,6 +361,7 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
   if (client == clients_.end()) return;
   Note("client " + Quoted(client->second.name) + " is gone; its buffers and functions are collected");
   peers_.erase(client->second.connection);
+  const uint64_t session = client->second.session;
   for (const auto& [id, function] : client->second.functions) scheduler_.ForgetWork(id);
   for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);
   clients_.erase(client);
@@ -352,7 +370,7 @@ void ClusterState::LoseClient(uint32_t index, Outputs& out) {
   resources_.DropClient(index);
   memory_.DropClient(index);
   for (const Host& host : hosts_) {
-    if (host.description.alive) Send(host.connection, wire::OwnerGone{index}, out);
+    if (host.description.alive) Send(host.connection, wire::OwnerGone{index, session}, out);
   }
 }
 

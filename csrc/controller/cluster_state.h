@@ -64,6 +64,8 @@ struct ClusterOptions {
   // in the order they come.
   std::vector<std::string> expected_hosts = {};
   scheduler::SchedulerOptions scheduling = {};
+  // Makes the peers' names on data connections: a secret of the controller and the hosts.
+  std::string data_key = {};
 };
 
 class ClusterState {
@@ -151,6 +153,7 @@ class ClusterState {
     std::string name;
     uint64_t pid = 0;
     uint64_t joined_ms = 0;
+    uint64_t session = 0;
     std::unordered_map<uint64_t, FunctionState> functions = {};
     std::unordered_map<uint64_t, ProgramState> programs = {};
     // What waits, in order, for the run at its front to become dispatchable.
@@ -293,7 +296,8 @@ class ClusterState {
   ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
   size_t expected_joined_ = 0;            // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
-  uint32_t next_client_ = 1;
+  uint32_t latest_client_ = 0;
+  uint64_t next_session_ = 1;
   uint32_t live_hosts_ = 0;
   uint64_t arrivals_ = 0;  // messages of clients so far
   uint64_t arrival_ = 0;   // of the message being handled

@@ -27,11 +27,13 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
       return OnPlanReady(host, head, frame, out);
     case Type::kFetched: {
       PW_ASSIGN_OR_RETURN(wire::Fetched answer, wire::Decode<wire::Fetched>(head.body));
+      wire::PatchSequence(frame, host + 1);  // the client knows whom it asked
       ToClient(answer.request, std::move(frame), {}, out);
       return OkStatus();
     }
     case Type::kStored: {
       PW_ASSIGN_OR_RETURN(wire::Stored answer, wire::Decode<wire::Stored>(head.body));
+      wire::PatchSequence(frame, host + 1);  // the client knows whom it asked
       ToClient(answer.request, std::move(frame), {}, out);
       return OkStatus();
     }
@@ -58,6 +60,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
     }
     case Type::kReply: {
       PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(head.body));
+      wire::PatchSequence(frame, host + 1);
       ToClient(reply.request, std::move(frame), std::move(payloads), out);
       return OkStatus();
     }
@@ -68,6 +71,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
 
 Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
   PW_ASSIGN_OR_RETURN(wire::Registered answer, wire::Decode<wire::Registered>(head.body));
+  if (answer.host != host) return InvalidArgument("REGISTERED speaks for another host");
   const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.function));
   auto owner = clients_.find(client);
   if (owner == clients_.end()) return OkStatus();
@@ -86,6 +90,7 @@ Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::st
 
 Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {
   PW_ASSIGN_OR_RETURN(wire::PlanReady answer, wire::Decode<wire::PlanReady>(head.body));
+  if (answer.host != host) return InvalidArgument("PLAN_READY speaks for another host");
   const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.program));
   auto owner = clients_.find(client);
   if (owner == clients_.end()) return OkStatus();

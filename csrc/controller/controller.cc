@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/sha256.h"
 
 namespace pathways::controller {
 namespace {
@@ -16,6 +17,7 @@ uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 Controller::Controller(ControllerOptions options) : options_(std::move(options)), state_(options_.cluster) {}
 
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
+  if (options.cluster.data_key.empty()) options.cluster.data_key = RandomBytes(32);
   std::unique_ptr<Controller> controller(new Controller(std::move(options)));
   transport::SocketOptions socket_options;
   socket_options.kind = transport::SocketKind::kRouter;

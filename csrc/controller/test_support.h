@@ -57,9 +57,16 @@ struct Cluster {
     request.devices = std::move(devices);
     return Tell(from, request, {std::make_shared<const std::string>("m"), std::make_shared<const std::string>("o")});
   }
+  uint32_t Number(const std::string& host) const {
+    for (const wire::HostDescription& known : state.HostDescriptions()) {
+      if (known.name == host) return known.host;
+    }
+    return UINT32_MAX;
+  }
   Outputs Registered(const std::string& host, uint32_t client, uint64_t n, Status status = OkStatus()) {
     wire::Registered answer;
     answer.function = Id(client, n);
+    answer.host = Number(host);
     answer.status = std::move(status);
     return Tell("w-" + host, answer);
   }
@@ -98,6 +105,7 @@ struct Cluster {
   Outputs PlanReady(const std::string& host, uint32_t client, uint64_t program, Status status = OkStatus()) {
     wire::PlanReady answer;
     answer.program = Id(client, program);
+    answer.host = Number(host);
     answer.status = std::move(status);
     return Tell("w-" + host, answer);
   }

@@ -1,8 +1,10 @@
 // DataPlane: a process's bulk traffic, worker to worker and between client and worker, apart from all control messages.
 //
 // One ROUTER socket and one thread ("pw-data"). Hosts bind; whoever has bytes for a host connects. A connection made
-// here is called "to/<host name>"; one that came in is called by the caller's identity ("c/<client>" or "w/<host>"),
-// and bytes may go both ways on either.
+// here is called "to/<host name>"; one that came in is called by the caller's name ("c/<client>" or "w/<host>"), and
+// bytes may go both ways on either. On the wire both have names that cannot be guessed (wire/identity.h), so that
+// nobody takes a connection over: a caller has its identity from the controller, and is heard once it has said
+// PEER_HELLO.
 //
 // Ownership: borrows the sink, which must outlive Stop. Borrows the memory of each Send until its `done`.
 // Threads:   every method may be called from any thread. The sink and most `done` callbacks run on the data thread.
@@ -28,9 +30,16 @@
 
 namespace pathways::dataplane {
 
+// What the controller's WELCOME says of a peer's data connections.
+struct Membership {
+  std::string cluster;
+  std::string identity;  // of a process outside a cluster, among others of its group: "w/<name>"
+  std::string key;       // hosts only: checks the identities of callers; empty: a group, in which names are believed
+  uint64_t session = 0;
+};
+
 struct DataPlaneOptions {
-  std::string cluster;        // empty: SetCluster follows
-  std::string identity;       // "c/<client>" or "w/<host name>"
+  Membership membership;      // without a cluster: Join follows
   std::string machine;        // transport::MachineToken() of this process
   std::string bind_endpoint;  // empty: this process only calls others
   transport::CurveOptions curve;
@@ -45,6 +54,10 @@ class DataSink {
                        transport::BulkLease lease) = 0;
   // The sender gives up on transfer `key`.
   virtual void OnTransferFailed(uint64_t key, const Status& status) = 0;
+  // OK unless `peer` must not send under `key`. Called before each of the two above.
+  virtual Status MaySend(std::string_view /*peer*/, uint64_t /*key*/) const { return OkStatus(); }
+  // A caller has said who it is; before anything else of it.
+  virtual void OnPeer(std::string_view /*peer*/, uint64_t /*session*/) {}
 };
 
 class DataPlane : private transport::SocketHandler, private transport::BulkEmitter, private transport::BulkSink {
@@ -55,11 +68,12 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   // Where others connect; empty when not bound.
   const std::string& endpoint() const { return endpoint_; }
 
-  // A host learns the cluster's name when it joins, after it has told where it listens. Once, before any transfer.
-  void SetCluster(const std::string& cluster);
+  // A host learns its cluster when it joins, after it has told where it listens. Once, before any transfer.
+  void Join(Membership membership);
 
-  // Makes "to/<host>" reachable. Idempotent.
-  Status ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine);
+  // Makes "to/<host>" reachable. Idempotent. `session`: whose segments may come from there; 0: nobody's.
+  Status ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine,
+                   uint64_t session = 0);
   static std::string PeerOfHost(const std::string& host) { return "to/" + host; }
   static std::string PeerOfClient(uint32_t client) { return "c/" + std::to_string(client); }
 
@@ -76,9 +90,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   using MessageHandler =
       std::function<Status(std::string_view peer, const wire::Head& head, transport::Frames& frames)>;
   void HandleMessages(MessageHandler handler);
-  Status SendMessage(const std::string& peer, transport::Frames frames) {
-    return socket_->Send(peer, std::move(frames));
-  }
+  Status SendMessage(std::string_view peer, transport::Frames frames);
   // Runs a task on the data thread.
   void Post(std::function<void()> task) { reactor_->Post(std::move(task)); }
   // A repeating task on the data thread.
@@ -90,6 +102,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   struct Peer {
     bool same_machine = false;
     std::string endpoint;  // where we connected; empty for a caller
+    std::string route;     // what the socket calls it
+    uint64_t session = 0;  // owner of the segments that it may name
   };
   struct Waiting {
     uint64_t key;
@@ -104,7 +118,9 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   // transport::SocketHandler
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
-  Status HandleMessage(std::string_view peer, transport::Frames& frames);
+  Status HandleMessage(std::string_view route, transport::Frames& frames);
+  Status HandleHello(std::string_view route, const wire::Head& head, const transport::Frame& frame);
+  Status HandleData(std::string_view peer, uint64_t session, const wire::Head& head, transport::Frames& frames);
   // transport::BulkEmitter
   Status EmitPiece(std::string_view peer, const transport::BulkPiece& piece, transport::Frame payload) override;
   Status EmitRelease(std::string_view peer, const transport::BulkRelease& release) override;
@@ -113,7 +129,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
               transport::BulkLease lease) override;
 
   const DataPlaneOptions options_;
-  std::string cluster_;  // set before traffic, by Start or on the data thread by SetCluster
+  Membership membership_;  // set before traffic, by Join
   DataSink* const sink_;
   std::string endpoint_;
   std::shared_ptr<transport::Socket> socket_;
@@ -124,8 +140,12 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   std::mutex mutex_;
   // Guarded by mutex_:
   std::unordered_map<std::string, Peer> peers_;
+  std::unordered_map<std::string, std::string> names_;  // of peers, by route
+  std::unordered_map<std::string, uint64_t> sessions_;  // the latest of each caller, gone or not
+  uint64_t next_route_ = 1;
   std::unordered_map<std::string, std::vector<Waiting>> waiting_;  // for peers that have not called yet
-  std::vector<std::pair<std::string, transport::Frames>> early_;   // what came before SetCluster
+  std::vector<std::pair<std::string, transport::Frames>> early_;   // what came before Join
+  uint64_t early_bytes_ = 0;
   std::shared_ptr<const MessageHandler> handler_;
 };
 

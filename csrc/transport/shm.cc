@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +36,7 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The <cluster> of "/ptpathways-<cluster>-<pid>-<n>", or nothing when `name` is not of that form.
+// The <cluster> of "/ptpathways-<cluster>-<owner>-<n>", or nothing when `name` is not of that form.
 std::optional<std::string_view> ClusterOf(std::string_view name) {
   if (!name.starts_with(kSegmentPrefix)) return std::nullopt;
   std::string_view rest = name.substr(kSegmentPrefix.size());
@@ -104,6 +105,15 @@ std::string MachineToken() {
   const char* name = std::getenv("PTPATHWAYS_MACHINE");
   return boot_id + ":" + std::to_string(shm.st_dev) + ":" + std::to_string(shm.st_ino) + ":" +
          std::to_string(::geteuid()) + (name != nullptr && *name != '\0' ? std::string(":") + name : "");
+}
+
+uint64_t SegmentOwner(std::string_view name) {
+  if (!ClusterOf(name)) return 0;
+  name = name.substr(0, name.rfind('-'));
+  name = name.substr(name.rfind('-') + 1);
+  uint64_t owner = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), owner);
+  return parsed.ec == std::errc() ? owner : 0;
 }
 
 Result<int> CleanUp(std::string_view cluster) {
@@ -210,7 +220,8 @@ Status SegmentPool::Grow() {
 Status SegmentPool::CreateSegment(size_t size, Segment* segment) {
   static std::atomic<uint64_t> next_number{0};
   const pid_t pid = ::getpid();
-  const std::string prefix = std::string(kSegmentPrefix) + options_.cluster + "-" + std::to_string(pid) + "-";
+  const std::string prefix = std::string(kSegmentPrefix) + options_.cluster + "-" +
+                             std::to_string(options_.owner != 0 ? options_.owner : static_cast<uint64_t>(pid)) + "-";
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
     const std::string name = prefix + std::to_string(next_number.fetch_add(1));
     File file(::open(PathOf(name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));

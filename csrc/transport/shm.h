@@ -3,7 +3,7 @@
 //
 // Ownership: a SegmentPool owns its segments: it creates, reuses and finally unlinks them, and holds a file lock on
 //            each, so that anybody can tell a live segment from a dead process's leftover. A receiver owns its mapping,
-//            which outlives the sender's unlink. Files: /dev/shm/ptpathways-<cluster>-<pid>-<n>, mode 0600.
+//            which outlives the sender's unlink. Files: /dev/shm/ptpathways-<cluster>-<owner>-<n>, mode 0600.
 // Threads:   both classes may be used from any thread; each has one lock, never held across a callback or a copy.
 // Trust:     descriptors arrive in messages, so names and bounds are checked before anything is mapped or read. The
 //            writer is a process of the same user; that it does not shrink a file in use is trusted.
@@ -49,8 +49,12 @@ struct ShmChunk {
   size_t size = 0;  // the pool's chunk size
 };
 
+// The <owner> of a segment's name; 0 when it is none.
+uint64_t SegmentOwner(std::string_view name);
+
 struct SegmentPoolOptions {
   std::string cluster = "default";
+  uint64_t owner = 0;  // the process's session in the cluster; 0: its process id
   size_t chunk_bytes = 2 << 20;
   size_t segment_bytes = 8 << 20;  // memory is added in steps of this size (at least one chunk)
   size_t total_bytes = 256 << 20;

@@ -392,6 +392,12 @@ Status Socket::Disconnect(const std::string& endpoint) {
   return status;
 }
 
+Status Socket::SetIdentity(std::string_view identity) {
+  std::lock_guard lock(mutex_);
+  if (socket_ == nullptr) return Unavailable("cannot name a closed socket");
+  return SetOption(zmq::kRoutingId, identity, "ZMQ_ROUTING_ID");
+}
+
 Status Socket::Send(std::string_view peer, std::span<Frame> frames) {
   const bool router = kind() == SocketKind::kRouter;
   if (frames.empty() || router == peer.empty()) {

@@ -99,6 +99,8 @@ class Socket {
   // ROUTER only: as Connect, and `peer` names the other end from now on, so that one can send before it has spoken.
   Status ConnectAs(const std::string& endpoint, const std::string& peer);
   Status Disconnect(const std::string& endpoint);
+  // What this socket is called by those it connects to from now on.
+  Status SetIdentity(std::string_view identity);
 
   // Never blocks. `peer` is the routing id on a ROUTER and must be empty on a DEALER. All frames go as one message,
   // in the order in which the callers take the lock; the frames are consumed whatever the outcome.

@@ -25,6 +25,9 @@ enum class Role : uint8_t { kClient = 1, kWorker = 2 };
 // Top 16 bits of every id name the client that minted it (0 is never a client).
 inline constexpr int kClientShift = 48;
 inline constexpr uint64_t ClientOf(uint64_t id) { return id >> kClientShift; }
+inline constexpr uint32_t kMaxClients = (1u << 15) - 1;
+// The lower bits of a client's first id: sessions that have the same client's number begin 2^32 ids apart.
+inline constexpr uint64_t FirstIdOf(uint64_t session) { return (session / kMaxClients % 0xffff << 32) + 1; }
 
 struct DeviceDescription {
   uint32_t local_ordinal = 0;
@@ -77,10 +80,11 @@ struct HostDescription {
   uint32_t first_device = 0;
   std::vector<DeviceDescription> devices;
   int64_t staging_limit_bytes = 0;
+  uint64_t session = 0;  // as in its WELCOME
   template <typename A>
   void Fields(A& a) {
     a(host)(name)(
-        machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices)(staging_limit_bytes);
+        machine)(data_endpoint)(platform)(platform_version)(island)(pid)(alive)(first_device)(devices)(staging_limit_bytes)(session);
   }
   // One computation can have devices of two hosts when these are equal. The collectives of the CPU platform are ours
   // and reach every host; those of the others are the platform's own and end at the island.
@@ -94,9 +98,12 @@ struct Welcome {
   uint32_t heartbeat_interval_ms = 0;
   uint32_t lease_ms = 0;  // how long a member that is silent stays one
   std::vector<HostDescription> hosts;
+  uint64_t session = 0;  // of this peer with the controller; no other has it
+  std::string identity;  // how it must call itself on data connections (identity.h)
+  std::string data_key;  // workers only: makes identities
   template <typename A>
   void Fields(A& a) {
-    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts);
+    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts)(session)(identity)(data_key);
   }
 };
 
@@ -374,9 +381,10 @@ struct HostLost {
 struct OwnerGone {
   static constexpr Type kType = Type::kOwnerGone;
   uint32_t client = 0;
+  uint64_t session = 0;  // its number may be another client's some time later
   template <typename A>
   void Fields(A& a) {
-    a(client);
+    a(client)(session);
   }
 };
 

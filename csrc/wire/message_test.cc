@@ -36,7 +36,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("5057593106000b0009000000000000005400000000000000"  // header: PWY1, 6, RUN, 9, 84 bytes
+            std::string("5057593107000b0009000000000000005400000000000000"  // header: PWY1, 7, RUN, 9, 84 bytes
                         "0700000000000100"                                  // run
                         "0200000000000100"                                  // function
                         "0800000000000100"                                  // first output
@@ -48,7 +48,7 @@ TEST(GoldenRun) {
 }
 
 TEST(GoldenFree) {
-  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593106000f0000000000000000001800000000000000"
+  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593107000f0000000000000000001800000000000000"
                                                         "02000000"
                                                         "02000000"
                                                         "0100000000000000"
@@ -57,20 +57,20 @@ TEST(GoldenFree) {
 
 TEST(GoldenCollectives) {
   EXPECT_EQ(Hex(Encode(CollectiveChunk{1, 2, 3, 4, 5, 6, 7, 8, 9, 1})),
-            std::string("5057593106002500000000000000000034000000"
+            std::string("5057593107002500000000000000000034000000"
                         "00000000"
                         "010000000200000003000000"          // source host and device, target device
                         "040000000000000005000000"          // sequence, node
                         "06000000000000000700000000000000"  // offset, total
                         "080000000900000001000000"));       // number, ordinal, round
-  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593106002600000000000000000010000000"
+  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593107002600000000000000000010000000"
                                                                   "00000000"
                                                                   "01000000020000000300000004000000"));
 }
 
 TEST(GoldenFeed) {
   EXPECT_EQ(Hex(Encode(Feed{1, 2, 3, 4, {5}, "ab"})),
-            std::string("5057593106002e0000000000000000002a000000"
+            std::string("5057593107002e0000000000000000002a000000"
                         "00000000"
                         "01000000000000000200000000000000"  // request, pipeline
                         "0300000004000000"                  // host, worker
@@ -80,7 +80,7 @@ TEST(GoldenFeed) {
 
 TEST(GoldenFiles) {
   EXPECT_EQ(Hex(Encode(Save{1, 2, "/a", 24, 1, "h", {{3, 0, {{0, 16, {4}, {1}, {0}, {2}}}}}})),
-            std::string("5057593106002a00000000000000000070000000"
+            std::string("5057593107002a00000000000000000070000000"
                         "00000000"
                         "0100000000000000"                  // request
                         "02000000020000002f61"              // host, path
@@ -92,10 +92,23 @@ TEST(GoldenFiles) {
                         "010000000100000000000000"          // from element 1
                         "010000000000000000000000"          // of the shard from element 0
                         "010000000200000000000000"));       // 2 elements
-  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9})), std::string("5057593106002c00000000000000000024000000"
+  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9})), std::string("5057593107002c00000000000000000024000000"
                                                                      "00000000"
                                                                      "0100000000000000020000000000000000000000"
                                                                      "08000000000000000900000000000000"));
+}
+
+TEST(GoldenBytesOfWelcome) {
+  EXPECT_EQ(Hex(Encode(Welcome{3, "c", 500, 4000, {}, 9, "c/3/9/0a", ""})),
+            std::string("505759310700020000000000000000002d0000"
+                        "0000000000"
+                        "03000000"                  // peer
+                        "0100000063"                // cluster
+                        "f4010000a00f0000"          // heartbeats
+                        "00000000"                  // hosts
+                        "0900000000000000"          // session
+                        "08000000632f332f392f3061"  // identity
+                        "00000000"));               // data_key: a client has none
 }
 
 TEST(HeaderRefusesWithTheReason) {
@@ -163,7 +176,7 @@ TEST(EveryDecoderSurvivesGarbage) {
   host.devices = {device};
   const TensorType type{DType::kF32, {2, 3}};
   Fuzz(hello, random);
-  Fuzz(Welcome{1, "c", 500, 4000, {host, host}}, random);
+  Fuzz(Welcome{1, "c", 500, 4000, {host, host}, 7, "c/1/7/0", "key"}, random);
   Fuzz(Reject{Unavailable("no")}, random);
   Fuzz(Topology{{host}}, random);
   Fuzz(Heartbeat{1, 2}, random);
@@ -181,7 +194,7 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Expect{1, 0, 1, type}, random);
   Fuzz(BufferFailed{1, Internal("x")}, random);
   Fuzz(HostLost{1, "killed"}, random);
-  Fuzz(OwnerGone{3}, random);
+  Fuzz(OwnerGone{3, 7}, random);
   Fuzz(Data{1, 0, 4, 8, "/ptpathways-c-1-0", 0, 9, OkStatus()}, random);
   Fuzz(Release{1, 2, OkStatus()}, random);
   Fuzz(Query{1, QueryKind::kCostAnalysis, 2, 0}, random);

@@ -237,7 +237,6 @@ Status Engine::Join() {
   }
   hello.staging_limit_bytes = StagingLimit();
   dataplane::DataPlaneOptions data_options;
-  data_options.identity = "w/" + options_.name;
   data_options.machine = hello.machine;
   data_options.bind_endpoint = options_.data_endpoint;
   data_options.curve = options_.keys.Curve(transport::Role::kWorker);
@@ -358,7 +357,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       cluster_ = welcome.cluster;
       host_ = welcome.peer;
       lease_ = std::chrono::milliseconds(welcome.lease_ms);
-      data_->SetCluster(cluster_);
+      data_->Join({cluster_, welcome.identity, welcome.data_key, welcome.session});
       if (host_ >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
       first_device_ = welcome.hosts[host_].first_device;
       PW_RETURN_IF_ERROR(StartGangs());
@@ -384,7 +383,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     }
     case Type::kOwnerGone: {
       PW_ASSIGN_OR_RETURN(wire::OwnerGone gone, wire::Decode<wire::OwnerGone>(head.body));
-      OnOwnerGone(gone.client);
+      OnOwnerGone(gone);
       return OkStatus();
     }
     case Type::kHeartbeat:
@@ -434,13 +433,14 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   data_->PeerLost("w/" + hosts_[lost.host].name, status);
 }
 
-void Engine::OnOwnerGone(uint32_t client) {
+void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
+  const uint32_t client = gone.client;
   const Status status = GoneText(client);
   const size_t removed = store_->RemoveClient(client);
   std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(pipelines_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
-  incoming_->FailOfClient(client, status);
+  incoming_->FailOfClient(client, status, gone.session);
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status);
   if (options_.verbose) Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));
 }

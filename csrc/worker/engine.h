@@ -165,7 +165,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   Status Handle(const wire::Head& head, transport::Frames& frames);
   void OnHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
-  void OnOwnerGone(uint32_t client);
+  void OnOwnerGone(const wire::OwnerGone& gone);
   static Status GoneText(uint32_t client);
   void OnTimer();
 

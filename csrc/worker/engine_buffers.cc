@@ -204,7 +204,7 @@ Result<std::string> Engine::PeerOf(uint32_t host) {
   if (host >= hosts_.size()) return InvalidArgument("there is no host " + std::to_string(host));
   const wire::HostDescription& to = hosts_[host];
   if (!to.alive) return Unavailable("host '" + to.name + "' is lost");
-  PW_RETURN_IF_ERROR(data_->ConnectTo(to.name, to.data_endpoint, to.machine));
+  PW_RETURN_IF_ERROR(data_->ConnectTo(to.name, to.data_endpoint, to.machine, to.session));
   return dataplane::DataPlane::PeerOfHost(to.name);
 }
 

@@ -42,7 +42,7 @@ void Engine::OnMessage(transport::Socket&, std::string_view, Frames& frames) {
     if (head.header.type == Type::kOwnerGone) {
       // What a full device waits for may be bytes of that client. Its buffers are collected in their turn.
       PW_ASSIGN_OR_RETURN(const wire::OwnerGone gone, wire::Decode<wire::OwnerGone>(head.body));
-      incoming_->FailOfClient(gone.client, GoneText(gone.client));
+      incoming_->FailOfClient(gone.client, GoneText(gone.client), gone.session);
     }
     waiting_.push_back(std::move(frames));
     return OkStatus();

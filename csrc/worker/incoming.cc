@@ -174,15 +174,22 @@ void Incoming::FailFromHost(uint32_t host, Status status) {
   });
 }
 
+void Incoming::OnPeer(std::string_view peer, uint64_t session) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(gone_, [&](const auto& gone) {
+    return session > gone.second && peer == dataplane::DataPlane::PeerOfClient(gone.first);
+  });
+}
+
 bool Incoming::IsGone(uint32_t client) const {
   std::lock_guard lock(mutex_);
   return gone_.contains(client);
 }
 
-void Incoming::FailOfClient(uint32_t client, Status status) {
+void Incoming::FailOfClient(uint32_t client, Status status, uint64_t session) {
   {
     std::lock_guard lock(mutex_);
-    gone_.insert(client);
+    gone_[client] = session;
   }
   data_->Post([this, client, status = std::move(status)] {
     FailWhere([client](uint64_t key, const Entry&) { return wire::ClientOf(key) == client; }, status);

@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "csrc/base/clock.h"
@@ -53,7 +52,7 @@ class Incoming : public dataplane::DataSink {
   // The host is lost, for good: also what is declared later.
   void FailFromHost(uint32_t host, Status status);
   // Also what still comes for it.
-  void FailOfClient(uint32_t client, Status status);
+  void FailOfClient(uint32_t client, Status status, uint64_t session = 0);
   bool IsGone(uint32_t client) const;
 
   // On the data thread: visit(from_host, bytes received, bytes expected, since when) for all that has not come.
@@ -67,6 +66,8 @@ class Incoming : public dataplane::DataSink {
   void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
   void OnTransferFailed(uint64_t key, const Status& status) override;
+  // A client's number may have been another's before.
+  void OnPeer(std::string_view peer, uint64_t session) override;
 
  private:
   struct Assembly {
@@ -113,7 +114,7 @@ class Incoming : public dataplane::DataSink {
   std::unordered_map<uint32_t, Status> lost_;               // hosts
 
   mutable std::mutex mutex_;
-  std::unordered_set<uint32_t> gone_;  // clients; guarded by mutex_
+  std::unordered_map<uint32_t, uint64_t> gone_;  // clients and their latest sessions; guarded by mutex_
 };
 
 }  // namespace pathways::worker

@@ -25,8 +25,7 @@ struct Arrivals {
     const char* const library = std::getenv("PW_LIBZMQ");
     EXPECT_OK(transport::LoadZmq(library != nullptr ? library : ""));
     dataplane::DataPlaneOptions options;
-    options.cluster = "incoming-test";
-    options.identity = "w/test";
+    options.membership = {"incoming-test", "w/test", "", 0};
     Result<std::unique_ptr<dataplane::DataPlane>> started = dataplane::DataPlane::Start(options, &incoming);
     EXPECT_OK(started.status());
     data = *std::move(started);
@@ -52,6 +51,17 @@ TEST(WhatComesForAClientThatIsGoneIsLetGo) {
   EXPECT(c.Keeps(4, Incoming::When::kAnyTime));  // may be declared later
   c.incoming.FailOfClient(4, Cancelled("it is gone"));
   EXPECT(!c.Keeps(4, Incoming::When::kAnyTime));
+}
+
+TEST(ANumberIsAnotherClientsOnceALaterSessionHasIt) {
+  Arrivals c;
+  c.incoming.FailOfClient(3, Cancelled("it is gone"), 70);
+  c.incoming.OnPeer("c/3", 70);  // its own data connection comes late
+  EXPECT(c.incoming.IsGone(3));
+  c.incoming.OnPeer("c/4", 90);
+  EXPECT(c.incoming.IsGone(3));
+  c.incoming.OnPeer("c/3", 80);
+  EXPECT(!c.incoming.IsGone(3));
 }
 
 TEST(WhatALostHostShouldHaveSentFailsWhetherDeclaredBeforeOrAfter) {

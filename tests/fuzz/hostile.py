@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 6
+PROTOCOL = 7
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
@@ -36,7 +36,7 @@ FIELDS: dict[int, tuple[str, ...]] = {
     21: ("id", "u64", "status"),
     22: ("id", "query", "id", "small"),
     23: ("id", "status", "text", "properties"),
-    24: ("small",),
+    24: ("small", "u64"),
     25: ("text", "text"),
     28: ("id", "id", "id", "small", "id", "arguments", "ids", "devices"),
     29: ("id", "small", "text", "text", "u64", "small"),

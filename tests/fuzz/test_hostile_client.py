@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import struct
 from collections.abc import Iterator
 
@@ -34,20 +35,25 @@ def cluster() -> Iterator[local.LocalCluster]:
     assert testing.leftovers(started) == []
 
 
-def _connect(endpoint: str) -> zmq.Socket[bytes]:
+def _connect(endpoint: str, identity: bytes = b"") -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.linger = 0
+    if identity:
+        socket.routing_id = identity
     socket.connect(endpoint)
     return socket
 
 
-def _join(endpoint: str) -> tuple[zmq.Socket[bytes], int]:
+def _join(endpoint: str) -> tuple[zmq.Socket[bytes], int, bytes]:
+    """A client's control connection, its number and its name on data connections."""
     socket = _connect(endpoint)
     socket.send(hostile.hello(core.__version__, "hostile"))
     assert socket.poll(int(WAIT_S * 1000)), "the controller answers"
     head = socket.recv_multipart()[0]
     assert int.from_bytes(head[6:8], "little") == hostile.WELCOME
-    return socket, struct.unpack("<I", head[24:28])[0]
+    identity = re.search(rb"c/\d+/\d+/[0-9a-f]{32}", head)
+    assert identity is not None
+    return socket, struct.unpack("<I", head[24:28])[0], identity[0]
 
 
 def _swallow(socket: zmq.Socket[bytes]) -> None:
@@ -66,7 +72,7 @@ def _check_unharmed(cluster: local.LocalCluster) -> None:
 
 @pytest.mark.parametrize("seed", _seeds())
 def test_a_client_that_joined(cluster: local.LocalCluster, seed: int) -> None:
-    socket, client = _join(cluster.controller.endpoints[0])
+    socket, client, _ = _join(cluster.controller.endpoints[0])
     with socket:
         attacker = hostile.Hostile(random.Random(seed), client)
         for _ in range(MESSAGES):
@@ -78,8 +84,9 @@ def test_a_client_that_joined(cluster: local.LocalCluster, seed: int) -> None:
 @pytest.mark.parametrize("seed", _seeds())
 def test_a_stranger_at_a_workers_data_endpoint(cluster: local.LocalCluster, seed: int) -> None:
     source = random.Random(seed)
-    attacker = hostile.Hostile(source, client=1)
-    with _connect(cluster.session.hosts()[seed % 2]["data_endpoint"]) as socket:
+    control, client, identity = _join(cluster.controller.endpoints[0])
+    attacker = hostile.Hostile(source, client)
+    with control, _connect(cluster.session.hosts()[seed % 2]["data_endpoint"], identity) as socket:
         if seed % 3:
             machine = native.machine_token() if seed % 3 == 1 else "elsewhere"
             body = hostile.text(cluster.session.cluster) + hostile.text(machine)

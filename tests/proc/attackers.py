@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import zmq
 from zmq.utils import z85
@@ -72,3 +75,19 @@ def ask(socket: zmq.Socket[bytes], *frames: bytes, timeout_s: float = 10.0) -> t
 def text_of(body: bytes) -> str:
     """The message of a REJECT's status."""
     return body[8:].decode()
+
+
+@contextmanager
+def joined(endpoint: str, token: str) -> Iterator[tuple[int, bytes]]:
+    """A client that has joined: its number, and its name on data connections."""
+    with connect(endpoint, token) as control:
+        kind, body = ask(control, hello())
+        assert kind == WELCOME
+        yield struct.unpack("<I", body[:4])[0], identity_in(body)
+
+
+def identity_in(welcome: bytes) -> bytes:
+    """How a WELCOME says that its peer is called on data connections."""
+    found = re.search(rb"(c/\d+|w/\w+)/\d+/[0-9a-f]{32}", welcome)
+    assert found is not None
+    return found[0]

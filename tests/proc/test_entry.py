@@ -224,3 +224,111 @@ def test_a_routing_id_does_not_make_an_embedded_client() -> None:
             assert [client["name"] for client in json.loads(session.status_json(10.0))["clients"]] == ["embedded"]
     finally:
         controller.close("the test is over")
+
+
+# --- data connections
+
+PEER_HELLO, DATA = 25, 20
+
+
+def _peer_hello(cluster_name: str) -> bytes:
+    return hostile.frame(PEER_HELLO, hostile.text(cluster_name) + hostile.text("elsewhere"))
+
+
+def _data(key: int, payload: bytes, segment: str = "") -> list[bytes]:
+    body = struct.pack("<QQQQ", key, 0, len(payload), len(payload)) + hostile.text(segment)
+    return [hostile.frame(DATA, body + struct.pack("<QQi", 0, 1, 0) + hostile.text("")), payload]
+
+
+def _number_of_latest(cluster: Standing) -> int:
+    """Of the client that joined last: numbers are given in a row, so it can be guessed."""
+    with attackers.joined(cluster.address, cluster.token) as (number, _):
+        return number - 1
+
+
+@contextmanager
+def _said(cluster: Standing, what: str) -> Iterator[None]:
+    """Waits until controller or worker has logged one more line with this text."""
+    before = cluster.log.read_text().count(what)
+    yield
+    wait_until(lambda: cluster.log.read_text().count(what) > before, 20.0)
+
+
+def test_a_predicted_name_takes_nobodys_place(cluster: Standing) -> None:
+    """Another client's fetched values stay that client's, and an owner's connection cannot be taken over."""
+    with cluster.session("victim") as session:
+        endpoint, number = session.hosts()[0]["data_endpoint"], _number_of_latest(cluster)
+        names = [f"c/{number}", f"c/{number}/{number}/{'0' * 32}", "to/w", "w/w", "w/w/1/" + "0" * 32, "local/1"]
+        for name in names:
+            thief = attackers.connect(endpoint, cluster.token, server="worker", identity=name.encode())
+            with thief, _said(cluster, "the name that the controller gave"):
+                thief.send(_peer_hello(session.cluster))
+                array = np.random.default_rng(1).normal(size=300_000).astype(np.float32)
+                np.testing.assert_array_equal(session.put(array, 0).result(WAIT_S), array)
+                assert attackers.answer(thief, 0.2) == (0, b"")
+    _check_unharmed(cluster)
+
+
+def test_a_client_does_not_call_as_a_host(cluster: Standing) -> None:
+    """Not even by a name that the controller gave a host: the key says that it is a client."""
+    with cluster.session() as session, attackers.connect(cluster.address, cluster.token, "worker") as host:
+        endpoint = session.hosts()[0]["data_endpoint"]
+        kind, body = attackers.ask(host, attackers.hello(2, "other"))
+        assert kind == attackers.WELCOME
+        name = attackers.identity_in(body)
+        assert name.startswith(b"w/other/")
+        liar = attackers.connect(endpoint, cluster.token, server="worker", identity=name)
+        with liar, _said(cluster, "must be that of its role"):
+            liar.send(_peer_hello(session.cluster))
+
+
+def test_bytes_of_others_transfers_are_not_believed(cluster: Standing) -> None:
+    with cluster.session("victim") as session, attackers.joined(cluster.address, cluster.token) as (number, identity):
+        keys = [(number - 1) << 48 | low for low in range(1, 40)]
+        forged = bytes(np.full(300_000, 7, np.float32))
+        endpoint = session.hosts()[0]["data_endpoint"]
+        with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as liar:
+            with _said(cluster, "expected PEER_HELLO"):
+                for key in keys:
+                    liar.send_multipart(_data(key, forged))
+            liar.send(_peer_hello(session.cluster))
+            with _said(cluster, "must have its own keys"):
+                for key in keys:
+                    liar.send_multipart(_data(key, forged))
+            array = np.arange(300_000, dtype=np.float32)
+            np.testing.assert_array_equal(session.put(array, 0).result(WAIT_S), array)
+    _check_unharmed(cluster)
+
+
+def test_a_segment_is_named_by_its_owner_only(cluster: Standing) -> None:
+    with cluster.session("victim") as session, attackers.joined(cluster.address, cluster.token) as (number, identity):
+        array = np.arange(3_000_000, dtype=np.float32)
+        np.testing.assert_array_equal(session.put(array, 0).result(WAIT_S), array)
+        segments = [name for name in os.listdir("/dev/shm") if name.startswith(f"ptpathways-{session.cluster}-")]
+        assert segments, "the value travelled through shared memory"
+        endpoint = session.hosts()[0]["data_endpoint"]
+        with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as spy:
+            spy.send(_peer_hello(session.cluster))
+            for segment in segments:
+                with _said(cluster, "named by its owner"):
+                    spy.send(_data(number << 48 | 5, bytes(4096), f"/{segment}")[0])
+
+
+def test_only_the_host_that_was_asked_answers(cluster: Standing) -> None:
+    """A second host, which plays its role in the open, cannot answer what the first was asked."""
+    with cluster.session("victim") as session, attackers.connect(cluster.address, cluster.token, "worker") as host:
+        kind, _ = attackers.ask(host, attackers.hello(2, "liar"))
+        assert kind == attackers.WELCOME
+        wait_until(lambda: session.device_count == 2, WAIT_S)
+        victim = _number_of_latest(cluster)
+        add_one = session.register(hostile.ADD_ONE, "mlir")
+        for _ in range(20):
+            for number in range(1, 200):
+                request = victim << 48 | number
+                body = (
+                    struct.pack("<Qi", request, 0) + hostile.text("") + struct.pack("<Q", 4) + hostile.text(b"\0" * 4)
+                )
+                host.send(hostile.frame(14, body))
+            (value,) = session.run(add_one, [session.put(np.float32(41), 0)], 0)
+            assert value.result(WAIT_S) == 42
+    _check_unharmed(cluster)

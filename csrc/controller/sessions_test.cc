@@ -1,0 +1,81 @@
+// Sessions: the numbers and names that peers are given, and who may answer what.
+#include "csrc/controller/test_support.h"
+#include "csrc/wire/file_bodies.h"
+#include "csrc/wire/identity.h"
+
+namespace pathways::controller {
+namespace {
+
+using SomeCluster = ::pathways::controller::Cluster;  // other tests of this room have one of their own
+
+wire::Welcome Join(SomeCluster& c, const Connection& connection) {
+  wire::Hello hello;
+  hello.role = wire::Role::kClient;
+  hello.build = "0.1.0";
+  hello.name = connection;
+  const Outputs out = c.Tell(connection, hello);
+  EXPECT(TypeOf(out.at(0)) == wire::Type::kWelcome);
+  return Read<wire::Welcome>(out[0]);
+}
+
+TEST(ClientsNumbersAreGivenAgainAfterAllOthers) {
+  SomeCluster c;
+  c.AddHost("a");
+  const wire::Welcome stays = Join(c, "stays");
+  uint64_t session = stays.session;
+  for (uint32_t i = 0; i < 2 * wire::kMaxClients; ++i) {
+    const wire::Welcome welcome = Join(c, "passes");
+    EXPECT(welcome.session > session);  // never given again
+    session = welcome.session;
+    EXPECT_NE(welcome.peer, stays.peer);
+    EXPECT_EQ(welcome.peer, i % (wire::kMaxClients - 1) + 2);
+    const Outputs gone = c.Tell("passes", wire::Goodbye{"bye"});
+    EXPECT_EQ(Read<wire::OwnerGone>(gone.at(0)).session, session);
+  }
+}
+
+TEST(IdsOfSessionsWithOneNumberLieApart) {
+  EXPECT_EQ(wire::FirstIdOf(1), 1);
+  EXPECT_EQ(wire::FirstIdOf(wire::kMaxClients + 1), (uint64_t{1} << 32) + 1);
+  for (const uint64_t session : {uint64_t{1}, uint64_t{1} << 40, UINT64_MAX}) {
+    EXPECT(wire::FirstIdOf(session) < uint64_t{0xffff} << 32);
+  }
+}
+
+TEST(NamesOnDataConnectionsAreTheControllersToGive) {
+  SomeCluster c;
+  c.state.~ClusterState();
+  new (&c.state) ClusterState(ClusterOptions{.cluster = "c", .build = "0.1.0", .data_key = "secret"});
+  const wire::Welcome host = Read<wire::Welcome>(c.AddHost("a").at(0)), client = Join(c, "x");
+  EXPECT_EQ(host.data_key, "secret");
+  EXPECT_EQ(client.data_key, "");
+  EXPECT_EQ(host.identity, wire::IdentityText("secret", {"w/a", host.session}));
+  EXPECT_EQ(client.identity, wire::IdentityText("secret", {"c/" + std::to_string(client.peer), client.session}));
+  EXPECT_EQ(client.hosts.at(0).session, host.session);
+  EXPECT_NE(host.session, client.session);
+  EXPECT(TypeOf(c.AddHost(std::string(wire::kMaxHostNameBytes + 1, 'n')).at(0)) == wire::Type::kReject);
+}
+
+TEST(AnswersSayWhichHostGaveThem) {
+  SomeCluster c;
+  c.AddHost("a");
+  c.AddHost("b");
+  const uint32_t client = c.AddClient("x");
+  for (const auto& [name, number] : {std::pair("a", 0u), std::pair("b", 1u)}) {
+    const std::string host = std::string("w-") + name;
+    for (const Outputs& out : {c.Tell(host, wire::Fetched{SomeCluster::Id(client, 9), OkStatus(), 0, {}}),
+                               c.Tell(host, wire::Stored{SomeCluster::Id(client, 9), 0, OkStatus(), 0, 0}),
+                               c.Tell(host, wire::Reply{SomeCluster::Id(client, 9), OkStatus(), {}, {}})}) {
+      EXPECT_EQ(SequenceOf(out.at(0)), number + 1);  // whatever the host wrote there itself
+    }
+  }
+  c.Register("x", client, 1, std::vector<uint32_t>{0, 1});
+  wire::Registered forged;
+  forged.function = SomeCluster::Id(client, 1);
+  forged.host = 0;
+  EXPECT(c.Tell("w-b", forged).empty());
+  EXPECT_EQ(c.Registered("a", client, 1).size(), 1);
+}
+
+}  // namespace
+}  // namespace pathways::controller
