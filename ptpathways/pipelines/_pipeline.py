@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from ptpathways import core, frontend, schedules
 from ptpathways.frontend import Future, VirtualSlice
-from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _loading, _losses, _model, _plan
+from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _loading, _losses, _model, _plan, _unused
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import record_stages
@@ -71,10 +71,12 @@ class Pipeline:
             raise TypeError(f"optimizer must return a torch.optim.Optimizer, got {self.optimizer!r}")
         self._rule = self._new_rule()
         _changes.refuse_hooks(model, self.optimizer)
+        _unused.watch(self.optimizer, self._parameters.values())
         self._values = Values(self._parameters, self.optimizer, self._placements)
         self._steps: dict[Any, StepProgram] = {}
         self._setting: _changes.Setting | None = None
         self._last: StepProgram | None = None
+        self._shapes = ""  # of a microbatch that the model took
         self._lock = threading.RLock()
         whole = weakref.ref(self)
 
@@ -273,7 +275,11 @@ class Pipeline:
         for name, tensor in (*self._parameters.items(), *self._model.named_buffers()):
             known.setdefault(id(tensor), name)
         weighted = self._reduction == "weighted"
-        graph = _model.export(self._model, self._loss, example, known, weighted=weighted, mode=mode)
+        shapes = _batch.shapes(_pytree.tree_leaves(example))
+        graph = _model.export(
+            self._model, self._loss, example, known, weighted=weighted, mode=mode, shapes=(shapes, self._shapes)
+        )
+        self._shapes = shapes
         stages = divide(graph, self._cut.places(graph))
         frozen = [
             name
