@@ -18,7 +18,7 @@ from torch import nn
 from ptpathways.checkpoint import _dtypes, _tree
 from ptpathways.checkpoint._save import state_of
 from ptpathways.checkpoint._sources import Checkpoint, Source
-from ptpathways.core import CheckpointError
+from ptpathways.core import CheckpointError, PathwaysError
 
 LISTED_MAX = 8
 
@@ -162,7 +162,10 @@ def _tensor(name: str, target: torch.Tensor, tree: Any, checkpoint: Checkpoint, 
 
 
 def _stateful(name: str, thing: Any, tree: Any, checkpoint: Checkpoint, matching: Matching, allow_pickle: bool) -> None:
-    current = state_of(thing)
+    try:
+        current = state_of(thing)
+    except PathwaysError:  # what it has cannot be fetched any more, and loading is the way out of that
+        current = {}
     parameters: dict[int, torch.Tensor] = {}
     if isinstance(thing, torch.optim.Optimizer):
         problem = _optimizer_problem(thing, tree, checkpoint, parameters)
@@ -189,7 +192,7 @@ def _stateful(name: str, thing: Any, tree: Any, checkpoint: Checkpoint, matching
     state = _tree.decode(tree, tensor, allow_pickle=allow_pickle)
     if callable(getattr(thing, "check_state_dict", None)):
         try:
-            thing.check_state_dict(state)
+            thing.check_state_dict(_stand_ins(state))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             matching.problems.append(f"{name}: {error if isinstance(error, ValueError) else repr(error)}")
     before = _kept(current)
@@ -205,6 +208,18 @@ def _kept(value: Any) -> Any:
             made[key] = _kept(item)
         return made
     return type(value)(map(_kept, value)) if type(value) in (list, tuple) else value
+
+
+def _stand_ins(value: Any) -> Any:
+    """A state with something of shape and type of each tensor that is to be made."""
+    if isinstance(value, New):
+        return torch.zeros((), dtype=_dtypes.dtype_of(value.source.dtype)).expand(value.source.shape)
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = _stand_ins(item)
+        return made
+    return type(value)(map(_stand_ins, value)) if type(value) in (list, tuple) else value
 
 
 def _filled(value: Any) -> Any:

@@ -66,6 +66,12 @@ def kind(leaf: Any) -> Any:
     return (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor | Future) else leaf
 
 
+def shapes(leaves: Sequence[Any]) -> str:
+    """Of a batch's tensors, for errors: ``float32[2, 8], int64[2]``."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return ", ".join(f"{str(one.dtype).removeprefix('torch.')}{list(one.shape)}" for one in tensors)
+
+
 def example(leaf: Any, samples: int) -> Any:
     """A microbatch's tensor, to export the model with."""
     if isinstance(leaf, Future):

@@ -12,6 +12,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
 from ptpathways import core
+from ptpathways.pipelines import _unused
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _LISTS = frozenset({list, tuple})
@@ -117,7 +118,7 @@ def refuse_hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
                     "would not call; remove them"
                 )
     hooks: list[Any] = [
-        optimizer._optimizer_step_pre_hooks,
+        [hook for hook in optimizer._optimizer_step_pre_hooks.values() if hook is not _unused.on_step],
         optimizer._optimizer_step_post_hooks,
         torch_optimizer._global_optimizer_pre_hooks,
         torch_optimizer._global_optimizer_post_hooks,

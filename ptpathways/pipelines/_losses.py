@@ -17,6 +17,8 @@ from ptpathways.pipelines._stages import run_node
 REDUCTIONS = ("mean", "sum", "weighted")
 _ELEMENTS_MAX = 1 << 24
 """Of a model's output, for the loss to be tried out on the CPU."""
+_TOLERANCE = 2e-3
+"""Relative, between two ways to compute a loss; of types with fewer digits than that, some units of the last."""
 _IGNORING = {"aten::cross_entropy_loss": 4, "aten::nll_loss_nd": 4, "aten::nll_loss": 4, "aten::nll_loss2d": 4}
 """Losses that leave out targets, and where they say which; the weights of classes and the reduction come before."""
 _MEAN = 1
@@ -75,14 +77,16 @@ def try_out(
             parts = [compute(part(whole, number), part(wanted, number)) for number in range(microbatches)]
     except Exception:  # of values that it does not expect; the graph says what is wrong with it, if anything
         return False
+    kinds = [leaf.dtype for leaf in (*tensors, *wanted) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    tolerance = max([_TOLERANCE, *(4 * torch.finfo(kind).eps for kind in kinds)])
     value = total / weight if weight else float("nan")
     if value != value:
         return False
     added, weights = sum(one for one, _ in parts), sum(one for _, one in parts)
     found = {"sum": added, "mean": added / microbatches, "weighted": added / weights if weights else 0.0}
-    if _close(found[reduction], value):
+    if _close(found[reduction], value, tolerance):
         return False
-    other = next((name for name in ("sum", "mean") if _close(found[name], value)), "")
+    other = next((name for name in ("sum", "mean") if _close(found[name], value, tolerance)), "")
     if other and reduction != "weighted":
         raise core.PipelineError(
             f"reduction={reduction!r}, but the loss is the {other} over the samples: of a whole batch it is the "
@@ -196,5 +200,5 @@ def _random(leaf: Any, samples: int, microbatches: int, generator: torch.Generat
     return (torch.rand(shape, generator=generator) * 0.9 + 0.05).to(leaf.dtype)
 
 
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= 2e-3 * abs(other) + 1e-6
+def _close(one: float, other: float, tolerance: float) -> bool:
+    return abs(one - other) <= tolerance * abs(other) + 1e-6

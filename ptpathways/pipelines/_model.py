@@ -104,6 +104,7 @@ def export(
     *,
     weighted: bool = False,
     mode: Mode | None = None,
+    shapes: tuple[str, str] = ("", ""),
 ) -> ModelGraph:
     """The model's graph for one microbatch. Runs the model's Python once, on tensors without values.
 
@@ -111,8 +112,10 @@ def export(
         names: the name of each parameter and buffer of ``model``, by the tensor's id.
         weighted: the loss gives a sum and its weight.
         mode: the autocast in which both run.
+        shapes: of the batch, and of one that the model took before, for errors.
 
     Raises:
+        PipelineError: the batch does not fit the model.
         ModelCannotBeCut: its Python depends on values, it changes buffers, or it does not give one scalar.
     """
     name = type(model).__name__
@@ -130,12 +133,12 @@ def export(
     whole = _Whole(model, loss, begin, seen, weighted, mode)
     tensors = tuple(item.detach().clone() if isinstance(item, Tensor) else item for item in batch)
     with observed(name) as reads:
-        program = _program(whole, tensors, name)
+        program = _program(whole, tensors, name, shapes)
         first = runs[0]
         first.check_read([one for one in program.constants.values() if isinstance(one, Tensor)])
         if first.changed:
             with first.as_changed():
-                _check_again(program, _program(whole, tensors, name), first, name)
+                _check_again(program, _program(whole, tensors, name, shapes), first, name)
     return _graph(
         program,
         model,
@@ -151,12 +154,19 @@ def _shape_of(leaf: Any) -> Any:
     return torch.empty(tuple(leaf.shape), dtype=leaf.dtype, device="meta") if isinstance(leaf, Tensor) else leaf
 
 
-def _program(whole: _Whole, batch: tuple[Any, ...], name: str) -> torch.export.ExportedProgram:
+def _program(whole: _Whole, batch: tuple[Any, ...], name: str, shapes: tuple[str, str]) -> torch.export.ExportedProgram:
     try:
         return torch.export.export(whole, batch, strict=False)
     except core.PathwaysError:
         raise
     except Exception as error:  # export raises whatever the model's code met
+        if type(error) in (RuntimeError, IndexError) or (type(error) is TypeError and "forward()" in str(error)):
+            got, before = shapes
+            raise core.PipelineError(
+                f"model {name} and its loss cannot run on microbatches of {got}{_failing(error, whole.model)}"
+                f"{_where(error)}: {type(error).__name__}: {_first_lines(error)}; "
+                + (f"the step before had {before}" if before else "pass batches that eager PyTorch takes")
+            ) from error
         raise core.ModelCannotBeCut(
             f"model {name} cannot be cut into stages, because exporting its forward pass and its loss as a fixed "
             f"sequence of operations failed{_where(error)}: {type(error).__name__}: {_first_lines(error)}"
@@ -222,6 +232,7 @@ def _graph(
             constants[name] = tensor.detach()
     flatten(program.graph_module)
     nodes = tuple(node for node in program.graph.nodes if node.op == "call_function")
+    _check_sizes(nodes, type(model).__name__)
     _check_types(nodes)
     _check_changes(program.graph, nodes, {**parameters, **buffers}, {*constants, *batch}, type(model).__name__)
     (output,) = program.graph.output_node().args
@@ -254,6 +265,25 @@ _OF_ONE_TYPE = frozenset(
     for name in ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "bilinear")
 )
 """Operations that eager PyTorch refuses for tensors of different types; exporting and PyTorch/XLA do not."""
+
+
+def _check_sizes(nodes: Sequence[fx.Node], model: str) -> None:
+    """Raises ModelCannotBeCut where a number, or the size of a tensor, is known only with values."""
+    for node in nodes:
+        for leaf in _pytree.tree_leaves(node.meta.get("val")):
+            sizes = leaf.shape if isinstance(leaf, Tensor) else [leaf]
+            if any(isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) for size in sizes):
+                source, path = source_of(node), module_path(node)
+                what, instead = (
+                    ("tensor whose size", "operations of known size, such as torch.where instead of x[mask]")
+                    if isinstance(leaf, Tensor)
+                    else ("number that", "a tensor instead")
+                )
+                raise core.ModelCannotBeCut(
+                    f"model {model} computes with a {what} depends on values ({node.target}"
+                    f"{f' in module {path!r}' if path else ''}{f' at {source}' if source else ''}), which a compiled "
+                    f"stage cannot; use {instead}"
+                )
 
 
 def _check_types(nodes: Sequence[fx.Node]) -> None:
@@ -326,6 +356,19 @@ def spec_of(value: Any) -> frontend.TensorSpec:
     return frontend.TensorSpec(tuple(value.shape), frontend.dtype_name(value.dtype))
 
 
+def _failing(error: BaseException, model: nn.Module) -> str:
+    """The innermost module in which an error was raised."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    met = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = [one for one in met if isinstance(one, nn.Module) and paths.get(id(one))]
+    if not inside:
+        return ""
+    text = repr(inside[-1])
+    return (
+        f", in module {paths[id(inside[-1])]!r}{f', {text}' if len(text) < 200 and len(text.splitlines()) == 1 else ''}"
+    )
+
+
 def _where(error: BaseException) -> str:
     def own(file: str) -> bool:
         return file.startswith("/") and not any(
@@ -341,4 +384,4 @@ def _where(error: BaseException) -> str:
 
 def _first_lines(error: BaseException) -> str:
     text = str(error).strip().splitlines()
-    return (text[0] if text else "without a word")[:400]
+    return (text[0] if text else "without a word")[:400].rstrip(".")

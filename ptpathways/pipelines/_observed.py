@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import operator
 import sys
 import threading
@@ -138,9 +139,16 @@ def _silent() -> Iterator[None]:
     """Inside, what this thread prints is dropped: torch prints graphs. What others print is not."""
     out, error = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _OthersOnly(out), _OthersOnly(error)
+    log, thread = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    log.addFilter(others)  # it logs each error that is raised
     try:
         yield
     finally:
+        log.removeFilter(others)
         sys.stdout, sys.stderr = out, error
 
 

@@ -65,6 +65,7 @@ class OptimizerRule:
                 + "; use one such as AdamW"
             )
         self.group_of: dict[str, int] = {}
+        self.parameters: dict[str, Tensor] = {}
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 name = names.get(id(parameter))
@@ -74,6 +75,7 @@ class OptimizerRule:
                         "no parameter of the model; make it of the parameters that optimizer= is called with"
                     )
                 self.group_of[name] = number
+                self.parameters[name] = parameter
         self._names = frozenset(
             (number, "lr", 0) for number, group in enumerate(optimizer.param_groups) if "lr" in group
         )
@@ -120,6 +122,14 @@ class OptimizerRule:
                 return found
             self._constants = self.constants()
         return Followed(frozenset(), ())
+
+    def try_out(self) -> None:
+        """Records a step of one parameter of each group. Raises PipelineError if the state does not fit."""
+        shapes: dict[int, TensorSpec] = {}
+        for name, number in self.group_of.items():
+            value = self.parameters[name]
+            shapes.setdefault(number, TensorSpec(tuple(value.shape), frontend.dtype_name(value.dtype)))
+        self._numbers_met({}, shapes)
 
     def numbers(self, formulas: Iterable[Formula]) -> list[float]:
         """The values of number inputs now."""
@@ -191,9 +201,9 @@ class OptimizerRule:
         except KeyError as error:  # as in eager PyTorch
             have = sorted({key for held in state for key in held})
             raise core.PipelineError(
-                f"optimizer {kind.__name__} needs {error} in its state, which has {', '.join(have) or 'nothing'}: it "
-                "was made with other settings, or by another kind of optimizer; set the option before the first step, "
-                "or load a state that fits"
+                f"optimizer {kind.__name__} needs {error}, which is neither in its options nor in its state, which has "
+                f"{', '.join(have) or 'nothing'}: it was made with other settings, or by another kind of optimizer; "
+                "change settings before the first step, or load a state that fits"
             ) from None
         after: list[dict[str, Any]] = [
             {key: value for key, value in shadow.state.get(parameter, {}).items() if value is not None}

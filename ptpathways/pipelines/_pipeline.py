@@ -13,14 +13,14 @@ from torch.utils import _pytree
 
 from ptpathways import core, frontend, schedules
 from ptpathways.frontend import Future, VirtualSlice
-from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _losses, _model, _plan
+from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _loading, _losses, _model, _plan, _unused
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import record_stages
 from ptpathways.pipelines._plan import Plan
 from ptpathways.pipelines._stages import divide
-from ptpathways.pipelines._state import Held
 from ptpathways.pipelines._step import StepProgram
+from ptpathways.pipelines._values import Values, host_may_be_lost
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Placements = Callable[[str, Tensor], Any]
@@ -71,27 +71,30 @@ class Pipeline:
             raise TypeError(f"optimizer must return a torch.optim.Optimizer, got {self.optimizer!r}")
         self._rule = self._new_rule()
         _changes.refuse_hooks(model, self.optimizer)
-        self._held = Held()
-        self._homes: dict[str, VirtualSlice] = {}
+        _unused.watch(self.optimizer, self._parameters.values())
+        self._values = Values(self._parameters, self.optimizer, self._placements)
         self._steps: dict[Any, StepProgram] = {}
         self._setting: _changes.Setting | None = None
         self._last: StepProgram | None = None
-        # Whether the module's parameters, and the optimizer's state, are older than those on the slices.
-        self._behind = self._state_behind = False
-        self._state_given = False  # whether the optimizer was loaded since the last step
-        self._mirror, self._state_mirror = _changes.Mirror(), _changes.Mirror()
+        self._shapes = ""  # of a microbatch that the model took
         self._lock = threading.RLock()
         whole = weakref.ref(self)
 
         def fetch(_: torch.optim.Optimizer) -> None:
             if (pipe := whole()) is not None:
-                pipe._fetch_state()
+                with pipe._lock:
+                    pipe._values.fetch_state()
+
+        def check(_: torch.optim.Optimizer, state: Any) -> None:
+            if (pipe := whole()) is not None:
+                _loading.check_optimizer(state, pipe._rule)
 
         def given(_: torch.optim.Optimizer) -> None:
             if (pipe := whole()) is not None:
-                pipe._state_given, pipe._state_behind = True, False
+                pipe._values.state_given()
 
         self.optimizer.register_state_dict_pre_hook(fetch)
+        self.optimizer.register_load_state_dict_pre_hook(check)
         self.optimizer.register_load_state_dict_post_hook(given)
 
     def step(self, *batch: Any) -> Future:
@@ -103,31 +106,28 @@ class Pipeline:
 
         Raises:
             PipelineError: the microbatches do not divide the batch.
+            HostLost: it, or a step before, needs a host that is lost.
             ModelCannotBeCut, OutOfDeviceMemory: by the first call with a batch of this shape, which exports the model.
         """
-        with self._lock, _flat.outside_autocast() as mode:
+        with self._lock, host_may_be_lost(), _flat.outside_autocast() as mode:
             return self._step(batch, mode)
 
     def _step(self, batch: tuple[Any, ...], mode: _flat.Mode | None) -> Future:
         leaves, structure = _pytree.tree_flatten(batch)
         leaves = _batch.checked(leaves)
         step = self._step_for(leaves, structure, mode)
-        self._send_changes()
+        self._values.send()
         pieces = [_batch.divided(leaf, self.size.microbatches) for leaf in leaves]
         step.ignoring.look(pieces)
         given = [[pieces[index] for index in step.batch_of(rank)] for rank in range(self.size.ranks)]
-        held = self._held
+        held = self._values.held
         trained = {name: held.parameters[name] for name in step.trained}
         state = {name: held.state.get(name, {}) for name in step.trained}
         first = not any(state.values())
         fixed = {name: value for name, value in held.parameters.items() if name not in trained}
         buffers = step.buffers()
         loss, parameters, after = step.program(trained, state, fixed, buffers, given, step.numbers(), step.seeds())
-        held.parameters.update(parameters)
-        held.state = {**held.state, **after}
-        self._behind = self._state_behind = True
-        self._mirror.forget_values()
-        self._state_mirror.forget_values()
+        self._values.stepped(parameters, after)
         if first and any(after.values()):  # with state it is another program: compiled while the first step runs
             step.program.trace(parameters, after, fixed, buffers, given, step.numbers(), step.seeds())
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
@@ -144,13 +144,7 @@ class Pipeline:
             PipelineError: parameters were changed since the last step, without having asked for the module before.
         """
         with self._lock:
-            if self._behind:
-                self._refuse_stale()
-                with torch.no_grad():
-                    for name, value in self._held.fetch_parameters().items():
-                        self._parameters[name].copy_(value)
-                self._behind = False
-                self._mirror.written(self._placed(), values=True)
+            self._values.fetch_parameters()
             return self._model
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,85 +158,27 @@ class Pipeline:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes what ``state_dict`` gave, also of a pipeline with other stages, or of a module and optimizer alone.
 
-        Raises:
-            PipelineError: it has not both a model and an optimizer.
-            RuntimeError, ValueError: it is of another model or optimizer; as torch raises. Nothing was changed then.
-        """
-        missing = [key for key in ("model", "optimizer") if key not in state]
-        if missing:
-            raise core.PipelineError(
-                f"the state of a pipeline is {{'model': ..., 'optimizer': ...}}, and {missing} is missing; of a model "
-                "alone: pipe.module.load_state_dict(state)"
-            )
-        with self._lock:
-            try:
-                self._model.load_state_dict(state["model"])
-                self.optimizer.load_state_dict(state["optimizer"])
-            except BaseException:  # what was loaded already is not what the slices have
-                self._behind = bool(self._held.parameters)
-                self._mirror.written(self._placed(), values=False)
-                raise
-            self._behind = False
-
-    def _fetch_state(self) -> None:
-        """The optimizer's state from the slices, into the optimizer. Waits for the last step."""
-        with self._lock:
-            if not self._state_behind:
-                return
-            for name, state in self._held.fetch_state().items():
-                self.optimizer.state[self._parameters[name]] = dict(state)
-            self._state_behind = False
-            self._state_mirror.clear()
-            self._state_mirror.written(self._state_tensors(), values=True)
-
-    def _placed(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self._parameters.items() if name in self._held.parameters}
-
-    def _state_tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state on the CPU, by the parameter's name and the key."""
-        if not self.optimizer.state:
-            return {}
-        return {
-            f"{name}/{key}": value
-            for name, parameter in self._placed().items()
-            if parameter in self.optimizer.state
-            for key, value in self.optimizer.state[parameter].items()
-            if isinstance(value, Tensor)
-        }
-
-    def _refuse_stale(self) -> None:
-        changed = self._mirror.changed(self._placed()) if self._behind else []
-        if changed:
-            raise _changes.stale(
-                "parameters",
-                changed,
-                "take pipe.module, which has the current ones, before you change them; all of them: "
-                "pipe.load_state_dict()",
-            )
-
-    def _send_changes(self) -> None:
-        """What the user changed on the CPU since the last step, to the slices.
+        It takes the place of what is on the slices, also of what was lost there with a host.
 
         Raises:
-            PipelineError: it was changed where it is older than on the slices.
+            TypeError, PipelineError: as ``check_state_dict``. Nothing was changed then.
         """
-        self._refuse_stale()
-        placed = self._placed()
-        changed = self._mirror.changed(placed)
-        if changed:
-            values = {name: placed[name] for name in changed}
-            self._held.put_parameters(values, self._homes, self._placements)
-            self._mirror.written(values, values=False)
-        tensors = self._state_tensors()
-        if not self._state_given:
-            changed = self._state_mirror.changed(tensors)
-            if changed and self._state_behind:
-                way = "take pipe.optimizer.state_dict(), and pass another one to load_state_dict()"
-                raise _changes.stale("tensors of the optimizer's state", changed, way)
-            if not changed:
-                return
-        self._put_state()
-        self._state_given = False
+        with self._lock:
+            self.check_state_dict(state)
+            self._model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self._values.replaced()
+            for step in self._steps.values():
+                step.forget_sent()
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Whether ``load_state_dict`` would take a state, of which only the tensors' shapes and types count.
+
+        Raises:
+            TypeError: it is no dictionary.
+            PipelineError: it has not both a model and an optimizer; it is of another model or kind of optimizer.
+        """
+        _loading.check(state, self._model, self._rule)
 
     def plan(self, *batch: Any, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
         """The schedule of a step in time, planned from the stages' floating point operations or from ``costs``.
@@ -339,7 +275,11 @@ class Pipeline:
         for name, tensor in (*self._parameters.items(), *self._model.named_buffers()):
             known.setdefault(id(tensor), name)
         weighted = self._reduction == "weighted"
-        graph = _model.export(self._model, self._loss, example, known, weighted=weighted, mode=mode)
+        shapes = _batch.shapes(_pytree.tree_leaves(example))
+        graph = _model.export(
+            self._model, self._loss, example, known, weighted=weighted, mode=mode, shapes=(shapes, self._shapes)
+        )
+        self._shapes = shapes
         stages = divide(graph, self._cut.places(graph))
         frozen = [
             name
@@ -362,41 +302,16 @@ class Pipeline:
         for one in parts:
             slice = self.slices[self.size.rank_of(one.stage.number)]
             for placeholder in one.stage.parameters:
-                self._homes.setdefault(graph.parameters[placeholder], slice)
+                self._values.homes.setdefault(graph.parameters[placeholder], slice)
             for placeholder in one.stage.buffers:
                 value = graph.constants.get(placeholder)
                 if value is None:
                     value = self._model.get_buffer(graph.buffers[placeholder])
                 step.hold(placeholder, one.stage.number, value)
-        self._put_new()
         before, self._setting = self._setting, _changes.Setting(self._model, graph.reads, self._setting)
         if not self._setting.same_reads(before):
             self._steps.clear()  # they were compared without what this one reads
         return step
-
-    def _put_new(self) -> None:
-        """Parameters that have a home since the last build, and the optimizer's first state, to their slices."""
-        first = not self._held.parameters
-        fresh = {
-            name: value
-            for name, value in self._parameters.items()
-            if name in self._homes and name not in self._held.parameters
-        }
-        self._held.put_parameters(fresh, self._homes, self._placements)
-        self._mirror.written(fresh, values=False)
-        if first:
-            self._put_state()
-            self._state_given = False
-
-    def _put_state(self) -> None:
-        """The optimizer's state from the CPU to its slices."""
-        state = {
-            name: self.optimizer.state[value] for name, value in self._placed().items() if value in self.optimizer.state
-        }
-        self._held.put_state(state, self._homes, self._placements)
-        self._state_behind = False
-        self._state_mirror.clear()
-        self._state_mirror.written(self._state_tensors(), values=False)
 
 
 _STEPS_MAX = 64

@@ -104,6 +104,11 @@ class StepProgram:
             self._sent = values, [frontend.put(vector, layout.slice) for layout in self._layouts]
         return self._sent[1]
 
+    def forget_sent(self) -> None:
+        """Buffers and hyperparameters on the slices may be lost: the next step sends them again."""
+        self._fixed = {key: (tensor, -1, None) for key, (tensor, _, _) in self._fixed.items()}
+        self._sent = (None, [])
+
     def seeds(self) -> list[torch.Tensor | None]:
         """For each rank a seed per microbatch of its stages that draw random numbers, out of torch's generator."""
         counts = [self._size.microbatches * len(stages) for stages in self._random]

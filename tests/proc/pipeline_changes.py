@@ -10,6 +10,7 @@ import copy
 import io
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -266,6 +267,32 @@ def hooks(cluster: pw.Cluster) -> None:
     pipe.step(*one_batch())
 
 
+def calls_without_effect(cluster: pw.Cluster) -> None:
+    """A loop's own step, or clipping, finds no gradients: warned of once for each pipeline."""
+    pipes = Pipes(cluster)
+
+    def said(call: Callable[[pw.Pipeline], Any]) -> list[str]:
+        pipe = pipes(Blocks())
+        scheduler = torch.optim.lr_scheduler.StepLR(pipe.optimizer, 1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                pipe.optimizer.zero_grad()
+                pipe.step(*one_batch())
+                call(pipe)
+                scheduler.step()
+        return [str(one.message) for one in caught]
+
+    assert not said(lambda pipe: nn.utils.clip_grad_norm_(Blocks().parameters(), 1.0))
+    calls: list[tuple[Callable[[pw.Pipeline], Any], str]] = [
+        (lambda pipe: pipe.optimizer.step(), "optimizer.step()"),
+        (lambda pipe: nn.utils.clip_grad_norm_(pipe.module.parameters(), 1.0), "clip_grad_norm_()"),
+    ]
+    for call, name in calls:
+        (one,) = said(call)
+        assert f"{name} of what a pipeline trains has no effect" in one, one
+
+
 def nothing_to_train(cluster: pw.Cluster) -> None:
     """Values behind ``detach`` get no gradient at all, so no decay; a loss without gradients is refused."""
     pipes = Pipes(cluster)
@@ -314,7 +341,7 @@ def threads(cluster: pw.Cluster) -> None:
     assert not failed and len(losses) == 20, failed
 
 
-SCENARIOS: list[Scenario] = [settings, code, autocasts, values, hooks, nothing_to_train, threads]
+SCENARIOS: list[Scenario] = [settings, code, autocasts, values, hooks, calls_without_effect, nothing_to_train, threads]
 
 if __name__ == "__main__":
     run({"changes": SCENARIOS}[sys.argv[1]], hosts=2, islands=2)

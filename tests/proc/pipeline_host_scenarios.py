@@ -9,7 +9,9 @@ import copy
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch.nn import functional as F
@@ -18,7 +20,7 @@ import ptpathways as pw
 from ptpathways.frontend import _state
 from tests.proc import pipeline_models as models
 from tests.proc import pipeline_scenarios as scenarios
-from tests.proc.cluster_scenarios import WAIT_S, Scenario, run
+from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
 
 STEPS = 60
 KILLED_AFTER = 20
@@ -68,6 +70,10 @@ def the_loss_of_a_host_ends_the_pipelines_on_it_only(cluster: pw.Cluster) -> Non
     first, third = pipeline(of_host[0]), pipeline(of_host[2])
     between = pipeline([of_host[1][0], of_host[2][0]])
     batch = models.regression_batch(scenarios.SAMPLES, torch.Generator().manual_seed(1))
+    between.step(*batch)
+    state = copy.deepcopy(between.state_dict())
+    for pipe in (first, third):
+        pipe.load_state_dict(state)
     early = [pipe.step(*batch) for pipe in (first, between, third)]
     assert len({float(loss.result(WAIT_S)) for loss in early}) == 1
     losses: dict[str, list[pw.Future]] = {"first": [], "third": []}
@@ -91,8 +97,17 @@ def the_loss_of_a_host_ends_the_pipelines_on_it_only(cluster: pw.Cluster) -> Non
     except pw.HostLost as caught:
         error = caught
     assert error is not None and "'host1'" in str(error)
+    refused(pw.HostLost, ["'host1'", "load a checkpoint", "move() the slices"], lambda: between.module)
     after = [pipe.step(*batch) for pipe in (first, third)]
     assert len({float(loss.result(WAIT_S)) for loss in after}) == 1
+    with tempfile.TemporaryDirectory() as folder:  # the same pipeline goes on, on another host
+        first.load_state_dict(state)
+        pw.save(Path(folder) / "run", pipe=first).wait()
+        wanted = [float(first.step(*batch).result(WAIT_S)) for _ in range(3)]
+        of_host[1][0].move(hosts=["host0"])
+        for load in (lambda: pw.load(Path(folder) / "run", pipe=between), lambda: between.load_state_dict(state)):
+            load()
+            assert [float(between.step(*batch).result(WAIT_S)) for _ in range(3)] == wanted
 
 
 ON_HOSTS: dict[int, list[Scenario]] = {

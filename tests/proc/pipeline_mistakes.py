@@ -393,6 +393,8 @@ def losses(cluster: pw.Cluster) -> None:
     def pairwise(made: Tensor, y: Tensor) -> Tensor:
         return (made @ y.T).logsumexp(1).mean()
 
+    halves = tuple(one.to(torch.bfloat16) for one in one_batch())
+    assert not said(Blocks().to(torch.bfloat16), F.mse_loss, halves), "bfloat16 has fewer digits"
     (one,) = said(Blocks(), pairwise, one_batch())
     assert "compares the samples" in one, one
 
@@ -404,6 +406,12 @@ def batches(cluster: pw.Cluster) -> None:
     pipe = pipes(Blocks())
     for wrong in (x.double(), x.long(), x.half()):
         refused(pw.PipelineError, "which eager PyTorch refuses", functools.partial(pipe.step, wrong, y))
+    narrow = x[:, :5]
+    got = ["cannot run on microbatches of float32[2, 5], float32[2, 8], in module 'blocks.0', Linear(in_features=8"]
+    refused(pw.PipelineError, [*got, "eager PyTorch takes"], lambda: pipe.step(narrow, y))
+    pipe.step(x, y)
+    refused(pw.PipelineError, [*got, "the step before had float32[2, 8], float32[2, 8]"], lambda: pipe.step(narrow, y))
+    refused(pw.PipelineError, "cannot run on microbatches of float32[2, 8]: TypeError", lambda: pipe.step(x))
     refused(pw.PipelineError, "must be dense and have values", lambda: pipe.step(x.to_sparse(), y))
     refused(pw.PipelineError, "meta device", lambda: pipe.step(x.to("meta"), y))
     refused(pw.PipelineError, "got a set", lambda: pipe.step({1}, x, y))
@@ -446,6 +454,26 @@ def arguments(cluster: pw.Cluster) -> None:
     assert "pipeline_mistakes.py:" in raising, raising
 
 
+def sizes_that_depend_on_values(cluster: pw.Cluster) -> None:
+    """Refused with the line; a number that is only kept is none that is computed with."""
+    pipes = Pipes(cluster)
+    cases: list[tuple[Callable[[Tensor], Tensor], str]] = [
+        (lambda x: x * x[x > 0].sum(), "tensor whose size depends on values (aten.index.Tensor"),
+        (lambda x: x * x.nonzero().shape[0], "tensor whose size depends on values (aten.nonzero"),
+        (lambda x: x * x.sum().item(), "number that depends on values (aten.item"),
+    ]
+    for between, said in cases:
+        pipes.refuses(Blocks(between), [said, "pipeline_mistakes.py:"])
+    kept: list[float] = []
+
+    def keeping(x: Tensor) -> Tensor:
+        kept.append(x.sum().item())
+        return x
+
+    torch.manual_seed(0)
+    pipes.right(Blocks(keeping))
+
+
 def _raise(x: Tensor) -> Tensor:
     raise ValueError("mine")
 
@@ -458,6 +486,7 @@ SCENARIOS: list[Scenario] = [
     gradients_of_the_user,
     losses,
     batches,
+    sizes_that_depend_on_values,
     arguments,
 ]
 

@@ -6,6 +6,7 @@ python pipeline_updates.py updates
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -107,7 +108,55 @@ def resumed(cluster: pw.Cluster) -> None:
             assert [float(pipe.step(x, y).result(WAIT_S)) for _ in range(3)] == wanted
 
 
-SCENARIOS: list[Scenario] = [numbers_that_decide, types, resumed]
+def states_that_do_not_fit(cluster: pw.Cluster) -> None:
+    """All is checked before anything is changed, before the first step and after it."""
+    pipes = Pipes(cluster)
+    torch.manual_seed(0)
+    other = pipes(Blocks(), optimizer=sgd)
+    other.step(*one_batch())
+    foreign = copy.deepcopy(other.state_dict())
+    model = Blocks()
+    control, pipe = (pipes(one, optimizer=adamw) for one in (copy.deepcopy(model), model))
+    for steps in (0, 1):
+        for one in (control, pipe)[: 2 * steps]:
+            one.step(*one_batch())
+        good = copy.deepcopy(pipe.state_dict())
+        zeros = {name: torch.zeros_like(value) for name, value in good["model"].items()}
+        short = {name: value for name, value in zeros.items() if name != "blocks.2.bias"}
+        groups = {**good["optimizer"], "param_groups": good["optimizer"]["param_groups"] * 2}
+        wrong: list[tuple[type[Exception], str, Any]] = [
+            (TypeError, "must be a dictionary {'model': ..., 'optimizer': ...}, got a NoneType", None),
+            (TypeError, "the state of model Blocks must be a dictionary, got a list", {**good, "model": []}),
+            (pw.PipelineError, "size mismatch", {**good, "model": {**zeros, "blocks.3.bias": torch.zeros(3)}}),
+            (pw.PipelineError, 'Missing key(s) in state_dict: "blocks.2.bias"', {**good, "model": short}),
+            (pw.PipelineError, "does not fit optimizer AdamW", {"model": zeros, "optimizer": foreign["optimizer"]}),
+            (pw.PipelineError, "different number of parameter groups", {"model": zeros, "optimizer": groups}),
+            (pw.PipelineError, "must be {'state': ..., 'param_groups': ...}", {"model": zeros, "optimizer": {}}),
+        ]
+        if steps:
+            held = copy.deepcopy(good["optimizer"])
+            held["state"][0]["exp_avg"] = torch.zeros(3)
+            wrong.append((pw.PipelineError, "'exp_avg' of parameter 'blocks.0.weight'", {**good, "optimizer": held}))
+            held = {**good["optimizer"], "state": foreign["optimizer"]["state"]}
+            wrong.append((pw.PipelineError, "It has momentum_buffer for", {"model": zeros, "optimizer": held}))
+            refused(pw.PipelineError, "optimizer AdamW", functools.partial(pipe.optimizer.load_state_dict, held))
+        for kind, said, state in wrong:
+            refused(kind, said, functools.partial(pipe.load_state_dict, state))
+        with tempfile.TemporaryDirectory() as folder:
+            pw.save(Path(folder) / "run", pipe=other).wait()
+            refused(
+                pw.CheckpointMismatch,
+                ["does not fit optimizer AdamW", "momentum_buffer", "Nothing was changed"],
+                functools.partial(pw.load, Path(folder) / "run", pipe=pipe),
+            )
+        for one, kept in zip(pipe.state_dict()["model"].values(), good["model"].values(), strict=True):
+            assert torch.equal(one, kept)
+    data = one_batch(1)
+    assert float(pipe.step(*data).result(WAIT_S)) == float(control.step(*data).result(WAIT_S))
+    assert float(pipe.step(*data).result(WAIT_S)) == float(control.step(*data).result(WAIT_S))
+
+
+SCENARIOS: list[Scenario] = [numbers_that_decide, types, resumed, states_that_do_not_fit]
 
 if __name__ == "__main__":
     run({"updates": SCENARIOS}[sys.argv[1]], hosts=2, islands=2)
