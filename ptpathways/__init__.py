@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.core import (
     AlreadyInitialized,
+    CacheWarning,
     CapturedTensor,
     CaptureMismatch,
     CheckpointError,
@@ -97,6 +98,7 @@ os.environ.setdefault("TORCH_DISABLE_FUNCTIONALIZATION_META_REFERENCE", "1")
 
 __all__ = [
     "AlreadyInitialized",
+    "CacheWarning",
     "CaptureMismatch",
     "CaptureWarning",
     "CapturedStep",

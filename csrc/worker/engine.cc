@@ -147,8 +147,7 @@ Status Engine::Connect() {
 
 Status Engine::Start() {
   PW_RETURN_IF_ERROR(StartDevices());
-  PW_ASSIGN_OR_RETURN(std::optional<DiskCache> disk, OpenDiskCache());
-  compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, std::move(disk));
+  compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, OpenDiskCache());
   incoming_ = std::make_unique<Incoming>();
   files_ = std::make_unique<FileThread>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
@@ -207,14 +206,17 @@ Status Engine::JoinIsland(const pjrt::Api& api, pjrt::NamedValues* options) {
   return OkStatus();
 }
 
-Result<std::optional<DiskCache>> Engine::OpenDiskCache() const {
-  if (options_.cache_dir.empty()) return std::optional<DiskCache>();
+std::optional<DiskCache> Engine::OpenDiskCache() const {
+  if (options_.cache_dir.empty()) return std::nullopt;
   std::error_code ignored;  // a plugin found by name alone has no size here; its version remains
   const auto bytes = std::filesystem::file_size(options_.plugin, ignored);
+  const char* const flags = std::getenv("XLA_FLAGS");
   std::string maker = options_.platform + '\n' + client_->platform_version() + '\n' + options_.plugin + '\n' +
-                      std::to_string(bytes) + '\n' + client_->devices()[0].kind + '\n' + ProcessorText();
-  PW_ASSIGN_OR_RETURN(DiskCache disk, DiskCache::Open(options_.cache_dir, std::move(maker)));
-  return std::optional<DiskCache>(std::move(disk));
+                      std::to_string(bytes) + '\n' + client_->devices()[0].kind + '\n' + ProcessorText() + '\n' +
+                      (flags == nullptr ? "" : flags);
+  Result<DiskCache> disk = DiskCache::Open(options_.cache_dir, std::move(maker));
+  if (!disk.ok()) Log("compiled programs are not kept: " + disk.status().ToString());
+  return disk.ok() ? std::optional<DiskCache>(*std::move(disk)) : std::nullopt;
 }
 
 Status Engine::Join() {

@@ -147,7 +147,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   Status StartDevices();
   // Takes this host's place among the island's hosts and says so in `options`.
   Status JoinIsland(const pjrt::Api& api, pjrt::NamedValues* options);
-  Result<std::optional<DiskCache>> OpenDiskCache() const;
+  std::optional<DiskCache> OpenDiskCache() const;
   Status Join();
   void Stop(int exit_code, const std::string& reason);
   bool Orphaned() const;

@@ -58,7 +58,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="how long the first of them waits for the others",
     )
     worker.add_argument("--memory-limit", default="", metavar="SIZE", help="of each device, e.g. 16GiB")
-    worker.add_argument("--cache-dir", default="", metavar="PATH", help="folder where compiled programs are kept")
+    worker.add_argument(
+        "--cache-dir",
+        default="",
+        metavar="PATH",
+        help="folder where compiled programs are kept, or off (default: the user's cache folder)",
+    )
     worker.add_argument(
         "--data-endpoint",
         default="",

@@ -14,6 +14,7 @@ from ptpathways.cli._token import token_of
 from ptpathways.launch import (
     DEFAULT_PORT,
     WorkerOptions,
+    cache_folder,
     data_endpoint,
     endpoint,
     reachable,
@@ -57,7 +58,7 @@ def worker(arguments: argparse.Namespace) -> int:
         island_hosts=arguments.island_hosts,
         island_timeout_s=arguments.island_timeout,
         memory_limit_bytes=core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0,
-        cache_dir=os.path.abspath(arguments.cache_dir) if arguments.cache_dir else "",
+        cache_dir=cache_folder(arguments.cache_dir),
         data_endpoint=bind,
         advertise=advertise,
         token=token,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptpathways.core._clock import Clock, ManualClock, SystemClock
 from ptpathways.core._errors import (
     AlreadyInitialized,
+    CacheWarning,
     CapturedTensor,
     CaptureMismatch,
     CheckpointError,
@@ -50,6 +51,7 @@ __all__ = [
     "POLICIES",
     "TOKEN_VARIABLE",
     "AlreadyInitialized",
+    "CacheWarning",
     "CaptureMismatch",
     "CapturedTensor",
     "CheckpointError",

@@ -234,6 +234,10 @@ class CheckpointMismatch(CheckpointError, ValueError):
     """
 
 
+class CacheWarning(UserWarning):
+    """The folder for compiled programs cannot be used: they are compiled again at the next start."""
+
+
 class CheckpointWarning(UserWarning):
     """A checkpoint that nobody waits for could not be written."""
 

@@ -42,7 +42,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_PLATFORM", "platform", str, "what the workers' devices are: cpu, cuda, tpu"),
     Variable("PTPATHWAYS_PLUGIN", "plugin", str, "path of the workers' PJRT plugin, instead of the installed one"),
     Variable("PTPATHWAYS_MEMORY_PER_DEVICE", "memory_per_device", str, "bytes, or 512MiB, 16GiB; empty: what it has"),
-    Variable("PTPATHWAYS_CACHE_DIR", "cache_dir", str, "folder where compiled programs are kept; empty: nowhere"),
+    Variable("PTPATHWAYS_CACHE_DIR", "cache_dir", str, "folder where compiled programs are kept, or off"),
     Variable("PTPATHWAYS_STARTUP_TIMEOUT_S", "startup_timeout_s", float, "how long init waits for the cluster"),
     Variable("PTPATHWAYS_LOG_LEVEL", "log_level", str, "error, warning, info or debug"),
     Variable("PTPATHWAYS_POLICY", "policy", str, "how an embedded controller shares devices: fifo, fair, priority"),
@@ -93,7 +93,7 @@ class Options:
     """Limit of each device's memory for an embedded cluster, e.g. ``"512MiB"``; empty: what the device has."""
     cache_dir: str = ""
     """Folder where the workers of an embedded cluster keep what they compiled, for the next time; only this user may
-    write there. Empty: nothing is kept."""
+    write there. Empty: ``ptpathways/compiled`` in the user's cache folder. ``off``: nothing is kept."""
     startup_timeout_s: float = 60.0
     """How long ``init`` waits until every host has joined."""
     log_level: str = "warning"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ptpathways.launch import local, simulated
 from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, reachable, stays_here
+from ptpathways.launch._cache import cache_folder
 from ptpathways.launch._embedded import serves
 from ptpathways.launch._tokens import ROLES, find, forget, keep, role_token
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
@@ -16,6 +17,7 @@ __all__ = [
     "DEFAULT_PORT",
     "ROLES",
     "WorkerOptions",
+    "cache_folder",
     "data_endpoint",
     "endpoint",
     "find",

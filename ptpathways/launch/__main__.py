@@ -33,7 +33,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--platform", metavar="NAME", help="cpu, cuda or tpu (default: cpu)")
     parser.add_argument("--plugin", metavar="PATH", help="the PJRT plugin, instead of the installed one")
     parser.add_argument("--memory-per-device", metavar="SIZE", help="limit of each device, e.g. 512MiB")
-    parser.add_argument("--cache-dir", metavar="PATH", help="folder where compiled programs are kept")
+    parser.add_argument(
+        "--cache-dir",
+        metavar="PATH",
+        help="folder where compiled programs are kept, or off (default: the user's cache folder)",
+    )
     parser.add_argument("--policy", choices=core.POLICIES, help="whose computations go next (default: fifo)")
     parser.add_argument("--log-level", choices=core.LOG_LEVELS, help="of controller and workers (default: warning)")
     parser.add_argument(

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from ptpathways import core, native, platforms
-from ptpathways.launch import _addresses, _embedded, _rendezvous, _runtime_dir
+from ptpathways.launch import _addresses, _cache, _embedded, _rendezvous, _runtime_dir
 from ptpathways.launch._processes import Command, Processes, tail_of
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
@@ -322,7 +322,7 @@ def _worker(place: Place, options: JobOptions, answer: _rendezvous.Answer, machi
         island_hosts=together,
         island_timeout_s=options.timeout_s,
         memory_limit_bytes=core.parse_bytes(options.memory_per_device) if options.memory_per_device else 0,
-        cache_dir=os.path.abspath(os.path.expanduser(options.cache_dir)) if options.cache_dir else "",
+        cache_dir=_cache.cache_folder(options.cache_dir),
         runtime_dir=answer.folder,
         data_endpoint=bind,
         advertise=advertise,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from ptpathways import core, native, platforms
-from ptpathways.launch import _addresses, _runtime_dir, _tokens
+from ptpathways.launch import _addresses, _cache, _runtime_dir, _tokens
 from ptpathways.launch._processes import Command, Processes, tail_of
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
@@ -136,6 +136,8 @@ def _launch(options: core.Options, *, embedded: bool) -> _Launched:
     plugin = platforms.find_plugin(options.platform, options.plugin)
     folder = _runtime_dir.create()
     names = [f"host{index}" for index in range(options.hosts)]
+    # Hosts of one machine compile what they have in common once, also when nothing is to be kept for the next time.
+    cache_dir = _cache.cache_folder(options.cache_dir, folder / "compiled" if options.hosts > 1 else None)
     controller: native.Controller | None = None
     processes: Processes | None = None
     kept: list[Path] = []
@@ -163,7 +165,7 @@ def _launch(options: core.Options, *, embedded: bool) -> _Launched:
                 data_endpoint=_data_endpoint(controller.endpoints[1]) if options.bind else "",
                 token=options.token,
                 memory_limit_bytes=options.memory_per_device_bytes,
-                cache_dir=_cache_dir(options, folder),
+                cache_dir=cache_dir,
                 log_level=options.log_level,
                 parent_pid=os.getpid(),
                 connect_timeout_s=options.startup_timeout_s,
@@ -199,13 +201,6 @@ def _plugins_together(plugin: platforms.Plugin, options: core.Options, index: in
         return 0
     hosts = sum(options.island_of(other) == island for other in range(options.hosts))
     return hosts if hosts > 1 else 0
-
-
-def _cache_dir(options: core.Options, folder: Path) -> str:
-    """Hosts of one machine compile what they have in common once, also when nothing is to be kept for the next time."""
-    if options.cache_dir:
-        return os.path.abspath(os.path.expanduser(options.cache_dir))
-    return str(folder / "compiled") if options.hosts > 1 else ""
 
 
 def _data_endpoint(bound: str) -> str:

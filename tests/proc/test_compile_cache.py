@@ -57,7 +57,28 @@ def test_what_one_cluster_compiled_the_next_one_reads(tmp_path: Path) -> None:
     assert [path.stat().st_ino for path in folder.glob("*.pwx")] == [inode]
 
 
-def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(core.PathwaysError, match="chmod 700"), local.start(core.Options(cache_dir=str(tmp_path))):
+    with pytest.warns(core.CacheWarning, match="chmod 700"), local.start(core.Options(cache_dir=str(tmp_path))):
         pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_flags_of_the_compiler_are_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache"
+    value = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    first = run_once(folder, value)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_enable_fast_math=false")
+    np.testing.assert_allclose(run_once(folder, value), first, rtol=1e-5)
+    assert len(list(folder.glob("*.pwx"))) == 2
+
+
+def test_what_is_damaged_is_compiled_again(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    value = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    first = run_once(folder, value)
+    (stored,) = folder.glob("*.pwx")
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[: len(whole) // 2])
+    np.testing.assert_array_equal(run_once(folder, value), first)
+    assert len(stored.read_bytes()) == len(whole)
