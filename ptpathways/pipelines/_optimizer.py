@@ -112,9 +112,13 @@ class OptimizerRule:
         values = self._floats()
         while names := (self._names & values.keys()) - self._pinned:
             met: list[Branch] = []
-            found = self._explained(names, shapes, met)
+            try:
+                found = self._explained(names, shapes, met)
+            except TypeError:  # a number of times, or what else must be an integer
+                found = None
             if found is None:
-                self._names = frozenset()
+                rates = {one for one in names if one[1] == "lr"}
+                self._pinned |= names - rates or names
             elif others := [one for one in met if not one.same(values)]:
                 self._pinned |= frozenset().union(*(one.names for one in others)) & names
             else:

@@ -30,6 +30,24 @@ def _set(key: str, values: Sequence[Any]) -> Change:
     return change
 
 
+class Repeating(torch.optim.Optimizer):
+    """Of a user: one number is squared, one decides, and one must be an integer."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.05, "times": 1, "scale": 1.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                for _ in range(group["times"]):
+                    parameter.add_(parameter.grad, alpha=-group["lr"] * group["scale"] ** 2)
+                if 2 * group["scale"] > 3:
+                    parameter.mul_(0.5)
+
+
 def numbers_that_decide(cluster: pw.Cluster) -> None:
     """Where torch's step compares a hyperparameter (``if momentum != 0``), the compiled one takes the same branch."""
     pipes = Pipes(cluster)
@@ -51,6 +69,8 @@ def numbers_that_decide(cluster: pw.Cluster) -> None:
         (sgd, "nesterov", [False, True, True, False, True]),
         (sgd, "maximize", [False, True, False, False, True]),
         (sgd, "lr", [0.0, 0.1, 0.0, 0.2, 0.1]),
+        (Repeating, "times", [1, 2, 2, 3, 1]),
+        (Repeating, "scale", [1.0, 1.2, 2.0, 1.4, 1.7]),
     ]
     for make, key, values in cases:
         torch.manual_seed(0)
