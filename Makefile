@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 # Test files that run at the same time. Each starts processes of its own.
 JOBS ?= 2
 DEPS := $(VENV)/.deps-stamp
+DEV := $(VENV)/.dev-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
@@ -15,6 +16,11 @@ setup: $(STAMP)
 $(DEPS): requirements.txt
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --disable-pip-version-check -q -r requirements.txt
+	touch $@
+
+# What tests and lint need besides.
+$(DEV): requirements-dev.txt $(DEPS)
+	$(PY) -m pip install --disable-pip-version-check -q -r requirements-dev.txt
 	touch $@
 
 # The extension is built in place and the package installed editable, so that edits of Python files need nothing.
@@ -34,31 +40,31 @@ native-asan: $(DEPS)
 native-tsan: $(DEPS)
 	$(PY) tools/native_build.py test --sanitize thread
 
-lint: $(DEPS)
+lint: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES)
 
-format: $(DEPS)
+format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
 
-test: native native-test
+test: $(DEV) native native-test
 	$(PY) -m pytest -n $(JOBS) --dist loadfile
 
 # Loops out of a grammar, captured against eager: SEEDS of them from FIRST on.
 FIRST ?= 0
 SEEDS ?= 500
-fuzz-capture: native
+fuzz-capture: $(DEV) native
 	$(PY) -m tests.fuzz.capture_steps $(FIRST) $(SEEDS)
 
 demo: native
 	$(PY) examples/01_digits.py
 
 # Every operator of PyTorch's database against the CPU, into docs/operators.md; goes on where an earlier run ended.
-operators: native
+operators: $(DEV) native
 	$(PY) -m tools.operators
 
 # What `ptpathways bench --peers` compares with, each in an environment of its own under .peers/ (1.8 GB in all).

@@ -14,6 +14,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ptpathways", description="One ordinary PyTorch program drives many hosts' devices."
     )
+    parser.add_argument("--version", action="version", version=f"ptpathways {core.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     run = commands.add_parser(

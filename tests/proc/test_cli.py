@@ -144,3 +144,8 @@ def test_a_worker_loads_neither_torch_nor_numpy() -> None:
         maps = Path(f"/proc/{cluster.worker_pids['host0']}/maps").read_text()
     assert "libpjrt" in maps
     assert not re.search(r"libtorch|_XLAC|numpy", maps)
+
+
+def test_the_version_is_printed() -> None:
+    printed = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert printed.stdout.strip() == f"ptpathways {core.__version__}"
