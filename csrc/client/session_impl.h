@@ -86,10 +86,11 @@ struct Session::Impl : public dataplane::DataSink {
   void OnHostLost(const wire::HostLost& lost);
   void OnControllerLost(const Status& status);
   // dataplane::DataSink
-  void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
+  void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
   void OnTransferFailed(uint64_t key, const Status& status) override;
   Status MaySend(std::string_view peer, uint64_t key) const override;
+  void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override;
 
   // Fails everything that `predicate(host)` covers.
   template <typename Predicate>

@@ -35,6 +35,7 @@ Status Session::Impl::Open() {
   data_options.membership = membership;
   data_options.machine = hello.machine;
   data_options.curve = options.keys.Curve(transport::Role::kWorker);
+  data_options.transfer_timeout = options.transfer_timeout;
   PW_ASSIGN_OR_RETURN(data, dataplane::DataPlane::Start(data_options, this));
   std::vector<wire::HostDescription> known;
   {
@@ -198,8 +199,8 @@ void Session::Impl::OnFetched(const wire::Fetched& answer) {
   event->Set(status);
 }
 
-void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
-                            transport::BulkLease lease) {
+void Session::Impl::OnBytes(std::string_view, uint64_t key, uint64_t offset, uint64_t total,
+                            std::span<const std::byte> bytes, transport::BulkLease lease) {
   char* destination = nullptr;
   {
     std::lock_guard lock(mutex);
@@ -232,6 +233,18 @@ void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {
   answer.request = key;
   answer.status = status.ok() ? Unavailable("the transfer failed") : status;
   OnFetched(answer);
+}
+
+// The host waits for bytes that it will not get; the controller can still reach it.
+void Session::Impl::OnSendFailed(const std::string& peer, uint64_t key, const Status& status) {
+  std::optional<uint32_t> host;
+  {
+    std::lock_guard lock(mutex);
+    for (const wire::HostDescription& candidate : hosts) {
+      if (peer == dataplane::DataPlane::PeerOfHost(candidate.name) && candidate.alive) host = candidate.host;
+    }
+  }
+  if (host) (void)Send(wire::TransferFailed{*host, key, status});
 }
 
 void Session::Impl::OnRegistered(const wire::Registered& answer) {

@@ -15,7 +15,7 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
   const Type type = head.header.type;
   const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
                          type == Type::kRequestSlice || type == Type::kReleaseSlice || type == Type::kOpenPipeline ||
-                         type == Type::kFeed || type == Type::kClosePipeline;
+                         type == Type::kFeed || type == Type::kClosePipeline || type == Type::kTransferFailed;
   arrival_ = ++arrivals_;
   if (overtakes || state.held.empty()) {
     Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
@@ -144,6 +144,12 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       if (hosts_[free.host].description.alive) out.push_back({hosts_[free.host].connection, std::move(frame), {}});
       return Outcome::kHandled;
     }
+    case Type::kTransferFailed: {
+      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
+      PW_RETURN_IF_ERROR(CheckOwner(client, failed.key, "transfer"));
+      PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(frame), out));
+      return Outcome::kHandled;
+    }
     case Type::kUnregister:
       PW_RETURN_IF_ERROR(HandleUnregister(client, head, out));
       return Outcome::kHandled;
@@ -158,6 +164,12 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
     default:
       return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
   }
+}
+
+Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outputs& out) {
+  if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
+  if (hosts_[host].description.alive) out.push_back({hosts_[host].connection, std::move(frame), {}});
+  return OkStatus();
 }
 
 Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame,

@@ -195,6 +195,7 @@ class ClusterState {
                                std::vector<Payload>& payloads, Outputs& out);
   Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                         Outputs& out);
+  Status ForwardToHost(uint32_t host, std::string frame, Outputs& out);
   // A SAVE or LOAD, to the host that is to do it.
   Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame, Outputs& out);
   Status HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out);
