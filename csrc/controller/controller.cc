@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
+#include <thread>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/sha256.h"
@@ -14,6 +16,32 @@ constexpr std::string_view kLocal = "local/";
 uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 
 }  // namespace
+
+struct Controller::LocalClient {
+  explicit LocalClient(Sink sink) : sink(std::move(sink)) {}
+  const Sink sink;
+  std::mutex mutex;
+  std::condition_variable idle;
+  // Guarded by mutex:
+  std::deque<Outgoing> inbox;
+  std::thread::id delivering{};  // the thread that calls the sink just now
+  bool detached = false;
+};
+
+void Controller::Deliver(LocalClient& client) {
+  std::unique_lock lock(client.mutex);
+  client.delivering = std::this_thread::get_id();
+  while (!client.inbox.empty() && !client.detached) {
+    Outgoing message = std::move(client.inbox.front());
+    client.inbox.pop_front();
+    lock.unlock();
+    client.sink(std::move(message.head), std::move(message.payloads));
+    lock.lock();
+  }
+  client.delivering = {};
+  client.idle.notify_all();
+}
+
 Controller::Controller(ControllerOptions options) : options_(std::move(options)), state_(options_.cluster) {}
 
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
@@ -46,7 +74,7 @@ Controller::~Controller() { Close("the controller ends"); }
 template <typename Step>
 void Controller::Apply(Step step) {
   Outputs out;
-  std::vector<std::pair<std::shared_ptr<Sink>, Outgoing*>> to_local;
+  std::vector<std::shared_ptr<LocalClient>> to_local;
   std::vector<std::string> log;
   {
     std::lock_guard lock(mutex_);
@@ -56,8 +84,11 @@ void Controller::Apply(Step step) {
       if (outgoing.to.starts_with(kLocal)) {
         if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
           (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
-        } else if (auto sink = local_.find(outgoing.to); sink != local_.end()) {
-          to_local.emplace_back(sink->second, &outgoing);
+        } else if (auto client = local_.find(outgoing.to); client != local_.end()) {
+          // Under mutex_, so that the inbox has the order of the state.
+          std::lock_guard inbox(client->second->mutex);
+          client->second->inbox.push_back(std::move(outgoing));
+          if (to_local.empty() || to_local.back() != client->second) to_local.push_back(client->second);
         }
       } else {
         SendRemote(outgoing);
@@ -65,7 +96,14 @@ void Controller::Apply(Step step) {
     }
     log = state_.TakeLog();
   }
-  for (auto& [sink, outgoing] : to_local) (*sink)(std::move(outgoing->head), std::move(outgoing->payloads));
+  for (auto& client : to_local) {
+    // Never within a local client's own call: it may hold locks that its sink, or what hangs on it, takes.
+    if (reactor_->OnThread()) {
+      Deliver(*client);
+    } else {
+      reactor_->Post([client = std::move(client)] { Deliver(*client); });
+    }
+  }
   if (options_.verbose) {
     for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
   }
@@ -145,7 +183,7 @@ void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& eve
 Connection Controller::AttachLocal(Sink sink) {
   std::lock_guard lock(mutex_);
   Connection connection = "local/" + std::to_string(next_local_++);
-  local_[connection] = std::make_shared<Sink>(std::move(sink));
+  local_[connection] = std::make_shared<LocalClient>(std::move(sink));
   return connection;
 }
 
@@ -158,14 +196,18 @@ Connection Controller::AttachLocalHost(Sink sink) {
 
 void Controller::DetachLocal(const Connection& connection) {
   Apply([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "it has left", out); });
-  std::shared_ptr<Sink> sink;
+  std::shared_ptr<LocalClient> client;
   {
     std::lock_guard lock(mutex_);
-    for (auto* table : {&local_, &local_hosts_}) {
-      auto node = table->extract(connection);
-      if (!node.empty()) sink = std::move(node.mapped());
-    }
+    local_hosts_.erase(connection);
+    if (auto node = local_.extract(connection); !node.empty()) client = std::move(node.mapped());
   }
+  if (client == nullptr) return;
+  std::unique_lock lock(client->mutex);
+  client->detached = true;
+  client->idle.wait(lock, [&] {
+    return client->delivering == std::thread::id() || client->delivering == std::this_thread::get_id();
+  });
 }
 
 void Controller::FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads) {

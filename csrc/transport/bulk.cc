@@ -135,6 +135,13 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     return window;
   }
 
+  // A transfer that waits and its window hold each other.
+  void ForgetWindow(std::unordered_map<std::string, std::shared_ptr<BulkPeer>>::iterator at) {
+    if (at == windows.end()) return;
+    at->second->waiting.clear();
+    windows.erase(at);
+  }
+
   uint64_t SendPiece(const TransferPtr& transfer, Finished* finished);
   Frame MakeFrame(const TransferPtr& transfer, uint64_t offset, uint64_t size);
   void Unborrow(const TransferPtr& transfer);
@@ -297,7 +304,7 @@ BulkSender::~BulkSender() {
   core_->closed = true;
   for (const auto& transfer : open) core_->CollectDue(transfer, &finished);
   core_->ready.clear();
-  core_->windows.clear();
+  while (!core_->windows.empty()) core_->ForgetWindow(core_->windows.begin());
   core_->due.clear();
   core_->in_flight.clear();
 }
@@ -420,7 +427,7 @@ void BulkSender::PeerLost(std::string_view peer, const Status& status) {
     for (const auto& transfer : open) {
       if (transfer->peer == peer) core_->End(transfer, status, &finished);
     }
-    core_->windows.erase(std::string(peer));
+    core_->ForgetWindow(core_->windows.find(std::string(peer)));
   }
   for (const ShmChunk& chunk : chunks) core_->pool.Release(chunk);
   core_->Schedule();  // the window is open for others

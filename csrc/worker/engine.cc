@@ -59,13 +59,14 @@ int Engine::Run() {
   }
   if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, kParentDied);
 
-  std::promise<void> started;
+  // Shared: a start that hangs outlives this call.
+  const auto started = std::make_shared<std::promise<void>>();
   std::thread start;
   if (Status status = Connect(); status.ok()) {
-    start = std::thread([this, &started] {
+    start = std::thread([this, started] {
       pthread_setname_np(pthread_self(), "pw-start");
       if (Status done = Start(); !done.ok()) Stop(kExitFailed, done.ToString());
-      started.set_value();
+      started->set_value();
     });
   } else {
     Stop(kExitFailed, status.ToString());
@@ -105,7 +106,7 @@ int Engine::Run() {
   if (island_link_) island_link_->Cancel(Cancelled("this host's worker ends"));
   // A plugin that waits for hosts which are gone keeps its threads for ever, perhaps the engine's too: whoever called
   // ends the process.
-  const bool stuck = start.joinable() && started.get_future().wait_for(kStartGrace) != std::future_status::ready;
+  const bool stuck = start.joinable() && started->get_future().wait_for(kStartGrace) != std::future_status::ready;
   if (stuck || island_lost_) {
     if (start.joinable()) start.detach();
     return exit_code_;
