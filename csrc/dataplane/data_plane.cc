@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{500};
 constexpr size_t kRouteBytes = 16;
+// A process that did not come to its tick for so long was stopped itself, and blames nobody for the silence.
+constexpr std::chrono::seconds kStopped{3};
 
 wire::Data FailureOf(uint64_t key, const Status& status) {
   wire::Data data;
@@ -319,11 +321,15 @@ void DataPlane::OnTick() {
   std::vector<Failed> failed;
   std::shared_ptr<transport::BulkSender> sender;
   Link::Dropped dropped;
+  const auto now = Clock::now();
+  const bool was_stopped = last_tick_ != Clock::time_point() && now - last_tick_ > kStopped;
+  last_tick_ = now;
   {
     std::lock_guard lock(mutex_);
     sender = sender_;
     for (auto& [name, peer] : peers_) {
-      for (auto& stalled : peer.transfers.TakeStalled(name, options_.transfer_timeout, Clock::now())) {
+      if (was_stopped) peer.transfers.Heard(now);
+      for (auto& stalled : peer.transfers.TakeStalled(name, options_.transfer_timeout, now)) {
         Failed item{name, std::move(stalled), nullptr};
         LetGo(peer.link, item.transfer, &dropped);
         const auto waits = std::find_if(peer.waiting.begin(), peer.waiting.end(),

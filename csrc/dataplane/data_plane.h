@@ -201,6 +201,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   std::shared_ptr<const MessageHandler> handler_;
 
   // Used by the data thread only:
+  std::chrono::steady_clock::time_point last_tick_{};
   LogGate log_;
 };
 

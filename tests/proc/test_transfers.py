@@ -39,7 +39,8 @@ class _ProxiedCluster:
 
     def __enter__(self) -> _ProxiedCluster:
         self._stack = ExitStack()
-        self._controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False})
+        token = core.make_token()
+        self._controller = native.Controller({"bind": ["tcp://127.0.0.1:*"], "embedded": False, "token": token})
         self.endpoint = self._controller.endpoints[0]
         self.proxies: list[Proxy] = []
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -53,11 +54,12 @@ class _ProxiedCluster:
                 plugin=platforms.find_plugin(),
                 data_endpoint=f"tcp://127.0.0.1:{port}",
                 advertise=PROXY_HOST,
+                token=token,
                 environment={"PTPATHWAYS_MACHINE": f"machine{number}", "PTPATHWAYS_TRANSFER_TIMEOUT_S": str(TIMEOUT_S)},
             )
             self._workers.append(subprocess.Popen(worker_command(options), env=worker_environment(options)))
             self._controller.wait_for_hosts(number + 1, WAIT_S)
-        self.session = native.Session.connect(self.endpoint, "client", 10.0)
+        self.session = native.Session.connect(self.endpoint, "client", 10.0, token=token)
         return self
 
     def __exit__(self, *_: object) -> None:
