@@ -10,6 +10,7 @@
 #ifndef PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 #define PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -75,6 +76,9 @@ class Controller : private transport::SocketHandler {
   template <typename Step>
   void Apply(Step step);
   void SendRemote(Outgoing& outgoing);
+  // Counts bytes on their way to a client until the release of the frame that carries them. Null: for a worker, or too
+  // few to matter. Needs mutex_.
+  std::shared_ptr<std::atomic<int64_t>> CountUnread(const Connection& to, size_t bytes);
   // OK when a remote peer may use this name, and speak as what its message says that it is.
   static Status CheckSender(std::string_view peer, const transport::Frame& head);
 
@@ -92,6 +96,8 @@ class Controller : private transport::SocketHandler {
   std::vector<std::string> exited_;  // processes that ended before they joined
   uint32_t next_local_ = 1;
   bool closed_ = false;
+  std::unordered_map<Connection, std::shared_ptr<std::atomic<int64_t>>> unread_;  // bytes, by client
+  std::vector<Connection> overflowed_;                                            // do not read what they are sent
 
   // Used by the control thread only:
   RefusalLog refusals_;
