@@ -145,7 +145,7 @@ Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint
   if (auto at = peers_.find(name); at != peers_.end() && at->second.reachable) return OkStatus();
   gone_.erase(name);
   // A caller that knew the route could take the connection over.
-  const std::string route = "to/" + std::to_string(next_route_++) + "/" + Hex(transport::RandomBytes(kRouteBytes));
+  const std::string route = "to/" + std::to_string(next_route_++) + "/" + Hex(RandomBytes(kRouteBytes));
   PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route));
   Peer& peer = PeerEntry(name);
   peer.reachable = true;

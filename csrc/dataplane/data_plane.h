@@ -2,8 +2,9 @@
 //
 // One ROUTER socket and one thread ("pw-data"). Hosts bind; whoever has bytes for a host connects. A connection made
 // here is called "to/<host name>"; one that came in is called by the name in the caller's identity ("c/<client>" or
-// "w/<host>"; wire/identity.h), and bytes may go both ways on either. A connection that is lost is made again by its caller, and what was under way
-// is sent again (link.h); a peer is lost when the controller says so. Each transfer ends (transfer_book.h).
+// "w/<host>"; wire/identity.h), and bytes may go both ways on either. A connection that is lost is made again by its
+// caller, and what was under way is sent again (link.h); a peer is lost when the controller says so. Each transfer ends
+// (transfer_book.h).
 //
 // Ownership: borrows the sink, which must outlive Stop. Borrows the memory of each Send until its `done`.
 // Threads:   every method may be called from any thread. The sink and most `done` callbacks run on the data thread.

@@ -99,7 +99,7 @@ std::string Bytes(size_t size, unsigned seed) {
 constexpr size_t kMiB = size_t{1} << 20;
 
 TEST(TransfersBothWaysOutliveResetsOfTheirConnection) {
-  Plane host("w/h", true), client("c/1", false);
+  Plane host("w/h", true), client("c/0", false);
   Proxy proxy(host.data->endpoint());
   EXPECT_OK(client.data->ConnectTo("h", proxy.endpoint(), ""));
   const std::string up = Bytes(20 * kMiB, 1), down = Bytes(20 * kMiB, 2), small = Bytes(100, 3);
@@ -109,7 +109,7 @@ TEST(TransfersBothWaysOutliveResetsOfTheirConnection) {
     proxy.ResetAfter(static_cast<int64_t>(3 * kMiB) * round);
     const uint64_t key = static_cast<uint64_t>(round);
     client.Send("to/h", key, up);
-    host.Send("c/1", key, down);
+    host.Send("c/0", key, down);
     for (uint64_t i = 0; i < 20; ++i) client.Send("to/h", 1000 * key + i, small);
     EXPECT(host.sink.Wait([&] { return host.sink.received[key].size() == up.size(); }));
     EXPECT(client.sink.Wait([&] { return client.sink.received[key].size() == down.size(); }));
@@ -125,7 +125,7 @@ TEST(TransfersBothWaysOutliveResetsOfTheirConnection) {
 }
 
 TEST(ABlackholedConnectionIsNoticedAndMadeAnew) {
-  Plane host("w/h", true), client("c/1", false);
+  Plane host("w/h", true), client("c/0", false);
   Proxy proxy(host.data->endpoint());
   EXPECT_OK(client.data->ConnectTo("h", proxy.endpoint(), ""));
   const std::string up = Bytes(8 * kMiB, 1), first = Bytes(100, 3);
@@ -133,14 +133,14 @@ TEST(ABlackholedConnectionIsNoticedAndMadeAnew) {
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 1; }));
   proxy.SwallowPresent();  // for ever
   client.Send("to/h", 2, up);
-  host.Send("c/1", 3, up);
+  host.Send("c/0", 3, up);
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 2; }));
   EXPECT(client.sink.Wait([&] { return client.sink.complete == 1; }));
   EXPECT(host.sink.received[2] == up && client.sink.received[3] == up);
 }
 
 TEST(ATransferToASilentPeerFailsInTimeAndLetsItsMemoryGo) {
-  Plane host("w/h", true), client("c/1", false, milliseconds(800));
+  Plane host("w/h", true), client("c/0", false, milliseconds(800));
   Proxy proxy(host.data->endpoint());
   proxy.Swallow(true);
   EXPECT_OK(client.data->ConnectTo("h", proxy.endpoint(), ""));
@@ -173,16 +173,16 @@ TEST(WhatWaitsForACallerThatNeverComesFailsInTime) {
 }
 
 TEST(SendsToAPeerThatIsGoneFailAtOnce) {
-  Plane host("w/h", true), client("c/1", false);
+  Plane host("w/h", true), client("c/0", false);
   EXPECT_OK(client.data->ConnectTo("h", host.data->endpoint(), ""));
   const std::string bytes = Bytes(100, 1);
   client.Send("to/h", 1, bytes);
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 1; }));
-  host.data->PeerLost("c/1", Cancelled("client 1 is gone"));
-  host.Send("c/1", 2, bytes);
+  host.data->PeerLost("c/0", Cancelled("client 1 is gone"));
+  host.Send("c/0", 2, bytes);
   ASSERT(host.done.contains(2));  // before Send returned
   EXPECT_HAS(host.done[2].message(), "client 1 is gone");
-  host.data->SendFailure("c/1", 3, Cancelled("x"));
+  host.data->SendFailure("c/0", 3, Cancelled("x"));
   // It does not come back by its connection, either.
   client.Send("to/h", 4, bytes);
   client.data->PeerLost("to/h", Unavailable("host h is lost"));
@@ -193,7 +193,7 @@ TEST(SendsToAPeerThatIsGoneFailAtOnce) {
 }
 
 TEST(RefusedTransfersEndAndHoldUpNothing) {
-  Plane host("w/h", true), client("c/1", false);
+  Plane host("w/h", true), client("c/0", false);
   EXPECT_OK(client.data->ConnectTo("h", host.data->endpoint(), ""));
   const std::string large = Bytes(40 * kMiB, 1);
   host.sink.refuse = true;
@@ -219,18 +219,18 @@ TEST(AProcessThatStartsAgainUnderTheSameNameIsAnother) {
   Plane host("w/h", true);
   const std::string bytes = Bytes(100, 1);
   for (uint64_t key = 1; key <= 3; ++key) {
-    Plane client("c/1", false);
+    Plane client("c/0", false);
     EXPECT_OK(client.data->ConnectTo("h", host.data->endpoint(), ""));
     client.Send("to/h", key, bytes);
     EXPECT(host.sink.Wait([&] { return host.sink.received[key] == bytes; }));
-    host.Send("c/1", key, bytes);
+    host.Send("c/0", key, bytes);
     EXPECT(client.sink.Wait([&] { return client.sink.received[key] == bytes; }));
   }
 }
 
 TEST(SendsWhileThePlaneStopsAllEnd) {
   for (int round = 0; round < 20; ++round) {
-    Plane host("w/h", true), client("c/1", false);
+    Plane host("w/h", true), client("c/0", false);
     EXPECT_OK(client.data->ConnectTo("h", host.data->endpoint(), ""));
     const std::string small = Bytes(100, 1), large = Bytes(kMiB, 2);
     std::atomic<int> begun{0}, ended{0};
@@ -266,7 +266,7 @@ TEST(DataOfSomebodyWhoNeverSaidHelloIsNotTaken) {
   Plane host("w/h", true);
   transport::SocketOptions options;
   options.kind = transport::SocketKind::kDealer;
-  options.identity = "c/9";
+  options.identity = "c/0";
   options.curve.insecure = true;
   auto stranger = transport::Socket::Open(options);
   EXPECT_OK(stranger.status());
