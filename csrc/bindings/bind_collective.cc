@@ -15,8 +15,10 @@ namespace {
 
 class NoTransfers : public dataplane::DataSink {
  public:
-  void OnBytes(uint64_t, uint64_t, uint64_t, std::span<const std::byte>, transport::BulkLease) override {}
+  void OnBytes(std::string_view, uint64_t, uint64_t, uint64_t, std::span<const std::byte>,
+               transport::BulkLease) override {}
   void OnTransferFailed(uint64_t, const Status&) override {}
+  void OnSendFailed(const std::string&, uint64_t, const Status&) override {}
 };
 
 DType DTypeOf(const py::buffer_info& info) {

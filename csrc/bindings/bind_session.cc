@@ -3,12 +3,14 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/host_memory.h"
 #include "csrc/base/waits.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/values.h"
+#include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/hlo.h"
 #include "csrc_generated/version.h"
 
@@ -27,6 +29,7 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
   options.build = PTPATHWAYS_VERSION;
   options.controller = controller.empty() ? "(embedded)" : controller;
   options.connect_timeout = Milliseconds(timeout_s);
+  options.transfer_timeout = Unwrap(dataplane::TransferTimeoutOf(std::getenv("PTPATHWAYS_TRANSFER_TIMEOUT_S")));
   options.weight = weight;
   options.priority = priority;
   options.keys = Unwrap(transport::KeysOfToken(token, transport::Role::kClient));

@@ -49,6 +49,7 @@ int RunWorker(const py::dict& options) {
   engine_options.memory_limit_bytes = Option<int64_t>(options, "memory_limit_bytes", 0);
   engine_options.parent_pid = Option<int64_t>(options, "parent_pid", 0);
   engine_options.connect_timeout = Milliseconds(Option<double>(options, "connect_timeout_s", 30.0));
+  engine_options.transfer_timeout = Unwrap(dataplane::TransferTimeoutOf(std::getenv("PTPATHWAYS_TRANSFER_TIMEOUT_S")));
   const std::string runtime_dir = Option<std::string>(options, "runtime_dir", "");
   engine_options.python = Option<std::string>(options, "python", "");
   engine_options.pipeline_script = Option<std::string>(options, "pipeline_script", "");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "csrc/client/session_impl.h"
 
@@ -48,7 +49,15 @@ Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() { Close("the client dropped its session"); }
 
 Result<std::shared_ptr<Session>> Session::Connect(const SessionOptions& options) {
-  std::shared_ptr<Session> session(new Session(std::make_unique<Impl>(options)));
+  // A callback may drop the last reference, for example with a value that a fetch kept.
+  const auto end = [](Session* session) {
+    if (!InCallback::on_this_thread()) {
+      delete session;
+    } else {
+      std::thread([session] { delete session; }).detach();
+    }
+  };
+  std::shared_ptr<Session> session(new Session(std::make_unique<Impl>(options)), end);
   Status status = session->impl_->Open();
   if (!status.ok()) {
     session->Close("could not connect");
@@ -177,14 +186,15 @@ Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMem
     upload_bytes_pending += size;
   }
   uploaded += size;
-  data->Send(dataplane::DataPlane::PeerOfHost(HostName(host)), id, bytes->data(), size,
-             [this, bytes, size](const Status&) {
-               {
-                 std::lock_guard lock(mutex);
-                 upload_bytes_pending -= size;
-               }
-               changed.notify_all();
-             });
+  data.load()->Send(dataplane::DataPlane::PeerOfHost(HostName(host)), id, bytes->data(), size,
+                    [this, bytes, size](const Status&) {
+                      const InCallback in_callback;
+                      {
+                        std::lock_guard lock(mutex);
+                        upload_bytes_pending -= size;
+                      }
+                      changed.notify_all();
+                    });
   return OkStatus();
 }
 
@@ -264,7 +274,7 @@ Status Session::Fail(const Shard& shard, const Status& status) {
     if (impl_->declared.erase(id) == 0) return FailedPrecondition("the buffer is filled or failed already");
     impl_->failed_buffers[id] = status;
   }
-  impl_->data->SendFailure(dataplane::DataPlane::PeerOfHost(impl_->HostName(host)), id, status);
+  impl_->data.load()->SendFailure(dataplane::DataPlane::PeerOfHost(impl_->HostName(host)), id, status);
   return OkStatus();
 }
 
@@ -483,7 +493,7 @@ void Session::Close(const std::string& reason) {
     (void)impl_->Send(wire::Goodbye{reason});  // nobody is left to tell
     impl_->link->Close();
   }
-  if (impl_->data) impl_->data->Stop();
+  if (impl_->data_owner) impl_->data_owner->Stop();
   const Status status = Cancelled("the session is closed: " + reason);
   std::vector<std::shared_ptr<Event>> events;
   std::vector<Fetches::Ended> fetches;

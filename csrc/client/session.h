@@ -263,8 +263,9 @@ struct SessionOptions {
   LinkFactory link;
   transport::ClusterKeys keys;  // for bulk data to and from hosts
   std::chrono::milliseconds connect_timeout{10'000};
-  double weight = 1;     // share of an island's time under the fair policy
-  int32_t priority = 0;  // class under the priority policy; higher goes first
+  std::chrono::milliseconds transfer_timeout{60'000};  // of a transfer to a host that is silent
+  double weight = 1;                                   // share of an island's time under the fair policy
+  int32_t priority = 0;                                // class under the priority policy; higher goes first
   // Runs in flight before Run blocks, so that a tight loop cannot exhaust memory.
   uint32_t window_runs = 256;
 };

@@ -83,13 +83,15 @@ struct Session::Impl : public dataplane::DataSink {
   void OnStored(const wire::Stored& answer);
   void OnReply(const wire::Reply& reply, std::vector<Payload>& payloads);
   void OnHosts(std::vector<wire::HostDescription> hosts);
+  void ConnectToHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
   void OnControllerLost(const Status& status);
   // dataplane::DataSink
-  void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
+  void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
   void OnTransferFailed(uint64_t key, const Status& status) override;
   Status MaySend(std::string_view peer, uint64_t key) const override;
+  void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override;
 
   // Fails everything that `predicate(host)` covers.
   template <typename Predicate>
@@ -131,7 +133,9 @@ struct Session::Impl : public dataplane::DataSink {
 
   const SessionOptions options;
   std::unique_ptr<Link> link;
-  std::unique_ptr<dataplane::DataPlane> data;
+  // Made while messages arrive already. Null before, and constant afterwards.
+  std::atomic<dataplane::DataPlane*> data{nullptr};
+  std::unique_ptr<dataplane::DataPlane> data_owner;
   std::shared_ptr<Event> welcomed = Event::Make();
 
   // Constant after welcomed:
@@ -169,6 +173,20 @@ struct Session::Impl : public dataplane::DataSink {
 
 // What a wait for a place in the window of runs is for.
 inline constexpr char kRunsAhead[] = "earlier runs: as many as may be under way have not finished";
+
+// While one lives, this thread is in a callback of a session, which cannot end there: its threads are waited for.
+class InCallback {
+ public:
+  InCallback() { ++depth_; }
+  ~InCallback() { --depth_; }
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+  static bool on_this_thread() { return depth_ > 0; }
+
+ private:
+  inline static thread_local int depth_ = 0;
+};
+
 // How long a wait sleeps before it looks for a Ctrl-C.
 inline constexpr std::chrono::milliseconds kInterruptSlice{50};
 // Uploads not yet handed over, before Put waits.

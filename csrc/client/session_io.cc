@@ -35,21 +35,24 @@ Status Session::Impl::Open() {
   data_options.membership = membership;
   data_options.machine = hello.machine;
   data_options.curve = options.keys.Curve(transport::Role::kWorker);
-  PW_ASSIGN_OR_RETURN(data, dataplane::DataPlane::Start(data_options, this));
-  std::vector<wire::HostDescription> known;
+  data_options.transfer_timeout = options.transfer_timeout;
+  PW_ASSIGN_OR_RETURN(data_owner, dataplane::DataPlane::Start(data_options, this));
+  data = data_owner.get();
+  std::vector<wire::HostDescription> known;  // what comes from now on is connected to as it comes
   {
     std::lock_guard lock(mutex);
     known = hosts;
   }
-  OnHosts(std::move(known));
-  data->Every(std::chrono::milliseconds(heartbeat_interval_ms), [this] {
+  ConnectToHosts(known);
+  data_owner->Every(std::chrono::milliseconds(heartbeat_interval_ms), [this] {
     if (!closed) (void)Send(wire::Heartbeat{});  // a lost controller is noticed by its closed connection
   });
-  data->Every(std::chrono::milliseconds(20), [this] { FlushFrees(); });
+  data_owner->Every(std::chrono::milliseconds(20), [this] { FlushFrees(); });
   return OkStatus();
 }
 
 void Session::Impl::OnMessage(std::string frame, std::vector<Payload> payloads) {
+  const InCallback in_callback;
   Status status = [&]() -> Status {
     PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frame));
     return Handle(head, payloads);
@@ -198,8 +201,9 @@ void Session::Impl::OnFetched(const wire::Fetched& answer) {
   event->Set(status);
 }
 
-void Session::Impl::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
-                            transport::BulkLease lease) {
+void Session::Impl::OnBytes(std::string_view, uint64_t key, uint64_t offset, uint64_t total,
+                            std::span<const std::byte> bytes, transport::BulkLease lease) {
+  const InCallback in_callback;
   char* destination = nullptr;
   {
     std::lock_guard lock(mutex);
@@ -228,10 +232,23 @@ Status Session::Impl::MaySend(std::string_view peer, uint64_t key) const {
 }
 
 void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {
+  const InCallback in_callback;
   wire::Fetched answer;
   answer.request = key;
   answer.status = status.ok() ? Unavailable("the transfer failed") : status;
   OnFetched(answer);
+}
+
+// The host waits for bytes that it will not get; the controller can still reach it.
+void Session::Impl::OnSendFailed(const std::string& peer, uint64_t key, const Status& status) {
+  std::optional<uint32_t> host;
+  {
+    std::lock_guard lock(mutex);
+    for (const wire::HostDescription& candidate : hosts) {
+      if (peer == dataplane::DataPlane::PeerOfHost(candidate.name) && candidate.alive) host = candidate.host;
+    }
+  }
+  if (host) (void)Send(wire::TransferFailed{*host, key, status});
 }
 
 void Session::Impl::OnRegistered(const wire::Registered& answer) {
@@ -270,23 +287,34 @@ void Session::Impl::OnReply(const wire::Reply& reply, std::vector<Payload>& payl
   event->Set(reply.status);
 }
 
-void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
-  if (data) {
-    for (const wire::HostDescription& host : now) {
-      if (!host.alive || host.data_endpoint.empty()) continue;  // a host without values has nothing to move
-      if (Status status = data->ConnectTo(host.name, host.data_endpoint, host.machine, host.session); !status.ok()) {
-        std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
-      }
+void Session::Impl::ConnectToHosts(const std::vector<wire::HostDescription>& now) {
+  dataplane::DataPlane* const plane = data;
+  if (plane == nullptr) return;
+  for (const wire::HostDescription& host : now) {
+    if (!host.alive || host.data_endpoint.empty()) continue;  // a host without values has nothing to move
+    if (Status status = plane->ConnectTo(host.name, host.data_endpoint, host.machine, host.session);
+        !status.ok() && !closed) {
+      std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
     }
   }
-  std::lock_guard lock(mutex);
-  if (now.size() < hosts.size()) return;
-  hosts = std::move(now);
-  lost_reasons.resize(hosts.size());
-  device_to_host.clear();
-  for (const wire::HostDescription& host : hosts) {
-    device_to_host.insert(device_to_host.end(), host.devices.size(), host.host);
+}
+
+void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
+  {
+    std::lock_guard lock(mutex);
+    if (now.size() < hosts.size()) return;
+    // A host that is lost stays so, whatever was written before that was known.
+    for (size_t i = 0; i < lost_reasons.size(); ++i) {
+      if (!lost_reasons[i].empty()) now[i].alive = 0;
+    }
+    hosts = now;
+    lost_reasons.resize(hosts.size());
+    device_to_host.clear();
+    for (const wire::HostDescription& host : hosts) {
+      device_to_host.insert(device_to_host.end(), host.devices.size(), host.host);
+    }
   }
+  ConnectToHosts(now);
 }
 
 template <typename Predicate>
@@ -335,11 +363,12 @@ void Session::Impl::OnHostLost(const wire::HostLost& lost) {
     name = hosts[lost.host].name;
   }
   const Status status = Unavailable(lost.reason);
-  if (data) data->PeerLost(dataplane::DataPlane::PeerOfHost(name), status);
+  if (dataplane::DataPlane* const plane = data) plane->PeerLost(dataplane::DataPlane::PeerOfHost(name), status);
   FailPending([&lost](uint32_t host) { return host == lost.host; }, status);
 }
 
 void Session::Impl::OnControllerLost(const Status& status) {
+  const InCallback in_callback;
   if (closed) return;
   {
     std::lock_guard lock(mutex);

@@ -77,8 +77,10 @@ class Builder {
       const auto element = static_cast<uint64_t>(DTypeBytes(operand.dtype));
       const uint64_t block = operand.input.size() / (blocks_in ? size() : 1);
       const uint64_t outer = operand.outer < 1 ? 1 : static_cast<uint64_t>(operand.outer);
-      if (element == 0 || operand.outer < 0 || block * (blocks_in ? size() : 1) != operand.input.size() ||
-          block * (blocks_out ? size() : 1) != operand.output.size() || block % (outer * element) != 0) {
+      // Divides, because outer * element may wrap.
+      const bool rows_fit = element > 0 && block % element == 0 && block / element % outer == 0;
+      if (!rows_fit || operand.outer < 0 || block * (blocks_in ? size() : 1) != operand.input.size() ||
+          block * (blocks_out ? size() : 1) != operand.output.size()) {
         return InvalidArgument(Name() + ", operand " + std::to_string(k) + ": input, rows and output must fit " +
                                std::to_string(size()) + " members, got " + std::to_string(operand.input.size()) +
                                " bytes of " + std::string(DTypeName(operand.dtype)) + ", " +

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/collective/layout.h"
+#include "csrc/collective/plan.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::collective {
@@ -98,6 +99,21 @@ TEST(SharesCoverEverythingOnce) {
       }
       EXPECT_EQ(at, bytes);
     }
+  }
+}
+
+TEST(RowsWithoutNumberDoNotFitAndHarmNothing) {
+  pjrt::CollectiveOp op;
+  op.kind = pjrt::CollectiveKind::kAllReduce;
+  op.reduction = Reduction::kSum;
+  const auto layout = FindLayout(op, {{0, 0}, {1, 0}}, 0, 0);
+  EXPECT_OK(layout.status());
+  std::vector<std::byte> memory(64);
+  for (const int64_t outer : {int64_t{1} << 62, int64_t{1} << 61, INT64_MAX, int64_t{-1}, int64_t{3}}) {
+    const pjrt::CollectiveOperand operand{DType::kF32, outer, memory, memory};
+    const LocalPart part{0, {&operand, 1}};
+    ExchangePlan plan;
+    EXPECT_EQ(BuildPlan(op, *layout, {&part, 1}, &plan).code(), Code::kInvalidArgument);
   }
 }
 

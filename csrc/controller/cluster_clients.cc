@@ -8,6 +8,12 @@
 namespace pathways::controller {
 using wire::Type;
 
+namespace {
+
+constexpr uint64_t kHeldOverhead = 256;  // of a message that is kept, beside its bytes
+
+}  // namespace
+
 void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
                                    std::vector<Payload>&& payloads, Outputs& out) {
   Client& state = clients_.at(client);
@@ -15,7 +21,7 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
   const Type type = head.header.type;
   const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
                          type == Type::kRequestSlice || type == Type::kReleaseSlice || type == Type::kOpenPipeline ||
-                         type == Type::kFeed || type == Type::kClosePipeline;
+                         type == Type::kFeed || type == Type::kClosePipeline || type == Type::kTransferFailed;
   arrival_ = ++arrivals_;
   if (overtakes || state.held.empty()) {
     Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
@@ -31,7 +37,19 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
   held->payloads = std::move(payloads);
   held->arrival = arrival_;
   held->head = *wire::DecodeHead(held->frame);  // decoded before; only re-pointed at the kept frame
+  held->bytes = kHeldOverhead + held->frame.size();
+  for (const Payload& payload : held->payloads) held->bytes += payload->size();
+  state.held_bytes += held->bytes;
   state.held.push_back(std::move(held));
+  if (state.held_bytes > kMaxHeldBytes) {
+    const Connection connection = state.connection;
+    const Status status = ResourceExhausted(
+        "expected at most " + std::to_string(kMaxHeldBytes >> 20) +
+        " MiB of messages behind one that waits for a compilation, memory or its turn, got more; wait for results "
+        "before submitting more");
+    Send(connection, wire::Reject{status}, out);
+    return OnDisconnected(connection, status.ToString(), out);
+  }
   FreeBehind(state, out);
 }
 
@@ -45,6 +63,7 @@ void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
     Result<Outcome> outcome = HandleClient(client, front.head, front.frame, front.payloads, out);
     if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(it->second, out);
     if (!outcome.ok()) Send(it->second.connection, wire::Reject{outcome.status()}, out);
+    it->second.held_bytes -= front.bytes;
     held.pop_front();
     it->second.wait = Wait::kNothing;
     memory_.Cancel(client);  // in case it failed before it could go
@@ -144,6 +163,12 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       if (hosts_[free.host].description.alive) out.push_back({hosts_[free.host].connection, std::move(frame), {}});
       return Outcome::kHandled;
     }
+    case Type::kTransferFailed: {
+      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
+      PW_RETURN_IF_ERROR(CheckOwner(client, failed.key, "transfer"));
+      PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(frame), out));
+      return Outcome::kHandled;
+    }
     case Type::kUnregister:
       PW_RETURN_IF_ERROR(HandleUnregister(client, head, out));
       return Outcome::kHandled;
@@ -158,6 +183,12 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
     default:
       return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
   }
+}
+
+Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outputs& out) {
+  if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
+  if (hosts_[host].description.alive) out.push_back({hosts_[host].connection, std::move(frame), {}});
+  return OkStatus();
 }
 
 Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame,

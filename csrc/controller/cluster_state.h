@@ -94,6 +94,13 @@ class ClusterState {
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
   std::vector<std::string> TakeLog();
+  bool IsClient(const Connection& connection) const {
+    const auto peer = peers_.find(connection);
+    return peer != peers_.end() && peer->second.role == wire::Role::kClient;
+  }
+
+  // Messages of one client that wait behind its first one. What exceeds this ends the client.
+  static constexpr uint64_t kMaxHeldBytes = uint64_t{256} << 20;
 
  private:
   // How far a host is with compiling a function, or with a plan.
@@ -147,6 +154,7 @@ class ClusterState {
     std::string frame;
     std::vector<Payload> payloads;
     uint64_t arrival = 0;
+    uint64_t bytes = 0;  // when it came
   };
   struct Client {
     Connection connection;
@@ -158,6 +166,7 @@ class ClusterState {
     std::unordered_map<uint64_t, ProgramState> programs = {};
     // What waits, in order, for the run at its front to become dispatchable.
     std::deque<std::unique_ptr<Held>> held = {};
+    uint64_t held_bytes = 0;
     Wait wait = Wait::kNothing;
     uint64_t wait_for = 0;     // the function, program or run
     uint64_t granted_run = 0;  // the head of `held`, which may now go
@@ -195,6 +204,7 @@ class ClusterState {
                                std::vector<Payload>& payloads, Outputs& out);
   Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
                         Outputs& out);
+  Status ForwardToHost(uint32_t host, std::string frame, Outputs& out);
   // A SAVE or LOAD, to the host that is to do it.
   Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame, Outputs& out);
   Status HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out);

@@ -124,6 +124,29 @@ TEST(NothingOvertakesARunThatWaitsForItsCompile) {
   EXPECT(TypeOf(out[2]) == Type::kFree && out[2].to == "w-h0");
 }
 
+TEST(AClientThatSubmitsWithoutEndBehindWhatWaitsIsEndedAndNobodyElse) {
+  Cluster c;
+  c.AddHost("h0");
+  const uint32_t a = c.AddClient("a"), b = c.AddClient("b");
+  c.Register("a", a, 1, 0);
+  EXPECT_EQ(c.Run("a", a, 10, 1).size(), 0u);  // waits for the compile
+  wire::Put put{0, 0, 0, 1, 0, {DType::kU8, {4096}}, std::string(4096, 'x')};
+  Outputs last;
+  uint64_t sent = 0;
+  for (; last.empty() && sent < 2 * ClusterState::kMaxHeldBytes; sent += 4096) {
+    put.buffer = put.key = Cluster::Id(a, 100 + sent);
+    last = c.Tell("a", put);
+  }
+  EXPECT(sent < ClusterState::kMaxHeldBytes);
+  ASSERT(last.size() >= 2);
+  EXPECT(last[0].to == "a" && TypeOf(last[0]) == Type::kReject);
+  EXPECT_HAS(Read<wire::Reject>(last[0]).status.message(), "256 MiB of messages behind one that waits");
+  EXPECT(last[1].to == "w-h0" && TypeOf(last[1]) == Type::kOwnerGone);
+  EXPECT(!c.state.IsClient("a") && c.state.IsClient("b"));
+  put.buffer = put.key = Cluster::Id(b, 1);
+  EXPECT(c.Tell("b", put).at(0).to == "w-h0");
+}
+
 TEST(ALostHostFailsWhatDependsOnItAndNamesIt) {
   Cluster c;
   c.AddHost("h0");

@@ -43,6 +43,10 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
       ToClient(failed.buffer, std::move(frame), {}, out);
       return OkStatus();
     }
+    case Type::kTransferFailed: {
+      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
+      return ForwardToHost(failed.host, std::move(frame), out);
+    }
     case Type::kSpill: {
       PW_ASSIGN_OR_RETURN(wire::Spill spilled, wire::Decode<wire::Spill>(head.body));
       memory_.Spilled(host, spilled.buffers);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
+#include <thread>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/sha256.h"
@@ -11,9 +13,43 @@ namespace {
 
 constexpr std::string_view kLocal = "local/";
 
+// A peer that does not read what it is sent is lost when so many messages are on their way to it; a client also when so
+// many bytes are, of messages that are not small.
+constexpr int kMaxUnreadMessages = 1 << 16;
+constexpr int64_t kMaxUnreadBytes = int64_t{64} << 20;
+constexpr size_t kSmallMessage = 512;
+// Messages of one peer that libzmq takes ahead; then the peer's end keeps them.
+constexpr int kMaxReceived = 1 << 13;
+
 uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 
 }  // namespace
+
+struct Controller::LocalClient {
+  explicit LocalClient(Sink sink) : sink(std::move(sink)) {}
+  const Sink sink;
+  std::mutex mutex;
+  std::condition_variable idle;
+  // Guarded by mutex:
+  std::deque<Outgoing> inbox;
+  std::thread::id delivering{};  // the thread that calls the sink just now
+  bool detached = false;
+};
+
+void Controller::Deliver(LocalClient& client) {
+  std::unique_lock lock(client.mutex);
+  client.delivering = std::this_thread::get_id();
+  while (!client.inbox.empty() && !client.detached) {
+    Outgoing message = std::move(client.inbox.front());
+    client.inbox.pop_front();
+    lock.unlock();
+    client.sink(std::move(message.head), std::move(message.payloads));
+    lock.lock();
+  }
+  client.delivering = {};
+  client.idle.notify_all();
+}
+
 Controller::Controller(ControllerOptions options) : options_(std::move(options)), state_(options_.cluster) {}
 
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
@@ -22,6 +58,8 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
   transport::SocketOptions socket_options;
   socket_options.kind = transport::SocketKind::kRouter;
   socket_options.linger = std::chrono::milliseconds(200);
+  socket_options.send_hwm = kMaxUnreadMessages;
+  socket_options.receive_hwm = kMaxReceived;
   socket_options.max_message_bytes = int64_t{1} << 31;
   socket_options.curve = controller->options_.keys.Curve(transport::Role::kController);
   socket_options.router_handover = false;  // nobody takes another's connection over
@@ -46,26 +84,43 @@ Controller::~Controller() { Close("the controller ends"); }
 template <typename Step>
 void Controller::Apply(Step step) {
   Outputs out;
-  std::vector<std::pair<std::shared_ptr<Sink>, Outgoing*>> to_local;
+  std::vector<std::shared_ptr<LocalClient>> to_local;
   std::vector<std::string> log;
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
     step(state_, out);
-    for (Outgoing& outgoing : out) {
-      if (outgoing.to.starts_with(kLocal)) {
-        if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
-          (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
-        } else if (auto sink = local_.find(outgoing.to); sink != local_.end()) {
-          to_local.emplace_back(sink->second, &outgoing);
-        }
-      } else {
+    const auto send = [&](Outgoing& outgoing) {
+      if (!outgoing.to.starts_with(kLocal)) {
         SendRemote(outgoing);
+      } else if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
+        (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
+      } else if (auto client = local_.find(outgoing.to); client != local_.end()) {
+        // Under mutex_, so that the inbox has the order of the state.
+        std::lock_guard inbox(client->second->mutex);
+        client->second->inbox.push_back(std::move(outgoing));
+        if (to_local.empty() || to_local.back() != client->second) to_local.push_back(client->second);
       }
+    };
+    std::for_each(out.begin(), out.end(), send);
+    while (!overflowed_.empty()) {
+      const Connection lost = std::move(overflowed_.back());
+      overflowed_.pop_back();
+      unread_.erase(lost);
+      out.clear();
+      state_.OnDisconnected(lost, "it does not read what it is sent", out);
+      std::for_each(out.begin(), out.end(), send);
     }
     log = state_.TakeLog();
   }
-  for (auto& [sink, outgoing] : to_local) (*sink)(std::move(outgoing->head), std::move(outgoing->payloads));
+  for (auto& client : to_local) {
+    // Never within a local client's own call: it may hold locks that its sink, or what hangs on it, takes.
+    if (reactor_->OnThread()) {
+      Deliver(*client);
+    } else {
+      reactor_->Post([client = std::move(client)] { Deliver(*client); });
+    }
+  }
   if (options_.verbose) {
     for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
   }
@@ -74,12 +129,34 @@ void Controller::Apply(Step step) {
 void Controller::SendRemote(Outgoing& outgoing) {
   transport::Frames frames;
   frames.reserve(1 + outgoing.payloads.size());
-  frames.emplace_back(std::move(outgoing.head));
+  size_t bytes = outgoing.head.size();
+  for (const Payload& payload : outgoing.payloads) bytes += payload->size();
+  const auto unread = CountUnread(outgoing.to, bytes);
+  if (unread != nullptr) {
+    auto head = std::make_shared<const std::string>(std::move(outgoing.head));
+    frames.push_back(transport::Frame::Borrow(head->data(), head->size(), [head, unread, bytes] {
+      unread->fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+    }));
+  } else {
+    frames.emplace_back(std::move(outgoing.head));
+  }
   for (Payload& payload : outgoing.payloads) {
     frames.push_back(transport::Frame::Borrow(payload->data(), payload->size(), [payload] {}));
   }
   // A peer that vanished is noticed by its closed connection or its silence.
-  (void)socket_->Send(outgoing.to, std::move(frames));
+  const Status sent = socket_->Send(outgoing.to, std::move(frames));
+  if (sent.code() == Code::kResourceExhausted ||
+      (unread != nullptr && unread->load(std::memory_order_relaxed) > kMaxUnreadBytes)) {
+    overflowed_.push_back(outgoing.to);
+  }
+}
+
+std::shared_ptr<std::atomic<int64_t>> Controller::CountUnread(const Connection& to, size_t bytes) {
+  if (bytes <= kSmallMessage || !state_.IsClient(to)) return nullptr;
+  auto& unread = unread_[to];
+  if (unread == nullptr) unread = std::make_shared<std::atomic<int64_t>>(0);
+  unread->fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  return unread;
 }
 
 Status Controller::CheckSender(std::string_view peer, const transport::Frame& head) {
@@ -137,6 +214,7 @@ void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& eve
   if (event.kind != transport::PeerEventKind::kDisconnected || event.identity.empty()) return;
   if (event.identity.starts_with(kLocal)) return;  // it was refused, and is not whom it named
   Apply([&](ClusterState& state, Outputs& out) {
+    unread_.erase(event.identity);
     state.OnDisconnected(event.identity, "its connection closed (the process ended or was killed)", out);
   });
   changed_.notify_all();
@@ -145,7 +223,7 @@ void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& eve
 Connection Controller::AttachLocal(Sink sink) {
   std::lock_guard lock(mutex_);
   Connection connection = "local/" + std::to_string(next_local_++);
-  local_[connection] = std::make_shared<Sink>(std::move(sink));
+  local_[connection] = std::make_shared<LocalClient>(std::move(sink));
   return connection;
 }
 
@@ -158,14 +236,18 @@ Connection Controller::AttachLocalHost(Sink sink) {
 
 void Controller::DetachLocal(const Connection& connection) {
   Apply([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "it has left", out); });
-  std::shared_ptr<Sink> sink;
+  std::shared_ptr<LocalClient> client;
   {
     std::lock_guard lock(mutex_);
-    for (auto* table : {&local_, &local_hosts_}) {
-      auto node = table->extract(connection);
-      if (!node.empty()) sink = std::move(node.mapped());
-    }
+    local_hosts_.erase(connection);
+    if (auto node = local_.extract(connection); !node.empty()) client = std::move(node.mapped());
   }
+  if (client == nullptr) return;
+  std::unique_lock lock(client->mutex);
+  client->detached = true;
+  client->idle.wait(lock, [&] {
+    return client->delivering == std::thread::id() || client->delivering == std::this_thread::get_id();
+  });
 }
 
 void Controller::FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads) {

@@ -3,12 +3,14 @@
 //
 // Ownership: owns its socket and thread. Local clients must detach before it goes.
 // Threads:   "pw-control" receives from workers and remote clients; a local client's messages are handled on the
-//            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on either.
+//            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on pw-control.
 // Locks:     mutex_ guards the state; workers' messages are sent under it, which is what makes the order of gangs the
-//            same everywhere. Sinks of local clients are called without it, those of local hosts with it.
+//            same everywhere. Sinks of local clients are called without it, those of local hosts with it. Each local
+//            client has a lock of its own for its inbox, taken after mutex_ and not held in its sink.
 #ifndef PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 #define PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -45,7 +47,8 @@ class Controller : private transport::SocketHandler {
   const std::vector<std::string>& endpoints() const { return endpoints_; }
   const std::string& cluster() const { return options_.cluster.cluster; }
 
-  // A client of this process. Detach may be called from any thread; the sink is not called after it returns.
+  // A client of this process. Its sink gets the messages in order, on the control thread. Detach may be called from any
+  // thread; the sink is not called after it returns, and it may be called within the sink itself.
   Connection AttachLocal(Sink sink);
   // A host of this process (a simulated one). Its sink is called under the controller's lock, so that every host gets
   // the gangs in one order; it may only put the message aside, and never call the controller.
@@ -66,10 +69,16 @@ class Controller : private transport::SocketHandler {
   explicit Controller(ControllerOptions options);
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
+  struct LocalClient;
+  // Calls its sink with what is in its inbox. On the control thread.
+  static void Deliver(LocalClient& client);
   // Runs `step` on the state, sends what it puts out, and calls local sinks without the lock.
   template <typename Step>
   void Apply(Step step);
   void SendRemote(Outgoing& outgoing);
+  // Counts bytes on their way to a client until the release of the frame that carries them. Null: for a worker, or too
+  // few to matter. Needs mutex_.
+  std::shared_ptr<std::atomic<int64_t>> CountUnread(const Connection& to, size_t bytes);
   // OK when a remote peer may use this name, and speak as what its message says that it is.
   static Status CheckSender(std::string_view peer, const transport::Frame& head);
 
@@ -82,11 +91,13 @@ class Controller : private transport::SocketHandler {
   std::condition_variable changed_;
   // Guarded by mutex_:
   ClusterState state_;
-  std::unordered_map<Connection, std::shared_ptr<Sink>> local_;  // clients
+  std::unordered_map<Connection, std::shared_ptr<LocalClient>> local_;
   std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_;
   std::vector<std::string> exited_;  // processes that ended before they joined
   uint32_t next_local_ = 1;
   bool closed_ = false;
+  std::unordered_map<Connection, std::shared_ptr<std::atomic<int64_t>>> unread_;  // bytes, by client
+  std::vector<Connection> overflowed_;                                            // do not read what they are sent
 
   // Used by the control thread only:
   RefusalLog refusals_;

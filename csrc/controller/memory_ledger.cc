@@ -5,6 +5,15 @@
 #include "csrc/wire/bodies.h"
 
 namespace pathways::controller {
+namespace {
+
+// Sizes that a client claims may add up to more than a number holds; beyond this a sum is as good as endless, and a few
+// of them can still be added.
+constexpr int64_t kEndless = int64_t{1} << 59;
+
+void Add(int64_t& sum, int64_t bytes) { sum = std::min(sum + std::min(bytes, kEndless), kEndless); }
+
+}  // namespace
 
 void MemoryRequest::Clear() {
   id = 0;
@@ -80,8 +89,8 @@ bool MemoryLedger::EvaluateArgument(Host& host, uint64_t argument) {
   entry.named = clock_;
   ForDevices(entry, [&](uint32_t device) {
     Touch(device);
-    devices_[device].arguments += entry.bytes;
-    if (entry.place == Place::kStaged) devices_[device].restored += entry.bytes;
+    Add(devices_[device].arguments, entry.bytes);
+    if (entry.place == Place::kStaged) Add(devices_[device].restored, entry.bytes);
   });
   return entry.place == Place::kLeaving;
 }
@@ -110,18 +119,18 @@ bool MemoryLedger::Evaluate(const MemoryRequest& request, bool thorough) {
       auto it = host.buffers.find(donated);
       if (it == host.buffers.end() || it->second.seen != evaluation_) continue;
       it->second.seen = 0;  // counted once
-      ForDevices(it->second, [&](uint32_t device) { devices_[device].donated += it->second.bytes; });
+      ForDevices(it->second, [&](uint32_t device) { Add(devices_[device].donated, it->second.bytes); });
     }
   }
   for (const MemoryRequest::Made& made : request.made) {
     for (uint32_t i = made.first_device; i < made.first_device + made.device_count; ++i) {
       Touch(request.devices[i]);
-      devices_[request.devices[i]].made += made.bytes;
+      Add(devices_[request.devices[i]].made, made.bytes);
     }
   }
   for (const MemoryRequest::Scratch& scratch : request.scratch) {
     Touch(scratch.device);
-    devices_[scratch.device].scratch += scratch.bytes;
+    Add(devices_[scratch.device].scratch, scratch.bytes);
   }
   return !leaving;
 }

@@ -50,6 +50,15 @@ bool Goes(MemoryLedger& ledger, const MemoryRequest& request, uint64_t now = 0) 
 }
 void FreeOne(MemoryLedger& ledger, uint64_t id) { ledger.Free(0, std::vector<uint64_t>{id}); }
 
+TEST(SumsThatNoNumberHoldsNeverFit) {
+  MemoryLedger ledger = OneDevice(100);
+  MemoryRequest huge = Run(1, 10, {}, 0, INT64_MAX);
+  for (uint64_t k = 0; k < 65'536; ++k) huge.MakeOne(Id(1, 100 + k), int64_t{1} << 47, 0);
+  huge.scratch.push_back({0, INT64_MAX});
+  EXPECT(ledger.Ask(huge, 0) == Answer::kNever);
+  EXPECT(Goes(ledger, Put(1, 1, 60)));
+}
+
 TEST(WhatDoesNotFitWaitsUntilMemoryIsFreed) {
   MemoryLedger ledger = OneDevice(100);
   EXPECT(Goes(ledger, Put(1, 1, 60)));

@@ -1,34 +1,69 @@
 #include "csrc/dataplane/data_plane.h"
 
-#include <cstdio>
+#include <algorithm>
+#include <cstdlib>
 
 #include "csrc/base/sha256.h"
 #include "csrc/transport/keys.h"
-#include "csrc/wire/identity.h"
 
 namespace pathways::dataplane {
 
-using transport::BulkLease;
-using transport::BulkPiece;
-using transport::BulkRelease;
 using transport::Frame;
 using transport::Frames;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr size_t kMaxEarly = 4096;
-constexpr uint64_t kMaxEarlyBytes = uint64_t{64} << 20;
+constexpr std::chrono::milliseconds kTick{500};
 constexpr size_t kRouteBytes = 16;
+// A process that did not come to its tick for so long was stopped itself, and blames nobody for the silence.
+constexpr std::chrono::seconds kStopped{3};
+
+wire::Data FailureOf(uint64_t key, const Status& status) {
+  wire::Data data;
+  data.key = key;
+  data.status = status;
+  return data;
+}
+
+// The news that a transfer failed takes the place of its bytes, whose memory somebody waits for.
+void LetGo(Link& link, const TransferBook::Stalled& transfer, Link::Dropped* dropped) {
+  uint64_t sequence = link.first_kept();
+  for (Link::Kept& message : link.kept()) {
+    if (message.key == transfer.key && message.frames.size() > 1) {
+      std::string head = wire::Encode(FailureOf(transfer.key, transfer.status));
+      wire::PatchSequence(head, sequence);
+      dropped->push_back(std::exchange(message.frames, {}));
+      message.frames.emplace_back(std::move(head));
+    }
+    ++sequence;
+  }
+}
 
 }  // namespace
 
+Result<std::chrono::milliseconds> TransferTimeoutOf(const char* text) {
+  if (text == nullptr || *text == '\0') return DataPlaneOptions().transfer_timeout;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end != '\0' || !(seconds >= 1 && seconds <= 86400)) {
+    return InvalidArgument("PTPATHWAYS_TRANSFER_TIMEOUT_S must be a number of seconds from 1 to 86400, got '" +
+                           Escaped(text) + "'");
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, DataSink* sink) {
   std::unique_ptr<DataPlane> plane(new DataPlane(std::move(options), sink));
+  // A connection is given up well before its transfers are, so that they can go by another one.
+  const auto connection_timeout = std::min(plane->options_.connection_timeout, plane->options_.transfer_timeout / 3);
   transport::SocketOptions socket_options;
   socket_options.kind = transport::SocketKind::kRouter;
   socket_options.max_message_bytes = 64 << 20;
-  socket_options.heartbeat_interval = std::chrono::milliseconds(1000);
-  socket_options.heartbeat_timeout = std::chrono::milliseconds(60000);  // a peer that is stopped comes back
+  socket_options.heartbeat_interval = std::min(connection_timeout / 4, std::chrono::milliseconds(1000));
+  socket_options.heartbeat_timeout = connection_timeout;
+  socket_options.handshake_timeout = connection_timeout;
+  socket_options.connect_timeout = connection_timeout;
   socket_options.curve = plane->options_.curve;
   PW_ASSIGN_OR_RETURN(plane->socket_, transport::Socket::Open(socket_options));
   if (!plane->options_.bind_endpoint.empty()) {
@@ -37,6 +72,7 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, Da
   PW_ASSIGN_OR_RETURN(plane->reactor_, transport::Reactor::Start({.name = "pw-data"}));
   if (!plane->options_.membership.cluster.empty()) plane->Join(plane->options_.membership);
   PW_RETURN_IF_ERROR(plane->reactor_->Add(plane->socket_, plane.get()));
+  plane->Every(std::min(kTick, plane->options_.transfer_timeout / 4), [raw = plane.get()] { raw->OnTick(); });
   return plane;
 }
 
@@ -46,19 +82,25 @@ DataPlane::~DataPlane() { Stop(); }
 
 void DataPlane::Stop() {
   if (!reactor_) return;
-  if (socket_) socket_->Close();
-  reactor_->Stop();
-  std::unordered_map<std::string, std::vector<Waiting>> waiting;
   {
     std::lock_guard lock(mutex_);
-    waiting.swap(waiting_);
+    stopped_ = true;
   }
-  for (auto& [peer, items] : waiting) {
-    for (Waiting& item : items) {
+  if (socket_) socket_->Close();
+  reactor_->Stop();
+  std::unordered_map<std::string, Peer> peers;
+  std::shared_ptr<transport::BulkSender> sender;
+  {
+    std::lock_guard lock(mutex_);
+    peers.swap(peers_);
+    sender.swap(sender_);  // a Send on another thread may still hold it
+  }
+  for (auto& [name, peer] : peers) {
+    for (Waiting& item : peer.waiting) {
       if (item.done) item.done(Cancelled("the data plane has stopped"));
     }
   }
-  sender_.reset();
+  peers.clear();  // with the shares of borrowed memory, for which the sender would wait
 }
 
 void DataPlane::Join(Membership membership) {
@@ -67,9 +109,17 @@ void DataPlane::Join(Membership membership) {
   bulk.pool.owner = membership.session;
   transport::BulkEmitter* const emitter = this;
   transport::BulkSink* const bulk_sink = this;
-  auto sender = std::make_unique<transport::BulkSender>(bulk, emitter,
-                                                        [this] { reactor_->Post([this] { sender_->Pump(8 << 20); }); });
-  auto receiver = std::make_unique<transport::BulkReceiver>(membership.cluster, emitter, bulk_sink);
+  auto sender = std::make_shared<transport::BulkSender>(bulk, emitter, [this] {
+    reactor_->Post([this] {
+      std::shared_ptr<transport::BulkSender> pumped;
+      {
+        std::lock_guard lock(mutex_);
+        pumped = sender_;
+      }
+      if (pumped) pumped->Pump(8 << 20);
+    });
+  });
+  auto receiver = std::make_shared<transport::BulkReceiver>(membership.cluster, emitter, bulk_sink);
   (void)socket_->SetIdentity(membership.identity);  // which fails for a closed socket only
   {
     std::lock_guard lock(mutex_);
@@ -89,44 +139,54 @@ void DataPlane::Join(Membership membership) {
 
 Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine,
                             uint64_t session) {
-  const std::string peer = PeerOfHost(host);
-  std::string route;
-  {
-    std::lock_guard lock(mutex_);
-    if (peers_.contains(peer)) return OkStatus();
-    // A caller that knew the name could take the connection over.
-    route = "to/" + std::to_string(next_route_++) + "/" + Hex(RandomBytes(kRouteBytes));
-    peers_[peer] = Peer{!machine.empty() && machine == options_.machine, endpoint, route, session};
-    names_[route] = peer;
-  }
+  const std::string name = PeerOfHost(host);
+  std::lock_guard lock(mutex_);
+  if (stopped_) return Unavailable("the data plane has stopped");
+  if (auto at = peers_.find(name); at != peers_.end() && at->second.reachable) return OkStatus();
+  gone_.erase(name);
+  // A caller that knew the route could take the connection over.
+  const std::string route = "to/" + std::to_string(next_route_++) + "/" + Hex(RandomBytes(kRouteBytes));
   PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route));
-  return socket_->Send(route, Frame(wire::Encode(wire::PeerHello{membership_.cluster, options_.machine})));
+  Peer& peer = PeerEntry(name);
+  peer.reachable = true;
+  peer.route = route;
+  peer.session = session;
+  names_[route] = name;
+  peer.same_machine = !machine.empty() && machine == options_.machine;
+  peer.endpoint = endpoint;
+  SayHello(peer, false);
+  return OkStatus();
 }
 
-Status DataPlane::SendMessage(std::string_view peer, Frames frames) {
-  std::string route;
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = peers_.find(std::string(peer));
-    if (it == peers_.end()) return NotFound("there is no data connection with " + std::string(peer));
-    route = it->second.route;
-  }
-  return socket_->Send(route, std::move(frames));
+DataPlane::Peer& DataPlane::PeerEntry(const std::string& name) {
+  return peers_.try_emplace(name, numbers_() | 1).first->second;
+}
+
+Status DataPlane::GoneStatus(const std::string& name) const {
+  if (stopped_) return Cancelled("the data plane has stopped");
+  const auto at = gone_.find(name);
+  return at == gone_.end() ? OkStatus() : at->second.status;
 }
 
 void DataPlane::Send(const std::string& peer, uint64_t key, const void* data, uint64_t size,
                      std::function<void(const Status&)> done) {
-  Waiting item{key, data, size, std::move(done), {}};
-  bool same_machine;
+  Waiting item{key, data, size, std::move(done)};
+  bool same_machine = false;
+  Status gone;
   {
     std::lock_guard lock(mutex_);
-    auto it = peers_.find(peer);
-    if (it == peers_.end()) {
-      waiting_[peer].push_back(std::move(item));
-      return;
+    gone = GoneStatus(peer);
+    if (gone.ok()) {
+      Peer& entry = PeerEntry(peer);
+      entry.transfers.Begin(key, size, Clock::now());
+      if (!entry.reachable) {
+        entry.waiting.push_back(std::move(item));
+        return;
+      }
+      same_machine = entry.same_machine;
     }
-    same_machine = it->second.same_machine;
   }
+  if (!gone.ok()) return item.done(gone);
   Deliver(peer, same_machine, std::move(item));
 }
 
@@ -134,8 +194,10 @@ void DataPlane::SendFailure(const std::string& peer, uint64_t key, const Status&
   Waiting item{key, nullptr, 0, nullptr, status};
   {
     std::lock_guard lock(mutex_);
-    if (!peers_.contains(peer)) {
-      waiting_[peer].push_back(std::move(item));
+    if (!GoneStatus(peer).ok()) return;  // a peer that is gone needs no bad news
+    Peer& entry = PeerEntry(peer);
+    if (!entry.reachable) {
+      entry.waiting.push_back(std::move(item));
       return;
     }
   }
@@ -144,40 +206,92 @@ void DataPlane::SendFailure(const std::string& peer, uint64_t key, const Status&
 
 void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item) {
   if (item.failure.ok()) {
-    sender_->Send(peer, same_machine, item.key, item.data, item.size, std::move(item.done));
+    std::shared_ptr<transport::BulkSender> sender;
+    {
+      std::lock_guard lock(mutex_);
+      sender = sender_;
+    }
+    if (sender == nullptr) return item.done(Cancelled("the data plane has stopped"));
+    sender->Send(peer, same_machine, item.key, item.data, item.size, std::move(item.done));
     return;
   }
-  wire::Data data;
-  data.key = item.key;
-  data.status = item.failure;
-  // A peer that is gone needs no bad news.
   Frames frames;
-  frames.emplace_back(wire::Encode(data));
-  (void)SendMessage(peer, std::move(frames));
+  frames.emplace_back(wire::Encode(FailureOf(item.key, item.failure)));
+  (void)Transmit(peer, {0, item.key, std::move(frames)});
 }
 
-void DataPlane::PeerLost(const std::string& peer, const Status& status) {
-  std::vector<Waiting> waiting;
-  std::string endpoint;
+Status DataPlane::Transmit(std::string_view peer, Link::Kept message) {
+  Frames frames;
+  frames.reserve(message.frames.size());
+  std::lock_guard lock(mutex_);
+  const auto at = peers_.find(std::string(peer));
+  if (at == peers_.end() || !at->second.reachable) {
+    const Status gone = GoneStatus(std::string(peer));
+    return gone.ok() ? NotFound("no peer '" + Escaped(peer) + "' has called this process") : gone;
+  }
+  Link& link = at->second.link;
+  if (std::string* head = message.frames[0].text()) wire::PatchSequence(*head, link.next_sequence());
+  for (Frame& frame : message.frames) frames.push_back(frame.Share());
+  link.Keep(std::move(message));
+  Status sent = socket_->Send(at->second.route, std::move(frames));
+  // Nobody is at the other end just now: it is sent again when somebody is.
+  return sent.code() == Code::kNotFound ? OkStatus() : sent;
+}
+
+void DataPlane::SayHello(const Peer& peer, bool anew) {
+  const Link::Statement told = peer.link.Tell(anew);
+  wire::PeerHello hello{membership_.cluster,
+                        options_.machine,
+                        told.number,
+                        told.other,
+                        told.received,
+                        told.sent,
+                        told.anew ? uint8_t{1} : uint8_t{0}};
+  (void)socket_->Send(peer.route, Frame(wire::Encode(hello)));  // without a connection it is said when there is one
+}
+
+void DataPlane::SaySeen(Peer& peer, bool lost) {
+  peer.link.Told();
+  const wire::PeerSeen seen{peer.link.theirs(), peer.link.received(), lost ? uint8_t{1} : uint8_t{0}};
+  (void)socket_->Send(peer.route, Frame(wire::Encode(seen)));
+}
+
+void DataPlane::SendAgain(Peer& peer) {
+  for (Link::Kept& message : peer.link.kept()) {
+    Frames frames;
+    frames.reserve(message.frames.size());
+    for (Frame& frame : message.frames) frames.push_back(frame.Share());
+    if (!socket_->Send(peer.route, std::move(frames)).ok()) return;
+  }
+}
+
+void DataPlane::PeerLost(const std::string& name, const Status& status) {
+  std::unordered_map<std::string, Peer>::node_type lost;
+  std::shared_ptr<transport::BulkSender> sender;
+  std::shared_ptr<transport::BulkReceiver> receiver;
   {
     std::lock_guard lock(mutex_);
-    if (auto node = peers_.extract(peer); !node.empty()) {
-      endpoint = std::move(node.mapped().endpoint);
-      names_.erase(node.mapped().route);
+    lost = peers_.extract(name);
+    gone_[name] = {status, lost.empty() ? 0 : lost.mapped().link.theirs()};
+    if (!lost.empty()) {
+      names_.erase(lost.mapped().route);
+      TransferBook& transfers = lost.mapped().transfers;
+      transfers.EndAll(TransferState::kFailed);
+      for (size_t i = 0; i < ended_.size(); ++i) ended_[i] += transfers.count(static_cast<TransferState>(i));
     }
-    auto it = waiting_.find(peer);
-    if (it != waiting_.end()) {
-      waiting = std::move(it->second);
-      waiting_.erase(it);
+    sender = sender_;
+    receiver = receiver_;
+  }
+  if (!lost.empty()) {
+    for (Waiting& item : lost.mapped().waiting) {
+      if (item.done) item.done(status);
     }
+    // libzmq would knock at a dead host's door for ever; an endpoint that is gone already is no matter.
+    if (!lost.mapped().endpoint.empty()) (void)socket_->Disconnect(lost.mapped().endpoint);
+    lost = {};
   }
-  for (Waiting& item : waiting) {
-    if (item.done) item.done(status);
-  }
-  sender_->PeerLost(peer, status);
-  receiver_->PeerLost(peer);
-  // libzmq would knock at a dead host's door for ever; an endpoint that is gone already is no matter.
-  if (!endpoint.empty()) (void)socket_->Disconnect(endpoint);
+  if (sender) sender->PeerLost(name, status);
+  if (receiver) receiver->PeerLost(name);
 }
 
 void DataPlane::HandleMessages(MessageHandler handler) {
@@ -190,129 +304,61 @@ void DataPlane::Every(std::chrono::milliseconds period, std::function<void()> ta
   reactor_->AddTimer(period, period, std::move(task));
 }
 
-void DataPlane::OnMessage(transport::Socket&, std::string_view peer, Frames& frames) {
-  if (Status status = HandleMessage(peer, frames); !status.ok()) {
-    std::fprintf(stderr, "ptpathways: refused a data message from %.*s: %s\n", static_cast<int>(peer.size()),
-                 peer.data(), status.ToString().c_str());
-  }
+uint64_t DataPlane::transfers(TransferState state) const {
+  std::lock_guard lock(mutex_);
+  uint64_t count = ended_[static_cast<size_t>(state)];
+  for (const auto& [name, peer] : peers_) count += peer.transfers.count(state);
+  return count;
 }
 
-Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
-  if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
-  PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frames[0].bytes()));
-  std::string peer;
-  uint64_t session = 0;
+// Tells silent peers how far we are, so that they say how far they are, and ends what has waited too long.
+void DataPlane::OnTick() {
+  struct Failed {
+    std::string peer;
+    TransferBook::Stalled transfer;
+    std::function<void(const Status&)> done;
+  };
+  std::vector<Failed> failed;
+  std::shared_ptr<transport::BulkSender> sender;
+  Link::Dropped dropped;
+  const auto now = Clock::now();
+  const bool was_stopped = last_tick_ != Clock::time_point() && now - last_tick_ > kStopped;
+  last_tick_ = now;
   {
     std::lock_guard lock(mutex_);
-    if (!sender_) {
-      for (const Frame& frame : frames) early_bytes_ += frame.size();
-      if (early_.size() >= kMaxEarly || early_bytes_ > kMaxEarlyBytes) {
-        return ResourceExhausted("too many messages before this host joined its cluster");
+    sender = sender_;
+    for (auto& [name, peer] : peers_) {
+      if (was_stopped) peer.transfers.Heard(now);
+      for (auto& stalled : peer.transfers.TakeStalled(name, options_.transfer_timeout, now)) {
+        Failed item{name, std::move(stalled), nullptr};
+        LetGo(peer.link, item.transfer, &dropped);
+        const auto waits = std::find_if(peer.waiting.begin(), peer.waiting.end(),
+                                        [&](const Waiting& w) { return w.key == item.transfer.key && w.failure.ok(); });
+        if (waits != peer.waiting.end()) {
+          item.done = std::move(waits->done);
+          peer.waiting.erase(waits);
+        }
+        failed.push_back(std::move(item));
       }
-      early_.emplace_back(std::string(route), std::move(frames));
-      return OkStatus();
-    }
-    if (const auto name = names_.find(std::string(route)); name != names_.end()) {
-      peer = name->second;
-      session = peers_.at(peer).session;
-    }
-  }
-  if (head.header.type == wire::Type::kPeerHello) return HandleHello(route, head, frames[0]);
-  if (peer.empty()) {
-    return Status(Code::kPermissionDenied, "expected PEER_HELLO as the first message of a data connection, got " +
-                                               std::string(wire::TypeName(head.header.type)));
-  }
-  switch (head.header.type) {
-    case wire::Type::kData:
-      return HandleData(peer, session, head, frames);
-    case wire::Type::kRelease: {
-      PW_ASSIGN_OR_RETURN(wire::Release release, wire::Decode<wire::Release>(head.body));
-      return sender_->OnRelease(peer, {release.key, release.token, release.status});
-    }
-    case wire::Type::kCollectiveChunk:
-    case wire::Type::kCollectiveTaken: {
-      std::shared_ptr<const MessageHandler> handler;
-      {
-        std::lock_guard lock(mutex_);
-        handler = handler_;
+      if (!peer.reachable) continue;
+      if (!peer.transfers.empty() || !peer.link.kept().empty()) {
+        SayHello(peer, false);
+      } else if (peer.link.untold() > 0) {
+        SaySeen(peer, false);
       }
-      if (!handler) return FailedPrecondition("this process takes part in no collectives");
-      return (*handler)(peer, head, frames);
-    }
-    default:
-      return InvalidArgument("a data connection does not carry " + std::string(wire::TypeName(head.header.type)));
-  }
-}
-
-Status DataPlane::HandleData(std::string_view peer, uint64_t session, const wire::Head& head, Frames& frames) {
-  PW_ASSIGN_OR_RETURN(wire::Data data, wire::Decode<wire::Data>(head.body));
-  if (peer.starts_with("c/") && peer != PeerOfClient(static_cast<uint32_t>(wire::ClientOf(data.key)))) {
-    return Status(Code::kPermissionDenied, "a client's transfers must have its own keys");
-  }
-  PW_RETURN_IF_ERROR(sink_->MaySend(peer, data.key));
-  if (!data.status.ok()) {
-    sink_->OnTransferFailed(data.key, data.status);
-    return OkStatus();
-  }
-  if (!data.segment.empty() && membership_.session != 0 &&
-      (session == 0 || transport::SegmentOwner(data.segment) != session)) {
-    return Status(Code::kPermissionDenied, "a segment of shared memory must be named by its owner");
-  }
-  BulkPiece piece{data.key,           data.release, data.offset, data.size, data.total, std::move(data.segment),
-                  data.segment_offset};
-  return receiver_->OnPiece(peer, piece, frames.size() > 1 ? std::move(frames[1]) : Frame());
-}
-
-Status DataPlane::HandleHello(std::string_view route, const wire::Head& head, const Frame& frame) {
-  PW_ASSIGN_OR_RETURN(wire::PeerHello hello, wire::Decode<wire::PeerHello>(head.body));
-  if (hello.cluster != membership_.cluster) {
-    return FailedPrecondition("expected a peer of cluster " + membership_.cluster + ", got one of another");
-  }
-  wire::Identity identity{std::string(route), 0};
-  if (membership_.session != 0) {
-    PW_ASSIGN_OR_RETURN(identity, wire::CheckIdentity(membership_.key, route));
-  }
-  const bool client = identity.name.starts_with("c/");
-  if ((!client && !identity.name.starts_with("w/")) ||
-      !transport::SpeaksAs(frame, client ? transport::Role::kClient : transport::Role::kWorker)) {
-    return Status(Code::kPermissionDenied, "a peer's name on data connections must be that of its role");
-  }
-  const std::string& name = identity.name;
-  const bool same_machine = !hello.machine.empty() && hello.machine == options_.machine;
-  std::vector<Waiting> waiting;
-  {
-    std::lock_guard lock(mutex_);
-    uint64_t& latest = sessions_[name];
-    if (identity.session < latest) return FailedPrecondition("a later session has this name by now");
-    latest = identity.session;
-    if (const auto before = peers_.find(name); before != peers_.end()) names_.erase(before->second.route);
-    peers_[name] = Peer{same_machine, {}, std::string(route), identity.session};
-    names_[std::string(route)] = name;
-    auto it = waiting_.find(name);
-    if (it != waiting_.end()) {
-      waiting = std::move(it->second);
-      waiting_.erase(it);
     }
   }
-  sink_->OnPeer(name, identity.session);
-  for (Waiting& item : waiting) Deliver(name, same_machine, std::move(item));
-  return OkStatus();
-}
-
-void DataPlane::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
-  // A client that hung up frees its chunks at once. Loss of hosts is the controller's decision: it is told to all.
-  if (event.kind != transport::PeerEventKind::kDisconnected || !event.identity.starts_with("c/")) return;
-  std::string name;
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = names_.find(event.identity);
-    if (it == names_.end()) return;
-    name = it->second;
+  dropped.clear();
+  for (Failed& item : failed) {
+    const auto& [key, status] = item.transfer;
+    if (item.done) item.done(status);
+    if (sender) sender->Cancel(item.peer, key, status);
+    SendFailure(item.peer, key, status);  // should it come back
+    sink_->OnSendFailed(item.peer, key, status);
   }
-  PeerLost(name, Unavailable("the client closed its data connection"));
 }
 
-Status DataPlane::EmitPiece(std::string_view peer, const BulkPiece& piece, Frame payload) {
+Status DataPlane::EmitPiece(std::string_view peer, const transport::BulkPiece& piece, Frame payload) {
   wire::Data data;
   data.key = piece.key;
   data.offset = piece.offset;
@@ -324,17 +370,13 @@ Status DataPlane::EmitPiece(std::string_view peer, const BulkPiece& piece, Frame
   Frames frames;
   frames.emplace_back(wire::Encode(data));
   if (piece.segment.empty()) frames.push_back(std::move(payload));
-  return SendMessage(peer, std::move(frames));
+  return Transmit(peer, {piece.ticket, piece.key, std::move(frames)});
 }
 
-Status DataPlane::EmitRelease(std::string_view peer, const BulkRelease& release) {
+Status DataPlane::EmitRelease(std::string_view peer, const transport::BulkRelease& release) {
   Frames frames;
   frames.emplace_back(wire::Encode(wire::Release{release.key, release.ticket, release.status}));
-  return SendMessage(peer, std::move(frames));
-}
-
-void DataPlane::OnBulk(std::string_view, const BulkPiece& piece, std::span<const std::byte> bytes, BulkLease lease) {
-  sink_->OnBytes(piece.key, piece.offset, piece.total, bytes, std::move(lease));
+  return Transmit(peer, {0, release.key, std::move(frames)});
 }
 
 }  // namespace pathways::dataplane

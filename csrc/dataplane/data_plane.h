@@ -1,32 +1,40 @@
 // DataPlane: a process's bulk traffic, worker to worker and between client and worker, apart from all control messages.
 //
 // One ROUTER socket and one thread ("pw-data"). Hosts bind; whoever has bytes for a host connects. A connection made
-// here is called "to/<host name>"; one that came in is called by the caller's name ("c/<client>" or "w/<host>"), and
-// bytes may go both ways on either. On the wire both have names that cannot be guessed (wire/identity.h), so that
-// nobody takes a connection over: a caller has its identity from the controller, and is heard once it has said
-// PEER_HELLO.
+// here is called "to/<host name>"; one that came in is called by the name in the caller's identity ("c/<client>" or
+// "w/<host>"; wire/identity.h), and bytes may go both ways on either. A connection that is lost is made again by its
+// caller, and what was under way is sent again (link.h); a peer is lost when the controller says so. Each transfer ends
+// (transfer_book.h).
 //
 // Ownership: borrows the sink, which must outlive Stop. Borrows the memory of each Send until its `done`.
 // Threads:   every method may be called from any thread. The sink and most `done` callbacks run on the data thread.
-// Locks:     mutex_ guards the tables of peers; never held across a callback.
+// Locks:     mutex_ guards what is known of peers, and is held while a message is sent, so that messages leave in the
+//            order of their numbers (then the socket's lock is taken); never across a callback.
 #ifndef PTPATHWAYS_DATAPLANE_DATA_PLANE_H_
 #define PTPATHWAYS_DATAPLANE_DATA_PLANE_H_
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/log_gate.h"
 #include "csrc/base/status.h"
+#include "csrc/dataplane/link.h"
+#include "csrc/dataplane/transfer_book.h"
 #include "csrc/transport/bulk.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
+#include "csrc/wire/identity.h"
 
 namespace pathways::dataplane {
 
@@ -43,21 +51,32 @@ struct DataPlaneOptions {
   std::string machine;        // transport::MachineToken() of this process
   std::string bind_endpoint;  // empty: this process only calls others
   transport::CurveOptions curve;
+  // A transfer to a peer that has been silent for so long has failed.
+  std::chrono::milliseconds transfer_timeout{60'000};
+  // A connection on which nothing comes back for so long is made anew.
+  std::chrono::milliseconds connection_timeout{5'000};
 };
+
+// DataPlaneOptions::transfer_timeout as the environment's PTPATHWAYS_TRANSFER_TIMEOUT_S says it; `text` null: not at
+// all.
+Result<std::chrono::milliseconds> TransferTimeoutOf(const char* text);
 
 class DataSink {
  public:
   virtual ~DataSink() = default;
   // Bytes [offset, offset + bytes.size()) of transfer `key`; they are readable while `lease` lives. Drop the lease with
   // an error to refuse the rest.
-  virtual void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
-                       transport::BulkLease lease) = 0;
+  virtual void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
+                       std::span<const std::byte> bytes, transport::BulkLease lease) = 0;
   // The sender gives up on transfer `key`.
   virtual void OnTransferFailed(uint64_t key, const Status& status) = 0;
   // OK unless `peer` must not send under `key`. Called before each of the two above.
   virtual Status MaySend(std::string_view /*peer*/, uint64_t /*key*/) const { return OkStatus(); }
-  // A caller has said who it is; before anything else of it.
+  // A caller of a new session has said who it is; before anything else of it.
   virtual void OnPeer(std::string_view /*peer*/, uint64_t /*session*/) {}
+  // The transfer `key` that this process was sending has failed, and its receiver does not answer: it must be told by
+  // another way.
+  virtual void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) = 0;
 };
 
 class DataPlane : private transport::SocketHandler, private transport::BulkEmitter, private transport::BulkSink {
@@ -77,7 +96,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   static std::string PeerOfHost(const std::string& host) { return "to/" + host; }
   static std::string PeerOfClient(uint32_t client) { return "c/" + std::to_string(client); }
 
-  // Sends `size` > 0 bytes under `key`. A peer which has not called yet is waited for until it does or is lost.
+  // Sends `size` > 0 bytes under `key`. A peer which has not called yet is waited for until it does, is lost, or the
+  // transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once.
   void Send(const std::string& peer, uint64_t key, const void* data, uint64_t size,
             std::function<void(const Status&)> done);
   // Tells the receiver of `key` that its bytes will never come.
@@ -90,37 +110,67 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   using MessageHandler =
       std::function<Status(std::string_view peer, const wire::Head& head, transport::Frames& frames)>;
   void HandleMessages(MessageHandler handler);
-  Status SendMessage(std::string_view peer, transport::Frames frames);
+  Status SendMessage(std::string_view peer, transport::Frames frames) {
+    return Transmit(peer, {0, 0, std::move(frames)});
+  }
   // Runs a task on the data thread.
   void Post(std::function<void()> task) { reactor_->Post(std::move(task)); }
   // A repeating task on the data thread.
   void Every(std::chrono::milliseconds period, std::function<void()> task);
+  // Transfers from here in this state, or that ended so.
+  uint64_t transfers(TransferState state) const;
 
   void Stop();
 
  private:
-  struct Peer {
-    bool same_machine = false;
-    std::string endpoint;  // where we connected; empty for a caller
-    std::string route;     // what the socket calls it
-    uint64_t session = 0;  // owner of the segments that it may name
-  };
   struct Waiting {
     uint64_t key;
     const void* data;
     uint64_t size;
     std::function<void(const Status&)> done;
-    Status failure;  // not OK: a SendFailure
+    Status failure = OkStatus();  // not OK: a SendFailure
+  };
+  struct Peer {
+    explicit Peer(uint64_t number) : link(number) {}
+    bool reachable = false;  // we connected to it, or it has said hello
+    bool same_machine = false;
+    std::string endpoint;  // where we connected; empty for a caller
+    std::string route;     // what the socket calls it
+    uint64_t session = 0;  // owner of the segments that it may name
+    Link link;
+    TransferBook transfers;
+    std::vector<Waiting> waiting;  // until it is reachable
+  };
+  struct Gone {
+    Status status;
+    uint64_t number;  // of its link, if it had one
   };
 
   DataPlane(DataPlaneOptions options, DataSink* sink);
   void Deliver(const std::string& peer, bool same_machine, Waiting item);
+  // Sends a message that arrives once, whatever becomes of the connection, as long as neither end is lost.
+  Status Transmit(std::string_view peer, Link::Kept message);
+  // All need mutex_.
+  Peer& PeerEntry(const std::string& name);
+  Status GoneStatus(const std::string& name) const;
+  void SayHello(const Peer& peer, bool anew);
+  void SaySeen(Peer& peer, bool lost);
+  void SendAgain(Peer& peer);
+
+  Status OnPeerHello(std::string_view route, const wire::PeerHello& hello, const transport::Frame& frame);
+  // Who says hello by this route: PERMISSION_DENIED for somebody else.
+  Result<wire::Identity> IdentityOf(std::string_view route, const transport::Frame& frame);
+  Status OnPeerSeen(const std::string& peer, const wire::PeerSeen& seen);
+  Status OnRelease(const std::string& peer, const wire::Release& release);
+  Status OnData(const std::string& peer, uint64_t session, const wire::Head& head, transport::Frames& frames);
+  // Whether a numbered message is to be handled.
+  Result<bool> TakeNumbered(const std::string& peer, uint64_t sequence);
+  void OnTick();
+  void Refused(std::string_view peer, const Status& status);
   // transport::SocketHandler
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
-  Status HandleMessage(std::string_view route, transport::Frames& frames);
-  Status HandleHello(std::string_view route, const wire::Head& head, const transport::Frame& frame);
-  Status HandleData(std::string_view peer, uint64_t session, const wire::Head& head, transport::Frames& frames);
+  Status HandleMessage(std::string_view peer, transport::Frames& frames);
   // transport::BulkEmitter
   Status EmitPiece(std::string_view peer, const transport::BulkPiece& piece, transport::Frame payload) override;
   Status EmitRelease(std::string_view peer, const transport::BulkRelease& release) override;
@@ -134,19 +184,26 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   std::string endpoint_;
   std::shared_ptr<transport::Socket> socket_;
   std::unique_ptr<transport::Reactor> reactor_;
-  std::unique_ptr<transport::BulkSender> sender_;
-  std::unique_ptr<transport::BulkReceiver> receiver_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   // Guarded by mutex_:
+  bool stopped_ = false;
+  std::shared_ptr<transport::BulkSender> sender_;      // null before Join
+  std::shared_ptr<transport::BulkReceiver> receiver_;  // the same
   std::unordered_map<std::string, Peer> peers_;
   std::unordered_map<std::string, std::string> names_;  // of peers, by route
   std::unordered_map<std::string, uint64_t> sessions_;  // the latest of each caller, gone or not
   uint64_t next_route_ = 1;
-  std::unordered_map<std::string, std::vector<Waiting>> waiting_;  // for peers that have not called yet
-  std::vector<std::pair<std::string, transport::Frames>> early_;   // what came before Join
+  std::unordered_map<std::string, Gone> gone_;
+  std::array<uint64_t, 4> ended_{};                               // transfers to peers that are gone, by how they ended
+  std::vector<std::pair<std::string, transport::Frames>> early_;  // what came before Join
   uint64_t early_bytes_ = 0;
+  std::mt19937_64 numbers_{std::random_device{}()};
   std::shared_ptr<const MessageHandler> handler_;
+
+  // Used by the data thread only:
+  std::chrono::steady_clock::time_point last_tick_{};
+  LogGate log_;
 };
 
 }  // namespace pathways::dataplane

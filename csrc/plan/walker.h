@@ -18,6 +18,7 @@
 //   void Keep(size_t result, uint64_t buffer, Value)      a result of the program
 // and may have
 //   bool HasRoom(const Plan&, size_t step)                whether its devices take that execution now
+//   void Refuse(const wire::PlanStep&, uint64_t first_key, const Status&)   what a Receive step should have taken
 //
 // Devices take only so many executions that have not ended, and whoever enqueues more is made to wait. A host that is
 // made to wait hears nothing meanwhile, not even of the loss that would end its wait. So the walk stops before such a
@@ -101,10 +102,14 @@ class Walker {
                             run.first_key + step.channel);
       case wire::StepKind::kReceive: {
         Value& target = Target(plan, step.results[0], backend);
-        if (!backend.ErrorOf(target).ok()) return;
-        if (Status status = backend.Receive(step, plan.slots()[step.results[0]], target, run.first_key); !status.ok()) {
-          Fail(plan, step, target, std::move(status), backend);
+        Status status = backend.ErrorOf(target);
+        const bool failed_before = !status.ok();
+        if (!failed_before) status = backend.Receive(step, plan.slots()[step.results[0]], target, run.first_key);
+        if (status.ok()) return;
+        if constexpr (requires { backend.Refuse(step, run.first_key, status); }) {
+          backend.Refuse(step, run.first_key, status);
         }
+        if (!failed_before) Fail(plan, step, target, std::move(status), backend);
         return;
       }
       case wire::StepKind::kCopy: {

@@ -202,7 +202,7 @@ void MeasureBulk(bool same_machine, size_t chunk, size_t window, size_t total, i
       last = text[1];
       received.Add();
     } else {
-      EXPECT_OK(sender->OnRelease(peer, Wire::ReleaseOf(frames[0])));
+      EXPECT_OK(sender->OnRelease(peer, Wire::ReleaseOf(frames[0])).status());
     }
   });
   ASSERT_OK(reactor->Add(*socket, &handler));

@@ -24,10 +24,19 @@ void CopyBulk(void* to, const void* from, size_t size) {
   if (size > 0) std::memcpy(to, from, size);
 }
 
+struct Transfer;
+
+// What goes to one peer. Guarded by Core::mutex.
+struct BulkPeer {
+  size_t in_flight = 0;
+  std::deque<std::shared_ptr<Transfer>> waiting;  // for a place in its window
+};
+
 // One Send, until its memory is no longer needed. Fields are guarded by Core::mutex unless said otherwise.
 struct Transfer {
   // Constant:
   std::string peer;
+  std::shared_ptr<BulkPeer> window;
   bool same_machine;
   uint64_t key;
   const std::byte* data;
@@ -60,6 +69,7 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
   struct InFlight {
     TransferPtr transfer;
     std::optional<ShmChunk> chunk;
+    uint64_t bytes;
   };
 
   Core(BulkSenderOptions options, BulkEmitter* emitter, std::function<void()> schedule)
@@ -72,7 +82,7 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     // A transfer that counts as small must fit one frame.
     options.frame_bytes = std::max<size_t>({options.frame_bytes, options.inline_bytes, 1});
     options.window_per_transfer = std::max<size_t>(options.window_per_transfer, 1);
-    options.window_total = std::max<size_t>(options.window_total, 1);
+    options.window_per_peer = std::max<size_t>(options.window_per_peer, 1);
     return options;
   }
 
@@ -99,14 +109,37 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     transfer->queued = true;
     ready.push_back(transfer);
   }
+  bool HasRoom(const Transfer& transfer) const { return transfer.window->in_flight < options.window_per_peer; }
   TransferPtr NextReady() {
-    while (!ready.empty() && in_flight.size() < options.window_total) {
+    while (!ready.empty()) {
       TransferPtr transfer = std::move(ready.front());
       ready.pop_front();
+      if (transfer->has_more() && !HasRoom(*transfer)) {
+        transfer->window->waiting.push_back(std::move(transfer));
+        continue;
+      }
       transfer->queued = false;
       if (transfer->has_more()) return transfer;
+      Admit(*transfer->window);
     }
     return nullptr;
+  }
+  void Admit(BulkPeer& window) {
+    if (window.waiting.empty()) return;
+    ready.push_back(std::move(window.waiting.front()));
+    window.waiting.pop_front();
+  }
+  std::shared_ptr<BulkPeer> WindowOf(const std::string& peer) {
+    std::shared_ptr<BulkPeer>& window = windows[peer];
+    if (window == nullptr) window = std::make_shared<BulkPeer>();
+    return window;
+  }
+
+  // A transfer that waits and its window hold each other.
+  void ForgetWindow(std::unordered_map<std::string, std::shared_ptr<BulkPeer>>::iterator at) {
+    if (at == windows.end()) return;
+    at->second->waiting.clear();
+    windows.erase(at);
   }
 
   uint64_t SendPiece(const TransferPtr& transfer, Finished* finished);
@@ -125,8 +158,9 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
   std::mutex mutex;
   std::condition_variable unborrowed;
   // Guarded by mutex:
-  std::unordered_set<TransferPtr> open;              // not yet done
-  std::deque<TransferPtr> ready;                     // may emit a piece, in turn
+  std::unordered_set<TransferPtr> open;  // not yet done
+  std::deque<TransferPtr> ready;         // may emit a piece, in turn
+  std::unordered_map<std::string, std::shared_ptr<BulkPeer>> windows;
   std::unordered_map<uint64_t, InFlight> in_flight;  // by ticket
   std::vector<TransferPtr> due;                      // became due on libzmq's thread
   uint64_t next_ticket = 1;
@@ -181,7 +215,8 @@ uint64_t BulkSender::Core::SendPiece(const TransferPtr& transfer, Finished* fini
       // Before the emission, because the answer may overtake its return.
       piece.ticket = next_ticket++;
       ++transfer->in_flight;
-      in_flight.emplace(piece.ticket, InFlight{transfer, chunk});
+      ++transfer->window->in_flight;
+      in_flight.emplace(piece.ticket, InFlight{transfer, chunk, piece.size});
     }
   }
   if (cancelled) {
@@ -243,8 +278,11 @@ void BulkSender::Core::Unborrow(const TransferPtr& transfer) {
 // Needs the lock. The piece leaves the books; the caller gives its chunk back to the pool after the lock.
 std::optional<ShmChunk> BulkSender::Core::TakeBack(std::unordered_map<uint64_t, InFlight>::iterator at) {
   std::optional<ShmChunk> chunk = at->second.chunk;
+  BulkPeer& window = *at->second.transfer->window;
   --at->second.transfer->in_flight;
+  --window.in_flight;
   in_flight.erase(at);
+  Admit(window);
   return chunk;
 }
 
@@ -266,6 +304,7 @@ BulkSender::~BulkSender() {
   core_->closed = true;
   for (const auto& transfer : open) core_->CollectDue(transfer, &finished);
   core_->ready.clear();
+  while (!core_->windows.empty()) core_->ForgetWindow(core_->windows.begin());
   core_->due.clear();
   core_->in_flight.clear();
 }
@@ -282,9 +321,10 @@ void BulkSender::Send(std::string_view peer, bool same_machine, uint64_t key, co
   bool now = false;
   {
     std::lock_guard lock(core_->mutex);
+    transfer->window = core_->WindowOf(transfer->peer);
     core_->open.insert(transfer);
     // What fits one copied frame need not wait for the data thread.
-    now = size <= core_->options.inline_bytes && core_->in_flight.size() < core_->options.window_total;
+    now = size <= core_->options.inline_bytes && core_->HasRoom(*transfer);
     if (now) {
       transfer->copying = true;
     } else {
@@ -336,12 +376,13 @@ void BulkSender::Pump(uint64_t max_bytes) {
   bool more = false;
   {
     std::lock_guard lock(core_->mutex);
-    more = !core_->ready.empty() && core_->in_flight.size() < core_->options.window_total;
+    more = !core_->ready.empty();
   }
   if (more) core_->Schedule();
 }
 
-Status BulkSender::OnRelease(std::string_view peer, const BulkRelease& release) {
+Result<BulkProgress> BulkSender::OnRelease(std::string_view peer, const BulkRelease& release) {
+  BulkProgress progress;
   Core::Finished finished;
   std::optional<ShmChunk> chunk;
   bool schedule = false;
@@ -353,8 +394,13 @@ Status BulkSender::OnRelease(std::string_view peer, const BulkRelease& release) 
                              std::to_string(release.ticket) + " of transfer " + std::to_string(release.key));
     }
     const Core::TransferPtr transfer = at->second.transfer;
+    progress.bytes = at->second.bytes;
     chunk = core_->TakeBack(at);
-    if (!release.status.ok()) core_->End(transfer, release.status, &finished);
+    if (!release.status.ok()) {
+      progress.cut_short = transfer->has_more();
+      core_->End(transfer, release.status, &finished);
+    }
+    progress.over = transfer->ended && transfer->in_flight == 0;
     core_->Queue(transfer);
     // A pump that is looking for a chunk just now may have missed this one.
     schedule = !core_->ready.empty() || core_->pumping;
@@ -362,7 +408,7 @@ Status BulkSender::OnRelease(std::string_view peer, const BulkRelease& release) 
   }
   if (chunk) core_->pool.Release(*chunk);
   if (schedule) core_->Schedule();
-  return OkStatus();
+  return progress;
 }
 
 void BulkSender::PeerLost(std::string_view peer, const Status& status) {
@@ -381,6 +427,7 @@ void BulkSender::PeerLost(std::string_view peer, const Status& status) {
     for (const auto& transfer : open) {
       if (transfer->peer == peer) core_->End(transfer, status, &finished);
     }
+    core_->ForgetWindow(core_->windows.find(std::string(peer)));
   }
   for (const ShmChunk& chunk : chunks) core_->pool.Release(chunk);
   core_->Schedule();  // the window is open for others
@@ -389,6 +436,12 @@ void BulkSender::PeerLost(std::string_view peer, const Status& status) {
 void BulkSender::Cancel(std::string_view peer, uint64_t key, const Status& status) {
   Core::Finished finished;
   std::lock_guard lock(core_->mutex);
+  for (auto at = core_->in_flight.begin(); at != core_->in_flight.end();) {
+    auto next = std::next(at);
+    const Transfer& transfer = *at->second.transfer;
+    if (!at->second.chunk && transfer.peer == peer && transfer.key == key) (void)core_->TakeBack(at);
+    at = next;
+  }
   const auto open = core_->open;
   for (const auto& transfer : open) {
     if (transfer->peer == peer && transfer->key == key) core_->End(transfer, status, &finished);

@@ -49,6 +49,13 @@ struct BulkRelease {
   Status status;
 };
 
+// What a release meant to its transfer.
+struct BulkProgress {
+  uint64_t bytes = 0;      // of the piece
+  bool over = false;       // no piece of it is with the receiver any more, and none will be
+  bool cut_short = false;  // the receiver refused, and has not been sent all of it
+};
+
 // Puts descriptions on the wire. `peer` is opaque here: what the caller passed to Send or OnPiece.
 class BulkEmitter {
  public:
@@ -67,7 +74,7 @@ struct BulkSenderOptions {
   size_t frame_bytes = 4 << 20;    // piece size in socket frames
   size_t inline_bytes = 32 << 10;  // transfers up to this size travel in one frame, shared memory or not
   size_t window_per_transfer = 4;  // pieces in flight
-  size_t window_total = 64;
+  size_t window_per_peer = 32;     // of all its transfers: a peer that takes nothing holds up nobody else
 };
 
 class BulkSender {
@@ -92,11 +99,12 @@ class BulkSender {
   void Pump(uint64_t max_bytes = UINT64_MAX);
 
   // The peer's answer. INVALID_ARGUMENT for a ticket that this peer does not hold.
-  Status OnRelease(std::string_view peer, const BulkRelease& release);
+  Result<BulkProgress> OnRelease(std::string_view peer, const BulkRelease& release);
 
   // Ends every transfer to `peer` with `status` and takes back the chunks that it held.
   void PeerLost(std::string_view peer, const Status& status);
-  // Ends one transfer. Pieces already emitted still arrive.
+  // Ends one transfer. Pieces already emitted still arrive; those in frames are not awaited any more, those in shared
+  // memory are, because the receiver may be reading them.
   void Cancel(std::string_view peer, uint64_t key, const Status& status);
 
   size_t pieces_in_flight() const;

@@ -66,7 +66,7 @@ class Loop : public BulkEmitter, public BulkSink {
   void DeliverRelease() {
     Returned returned = std::move(releases.front());
     releases.pop_front();
-    last_status = sender->OnRelease(returned.peer, returned.release);
+    last_status = sender->OnRelease(returned.peer, returned.release).status();
   }
   void RunToEnd() {
     do {
@@ -94,7 +94,7 @@ BulkSenderOptions Small(const char* test) {
   options.frame_bytes = 4096;
   options.inline_bytes = 512;
   options.window_per_transfer = 3;
-  options.window_total = 8;
+  options.window_per_peer = 8;
   return options;
 }
 
@@ -163,7 +163,7 @@ TEST(WindowsBoundWhatIsInFlight) {
     loop.sender->Send("peer", true, i, source.data(), source.size(), outcomes[i].Done());
   }
   loop.Pump();
-  EXPECT_EQ(loop.sender->pieces_in_flight(), 8);  // window_total
+  EXPECT_EQ(loop.sender->pieces_in_flight(), 8);  // window_per_peer
   EXPECT_EQ(loop.pieces.size(), 8);
   loop.keep_leases = true;
   while (!loop.pieces.empty()) loop.DeliverPiece();
@@ -192,7 +192,7 @@ TEST(WindowsBoundWhatIsInFlight) {
 
 TEST(PumpStopsAtItsBudgetAndAsksAgain) {
   BulkSenderOptions options = Small("budget");
-  options.window_per_transfer = options.window_total = 100;
+  options.window_per_transfer = options.window_per_peer = 100;
   Loop loop(options);
   const std::string source = RandomBytes(10 * 4096, 1);
   Outcome outcome;
@@ -257,11 +257,56 @@ TEST(LostPeerEndsItsTransfersOnly) {
   loop.Pump();
   EXPECT_EQ(lost_framed.calls, 1);
   EXPECT_EQ(lost_framed.status.code(), Code::kUnavailable);
-  EXPECT_EQ(loop.sender->OnRelease("lost", {late.key, late.ticket, {}}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(loop.sender->OnRelease("lost", {late.key, late.ticket, {}}).status().code(), Code::kInvalidArgument);
   loop.RunToEnd();
   EXPECT(loop.received[4] == source);
   EXPECT_OK(other.status);
   EXPECT_EQ(other.calls, 1);
+}
+
+TEST(APeerThatTakesNothingHoldsUpNobodyElse) {
+  Loop loop(Small("silent"));
+  const std::string source = RandomBytes(5 * 4096, 1);
+  std::vector<Outcome> outcomes(21);
+  for (size_t i = 0; i < 20; ++i) {
+    loop.sender->Send("silent", true, i, source.data(), source.size(), outcomes[i].Done());
+  }
+  loop.Pump();
+  EXPECT_EQ(loop.sender->pieces_in_flight(), 8);  // window_per_peer
+  std::deque<Loop::Sent> kept = std::exchange(loop.pieces, {});
+  loop.sender->Send("other", true, 20, source.data(), source.size(), outcomes[20].Done());
+  loop.RunToEnd();
+  EXPECT(loop.received[20] == source);
+  EXPECT_EQ(loop.sender->pieces_in_flight(), 8);
+  loop.pieces = std::move(kept);  // and it goes on where it stopped
+  loop.RunToEnd();
+  for (size_t i = 0; i < 20; ++i) EXPECT(loop.received[i] == source);
+  EXPECT_EQ(loop.sender->transfers(), 0);
+}
+
+TEST(AReleaseTellsWhatItMeantToItsTransfer) {
+  Loop loop(Small("progress"));
+  const std::string source = RandomBytes(5 * 4096, 1);
+  Outcome whole, refused;
+  loop.sender->Send("peer", true, 1, source.data(), 2 * 4096, whole.Done());
+  loop.sender->Send("peer", true, 2, source.data(), 5 * 4096, refused.Done());
+  loop.Pump();
+  std::vector<BulkPiece> pieces[3];
+  for (const Loop::Sent& sent : loop.pieces) pieces[sent.piece.key].push_back(sent.piece);
+  ASSERT(pieces[1].size() == 2 && pieces[2].size() == 3);
+  const auto release = [&](const BulkPiece& piece, Status status) {
+    Result<BulkProgress> progress = loop.sender->OnRelease("peer", {piece.key, piece.ticket, std::move(status)});
+    EXPECT_OK(progress.status());
+    return *progress;
+  };
+  EXPECT(!release(pieces[1][0], OkStatus()).over);
+  const BulkProgress last = release(pieces[1][1], ResourceExhausted("no room"));
+  EXPECT(last.over && !last.cut_short);  // all of it was sent, so there is nothing to take back
+  EXPECT_EQ(last.bytes, 4096);
+  const BulkProgress cut = release(pieces[2][0], ResourceExhausted("no room"));
+  EXPECT(!cut.over && cut.cut_short);
+  EXPECT(!release(pieces[2][1], ResourceExhausted("no room")).cut_short);  // once
+  EXPECT(release(pieces[2][2], ResourceExhausted("no room")).over);
 }
 
 TEST(CancelAndRefusalEndOneTransfer) {
@@ -275,10 +320,10 @@ TEST(CancelAndRefusalEndOneTransfer) {
   EXPECT_EQ(cancelled.calls, 1);
   const BulkPiece piece = loop.pieces.back().piece;
   EXPECT_EQ(piece.key, 2);
-  EXPECT_EQ(loop.sender->OnRelease("somebody", {2, piece.ticket, {}}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(loop.sender->OnRelease("peer", {1, piece.ticket, {}}).code(), Code::kInvalidArgument);
-  EXPECT_OK(loop.sender->OnRelease("peer", {2, piece.ticket, ResourceExhausted("no room")}));
-  EXPECT_EQ(loop.sender->OnRelease("peer", {2, piece.ticket, {}}).code(), Code::kInvalidArgument);  // twice
+  EXPECT_EQ(loop.sender->OnRelease("somebody", {2, piece.ticket, {}}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(loop.sender->OnRelease("peer", {1, piece.ticket, {}}).status().code(), Code::kInvalidArgument);
+  EXPECT_OK(loop.sender->OnRelease("peer", {2, piece.ticket, ResourceExhausted("no room")}).status());
+  EXPECT_EQ(loop.sender->OnRelease("peer", {2, piece.ticket, {}}).status().code(), Code::kInvalidArgument);  // twice
   EXPECT_EQ(refused.calls, 1);
   EXPECT_EQ(refused.status.code(), Code::kResourceExhausted);
   loop.pieces.pop_back();
@@ -396,7 +441,7 @@ TEST(ManyTransfersOverSockets) {
   BulkSenderOptions options = Small("sockets");
   options.pool.chunk_bytes = 16384;
   options.pool.segment_bytes = options.pool.total_bytes = 6 * 16384;  // fewer chunks than the window: it runs dry
-  options.window_total = 12;
+  options.window_per_peer = 12;
   std::unique_ptr<BulkSender> sender;
   sender =
       std::make_unique<BulkSender>(options, &from_router, [&] { send_reactor->Post([&] { sender->Pump(64 << 10); }); });
@@ -406,7 +451,7 @@ TEST(ManyTransfersOverSockets) {
     if (frames[0].size() != 16) return hello.Add();
     uint64_t numbers[2];
     std::memcpy(numbers, frames[0].data(), sizeof(numbers));
-    EXPECT_OK(sender->OnRelease(peer, {numbers[0], numbers[1], {}}));
+    EXPECT_OK(sender->OnRelease(peer, {numbers[0], numbers[1], {}}).status());
   });
   Handler at_dealer([&](Socket&, std::string_view peer, Frames& frames) {
     EXPECT_EQ(peer, "");

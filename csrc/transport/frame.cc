@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 namespace pathways::transport {
 namespace {
@@ -74,6 +75,28 @@ Frame Frame::Borrow(const void* data, size_t size, std::function<void()> release
   Frame frame;
   frame.body_.emplace<Borrowed>(data, size, std::move(release));
   return frame;
+}
+
+Frame Frame::Share() {
+  if (auto* borrowed = std::get_if<Borrowed>(&body_)) {
+    const void* const data = borrowed->data;
+    const size_t size = borrowed->size;
+    struct Owner {
+      std::function<void()> release;
+      ~Owner() {
+        if (release) release();
+      }
+    };
+    auto owner = std::make_shared<Owner>();
+    owner->release = std::exchange(borrowed->release, nullptr);
+    borrowed->release = [owner] {};
+    return Borrow(data, size, [owner] {});
+  }
+  const auto* owned = std::get_if<std::string>(&body_);
+  if (owned == nullptr || owned->size() <= kCopyBytes) return Frame(bytes());
+  auto owner = std::make_shared<const std::string>(std::move(*std::get_if<std::string>(&body_)));
+  *this = Borrow(owner->data(), owner->size(), [owner] {});
+  return Borrow(owner->data(), owner->size(), [owner] {});
 }
 
 std::string_view Frame::bytes() const {

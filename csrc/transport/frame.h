@@ -41,6 +41,12 @@ class Frame {
   // Of a received frame: as what its sender was admitted (AllowedKey::role, kSameUser); empty when it was not asked.
   std::string_view sender() const;
 
+  // A second frame of the same bytes. Short ones are copied; others have one owner between them, and the `release` of
+  // borrowed bytes is called when both frames are done with them.
+  Frame Share();
+  // The bytes of a frame made of a string, to be changed before it is sent or shared; null for others.
+  std::string* text() { return std::get_if<std::string>(&body_); }
+
   // For Socket only: turns the frame into an initialised libzmq message and leaves it empty.
   void MoveInto(ZmqMessage* message);
   // For Socket only: takes over an initialised message, leaving `message` initialised and empty.

@@ -233,6 +233,7 @@ Status Socket::Init() {
   PW_RETURN_IF_ERROR(SetOption(zmq::kReceiveHwm, o.receive_hwm, "ZMQ_RCVHWM"));
   PW_RETURN_IF_ERROR(SetOption(zmq::kLinger, Milliseconds(o.linger), "ZMQ_LINGER"));
   PW_RETURN_IF_ERROR(SetOption(zmq::kHandshakeInterval, Milliseconds(o.handshake_timeout), "ZMQ_HANDSHAKE_IVL"));
+  PW_RETURN_IF_ERROR(SetOption(zmq::kConnectTimeout, Milliseconds(o.connect_timeout), "ZMQ_CONNECT_TIMEOUT"));
   PW_RETURN_IF_ERROR(SetOption(zmq::kReconnectInterval, Milliseconds(o.reconnect_interval), "ZMQ_RECONNECT_IVL"));
   PW_RETURN_IF_ERROR(
       SetOption(zmq::kReconnectIntervalMax, Milliseconds(o.reconnect_interval_max), "ZMQ_RECONNECT_IVL_MAX"));

@@ -45,6 +45,8 @@ struct SocketOptions {
   std::chrono::milliseconds heartbeat_interval{0};
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds handshake_timeout{10000};
+  // How long one attempt to connect may take; 0: as long as the system lets it.
+  std::chrono::milliseconds connect_timeout{0};
   std::chrono::milliseconds reconnect_interval{20};
   std::chrono::milliseconds reconnect_interval_max{1000};
   // A peer that sends a larger frame is disconnected. -1 is unlimited.

@@ -72,7 +72,7 @@ inline constexpr int kRoutingId = 5, kSendBuffer = 11, kReceiveBuffer = 12, kFd 
                      kReceiveHwm = 24, kLastEndpoint = 32, kRouterMandatory = 33, kIpv6 = 42, kCurveServer = 47,
                      kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50, kZapDomain = 55,
                      kRouterHandover = 56, kConnectRoutingId = 61, kHandshakeInterval = 66, kHeartbeatInterval = 75,
-                     kHeartbeatTtl = 76, kHeartbeatTimeout = 77;
+                     kHeartbeatTtl = 76, kHeartbeatTimeout = 77, kConnectTimeout = 79;
 inline constexpr int kMessageSourceFd = 2;
 inline constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventDisconnected = 0x0200,
                      kEventHandshakeFailedNoDetail = 0x0800, kEventHandshakeSucceeded = 0x1000,

@@ -471,9 +471,40 @@ struct PeerHello {
   static constexpr Type kType = Type::kPeerHello;
   std::string cluster;
   std::string machine;
+  // How far the sender is (dataplane::Link::Statement).
+  uint64_t number = 0;
+  uint64_t other = 0;
+  uint64_t received = 0;
+  uint64_t sent = 0;
+  uint8_t anew = 0;
   template <typename A>
   void Fields(A& a) {
-    a(cluster)(machine);
+    a(cluster)(machine)(number)(other)(received)(sent)(anew);
+  }
+};
+
+// So many messages of the receiver's link `number` have been taken, in order.
+struct PeerSeen {
+  static constexpr Type kType = Type::kPeerSeen;
+  uint64_t number = 0;
+  uint64_t received = 0;
+  uint8_t lost = 0;  // more were sent: they are to be sent again
+  template <typename A>
+  void Fields(A& a) {
+    a(number)(received)(lost);
+  }
+};
+
+// A transfer has failed and its receiver cannot be told on the data connection. From its sender to the controller, and
+// on to the receiving host.
+struct TransferFailed {
+  static constexpr Type kType = Type::kTransferFailed;
+  uint32_t host = 0;
+  uint64_t key = 0;
+  Status status;
+  template <typename A>
+  void Fields(A& a) {
+    a(host)(key)(status);
   }
 };
 

@@ -108,6 +108,10 @@ std::string_view TypeName(Type type) {
       return "CLOSE_PIPELINE";
     case Type::kRunInPlace:
       return "RUN_IN_PLACE";
+    case Type::kPeerSeen:
+      return "PEER_SEEN";
+    case Type::kTransferFailed:
+      return "TRANSFER_FAILED";
   }
   return "UNKNOWN";
 }

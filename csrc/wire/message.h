@@ -18,7 +18,7 @@ namespace pathways::wire {
 
 inline constexpr uint32_t kMagic = 0x31595750;  // "PWY1" in memory order
 // Raised when a body's layout changes. Peers of different versions refuse each other in the handshake (Hello).
-inline constexpr uint16_t kProtocolVersion = 7;
+inline constexpr uint16_t kProtocolVersion = 8;
 inline constexpr size_t kHeaderBytes = 24;
 // Bodies are small by design: bulk bytes go in payload frames or shared memory.
 inline constexpr size_t kMaxBodyBytes = 16u << 20;
@@ -72,6 +72,8 @@ enum class Type : uint16_t {
   kFeed = 46,
   kClosePipeline = 47,
   kRunInPlace = 49,
+  kPeerSeen = 50,
+  kTransferFailed = 51,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.
@@ -83,7 +85,8 @@ constexpr bool IsRun(Type type) { return type == Type::kRun || type == Type::kRu
 struct Header {
   Type type{};
   // Of a run from the controller: the gang's place in the cluster's order. Of a worker's answer that the controller
-  // passes on to a client: the host that answered, plus one.
+  // passes on to a client: the host that answered, plus one. On data connections: the message's number in its sender's
+  // link.
   uint64_t sequence = 0;
   uint32_t body_bytes = 0;
 };

@@ -36,7 +36,7 @@ Run SampleRun() {
 // The worked example of docs/protocol.md. If this changes, so must kProtocolVersion.
 TEST(GoldenRun) {
   EXPECT_EQ(Hex(Encode(SampleRun(), 9)),
-            std::string("5057593107000b0009000000000000005400000000000000"  // header: PWY1, 7, RUN, 9, 84 bytes
+            std::string("5057593108000b0009000000000000005400000000000000"  // header: PWY1, 8, RUN, 9, 84 bytes
                         "0700000000000100"                                  // run
                         "0200000000000100"                                  // function
                         "0800000000000100"                                  // first output
@@ -48,29 +48,43 @@ TEST(GoldenRun) {
 }
 
 TEST(GoldenFree) {
-  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593107000f0000000000000000001800000000000000"
+  EXPECT_EQ(Hex(Encode(Free{2, {1, 258}})), std::string("5057593108000f0000000000000000001800000000000000"
                                                         "02000000"
                                                         "02000000"
                                                         "0100000000000000"
                                                         "0201000000000000"));
 }
 
+TEST(GoldenLinks) {
+  EXPECT_EQ(Hex(Encode(PeerHello{"c1", "node-1", 5, 9, 7, 8, 1})),
+            std::string("505759310800190000000000000000003100000000000000"
+                        "020000006331060000006e6f64652d31"  // cluster, machine
+                        "05000000000000000900000000000000"  // number, other
+                        "0700000000000000080000000000000001"));
+  EXPECT_EQ(Hex(Encode(PeerSeen{5, 8, 0})), std::string("505759310800320000000000000000001100000000000000"
+                                                        "0500000000000000080000000000000000"));
+  EXPECT_EQ(Hex(Encode(TransferFailed{1, (uint64_t{1} << kClientShift) | 6, DeadlineExceeded("61 s")})),
+            std::string("505759310800330000000000000000001800000000000000"
+                        "010000000600000000000100"  // host, key
+                        "040000000400000036312073"));
+}
+
 TEST(GoldenCollectives) {
   EXPECT_EQ(Hex(Encode(CollectiveChunk{1, 2, 3, 4, 5, 6, 7, 8, 9, 1})),
-            std::string("5057593107002500000000000000000034000000"
+            std::string("5057593108002500000000000000000034000000"
                         "00000000"
                         "010000000200000003000000"          // source host and device, target device
                         "040000000000000005000000"          // sequence, node
                         "06000000000000000700000000000000"  // offset, total
                         "080000000900000001000000"));       // number, ordinal, round
-  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593107002600000000000000000010000000"
+  EXPECT_EQ(Hex(Encode(CollectiveTaken{1, 2, 3, 4})), std::string("5057593108002600000000000000000010000000"
                                                                   "00000000"
                                                                   "01000000020000000300000004000000"));
 }
 
 TEST(GoldenFeed) {
   EXPECT_EQ(Hex(Encode(Feed{1, 2, 3, 4, {5}, "ab"})),
-            std::string("5057593107002e0000000000000000002a000000"
+            std::string("5057593108002e0000000000000000002a000000"
                         "00000000"
                         "01000000000000000200000000000000"  // request, pipeline
                         "0300000004000000"                  // host, worker
@@ -80,7 +94,7 @@ TEST(GoldenFeed) {
 
 TEST(GoldenFiles) {
   EXPECT_EQ(Hex(Encode(Save{1, 2, "/a", 24, 1, "h", {{3, 0, {{0, 16, {4}, {1}, {0}, {2}}}}}})),
-            std::string("5057593107002a00000000000000000070000000"
+            std::string("5057593108002a00000000000000000070000000"
                         "00000000"
                         "0100000000000000"                  // request
                         "02000000020000002f61"              // host, path
@@ -92,7 +106,7 @@ TEST(GoldenFiles) {
                         "010000000100000000000000"          // from element 1
                         "010000000000000000000000"          // of the shard from element 0
                         "010000000200000000000000"));       // 2 elements
-  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9})), std::string("5057593107002c00000000000000000024000000"
+  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9})), std::string("5057593108002c00000000000000000024000000"
                                                                      "00000000"
                                                                      "0100000000000000020000000000000000000000"
                                                                      "08000000000000000900000000000000"));
@@ -100,7 +114,7 @@ TEST(GoldenFiles) {
 
 TEST(GoldenBytesOfWelcome) {
   EXPECT_EQ(Hex(Encode(Welcome{3, "c", 500, 4000, {}, 9, "c/3/9/0a", ""})),
-            std::string("505759310700020000000000000000002d0000"
+            std::string("505759310800020000000000000000002d0000"
                         "0000000000"
                         "03000000"                  // peer
                         "0100000063"                // cluster
@@ -199,7 +213,9 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(Release{1, 2, OkStatus()}, random);
   Fuzz(Query{1, QueryKind::kCostAnalysis, 2, 0}, random);
   Fuzz(Reply{1, OkStatus(), "hlo", {Property{"flops", 2, "", 0, 1.5}}}, random);
-  Fuzz(PeerHello{"c", "m"}, random);
+  Fuzz(PeerHello{"c", "m", 1, 2, 3, 4, 1}, random);
+  Fuzz(PeerSeen{1, 2, 1}, random);
+  Fuzz(TransferFailed{1, 2, Unavailable("no word of it")}, random);
   PlanStep execute{StepKind::kExecute, 0, 3, 7, {0, 1}, {2}, {1}, 0, 0, 0, 0, {}, {}};
   PlanStep receive{StepKind::kReceive, 1, 0, 0, {}, {3}, {}, 0, 0, 0, 0, {}, {{5, 1, {{0, 1}, {2, 2}}}}};
   Fuzz(RegisterPlan{1, 0, "p", "a.py:3", 1, {"n"}, {{type, {0}, {4}}}, {{0, 2}}, {{kNoSlot, 1}}, {execute, receive}},

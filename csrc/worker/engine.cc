@@ -59,13 +59,14 @@ int Engine::Run() {
   }
   if (options_.parent_pid > 0) prctl(PR_SET_PDEATHSIG, kParentDied);
 
-  std::promise<void> started;
+  // Shared: a start that hangs outlives this call.
+  const auto started = std::make_shared<std::promise<void>>();
   std::thread start;
   if (Status status = Connect(); status.ok()) {
-    start = std::thread([this, &started] {
+    start = std::thread([this, started] {
       pthread_setname_np(pthread_self(), "pw-start");
       if (Status done = Start(); !done.ok()) Stop(kExitFailed, done.ToString());
-      started.set_value();
+      started->set_value();
     });
   } else {
     Stop(kExitFailed, status.ToString());
@@ -105,7 +106,7 @@ int Engine::Run() {
   if (island_link_) island_link_->Cancel(Cancelled("this host's worker ends"));
   // A plugin that waits for hosts which are gone keeps its threads for ever, perhaps the engine's too: whoever called
   // ends the process.
-  const bool stuck = start.joinable() && started.get_future().wait_for(kStartGrace) != std::future_status::ready;
+  const bool stuck = start.joinable() && started->get_future().wait_for(kStartGrace) != std::future_status::ready;
   if (stuck || island_lost_) {
     if (start.joinable()) start.detach();
     return exit_code_;
@@ -242,6 +243,10 @@ Status Engine::Join() {
   data_options.machine = hello.machine;
   data_options.bind_endpoint = options_.data_endpoint;
   data_options.curve = options_.keys.Curve(transport::Role::kWorker);
+  data_options.transfer_timeout = options_.transfer_timeout;
+  incoming_->OnSendFailed([this](const std::string& peer, uint64_t key, const Status& status) {
+    reactor_->Post([this, peer, key, status] { OnSendFailed(peer, key, status); });
+  });
   PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
   incoming_->Attach(data_.get());
   incoming_->OnFailure([this](const Status& status) { reactor_->Post([this, status] { RememberCause(status); }); });
@@ -378,6 +383,11 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       OnHostLost(lost);
       return OkStatus();
     }
+    case Type::kTransferFailed: {
+      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
+      incoming_->FailTransfer(failed.key, std::move(failed.status));
+      return OkStatus();
+    }
     case Type::kAbort: {
       PW_ASSIGN_OR_RETURN(wire::Abort abort, wire::Decode<wire::Abort>(head.body));
       OnAbort(abort);
@@ -433,6 +443,18 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   if (communicator_) communicator_->HostLost(lost.host, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
   data_->PeerLost("w/" + hosts_[lost.host].name, status);
+}
+
+// The receiver does not answer on its data connection, but the controller may reach it.
+void Engine::OnSendFailed(const std::string& peer, uint64_t key, const Status& status) {
+  if (peer == dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)))) {
+    return Send(wire::Fetched{key, Here(status), 0, {}});
+  }
+  for (const wire::HostDescription& host : hosts_) {
+    if (host.alive && peer == dataplane::DataPlane::PeerOfHost(host.name)) {
+      Send(wire::TransferFailed{host.host, key, Here(status)});
+    }
+  }
 }
 
 void Engine::OnOwnerGone(const wire::OwnerGone& gone) {

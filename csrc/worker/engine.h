@@ -75,6 +75,7 @@ struct EngineOptions {
   int64_t memory_limit_bytes = 0;  // per device; 0: the plugin's own limit, if it has one
   int64_t parent_pid = 0;          // exit when that process is gone
   std::chrono::milliseconds connect_timeout{30000};
+  std::chrono::milliseconds transfer_timeout{60000};  // of a transfer to a peer that is silent
   bool verbose = false;
 };
 
@@ -165,6 +166,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   Status Handle(const wire::Head& head, transport::Frames& frames);
   void OnHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
+  void OnSendFailed(const std::string& peer, uint64_t key, const Status& status);
   void OnOwnerGone(const wire::OwnerGone& gone);
   static Status GoneText(uint32_t client);
   void OnTimer();
@@ -229,6 +231,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
                    std::span<const uint64_t> results);
   void ContinueWalk();
+  void RefuseRun(const Program& program, uint64_t first_key, const Status& status);
   Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
   void RememberCause(const Status& cause);
 
@@ -238,7 +241,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
   Status StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer);
   // A buffer whose bytes come as Data under `key`.
   Result<pjrt::Buffer> MakeIncoming(uint64_t key, size_t device, const TensorType& type, uint32_t from_host);
-  void StoreFailed(uint64_t id, size_t device, const Status& status, bool tell_client);
+  // The whole buffer has no value, whatever was stored of it; its client is told.
+  void StoreFailed(uint64_t id, const Status& status);
   void OnFetch(const wire::Fetch& fetch);
   void OnCopy(const wire::Copy& copy);
   Result<pjrt::Buffer> CopyHere(const store::Object::Shard& from, size_t device);

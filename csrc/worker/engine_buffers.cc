@@ -24,6 +24,13 @@ Status Engine::OnPut(wire::Put put) {
   const int64_t bytes = put.type.ByteSize();
   Status status = store_->account().Check(device, bytes, 0, "a tensor " + put.type.ToString());
   pjrt::Buffer buffer;
+  const bool comes_later = put.inline_data.empty() && bytes > 0;
+  // A buffer of which one shard was refused has no value, so the bytes of the others are not wanted either.
+  if (auto object = store_->Find(put.buffer); object != nullptr && !object->error.ok()) {
+    if (comes_later) incoming_->Refuse(put.key, kFromClient, object->error);
+    return OkStatus();
+  }
+  bool declared = false;
   if (status.ok() && static_cast<int64_t>(put.inline_data.size()) == bytes) {
     auto made = client_->BufferFromHost(put.inline_data.data(), put.type, static_cast<int>(device));
     status = made.status();
@@ -34,10 +41,13 @@ Status Engine::OnPut(wire::Put put) {
   } else if (status.ok()) {
     auto made = MakeIncoming(put.key, device, put.type, kFromClient);
     status = made.status();
+    declared = made.ok();
     if (made.ok()) buffer = *std::move(made);
   }
   if (status.ok()) status = StorePut(put, device, std::move(buffer));
-  if (!status.ok()) StoreFailed(put.buffer, device, Here(status), true);
+  if (status.ok()) return OkStatus();
+  StoreFailed(put.buffer, Here(status));
+  if (comes_later && !declared) incoming_->Refuse(put.key, kFromClient, Here(status));
   return OkStatus();
 }
 
@@ -52,7 +62,6 @@ Status Engine::StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer
     }
     object = std::make_shared<store::Object>(put.shards_here);
   }
-  if (!object->error.ok()) return OkStatus();
   size_t position = 0;
   while (position < object->shards.size() && object->shards[position].buffer.valid()) ++position;
   if (position == object->shards.size()) {
@@ -84,7 +93,8 @@ Status Engine::OnExpect(const wire::Expect& expect) {
     status = made.status();
     if (made.ok()) return store_->Insert(expect.buffer, OneShard(*std::move(made), device, bytes));
   }
-  if (!status.ok()) StoreFailed(expect.buffer, device, Here(status), true);
+  StoreFailed(expect.buffer, Here(status));
+  if (bytes > 0) incoming_->Refuse(expect.buffer, expect.from_host, Here(status));
   return OkStatus();
 }
 
@@ -95,12 +105,15 @@ Result<pjrt::Buffer> Engine::MakeIncoming(uint64_t key, size_t device, const Ten
   return buffer;
 }
 
-void Engine::StoreFailed(uint64_t id, size_t device, const Status& status, bool tell_client) {
-  (void)device;
-  auto object = std::make_shared<store::Object>(0);
-  object->error = status;
-  (void)store_->Insert(id, std::move(object));  // only fails for an id in use, whose value stays
-  if (tell_client) Send(wire::BufferFailed{id, status});
+void Engine::StoreFailed(uint64_t id, const Status& status) {
+  if (auto object = store_->Find(id)) {
+    object->error = status;  // shards that are there already have no use without this one
+  } else {
+    object = std::make_shared<store::Object>(0);
+    object->error = status;
+    (void)store_->Insert(id, std::move(object));
+  }
+  Send(wire::BufferFailed{id, status});
 }
 
 Result<Engine::Found> Engine::FindShard(uint64_t id, uint32_t shard) const {
@@ -112,6 +125,9 @@ Result<Engine::Found> Engine::FindShard(uint64_t id, uint32_t shard) const {
   const size_t position = object->PositionOf(shard);
   if (position == object->shards.size()) {
     return Here(InvalidArgument("buffer has no shard " + std::to_string(shard) + " on this host"));
+  }
+  if (const auto& part = object->At(position); !part.buffer.valid() && part.staged == nullptr) {
+    return Here(FailedPrecondition("shard " + std::to_string(shard) + " of the buffer has not been put yet"));
   }
   return Found{std::move(object), position};
 }
@@ -177,7 +193,7 @@ void Engine::OnCopy(const wire::Copy& copy) {
       status = buffer.status();
       if (buffer.ok()) status = store_->Insert(copy.destination, OneShard(*std::move(buffer), *local, from.bytes));
     }
-    if (!status.ok()) StoreFailed(copy.destination, *local, status, true);
+    if (!status.ok()) StoreFailed(copy.destination, status);
     return;
   }
   const wire::HostDescription* to = nullptr;

@@ -20,6 +20,7 @@ bool MustNotWait(Type type) {
     case Type::kTopology:  // names hosts that may be lost by the next
     case Type::kHostLost:
     case Type::kAbort:
+    case Type::kTransferFailed:
     case Type::kHeartbeat:
     case Type::kReject:
     case Type::kGoodbye:

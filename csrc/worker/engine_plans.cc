@@ -65,6 +65,11 @@ class Engine::PlanHost {
                  std::span<const char> may_donate, std::span<Value> results);
   void Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key);
   Status Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key);
+  void Refuse(const wire::PlanStep& step, uint64_t first_key, const Status& status) {
+    for (const wire::PlanPiece& piece : step.pieces) {
+      engine_.incoming_->Refuse(first_key + piece.channel, piece.host, status);
+    }
+  }
   Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
   void Keep(size_t result, uint64_t buffer, Value value);
   bool HasRoom(const plan::Plan& plan, size_t index) const {
@@ -338,7 +343,23 @@ void Engine::OnRunProgram(wire::RunProgram run) {
   std::vector<uint64_t> results(std::min(run.output_count, wire::kMaxRunOutputs));
   std::iota(results.begin(), results.end(), run.first_output);
   AbortElsewhere(run.run, status);
+  if (program.ok()) RefuseRun(**program, run.first_key, status);
   Poison(run.run, results, status);
+}
+
+// The other hosts must not wait for what this one would have sent, nor keep what it would have received.
+void Engine::RefuseRun(const Program& program, uint64_t first_key, const Status& status) {
+  for (const wire::PlanStep& step : program.plan->steps()) {
+    if (step.kind == wire::StepKind::kSend && step.host != host_) {
+      if (Result<std::string> peer = PeerOf(step.host); peer.ok()) {
+        data_->SendFailure(*peer, first_key + step.channel, status);
+      }
+    } else if (step.kind == wire::StepKind::kReceive) {
+      for (const wire::PlanPiece& piece : step.pieces) {
+        if (piece.host != host_) incoming_->Refuse(first_key + piece.channel, piece.host, status);
+      }
+    }
+  }
 }
 
 void Engine::OnRunInPlace(const wire::RunInPlace& message) {
@@ -359,6 +380,7 @@ void Engine::OnRunInPlace(const wire::RunInPlace& message) {
     results.push_back(message.first_output + k);
   }
   AbortElsewhere(message.run, status);
+  if (program.ok()) RefuseRun(**program, message.first_key, status);
   Poison(message.run, results, status);
 }
 

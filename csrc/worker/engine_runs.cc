@@ -130,6 +130,10 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
         return Here(Internal("argument " + std::to_string(position) + " of " + Describe(function) +
                              " is in host memory and was not restored"));
       }
+      if (!part.buffer.valid()) {
+        return Here(FailedPrecondition("shard " + std::to_string(number) + " of argument " + std::to_string(position) +
+                                       " of " + Describe(function) + " has not been put yet"));
+      }
       // A copy on one device may be the same memory under another name (Object::Alias): held by that object, and by
       // the store, by `object` and `held_`.
       constexpr int64_t kHolders = 3;

@@ -73,8 +73,9 @@ void GangGate::Enter(int device, Ticket ticket, GangPtr gang, uint32_t shard, co
     if (entry->begun) fill = entry->fill;
     lane->waiting.push_back(entry);
   }
+  if (fill != nullptr) Start(*lane, entry, std::move(fill));
+  // After Start: an execution that has failed already, for want of an argument, ends within this call.
   done.OnReady([lane, entry](const Status& status) { Ended(lane, entry, status); });
-  if (fill != nullptr) Start(*lane, std::move(entry), std::move(fill));
 }
 
 void GangGate::Start(Lane& lane, std::shared_ptr<Entry> entry, std::shared_ptr<pjrt::AsyncBuffer> fill) {

@@ -146,5 +146,25 @@ TEST(AFailedGangIsToldAndTheNextGoesOn) {
   EXPECT_EQ(notes[4], std::string("end on 0"));
 }
 
+TEST(AGangThatHadFailedBeforeItEnteredTakesItsTurnAndEndsIt) {
+  NEED_PLUGIN(client);
+  Recorder recorder;
+  GangGate gate(client->shared_from_this(), &recorder);
+  Launcher launcher(client, &gate);
+  ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer({DType::kF32, {2}}, 0));
+  ASSERT_OK_AND_ASSIGN(pjrt::Buffer broken, async->TakeBuffer());
+  ASSERT_OK(async->SetError(Unavailable("its host is lost")));
+  ASSERT_OK_AND_ASSIGN(pjrt::Buffer bad, launcher.Launch(1, 0, 0, std::move(broken)));
+  ASSERT_OK_AND_ASSIGN(pjrt::Buffer argument, pjrt::Put(client, {1, 2}, 0));
+  ASSERT_OK_AND_ASSIGN(pjrt::Buffer good, launcher.Launch(2, 0, 0, std::move(argument)));
+  ASSERT_OK(pjrt::Fetch(good).status());
+  const std::vector<std::string> notes = recorder.Take(5);
+  ASSERT_EQ(notes.size(), size_t{5});
+  EXPECT_EQ(notes[0], std::string("begin 1 shard 0 on 0"));
+  EXPECT_EQ(notes[1], std::string("end on 0"));
+  EXPECT_EQ(notes[3], std::string("begin 2 shard 0 on 0"));
+  EXPECT_EQ(notes[4], std::string("end on 0"));
+}
+
 }  // namespace
 }  // namespace pathways::worker

@@ -37,7 +37,7 @@ void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shar
     auto it = entries_.find(key);
     if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
     if (when == When::kDeclared || IsGone(wire::ClientOf(key))) return;
-    early_[key].push_back({0, bytes.size(), bytes, {}, {}, owner});
+    KeepEarly(key, {0, bytes.size(), bytes, {}, {}, owner});
   });
 }
 
@@ -45,6 +45,15 @@ void Incoming::DeliverFailure(uint64_t key, Status status, When when) {
   data_->Post([this, key, status = std::move(status), when] {
     if (when == When::kDeclared) return Fail(key, status);
     OnTransferFailed(key, status);
+  });
+}
+
+void Incoming::Refuse(uint64_t key, uint32_t from_host, Status status) {
+  data_->Post([this, key, from_host, status = std::move(status)] {
+    Entry entry;
+    entry.from_host = from_host;
+    entry.refused = status;
+    Enter(key, std::move(entry));
   });
 }
 
@@ -62,11 +71,40 @@ void Incoming::Enter(uint64_t key, Entry entry) {
   if (const auto lost = lost_.find(entered->second.from_host); lost != lost_.end()) Fail(key, lost->second);
 }
 
+void Incoming::KeepEarly(uint64_t key, Early early) {
+  const auto at = early_.find(key);
+  if (at == early_.end() && early_.size() >= kMaxEarlyTransfers) {
+    return early.lease.Drop(ResourceExhausted("too many transfers whose buffers are not announced"));
+  }
+  early_[key].push_back(std::move(early));
+}
+
+void Incoming::KeepEarlyFailure(uint64_t key, const Status& status, bool more_may_come) {
+  if (const auto at = early_.find(key); at != early_.end()) {
+    at->second.clear();  // of no use any more
+  } else if (early_.size() >= kMaxEarlyTransfers) {
+    return;
+  }
+  early_[key].push_back({0, 0, {}, {}, status, nullptr, nullptr, more_may_come});
+}
+
+void Incoming::FailTransfer(uint64_t key, Status status) {
+  data_->Post([this, key, status = std::move(status)] {
+    if (const auto at = entries_.find(key); at == entries_.end()) {
+      if (!IsGone(wire::ClientOf(key))) KeepEarlyFailure(key, status, true);
+    } else if (at->second.buffer != nullptr) {
+      FailAndRefuse(key, status);
+    }
+  });
+}
+
 void Incoming::TakeEarly(uint64_t key, std::vector<Early> early) {
   for (Early& item : early) {
     auto entered = entries_.find(key);
     if (entered == entries_.end()) return;  // an earlier one failed it; the leases tell the sender
-    if (!item.failure.ok()) {
+    if (!item.failure.ok() && item.more_may_come) {
+      FailAndRefuse(key, item.failure);
+    } else if (!item.failure.ok()) {
       Fail(key, item.failure);
     } else {
       Take(key, entered->second, item.offset, item.total, item.bytes, std::move(item.lease), std::move(item.owner));
@@ -74,27 +112,49 @@ void Incoming::TakeEarly(uint64_t key, std::vector<Early> early) {
   }
 }
 
-void Incoming::OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
-                       transport::BulkLease lease) {
+void Incoming::OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
+                       std::span<const std::byte> bytes, transport::BulkLease lease) {
   auto it = entries_.find(key);
   if (it == entries_.end() && IsGone(wire::ClientOf(key))) return lease.Drop(Cancelled("its client is gone"));
   if (it == entries_.end()) {
-    early_[key].push_back({offset, total, bytes, std::move(lease), {}, nullptr});
-    return;
+    std::shared_ptr<uint64_t>& count = early_bytes_[std::string(peer)];
+    if (count == nullptr) count = std::make_shared<uint64_t>(0);
+    if (*count + bytes.size() > kMaxEarlyBytes) {
+      const Status status =
+          ResourceExhausted("expected at most " + std::to_string(kMaxEarlyBytes >> 20) +
+                            " MiB of one sender before their buffers are announced, got more; these were refused");
+      lease.Drop(status);
+      return KeepEarlyFailure(key, status, true);
+    }
+    *count += bytes.size();
+    std::shared_ptr<const void> counted(nullptr, [count, size = bytes.size()](const void*) { *count -= size; });
+    return KeepEarly(key, {offset, total, bytes, std::move(lease), {}, nullptr, std::move(counted)});
   }
   Take(key, it->second, offset, total, bytes, std::move(lease), nullptr);
 }
 
 void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                     transport::BulkLease lease, std::shared_ptr<const void> owner) {
+  if (entry.buffer == nullptr) {
+    // A sender that has more says that it stops (OnTransferFailed); of one that has not, all comes.
+    entry.received += bytes.size();
+    lease.Drop(entry.refused);
+    if (entry.received >= total) entries_.erase(key);
+    return;
+  }
   const uint64_t expected = entry.Expected();
   if (total != expected || offset > expected || bytes.size() > expected - offset ||
       entry.received + bytes.size() > expected) {
     Status status = DataLoss("expected " + std::to_string(expected) + " bytes for " + entry.buffer->type().ToString() +
                              ", got bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes.size()) +
                              " of " + std::to_string(total));
+    const uint64_t seen = entry.received + bytes.size();
     lease.Drop(status);
-    Fail(key, status);
+    FailAndRefuse(key, status);
+    if (auto refused = entries_.find(key); refused != entries_.end()) {
+      refused->second.received = seen;
+      if (seen >= total) entries_.erase(refused);
+    }
     return;
   }
   entry.received += bytes.size();
@@ -144,18 +204,28 @@ void Incoming::OnTransferFailed(uint64_t key, const Status& status) {
   if (entries_.contains(key)) {
     Fail(key, status);
   } else if (!IsGone(wire::ClientOf(key))) {
-    early_[key].push_back({0, 0, {}, {}, status, nullptr});
+    KeepEarlyFailure(key, status, false);
   }
 }
 
 void Incoming::Fail(uint64_t key, const Status& status) {
   auto node = entries_.extract(key);
-  if (node.empty()) return;
+  if (node.empty() || node.mapped().buffer == nullptr) return;
   if (on_failure_) on_failure_(status);
   if (const std::shared_ptr<Assembly>& assembly = node.mapped().assembly) {
     if (std::exchange(assembly->failed, true)) return;
   }
   (void)node.mapped().buffer->SetError(status);  // the plugin refuses only when the buffer is already complete
+}
+
+void Incoming::FailAndRefuse(uint64_t key, const Status& status) {
+  const auto at = entries_.find(key);
+  if (at == entries_.end()) return;
+  const uint32_t from_host = at->second.from_host;
+  Fail(key, status);
+  Entry& refused = entries_[key];
+  refused.from_host = from_host;
+  refused.refused = status;
 }
 
 template <typename Predicate>

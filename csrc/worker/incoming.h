@@ -49,6 +49,8 @@ class Incoming : public dataplane::DataSink {
   void DeliverFailure(uint64_t key, Status status, When when = When::kAnyTime);
   // Called on the data thread before a buffer is poisoned by what another process said.
   void OnFailure(std::function<void(const Status&)> listener) { on_failure_ = std::move(listener); }
+  // The buffer of these bytes was refused: they are let go as they come, and their sender is told to stop.
+  void Refuse(uint64_t key, uint32_t from_host, Status status);
   // The host is lost, for good: also what is declared later.
   void FailFromHost(uint32_t host, Status status);
   // Also what still comes for it.
@@ -59,15 +61,37 @@ class Incoming : public dataplane::DataSink {
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (const auto& [key, entry] : entries_) {
+      if (entry.buffer == nullptr) continue;
       visit(entry.from_host, entry.received, entry.Expected(), entry.since_ms);
     }
   }
 
-  void OnBytes(uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
+  // Whom to tell that a transfer from here has failed (dataplane::DataSink). Constant after start.
+  using SendFailedHandler = std::function<void(const std::string& peer, uint64_t key, const Status& status)>;
+  void OnSendFailed(SendFailedHandler handler) { send_failed_ = std::move(handler); }
+  // The sender has told by another way that these bytes will not come; some may come nevertheless.
+  void FailTransfer(uint64_t key, Status status);
+
+  // dataplane::DataSink
+  void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
   void OnTransferFailed(uint64_t key, const Status& status) override;
   // A client's number may have been another's before.
   void OnPeer(std::string_view peer, uint64_t session) override;
+  void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override {
+    if (send_failed_) send_failed_(peer, key, status);
+  }
+
+  // For tests, on the data thread: buffers that wait for bytes or were refused, and bytes that wait for buffers.
+  size_t expected() const { return entries_.size(); }
+  size_t unannounced() const { return early_.size(); }
+  uint64_t unannounced_bytes(const std::string& peer) const { return *early_bytes_.at(peer); }
+
+  // Bytes of one peer that came before their buffers were announced. An honest sender has no more than its window of
+  // them; what exceeds this is refused.
+  static constexpr uint64_t kMaxEarlyBytes = uint64_t{256} << 20;
+  // And transfers, of all peers.
+  static constexpr size_t kMaxEarlyTransfers = 1 << 16;
 
  private:
   struct Assembly {
@@ -77,13 +101,14 @@ class Incoming : public dataplane::DataSink {
     bool failed = false;
   };
   struct Entry {
-    std::shared_ptr<pjrt::AsyncBuffer> buffer;
+    std::shared_ptr<pjrt::AsyncBuffer> buffer;  // null: refused
     uint32_t from_host = kFromClient;
     uint64_t received = 0;
     std::shared_ptr<Assembly> assembly;  // null: the transfer is the whole buffer
     BoxView box;
     uint64_t run_offset = 0;  // of the box in the buffer, without staging
     int64_t since_ms = NowMs();
+    Status refused = OkStatus();
     uint64_t Expected() const;
   };
   struct Early {
@@ -92,8 +117,13 @@ class Incoming : public dataplane::DataSink {
     std::span<const std::byte> bytes;
     transport::BulkLease lease;
     Status failure;
-    std::shared_ptr<const void> owner;  // of bytes that came from this host itself
+    std::shared_ptr<const void> owner;              // of bytes that came from this host itself
+    std::shared_ptr<const void> counted = nullptr;  // while it lives, the bytes are on their peer's account
+    bool more_may_come = false;                     // of a failure: bytes, nevertheless
   };
+  // Keeps what came before its buffer was announced, within limits.
+  void KeepEarly(uint64_t key, Early early);
+  void KeepEarlyFailure(uint64_t key, const Status& status, bool more_may_come);
   void Enter(uint64_t key, Entry entry);
   void TakeEarly(uint64_t key, std::vector<Early> early);
   void Complete(std::shared_ptr<Assembly> assembly);
@@ -103,15 +133,19 @@ class Incoming : public dataplane::DataSink {
   void Put(const std::shared_ptr<pjrt::AsyncBuffer>& buffer, std::span<const std::byte> bytes, uint64_t offset,
            bool last, transport::BulkLease lease, std::shared_ptr<const void> owner);
   void Fail(uint64_t key, const Status& status);
+  // As Fail, when more of its bytes may come.
+  void FailAndRefuse(uint64_t key, const Status& status);
   template <typename Predicate>
   void FailWhere(Predicate predicate, const Status& status);
 
   dataplane::DataPlane* data_ = nullptr;
   std::function<void(const Status&)> on_failure_;  // constant after start
+  SendFailedHandler send_failed_;
   // Owned by the data thread:
   std::unordered_map<uint64_t, Entry> entries_;
-  std::unordered_map<uint64_t, std::vector<Early>> early_;  // bounded by the senders' windows
-  std::unordered_map<uint32_t, Status> lost_;               // hosts
+  std::unordered_map<uint64_t, std::vector<Early>> early_;
+  std::unordered_map<std::string, std::shared_ptr<uint64_t>> early_bytes_;  // by peer
+  std::unordered_map<uint32_t, Status> lost_;                               // hosts
 
   mutable std::mutex mutex_;
   std::unordered_map<uint32_t, uint64_t> gone_;  // clients and their latest sessions; guarded by mutex_

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 7
+PROTOCOL = 8
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
@@ -37,7 +37,7 @@ FIELDS: dict[int, tuple[str, ...]] = {
     22: ("id", "query", "id", "small"),
     23: ("id", "status", "text", "properties"),
     24: ("small", "u64"),
-    25: ("text", "text"),
+    25: ("text", "text", "u64", "u64", "u64", "u64", "bool"),
     28: ("id", "id", "id", "small", "id", "arguments", "ids", "devices"),
     29: ("id", "small", "text", "text", "u64", "small"),
     31: ("ids",),
@@ -49,13 +49,24 @@ FIELDS: dict[int, tuple[str, ...]] = {
     39: ("text", "text", "u64", "text", "small", "text", "text", "u64"),
     40: ("u64", "bool", "text", "bytes", "u64"),
     41: ("u64", "status", "small", "text"),
+    50: ("u64", "u64", "bool"),
+    51: ("small", "id", "status"),
 }
 """Kinds of the fields of each message type, by its number, in order (csrc/wire/bodies.h)."""
 
 
-def frame(kind: int, body: bytes) -> bytes:
+NUMBERED = (20, 21, 37, 38)
+"""Messages that a data connection takes in the order of their numbers."""
+
+
+def frame(kind: int, body: bytes, number: int = 0) -> bytes:
     """A head frame."""
-    return struct.pack("<4sHHQII", b"PWY1", PROTOCOL, kind, 0, len(body), 0) + body
+    return struct.pack("<4sHHQII", b"PWY1", PROTOCOL, kind, number, len(body), 0) + body
+
+
+def peer_hello(cluster: str, machine: str) -> bytes:
+    """The first message on a data connection."""
+    return frame(25, text(cluster) + text(machine) + struct.pack("<QQQQB", 7, 0, 0, 0, 0))
 
 
 def text(value: str | bytes) -> bytes:

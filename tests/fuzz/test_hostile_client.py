@@ -89,9 +89,13 @@ def test_a_stranger_at_a_workers_data_endpoint(cluster: local.LocalCluster, seed
     with control, _connect(cluster.session.hosts()[seed % 2]["data_endpoint"], identity) as socket:
         if seed % 3:
             machine = native.machine_token() if seed % 3 == 1 else "elsewhere"
-            body = hostile.text(cluster.session.cluster) + hostile.text(machine)
-            socket.send(hostile.frame(25, body))
+            socket.send(hostile.peer_hello(cluster.session.cluster, machine))
+        number = 0
         for _ in range(MESSAGES):
-            socket.send_multipart(attacker.message())
+            head, *payloads = attacker.message()
+            if int.from_bytes(head[6:8], "little") in hostile.NUMBERED:
+                number += 1
+                head = head[:8] + struct.pack("<Q", number) + head[16:]
+            socket.send_multipart([head, *payloads])
             _swallow(socket)
         _check_unharmed(cluster)

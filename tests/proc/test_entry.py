@@ -228,16 +228,16 @@ def test_a_routing_id_does_not_make_an_embedded_client() -> None:
 
 # --- data connections
 
-PEER_HELLO, DATA = 25, 20
+DATA = 20
 
 
 def _peer_hello(cluster_name: str) -> bytes:
-    return hostile.frame(PEER_HELLO, hostile.text(cluster_name) + hostile.text("elsewhere"))
+    return hostile.peer_hello(cluster_name, "elsewhere")
 
 
-def _data(key: int, payload: bytes, segment: str = "") -> list[bytes]:
+def _data(key: int, payload: bytes, segment: str = "", *, message: int = 1) -> list[bytes]:
     body = struct.pack("<QQQQ", key, 0, len(payload), len(payload)) + hostile.text(segment)
-    return [hostile.frame(DATA, body + struct.pack("<QQi", 0, 1, 0) + hostile.text("")), payload]
+    return [hostile.frame(DATA, body + struct.pack("<QQi", 0, 1, 0) + hostile.text(""), message), payload]
 
 
 def _number_of_latest(cluster: Standing) -> int:
@@ -289,12 +289,12 @@ def test_bytes_of_others_transfers_are_not_believed(cluster: Standing) -> None:
         endpoint = session.hosts()[0]["data_endpoint"]
         with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as liar:
             with _said(cluster, "expected PEER_HELLO"):
-                for key in keys:
+                for key in keys[:2]:  # a peer's mistakes are told a few times a minute
                     liar.send_multipart(_data(key, forged))
             liar.send(_peer_hello(session.cluster))
             with _said(cluster, "must have its own keys"):
-                for key in keys:
-                    liar.send_multipart(_data(key, forged))
+                for message, key in enumerate(keys, start=1):
+                    liar.send_multipart(_data(key, forged, message=message))
             array = np.arange(300_000, dtype=np.float32)
             np.testing.assert_array_equal(session.put(array, 0).result(WAIT_S), array)
     _check_unharmed(cluster)
@@ -309,9 +309,9 @@ def test_a_segment_is_named_by_its_owner_only(cluster: Standing) -> None:
         endpoint = session.hosts()[0]["data_endpoint"]
         with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as spy:
             spy.send(_peer_hello(session.cluster))
-            for segment in segments:
+            for message, segment in enumerate(segments[:3], start=1):
                 with _said(cluster, "named by its owner"):
-                    spy.send(_data(number << 48 | 5, bytes(4096), f"/{segment}")[0])
+                    spy.send(_data(number << 48 | 5, bytes(4096), f"/{segment}", message=message)[0])
 
 
 def test_only_the_host_that_was_asked_answers(cluster: Standing) -> None:
