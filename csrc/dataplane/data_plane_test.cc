@@ -196,7 +196,10 @@ TEST(RefusedTransfersEndAndHoldUpNothing) {
   Plane host("w/h", true), client("c/0", false);
   EXPECT_OK(client.data->ConnectTo("h", host.data->endpoint(), ""));
   const std::string large = Bytes(40 * kMiB, 1);
-  host.sink.refuse = true;
+  {
+    std::lock_guard lock(host.sink.mutex);
+    host.sink.refuse = true;
+  }
   for (uint64_t key = 1; key <= 100; ++key) client.Send("to/h", key, large);
   for (uint64_t key = 1; key <= 100; ++key) {
     EXPECT(client.WaitDone(key));

@@ -64,7 +64,7 @@ class File {
   int fd_;
 };
 
-// Calls `remove` with the name and an open descriptor of each segment of this user; counts what was unlinked.
+// Calls `remove` with cluster, owner and an open descriptor of each segment of this user; counts what was unlinked.
 template <typename Predicate>
 Result<int> RemoveSegments(Predicate remove) {
   DIR* directory = ::opendir(std::string(kShmDirectory).c_str());
@@ -75,7 +75,7 @@ Result<int> RemoveSegments(Predicate remove) {
     const auto cluster = ClusterOf(name);
     if (!cluster) continue;
     File file(::open(PathOf(name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (file.fd() < 0 || !remove(*cluster, file.fd())) continue;
+    if (file.fd() < 0 || !remove(*cluster, SegmentOwner(name), file.fd())) continue;
     if (::unlink(PathOf(name).c_str()) == 0) ++removed;
   }
   ::closedir(directory);
@@ -118,13 +118,18 @@ uint64_t SegmentOwner(std::string_view name) {
 
 Result<int> CleanUp(std::string_view cluster) {
   PW_RETURN_IF_ERROR(CheckClusterName(cluster));
-  return RemoveSegments([&](std::string_view of, int) { return of == cluster; });
+  return RemoveSegments([&](std::string_view of, uint64_t, int) { return of == cluster; });
+}
+
+Result<int> CleanUpOwner(std::string_view cluster, uint64_t owner) {
+  PW_RETURN_IF_ERROR(CheckClusterName(cluster));
+  return RemoveSegments([&](std::string_view of, uint64_t by, int) { return of == cluster && by == owner; });
 }
 
 Result<int> CleanUpDead() {
   // The owner's lock ends with the owner, in whichever pid namespace it lived. It is held here until after the unlink,
   // so that an owner which is just creating the file notices.
-  return RemoveSegments([](std::string_view, int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; });
+  return RemoveSegments([](std::string_view, uint64_t, int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; });
 }
 
 struct SegmentPool::Segment {

@@ -35,6 +35,8 @@ std::string MachineToken();
 
 // Removes every segment of `cluster`, in use or not; for tearing a cluster down. Returns how many.
 Result<int> CleanUp(std::string_view cluster);
+// The same of one owner's, who is known to be gone.
+Result<int> CleanUpOwner(std::string_view cluster, uint64_t owner);
 // Removes the segments whose owner is gone (its file lock is free), of any cluster. Returns how many.
 Result<int> CleanUpDead();
 

@@ -154,6 +154,21 @@ TEST(LeftoversOfTheDeadAreRemovedAndOnlyThose) {
   EXPECT_EQ(SegmentsOf(living), 1);
 }
 
+TEST(OneOwnersSegmentsAreRemovedAndNoOthers) {
+  SegmentPoolOptions options = Small(PoolName("owners"));
+  options.owner = 5;
+  SegmentPool gone(options);
+  options.owner = 6;
+  SegmentPool stays(options);
+  ASSERT_OK(gone.TryAcquire());
+  ASSERT_OK(stays.TryAcquire());
+  ASSERT_OK_AND_ASSIGN(int removed, CleanUpOwner(options.cluster, 5));
+  EXPECT_EQ(removed, 1);
+  EXPECT_EQ(SegmentsOf(options.cluster), 1);
+  ASSERT_OK_AND_ASSIGN(int others, CleanUpOwner(PoolName("another"), 6));
+  EXPECT_EQ(others, 0);
+}
+
 // A process may not write files beyond a limit: the same path as a full /dev/shm, an error and no SIGBUS.
 int FullRole(const std::string& cluster) {
   ::signal(SIGXFSZ, SIG_IGN);

@@ -466,6 +466,8 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   std::erase_if(pipelines_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   incoming_->FailOfClient(client, status, gone.session);
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status);
+  // A client that was killed leaves its shared memory behind. Another host of its machine may have removed it before.
+  if (gone.session != 0) (void)transport::CleanUpOwner(cluster_, gone.session);
   if (options_.verbose) Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));
 }
 

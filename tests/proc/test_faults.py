@@ -184,6 +184,7 @@ def test_a_program_killed_in_the_middle_leaves_nothing_behind(tmp_path: Path) ->
 def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) -> None:
     """Its buffers are collected, and the workers serve the next client."""
     with _StandingCluster() as cluster:
+        before = cluster.segments()
         script = tmp_path / "client.py"
         script.write_text(
             textwrap.dedent(f"""
@@ -202,8 +203,11 @@ def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) 
             assert victim.stdout is not None
             assert victim.stdout.readline().strip() == "ready"
             cluster.wait_for(lambda status: status["hosts"][0]["live_buffers"] == 8)
+            of_victim = cluster.segments() - before
+            assert of_victim, "its values travelled through shared memory"
             victim.kill()
         cluster.wait_for(lambda status: status["hosts"][0]["live_buffers"] == 0 and not status["clients"])
+        wait_until(lambda: not cluster.segments() & of_victim, WAIT_S)
         with native.Session.connect(cluster.endpoint, "next", 10.0, token=cluster.token) as session:
             add_one = session.register(ADD_ONE.encode(), "mlir")
             (value,) = session.run(add_one, [session.put(np.float32(1), 0)], 0)
@@ -255,6 +259,11 @@ class _StandingCluster:
         )
         self._controller.wait_for_hosts(1, WAIT_S)
         return self
+
+    def segments(self) -> set[Path]:
+        """Of transfers; those of collectives have larger numbers, and come when a worker starts."""
+        found = Path("/dev/shm").glob(f"ptpathways-{self._controller.cluster}-*")
+        return {path for path in found if int(path.name.split("-")[-2]) < 10**12}
 
     def wait_for(self, reached: Callable[[dict[str, Any]], bool]) -> None:
         wait_until(lambda: reached(json.loads(self._controller.status_json())), WAIT_S)
