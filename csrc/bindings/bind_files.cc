@@ -1,6 +1,7 @@
 // Files of tensors: saving values that the plugin's buffers hold, loading others in their place.
 #include <pybind11/stl.h>
 
+#include "csrc/base/crc32c.h"
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/cells.h"
 #include "csrc/plugin/files.h"
@@ -44,10 +45,12 @@ PyFileOperation SaveValues(uint32_t host, const std::string& path, uint64_t file
 }
 
 PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint32_t host,
-                           const std::vector<std::pair<std::string, uint64_t>>& files, const ShardBoxes& values) {
+                           const std::vector<std::tuple<std::string, uint64_t, std::optional<uint32_t>>>& files,
+                           const ShardBoxes& values) {
   wire::Load load;
   load.host = host;
-  for (const auto& [path, bytes] : files) load.files.push_back({path, bytes});
+  for (const auto& [path, bytes, crc32c] : files)
+    load.files.push_back({path, bytes, crc32c.has_value(), crc32c.value_or(0)});
   for (const auto& [value, shard, boxes] : values) {
     load.shards.push_back(Unwrap(plugin::LoadOf(*value.value, shard, ToBoxes(boxes))));
   }
@@ -58,6 +61,15 @@ PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint
 }  // namespace
 
 void BindFiles(py::module_& module) {
+  module.def(
+      "crc32c",
+      [](const py::buffer& bytes, uint32_t before) {
+        const py::buffer_info info = bytes.request();
+        const auto size = static_cast<size_t>(info.size * info.itemsize);
+        py::gil_scoped_release release;
+        return Crc32c(info.ptr, size, before);
+      },
+      py::arg("bytes"), py::arg("before") = 0);
   py::class_<PyFileOperation>(module, "FileOperation")
       .def(
           "wait",
@@ -67,6 +79,7 @@ void BindFiles(py::module_& module) {
           py::arg("timeout_s"), py::arg("what") = "an answer of a host that reads or writes files")
       .def("done", [](const PyFileOperation& self) { return self.operation.done->TryGet().has_value(); })
       .def_property_readonly("bytes", [](const PyFileOperation& self) { return self.operation.outcome->bytes; })
+      .def_property_readonly("crc32c", [](const PyFileOperation& self) { return self.operation.outcome->crc32c; })
       .def_property_readonly("seconds", [](const PyFileOperation& self) {
         return static_cast<double>(self.operation.outcome->elapsed_us) * 1e-6;
       });

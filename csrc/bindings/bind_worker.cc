@@ -53,6 +53,7 @@ int RunWorker(const py::dict& options) {
   const std::string runtime_dir = Option<std::string>(options, "runtime_dir", "");
   engine_options.python = Option<std::string>(options, "python", "");
   engine_options.pipeline_script = Option<std::string>(options, "pipeline_script", "");
+  engine_options.root = Option<std::string>(options, "root", "");
   engine_options.cache_dir = Option<std::string>(options, "cache_dir", "");
   engine_options.scratch_dir = runtime_dir;  // removed with the cluster, also after a crash
   engine_options.data_endpoint = Option<std::string>(options, "data_endpoint", "");

@@ -227,6 +227,7 @@ struct FileOperation {
   struct Outcome {
     uint64_t bytes = 0;
     uint64_t elapsed_us = 0;
+    uint32_t crc32c = 0;  // of a whole file that was made
   };
   std::shared_ptr<Event> done = Event::Make();
   std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();  // written before `done` is set

@@ -77,7 +77,7 @@ void Session::Impl::OnStored(const wire::Stored& answer) {
     std::lock_guard lock(mutex);
     auto node = files.extract(answer.request);
     if (node.empty()) return;
-    *node.mapped().outcome = {answer.bytes, answer.elapsed_us};
+    *node.mapped().outcome = {answer.bytes, answer.elapsed_us, answer.crc32c};
     event = std::move(node.mapped().done);
   }
   event->Set(answer.status);

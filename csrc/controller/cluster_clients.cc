@@ -196,7 +196,8 @@ Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint3
   PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
   if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
   if (!hosts_[host].description.alive) {
-    Send(clients_.at(client).connection, wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0}, out);
+    Send(clients_.at(client).connection, wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0, 0},
+         out);
   } else {
     out.push_back({hosts_[host].connection, std::move(frame), {}});
   }

@@ -64,7 +64,7 @@ TEST(AnswersSayWhichHostGaveThem) {
   for (const auto& [name, number] : {std::pair("a", 0u), std::pair("b", 1u)}) {
     const std::string host = std::string("w-") + name;
     for (const Outputs& out : {c.Tell(host, wire::Fetched{SomeCluster::Id(client, 9), OkStatus(), 0, {}}),
-                               c.Tell(host, wire::Stored{SomeCluster::Id(client, 9), 0, OkStatus(), 0, 0}),
+                               c.Tell(host, wire::Stored{SomeCluster::Id(client, 9), 0, OkStatus(), 0, 0, 0}),
                                c.Tell(host, wire::Reply{SomeCluster::Id(client, 9), OkStatus(), {}, {}})}) {
       EXPECT_EQ(SequenceOf(out.at(0)), number + 1);  // whatever the host wrote there itself
     }

@@ -62,10 +62,12 @@ struct Save {
 
 struct SourceFile {
   std::string path;
-  uint64_t bytes = 0;  // its size when the client looked; another one is an error
+  uint64_t bytes = 0;   // its size when the client looked; another one is an error
+  uint8_t checked = 0;  // whether the next is known; then other contents are an error
+  uint32_t crc32c = 0;
   template <typename A>
   void Fields(A& a) {
-    a(path)(bytes);
+    a(path)(bytes)(checked)(crc32c);
   }
 };
 
@@ -102,9 +104,10 @@ struct Stored {
   Status status;
   uint64_t bytes = 0;
   uint64_t elapsed_us = 0;
+  uint32_t crc32c = 0;  // of the whole file that a SAVE made
   template <typename A>
   void Fields(A& a) {
-    a(request)(host)(status)(bytes)(elapsed_us);
+    a(request)(host)(status)(bytes)(elapsed_us)(crc32c);
   }
 };
 

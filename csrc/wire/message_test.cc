@@ -106,10 +106,10 @@ TEST(GoldenFiles) {
                         "010000000100000000000000"          // from element 1
                         "010000000000000000000000"          // of the shard from element 0
                         "010000000200000000000000"));       // 2 elements
-  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9})), std::string("5057593108002c00000000000000000024000000"
-                                                                     "00000000"
-                                                                     "0100000000000000020000000000000000000000"
-                                                                     "08000000000000000900000000000000"));
+  EXPECT_EQ(Hex(Encode(Stored{1, 2, OkStatus(), 8, 9, 10})), std::string("5057593108002c00000000000000000028000000"
+                                                                         "00000000"
+                                                                         "0100000000000000020000000000000000000000"
+                                                                         "080000000000000009000000000000000a000000"));
 }
 
 TEST(GoldenBytesOfWelcome) {
@@ -234,8 +234,8 @@ TEST(EveryDecoderSurvivesGarbage) {
   Fuzz(CollectiveTaken{1, 0, 2, 4}, random);
   const FileBox box{1, 16, {4, 2}, {1, 0}, {0, 0}, {2, 2}};
   Fuzz(Save{1, 2, "/a", 24, 1, "h", {{3, 0, {box, box}}}}, random);
-  Fuzz(Load{1, 2, {{"/a", 24}}, {{3, 4, type, {box}}}}, random);
-  Fuzz(Stored{1, 2, OkStatus(), 8, 9}, random);
+  Fuzz(Load{1, 2, {{"/a", 24, 1, 5}}, {{3, 4, type, {box}}}}, random);
+  Fuzz(Stored{1, 2, OkStatus(), 8, 9, 10}, random);
   Fuzz(IslandJoin{"0.1.0", "host0", 42, "pod", 4, "cuda", "v1", 60000}, random);
   Fuzz(KeyValue{1, KeyValueKind::kGet, "k", "v", 1000}, random);
   Fuzz(IslandAnswer{1, OkStatus(), 2, "v"}, random);

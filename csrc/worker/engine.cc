@@ -147,6 +147,7 @@ Status Engine::Connect() {
 }
 
 Status Engine::Start() {
+  PW_ASSIGN_OR_RETURN(root_, FileRoot::Open(options_.root));
   PW_RETURN_IF_ERROR(StartDevices());
   compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, OpenDiskCache());
   incoming_ = std::make_unique<Incoming>();

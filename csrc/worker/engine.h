@@ -42,6 +42,7 @@
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/worker/compiler.h"
 #include "csrc/worker/device_room.h"
+#include "csrc/worker/file_root.h"
 #include "csrc/worker/file_thread.h"
 #include "csrc/worker/gang_gate.h"
 #include "csrc/worker/incoming.h"
@@ -59,6 +60,7 @@ struct EngineOptions {
   std::string build;            // package version
   std::string data_endpoint;    // where to bind for bulk data
   std::string advertise;        // the host that peers connect to for it; empty: the one bound
+  std::string root;             // below which files are read and written for clients; "/" or empty: anywhere
   std::string scratch_dir;      // for files of the moment; empty: the system's temporary folder
   std::string python;           // the interpreter of input pipelines
   std::string pipeline_script;  // what it runs for one
@@ -305,6 +307,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::unique_ptr<dataplane::DataPlane> data_;
   std::unique_ptr<Compiler> compiler_;
   std::unique_ptr<FileThread> files_;
+  FileRoot root_;                                         // constant after Start
+  std::unordered_map<std::string, std::string> checked_;  // by path: the state of files that were found right; of jobs
   // Made on joining, for platforms whose own runtime does not reach other hosts:
   std::unique_ptr<collective::Communicator> communicator_;
   std::unique_ptr<GangGate> gate_;

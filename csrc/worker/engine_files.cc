@@ -13,6 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Files whose contents were found right lately.
+constexpr size_t kFilesRemembered = 4096;
+
 uint64_t MicrosecondsSince(Clock::time_point start) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
 }
@@ -27,8 +30,10 @@ int64_t BytesOf(const std::vector<wire::FileBox>& boxes, DType dtype) {
 
 // A file that is being written. Used by jobs of the file thread, but for `left`.
 struct Engine::Saving {
-  explicit Saving(wire::Save message) : save(std::move(message)), left(save.shards.size() + 1) {}
+  Saving(wire::Save message, const FileRoot& files)
+      : save(std::move(message)), root(files), left(save.shards.size() + 1) {}
   const wire::Save save;
+  const FileRoot root;
   const Clock::time_point start = Clock::now();
   std::optional<TensorFile> file;
   Status status;
@@ -37,8 +42,9 @@ struct Engine::Saving {
 
   Status Open() {
     if (file) return OkStatus();
-    PW_ASSIGN_OR_RETURN(TensorFile opened, save.create != 0 ? TensorFile::Create(save.path, save.file_bytes)
-                                                            : TensorFile::OpenToWrite(save.path, save.file_bytes));
+    PW_ASSIGN_OR_RETURN(TensorFile opened, save.create != 0
+                                               ? TensorFile::Create(save.path, save.file_bytes, root)
+                                               : TensorFile::OpenToWrite(save.path, save.file_bytes, root));
     file.emplace(std::move(opened));
     return file->Write(save.header, 0);
   }
@@ -51,11 +57,11 @@ struct Engine::Saving {
 };
 
 void Engine::OnSave(wire::Save save) {
-  auto saving = std::make_shared<Saving>(std::move(save));
+  auto saving = std::make_shared<Saving>(std::move(save), root_);
   std::vector<Found> found;
   for (const wire::SavedShard& shard : saving->save.shards) {
     Result<Found> one = FindShard(shard.buffer, shard.shard);
-    if (!one.ok()) return Send(wire::Stored{saving->save.request, host_, one.status(), 0, 0});
+    if (!one.ok()) return Send(wire::Stored{saving->save.request, host_, one.status(), 0, 0, 0});
     found.push_back(*std::move(one));
   }
   // CPU devices' values are in host memory already, and hardly ever copied.
@@ -118,10 +124,20 @@ void Engine::WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Sta
     owner.reset();
     if (saving->left.fetch_sub(1) > 1) return;
     if (saving->status.ok()) saving->status = saving->Open();  // a file without shards
+    uint32_t crc32c = 0;
+    if (saving->status.ok() && saving->save.create != 0) {  // of a file that others write, too, there is none yet
+      try {
+        Result<uint32_t> checksum = saving->file->Checksum();
+        saving->status = checksum.status();
+        if (checksum.ok()) crc32c = *checksum;
+      } catch (const std::bad_alloc&) {
+        saving->status = ResourceExhausted("no host memory to check what was written");
+      }
+    }
     if (saving->status.ok()) saving->status = saving->file->Finish();
     saving->file.reset();
     Send(wire::Stored{saving->save.request, host_, saving->status.ok() ? OkStatus() : Here(saving->status),
-                      saving->bytes, MicrosecondsSince(saving->start)});
+                      saving->bytes, MicrosecondsSince(saving->start), crc32c});
   });
 }
 
@@ -158,14 +174,14 @@ void Engine::OnLoad(wire::Load load) {
         incoming_->DeliverFailure(load.shards[i].key, status, Incoming::When::kDeclared);
       }
     }
-    Send(wire::Stored{load.request, host_, status, bytes, MicrosecondsSince(start)});
+    Send(wire::Stored{load.request, host_, status, bytes, MicrosecondsSince(start), 0});
   });
 }
 
 Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered) {
   std::vector<TensorFile> files;
   for (const wire::SourceFile& file : load.files) {
-    PW_ASSIGN_OR_RETURN(TensorFile opened, TensorFile::OpenToRead(file.path, file.bytes));
+    PW_ASSIGN_OR_RETURN(TensorFile opened, TensorFile::OpenToRead(file.path, file.bytes, root_));
     files.push_back(std::move(opened));
   }
   for (const wire::LoadedShard& shard : load.shards) {
@@ -173,6 +189,20 @@ Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* deliv
       if (box.file >= files.size()) return InvalidArgument("LOAD names file " + std::to_string(box.file));
       PW_RETURN_IF_ERROR(TensorFile::Check(box, shard.type, load.files[box.file].bytes));
     }
+  }
+  std::vector<char> read(files.size(), 0);
+  for (const wire::LoadedShard& shard : load.shards) {
+    for (const wire::FileBox& box : shard.boxes) read[box.file] = 1;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    const wire::SourceFile& file = load.files[i];
+    if (read[i] == 0 || file.checked == 0) continue;
+    PW_ASSIGN_OR_RETURN(std::string state, files[i].State());
+    state += " " + std::to_string(file.crc32c);
+    if (state == checked_[file.path]) continue;  // a load may be several messages
+    PW_RETURN_IF_ERROR(files[i].CheckContents(file.crc32c));
+    if (checked_.size() >= kFilesRemembered) checked_.clear();
+    checked_[file.path] = std::move(state);
   }
   for (const wire::LoadedShard& shard : load.shards) {
     if (incoming_->IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return Cancelled("its client is gone");

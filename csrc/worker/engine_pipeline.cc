@@ -26,6 +26,14 @@ Status Engine::OnOpenPipeline(const wire::Head& head, transport::Frames& frames)
   const auto answer = [this, request = open.request](const Status& status, std::string text, const PipelineValues&) {
     SendReply(request, status, status.ok() ? std::move(text) : std::string());
   };
+  // What comes is a pickle, which runs code of whoever made it.
+  if (options_.keys.insecure()) {
+    answer(Status(Code::kPermissionDenied,
+                  "an input pipeline runs code of its client, and without a join token anybody may be one; start the "
+                  "cluster without --insecure"),
+           {}, {});
+    return OkStatus();
+  }
   if (frames.size() != 2 || open.workers == 0 || open.workers > wire::kMaxPipelineWorkers ||
       pipelines_.contains(open.pipeline)) {
     answer(InvalidArgument("expected a new input pipeline of 1 to " + std::to_string(wire::kMaxPipelineWorkers) +

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/crc32c.h"
 #include "csrc/base/host_memory.h"
 #include "csrc/base/strided.h"
 
@@ -24,36 +25,17 @@ constexpr int64_t kWindow = 4 << 20;
 // Pieces of a call, so that a disk that fills up is noticed early.
 constexpr uint64_t kCallBytes = uint64_t{64} << 20;
 
-Status FileError(const std::string& doing, const std::string& path, int error) {
-  const std::string text = doing + " '" + path + "': " + std::strerror(error);
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return NotFound(text + "; checkpoints need a file system that the client and every host see under the same path");
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return Status(Code::kPermissionDenied, text);
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return ResourceExhausted(text + "; make room on the disk and save again");
-    default:
-      return Status(Code::kInternal, text);
-  }
-}
-
-// What is relative would be so to wherever the worker was started.
-Status CheckPath(const std::string& path) {
-  if (!path.empty() && path[0] == '/') return OkStatus();
-  return InvalidArgument("expected the absolute path of a file, got '" + path + "'");
-}
-
 // A pipe or a device would be waited for without end, by a thread that others wait for.
-Result<int> OpenRegular(const std::string& doing, const std::string& path, const std::string& name, int flags) {
-  const int fd = open(name.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0666);
+Result<int> OpenRegular(const std::string& doing, const std::string& path, const PlaceInFolder& place, int flags) {
+  const int link = place.follow ? 0 : O_NOFOLLOW;
+  const int fd = openat(*place.folder, place.name.c_str(), flags | link | O_NONBLOCK | O_CLOEXEC, 0666);
   const int error = errno;
   const auto refuse = [&] { return InvalidArgument(doing + " '" + path + "': it is not a regular file"); };
+  if (fd < 0 && link != 0 && error == ELOOP) {
+    return Status(Code::kPermissionDenied, doing + " '" + path +
+                                               "': it is a symbolic link, and below this host's --root none is "
+                                               "followed; give the path that it leads to");
+  }
   if (fd < 0 && (error == ENXIO || error == EISDIR)) return refuse();
   if (fd < 0) return FileError(doing, path, error);
   struct stat found{};
@@ -68,11 +50,12 @@ bool IsWhole(const wire::FileBox& box, const TensorType& shard) { return box.siz
 
 }  // namespace
 
-Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes) {
-  PW_RETURN_IF_ERROR(CheckPath(path));
-  const std::string name = TemporaryName(path);
-  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot make", path, name, O_WRONLY | O_CREAT | O_TRUNC));
-  TensorFile file(path, fd, bytes, true);
+Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes, const FileRoot& root) {
+  PW_ASSIGN_OR_RETURN(PlaceInFolder place, root.Find("cannot make", path));
+  PlaceInFolder temporary = place;
+  temporary.name = TemporaryName(place.name);
+  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot make", path, temporary, O_RDWR | O_CREAT | O_TRUNC));
+  TensorFile file(path, std::move(place), fd, bytes, true);
   if (bytes > 0 && fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno != EOPNOTSUPP && errno != ENOSYS) return FileError("no room for", path, errno);
     if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return FileError("no room for", path, errno);
@@ -80,16 +63,16 @@ Result<TensorFile> TensorFile::Create(const std::string& path, uint64_t bytes) {
   return file;
 }
 
-Result<TensorFile> TensorFile::OpenToWrite(const std::string& path, uint64_t bytes) {
-  PW_RETURN_IF_ERROR(CheckPath(path));
-  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot write", path, path, O_WRONLY));
-  return TensorFile(path, fd, bytes, false);
+Result<TensorFile> TensorFile::OpenToWrite(const std::string& path, uint64_t bytes, const FileRoot& root) {
+  PW_ASSIGN_OR_RETURN(PlaceInFolder place, root.Find("cannot write", path));
+  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot write", path, place, O_WRONLY));
+  return TensorFile(path, std::move(place), fd, bytes, false);
 }
 
-Result<TensorFile> TensorFile::OpenToRead(const std::string& path, uint64_t bytes) {
-  PW_RETURN_IF_ERROR(CheckPath(path));
-  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot read", path, path, O_RDONLY));
-  TensorFile file(path, fd, bytes, false);
+Result<TensorFile> TensorFile::OpenToRead(const std::string& path, uint64_t bytes, const FileRoot& root) {
+  PW_ASSIGN_OR_RETURN(PlaceInFolder place, root.Find("cannot read", path));
+  PW_ASSIGN_OR_RETURN(const int fd, OpenRegular("cannot read", path, place, O_RDONLY));
+  TensorFile file(path, std::move(place), fd, bytes, false);
   struct stat found{};
   if (fstat(fd, &found) != 0) return FileError("cannot read", path, errno);
   if (static_cast<uint64_t>(found.st_size) != bytes) {
@@ -101,13 +84,14 @@ Result<TensorFile> TensorFile::OpenToRead(const std::string& path, uint64_t byte
 
 TensorFile::TensorFile(TensorFile&& other) noexcept
     : path_(std::move(other.path_)),
+      place_(std::move(other.place_)),
       fd_(std::exchange(other.fd_, -1)),
       bytes_(other.bytes_),
       made_(std::exchange(other.made_, false)) {}
 
 TensorFile::~TensorFile() {
   if (fd_ >= 0) close(fd_);
-  if (made_) unlink(TemporaryName(path_).c_str());
+  if (made_) unlinkat(*place_.folder, TemporaryName(place_.name).c_str(), 0);
 }
 
 Status TensorFile::Check(const wire::FileBox& box, const TensorType& shard, uint64_t file_bytes) {
@@ -193,11 +177,39 @@ Status TensorFile::ReadBox(const wire::FileBox& box, const TensorType& shard, vo
   return OkStatus();
 }
 
+Result<std::string> TensorFile::State() const {
+  struct stat found{};
+  if (fstat(fd_, &found) != 0) return FileError("cannot read", path_, errno);
+  return std::to_string(found.st_dev) + " " + std::to_string(found.st_ino) + " " + std::to_string(found.st_size) + " " +
+         std::to_string(found.st_ctim.tv_sec) + " " + std::to_string(found.st_ctim.tv_nsec);
+}
+
+Result<uint32_t> TensorFile::Checksum() const {
+  HostMemory part(static_cast<size_t>(std::min(bytes_, uint64_t{kWindow})));
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < bytes_; at += part.size()) {
+    const uint64_t size = std::min(bytes_ - at, uint64_t{part.size()});
+    PW_RETURN_IF_ERROR(Read(part.data(), size, at));
+    crc = Crc32c(part.data(), static_cast<size_t>(size), crc);
+  }
+  return crc;
+}
+
+Status TensorFile::CheckContents(uint32_t crc32c) const {
+  PW_ASSIGN_OR_RETURN(const uint32_t found, Checksum());
+  if (found == crc32c) return OkStatus();
+  return DataLoss("'" + path_ + "' is damaged: expected contents of checksum " + std::to_string(crc32c) + ", got " +
+                  std::to_string(found) + "; something has changed the file since it was saved");
+}
+
 Status TensorFile::Finish() {
   if (fdatasync(fd_) != 0) return FileError("cannot write", path_, errno);
   if (close(std::exchange(fd_, -1)) != 0) return FileError("cannot write", path_, errno);
   if (!made_) return OkStatus();
-  if (std::rename(TemporaryName(path_).c_str(), path_.c_str()) != 0) return FileError("cannot make", path_, errno);
+  const int folder = *place_.folder;
+  if (renameat(folder, TemporaryName(place_.name).c_str(), folder, place_.name.c_str()) != 0) {
+    return FileError("cannot make", path_, errno);
+  }
   made_ = false;
   return OkStatus();
 }

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "csrc/base/crc32c.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::worker {
@@ -162,6 +163,64 @@ TEST(AFullDiskIsSaidBeforeAnythingIsWritten) {
   EXPECT(full.message().find("make room") != std::string_view::npos);
   EXPECT(std::filesystem::is_empty(folder.path));
   EXPECT_EQ(written.code(), Code::kResourceExhausted);
+}
+
+TEST(ADamagedFileIsNamed) {
+  const TensorFolder folder;
+  const std::string path = folder / "sum";
+  const std::string contents = std::string(5 << 20, 'a') + "123456789";
+  Result<TensorFile> made = TensorFile::Create(path, contents.size());
+  ASSERT_OK(made.status());
+  ASSERT_OK(made->Write(contents, 0));
+  ASSERT_OK_AND_ASSIGN(const uint32_t crc, made->Checksum());
+  ASSERT_OK(made->Finish());
+  EXPECT_EQ(crc, Crc32c(contents.data(), contents.size()));
+  Result<TensorFile> good = TensorFile::OpenToRead(path, contents.size());
+  ASSERT_OK(good.status());
+  EXPECT_OK(good->CheckContents(crc));
+  ASSERT_OK_AND_ASSIGN(const std::string before, good->State());
+  ASSERT_OK_AND_ASSIGN(const std::string same, good->State());
+  EXPECT_EQ(before, same);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(3 << 20).put('b');
+  const Status damaged = good->CheckContents(crc);
+  EXPECT_EQ(damaged.code(), Code::kDataLoss);
+  EXPECT(damaged.message().find(path) != std::string_view::npos);
+}
+
+TEST(FilesLieBelowTheRootAndNoLinkIsFollowed) {
+  const TensorFolder outside, folder;
+  std::filesystem::create_directories(folder / "run/step1");
+  std::filesystem::create_directory_symlink(outside.path, folder / "run/out");
+  std::filesystem::create_directory_symlink(folder / "run/step1", folder / "run/in");
+  std::filesystem::create_directory_symlink(folder.path, outside / "door");
+  std::ofstream(outside / "secret") << "abc";
+  std::ofstream(folder / "run/own") << "abc";
+  std::filesystem::create_symlink(outside / "secret", folder / "run/leaf");
+  std::filesystem::create_symlink(outside / "secret", folder / "run/x.partial");
+  for (const std::string& given : {folder.path, folder.path + "//", outside / "door"}) {
+    ASSERT_OK_AND_ASSIGN(const FileRoot root, FileRoot::Open(given));
+    EXPECT_OK(TensorFile::OpenToRead(folder / "run/own", 3, root).status());
+    EXPECT_OK(TensorFile::OpenToRead(folder / "run/./own", 3, root).status());
+    ASSERT_OK_AND_ASSIGN(TensorFile made, TensorFile::Create(folder / "run/step1/new", 3, root));
+    ASSERT_OK(made.Write("abc", 0));
+    ASSERT_OK(made.Finish());
+    for (const std::string& path :
+         {outside / "secret", folder / "run/out/secret", folder / "run/in/new", folder / "run/leaf",
+          folder / "run/../../secret", folder / "..", std::string("/etc/passwd"), folder.path + "x", folder.path}) {
+      for (const Status& status :
+           {TensorFile::OpenToRead(path, 3, root).status(), TensorFile::OpenToWrite(path, 3, root).status()}) {
+        EXPECT_EQ(status.code(), Code::kPermissionDenied);
+        EXPECT(status.message().find("--root") != std::string_view::npos);
+      }
+    }
+    EXPECT_EQ(TensorFile::Create(folder / "run/x", 3, root).status().code(), Code::kPermissionDenied);
+    EXPECT_EQ(TensorFile::Create(outside / "new", 3, root).status().code(), Code::kPermissionDenied);
+  }
+  EXPECT_EQ(Contents(outside / "secret"), "abc");
+  ASSERT_OK_AND_ASSIGN(const FileRoot none, FileRoot::Open("/"));
+  EXPECT_OK(TensorFile::OpenToRead(folder / "run/leaf", 3, none).status());
+  EXPECT(!FileRoot::Open("relative").ok());
+  EXPECT(!FileRoot::Open(outside / "secret").ok());
 }
 
 TEST(BoxesOutsideAreRefused) {

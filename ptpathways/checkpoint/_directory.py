@@ -36,7 +36,7 @@ class Manifest:
     tensors: dict[str, dict[str, Any]]
     """By name: ``dtype``, ``shape``, and ``pieces`` of ``file`` (a number), ``offset``, ``start`` and ``size``."""
     files: list[dict[str, Any]]
-    """``name`` and ``bytes`` of every data file."""
+    """``name`` and ``bytes`` of every data file, and ``crc32c``, which the first saves did not have."""
     rng: dict[str, Any] | None = None
     about: dict[str, Any] = field(default_factory=dict)
     """``saved``, the time in ISO 8601, orders a series. For people: by which version, of how many devices."""
@@ -79,7 +79,25 @@ def read_manifest(directory: Path) -> Manifest:
             f"'{directory}' is of format version {found.get('version')}, and this ptpathways reads version {VERSION}; "
             "install the one that wrote it"
         )
-    return Manifest(found["objects"], found["tensors"], found["files"], found["rng"], found.get("about", {}))
+    try:
+        manifest = Manifest(found["objects"], found["tensors"], found["files"], found["rng"], found.get("about", {}))
+        _check(manifest)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"'{path}' is damaged: {type(error).__name__}: {error}") from None
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Raises ValueError, or what a wrong type raises: somebody else may have written the manifest."""
+    for file in manifest.files:
+        if not _DATA.fullmatch(file["name"]) or file["name"].endswith(".partial"):
+            raise ValueError(f"a data file must lie beside the manifest and be named data-...safetensors, got {file!r}")
+        if min(int(file["bytes"]), int(file.get("crc32c", 0))) < 0:
+            raise ValueError(f"a data file has no negative numbers, got {file!r}")
+    for name, entry in manifest.tensors.items():
+        for piece in entry["pieces"]:
+            if not 0 <= piece["file"] < len(manifest.files) or piece["offset"] < 0:
+                raise ValueError(f"a piece of {name} must lie in a data file, got {piece!r}")
 
 
 class Lock:

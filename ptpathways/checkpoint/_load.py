@@ -184,7 +184,9 @@ class _Reading:
         self.bytes = 0
         self._checkpoint = checkpoint
         self._deadline = deadline
-        self._files = [(str(file), size) for file, size in checkpoint.files]
+        self._files = [
+            (str(file), size, checkpoint.checksums.get(number)) for number, (file, size) in enumerate(checkpoint.files)
+        ]
         self._on_devices: list[_Target] = []
         self._here: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._old: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -141,6 +141,8 @@ class Running:
     """Files that hosts are writing: what each is for, and the pieces in it."""
 
     operations: list[tuple[str, native.FileOperation]] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    """Of the manifest: the file that each of the operations makes."""
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 
@@ -192,6 +194,7 @@ def _start(directory: Path, collected: Collected, manifest: _directory.Manifest)
             for tensor, offset, box in plan.pieces:
                 _enter(manifest, laid.shapes[tensor], tensor, offset, box)
             manifest.files.append({"name": name, "bytes": plan.bytes})
+            running.entries.append(manifest.files[-1])
     return running
 
 
@@ -210,15 +213,18 @@ def _finish(directory: Path, running: Running, on_host: dict[str, torch.Tensor],
         try:
             header, entries, size = lay_out((name, *_kind(name, tensor)) for name, tensor in on_host.items())
             name = f"data-{running.nonce}-client.safetensors"
-            _directory.write_file(directory / name, header + b"".join(_bytes_of(t) for t in on_host.values()))
+            content = header + b"".join(_bytes_of(t) for t in on_host.values())
+            _directory.write_file(directory / name, content)
             for tensor, entry in entries.items():
                 box = Box((0,) * len(entry.shape), entry.shape)
                 _enter(manifest, (entry.dtype, entry.shape), tensor, entry.offset, box)
-            manifest.files.append({"name": name, "bytes": size})
+            manifest.files.append({"name": name, "bytes": size, "crc32c": native.crc32c(content)})
         except CheckpointError as error:
             failed = error
     try:
         _await_all(running, failed)
+        for file, (_, operation) in zip(running.entries, running.operations, strict=True):
+            file["crc32c"] = operation.crc32c
         _directory.commit(directory, manifest)
     except CheckpointError:
         _directory.remove_leftovers(directory)

@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from ptpathways import native
 from ptpathways.checkpoint import _directory, _dtypes, _plan, _safetensors, _tree
 from ptpathways.core import CheckpointError
 from ptpathways.sharding import Box
+
+_PART_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,10 @@ class Checkpoint:
     tensors: dict[str, Source]
     files: list[tuple[Path, int]] = field(default_factory=list)
     """Path and size; pieces name them by number."""
+    checksums: dict[int, int] = field(default_factory=dict)
+    """CRC-32C of files, by number, as far as they are known."""
     rng: dict[str, Any] | None = None
+    _checked: set[int] = field(default_factory=set)
     plain: frozenset[str] = frozenset()
     """The names of values, which are given to whoever loads, as opposed to states."""
 
@@ -60,11 +66,27 @@ class Checkpoint:
         path = self.files[piece.file][0]
         try:
             with open(path, "rb") as file:
+                if piece.file not in self._checked:
+                    _check_contents(path, file, self.checksums.get(piece.file))
+                    self._checked.add(piece.file)
                 file.seek(piece.offset)
                 if file.readinto(room) != len(room):
                     raise CheckpointError(f"'{path}' ends before byte {piece.offset + len(room)}; it was cut off")
         except OSError as error:
             raise CheckpointError(f"cannot read '{path}': {error.strerror}") from error
+
+
+def _check_contents(path: Path, file: Any, expected: int | None) -> None:
+    if expected is None:
+        return
+    found = 0
+    while part := file.read(_PART_BYTES):
+        found = native.crc32c(part, found)
+    if found != expected:
+        raise CheckpointError(
+            f"'{path}' is damaged: expected contents of checksum {expected}, got {found}; something has changed the "
+            "file since it was saved"
+        )
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -96,6 +118,8 @@ def _open_directory(path: Path) -> Checkpoint:
     files = []
     for entry in manifest.files:
         file = path / entry["name"]
+        if file.is_symlink():
+            raise CheckpointError(f"'{file}' is a symbolic link, and save() makes none")
         if not file.exists():
             raise CheckpointError(
                 f"'{path}' lacks its file {entry['name']}; checkpoints need a file system that all share"
@@ -113,11 +137,15 @@ def _open_directory(path: Path) -> Checkpoint:
         tensors[name] = Source(entry["dtype"], tuple(entry["shape"]), tuple(pieces))
     plain = frozenset(name for name, entry in manifest.objects.items() if entry["kind"] == "value")
     trees = {name: entry["tree"] for name, entry in manifest.objects.items()}
-    return Checkpoint(path, trees, tensors, files, manifest.rng, plain)
+    checksums = {number: entry["crc32c"] for number, entry in enumerate(manifest.files) if "crc32c" in entry}
+    return Checkpoint(path, trees, tensors, files, checksums, manifest.rng, plain=plain)
 
 
 def _open_index(path: Path) -> Checkpoint:
     weights = _safetensors.index_files(path)
+    for name in weights.values():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CheckpointError(f"'{path}' names the file {name!r}, which does not lie in its folder")
     return _open_files(path, {name: path.parent / name for name in dict.fromkeys(weights.values())})
 
 

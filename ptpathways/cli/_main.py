@@ -60,6 +60,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     worker.add_argument("--memory-limit", default="", metavar="SIZE", help="of each device, e.g. 16GiB")
     worker.add_argument(
+        "--root",
+        default=".",
+        metavar="PATH",
+        help="checkpoints are read and written below this folder only, links are not followed (default: the current "
+        "one; /: anywhere)",
+    )
+    worker.add_argument(
         "--cache-dir",
         default="",
         metavar="PATH",

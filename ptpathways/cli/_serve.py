@@ -59,6 +59,7 @@ def worker(arguments: argparse.Namespace) -> int:
         island_timeout_s=arguments.island_timeout,
         memory_limit_bytes=core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0,
         cache_dir=cache_folder(arguments.cache_dir),
+        root=os.path.abspath(arguments.root),
         data_endpoint=bind,
         advertise=advertise,
         token=token,

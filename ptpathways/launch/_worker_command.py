@@ -39,6 +39,8 @@ class WorkerOptions:
     """Per device; 0: what the plugin reports."""
     cache_dir: str = ""
     """Where compiled programs outlive the worker; empty: nowhere."""
+    root: str = ""
+    """The folder below which it reads and writes files for clients; empty: anywhere."""
     runtime_dir: str = ""
     """Where its sockets go; empty: it listens for peers on loopback TCP."""
     data_endpoint: str = ""
@@ -69,6 +71,7 @@ class WorkerOptions:
             "plugin": self.plugin.path,
             "memory_limit_bytes": self.memory_limit_bytes,
             "cache_dir": self.cache_dir,
+            "root": self.root,
             "runtime_dir": self.runtime_dir,
             "data_endpoint": self.data_endpoint,
             "advertise": self.advertise,

@@ -39,7 +39,12 @@ def load_zmq(path: str) -> None:
     Raises NativeError (NOT_FOUND, FAILED_PRECONDITION) when it cannot be loaded or lacks a function.
     """
 
-def keys_of_role(token: str, role: str) -> str: ...
+def crc32c(bytes: object, before: int = 0) -> int:
+    """CRC-32C of a buffer, after bytes of which it is ``before``."""
+
+def keys_of_role(token: str, role: str) -> str:
+    """Digits of a role's token, made of the cluster's (csrc/transport/keys.h)."""
+
 def machine_token() -> str:
     """A text that is equal on processes which can share memory (same machine, same IPC namespace and user)."""
 
@@ -258,6 +263,9 @@ class FileOperation:
     def bytes(self) -> int:
         """Of tensors, written or read."""
     @property
+    def crc32c(self) -> int:
+        """Of the whole file, when one was made."""
+    @property
     def seconds(self) -> float:
         """What it took the host."""
 
@@ -281,10 +289,10 @@ def load_values(
     session: Session,
     *,
     host: int,
-    files: Sequence[tuple[str, int]],
+    files: Sequence[tuple[str, int, int | None]],
     values: Sequence[tuple[DeviceValue, int, Sequence[FileBox]]],
 ) -> FileOperation:
-    """Has a host fill shards of announced values out of files, given as (path, bytes).
+    """Has a host fill shards of announced values out of files, given as (path, bytes, checksum if it is known).
 
     ``values`` as for ``save_values``; without any it only looks for the files.
     """

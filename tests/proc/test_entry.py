@@ -64,8 +64,12 @@ def _standing(folder: Path, *arguments: str, bind: str = "tcp://127.0.0.1:*") ->
         found = re.search(r" at (\S+)", controller.stdout.readline())
         assert found is not None, log.read_text()
         insecure = [argument for argument in arguments if argument == "--insecure"]
+        root = folder / "root"
+        root.mkdir()
         worker = subprocess.Popen(
-            [*COMMAND, "worker", "--join", found[1], "--name", "w", *insecure], stderr=errors, env=environment
+            [*COMMAND, "worker", "--join", found[1], "--name", "w", "--root", str(root), *insecure],
+            stderr=errors,
+            env=environment,
         )
         try:
             yield Standing(found[1], runtime, log)
@@ -333,3 +337,58 @@ def test_only_the_host_that_was_asked_answers(cluster: Standing) -> None:
             (value,) = session.run(add_one, [session.put(np.float32(41), 0)], 0)
             assert value.result(WAIT_S) == 42
     _check_unharmed(cluster)
+
+
+# --- files
+
+
+@contextmanager
+def _program(cluster: Standing, code: str) -> Iterator[subprocess.CompletedProcess[str]]:
+    head = "import sys, torch, ptpathways as pw\npw.init(sys.argv[1])\nx = torch.arange(8.0).to(pw.device())\n"
+    yield subprocess.run(
+        [sys.executable, "-c", head + code, cluster.address],
+        env=_environment(cluster.runtime), capture_output=True, text=True, timeout=2 * WAIT_S,
+    )  # fmt: skip
+
+
+def test_hosts_read_and_write_below_their_root_only(cluster: Standing, tmp_path: Path) -> None:
+    root = cluster.runtime.parent / "root"
+    (root / "out").symlink_to(tmp_path)
+    code = f"""
+def attempt(name, act):
+    try:
+        act()
+        print(name, "done")
+    except pw.CheckpointError as error:
+        print(name, "refused" if "--root" in str(error) else error)
+attempt("inside", lambda: pw.save({str(root / "run")!r}, x=x).wait())
+attempt("outside", lambda: pw.save({str(tmp_path / "run")!r}, x=x).wait())
+attempt("link", lambda: pw.save({str(root / "out" / "linked")!r}, x=x).wait())
+attempt("back", lambda: pw.load({str(root / "run")!r}, x=x))
+import shutil
+shutil.copytree({str(root / "run")!r}, {str(tmp_path / "copy")!r})
+attempt("read", lambda: pw.load({str(tmp_path / "copy")!r}, x=x))
+"""
+    with _program(cluster, code) as done:
+        said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert said == {"inside": "done", "outside": "refused", "link": "refused", "back": "done", "read": "refused"}, (
+        done.stdout + done.stderr
+    )
+
+
+def test_a_shard_that_was_changed_is_named(cluster: Standing) -> None:
+    run = cluster.runtime.parent / "root" / "changed"
+    code = f"""
+import pathlib
+pw.save({str(run)!r}, x=x).wait()
+(file,) = pathlib.Path({str(run)!r}).glob("data-*")
+content = bytearray(file.read_bytes())
+content[-1] ^= 1
+file.write_bytes(content)
+try:
+    pw.load({str(run)!r}, x=x)
+except pw.CheckpointError as error:
+    print(file.name in str(error) and "is damaged" in str(error), x.tolist() == list(range(8)))
+"""
+    with _program(cluster, code) as done:
+        assert done.stdout.strip() == "True True", done.stdout + done.stderr

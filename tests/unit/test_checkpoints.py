@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 # ruff: noqa: E402
 from torch.utils.data import DataLoader
 
-from ptpathways import frontend
+from ptpathways import frontend, native
 from ptpathways.checkpoint import _directory, _matching, _plan, _safetensors, _save, _sources, _tree
 from ptpathways.core import CheckpointError
 from ptpathways.data import Feed
@@ -372,3 +372,71 @@ def test_a_series_goes_by_the_time_of_saving(tmp_path: Path) -> None:
     finished(series.at(3200), "2025-12-31T00:00:00+00:00")  # of a host whose clock is behind
     series.rotate(2, series.at(3200))
     assert sorted(step for step, _ in series.found()) == [3100, 3200]
+
+
+def _manifest(folder: Path, **changes: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    content: dict[str, Any] = {
+        "format": _directory.FORMAT,
+        "version": _directory.VERSION,
+        "files": [{"name": "data-0-client.safetensors", "bytes": 4}],
+        "tensors": {"x": {"dtype": "F32", "shape": [], "pieces": [{"file": 0, "offset": 0, "start": [], "size": []}]}},
+        "objects": {},
+        "rng": None,
+    }
+    (folder / _directory.MANIFEST).write_text(json.dumps(content | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": [{"name": "../data-0-client.safetensors", "bytes": 4}]},
+        {"files": [{"name": "/etc/passwd", "bytes": 4}]},
+        {"files": [{"name": "data-0-../../x.safetensors", "bytes": 4}]},
+        {"files": [{"name": "..", "bytes": 4}]},
+        {"files": [{"name": "model.safetensors", "bytes": 4}]},
+        {"files": [{"name": "data-0-client.safetensors", "bytes": -4}]},
+        {"files": [{"name": 5, "bytes": 4}]},
+        {"files": []},
+        {"files": None},
+        {"tensors": {"x": {"dtype": "F32", "shape": [], "pieces": [{"file": -1, "offset": 0}]}}},
+        {"tensors": {"x": {"dtype": "F32", "shape": [], "pieces": [{"file": 0, "offset": -8}]}}},
+        {"tensors": [1]},
+    ],
+)
+def test_a_manifest_names_nothing_outside_its_folder(changes: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "data-0-client.safetensors").write_bytes(b"abcd")
+    folder = _manifest(tmp_path / "saved", **changes)
+    with pytest.raises(CheckpointError, match="damaged"):
+        _sources.open_checkpoint(folder)
+
+
+def test_a_data_file_is_no_link(tmp_path: Path) -> None:
+    folder = _manifest(tmp_path / "saved")
+    (tmp_path / "secret").write_bytes(b"abcd")
+    (folder / "data-0-client.safetensors").symlink_to(tmp_path / "secret")
+    with pytest.raises(CheckpointError, match="symbolic link"):
+        _sources.open_checkpoint(folder)
+
+
+def test_a_data_file_that_was_changed_is_named(tmp_path: Path) -> None:
+    folder = _manifest(
+        tmp_path / "saved", files=[{"name": "data-0-client.safetensors", "bytes": 4, "crc32c": native.crc32c(b"abcd")}]
+    )
+    file = folder / "data-0-client.safetensors"
+    file.write_bytes(b"abcd")
+    checkpoint = _sources.open_checkpoint(folder)
+    assert checkpoint.read(checkpoint.tensors["x"]).view(torch.int32).item() == int.from_bytes(b"abcd", "little")
+    file.write_bytes(b"abce")
+    checkpoint = _sources.open_checkpoint(folder)
+    with pytest.raises(CheckpointError, match=r"data-0-client\.safetensors' is damaged"):
+        checkpoint.read(checkpoint.tensors["x"])
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "a/../../b.safetensors"])
+def test_an_index_names_nothing_outside_its_folder(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": {"x": name}}))
+    with pytest.raises(CheckpointError, match="does not lie in its folder"):
+        _sources.open_checkpoint(path)
