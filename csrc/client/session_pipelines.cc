@@ -23,6 +23,9 @@ Result<Session::Question> Session::Impl::Inquire(Body body, std::vector<Payload>
 uint64_t Session::MintPipeline() { return impl_->MintIds(); }
 
 Result<Session::Question> Session::OpenPipeline(wire::OpenPipeline open, std::string given) {
+  if (impl_->options.keys.insecure()) {  // hosts send pickles back, and run what they are sent
+    return Status(Code::kPermissionDenied, "input pipelines need a cluster with a join token, got an insecure one");
+  }
   return impl_->Inquire(std::move(open), {std::make_shared<const std::string>(std::move(given))});
 }
 

@@ -17,6 +17,7 @@ constexpr double kMinWeight = 1e-3, kMaxWeight = 1e6;
 void ClusterState::OnMessage(const Connection& from, std::string frame, std::vector<Payload> payloads, uint64_t now_ms,
                              Outputs& out) {
   now_ms_ = now_ms;
+  speaking_ = from;
   Result<wire::Head> head = wire::DecodeHead(frame);
   auto peer = peers_.find(from);
   if (!head.ok()) {
@@ -269,6 +270,7 @@ void ClusterState::AdmitWaiting(uint64_t now_ms, Outputs& out) {
 }
 
 void ClusterState::OnDisconnected(const Connection& from, const std::string& reason, Outputs& out) {
+  speaking_ = from;
   std::erase_if(waiting_hosts_, [&from](const auto& entry) { return entry.second.first == from; });
   if (groups_.knows(from)) {
     IslandGroups::Answers answers;
@@ -389,6 +391,7 @@ void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs&
 }
 
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
+  speaking_.clear();
   now_ms_ = now_ms;
   IslandGroups::Answers answers;
   groups_.Tick(now_ms, answers);
@@ -439,6 +442,12 @@ std::vector<wire::HostDescription> ClusterState::HostDescriptions() const {
   return descriptions;
 }
 
-std::vector<std::string> ClusterState::TakeLog() { return std::exchange(log_, {}); }
+std::vector<std::pair<Connection, std::string>> ClusterState::TakeLog() { return std::exchange(log_, {}); }
+
+bool ClusterState::Knows(const Connection& connection) const {
+  return peers_.contains(connection) || groups_.knows(connection) ||
+         std::any_of(waiting_hosts_.begin(), waiting_hosts_.end(),
+                     [&](const auto& entry) { return entry.second.first == connection; });
+}
 
 }  // namespace pathways::controller

@@ -93,7 +93,10 @@ class ClusterState {
   std::vector<std::string> MissingHosts() const;
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
-  std::vector<std::string> TakeLog();
+  // Each with the connection whose message caused it, if one did.
+  std::vector<std::pair<Connection, std::string>> TakeLog();
+  // Whether somebody has joined, or asked to, by this connection.
+  bool Knows(const Connection& connection) const;
   bool IsClient(const Connection& connection) const {
     const auto peer = peers_.find(connection);
     return peer != peers_.end() && peer->second.role == wire::Role::kClient;
@@ -288,7 +291,7 @@ class ClusterState {
     out.push_back({to, wire::Encode(body), {}});
   }
   void ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out);
-  void Note(std::string line) { log_.push_back(std::move(line)); }
+  void Note(std::string line) { log_.emplace_back(speaking_, std::move(line)); }
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
@@ -313,7 +316,8 @@ class ClusterState {
   uint64_t arrival_ = 0;   // of the message being handled
   uint64_t now_ms_ = 0;    // of the event being handled
   uint64_t last_tick_ms_ = 0;
-  std::vector<std::string> log_;
+  Connection speaking_;  // of the message being handled
+  std::vector<std::pair<Connection, std::string>> log_;
 };
 
 }  // namespace pathways::controller

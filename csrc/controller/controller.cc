@@ -12,6 +12,9 @@ namespace pathways::controller {
 namespace {
 
 constexpr std::string_view kLocal = "local/";
+// A caller must have joined by then.
+constexpr std::chrono::seconds kHelloDeadline{10};
+constexpr std::chrono::seconds kLookAtStrangers{1};
 
 // A peer that does not read what it is sent is lost when so many messages are on their way to it; a client also when so
 // many bytes are, of messages that are not small.
@@ -62,6 +65,7 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
   socket_options.receive_hwm = kMaxReceived;
   socket_options.max_message_bytes = int64_t{1} << 31;
   socket_options.curve = controller->options_.keys.Curve(transport::Role::kController);
+  socket_options.stranger_limits = transport::UsualStrangerLimits();
   socket_options.router_handover = false;  // nobody takes another's connection over
   PW_ASSIGN_OR_RETURN(controller->socket_, transport::Socket::Open(socket_options));
   for (const std::string& endpoint : controller->options_.bind) {
@@ -70,6 +74,12 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
   }
   PW_ASSIGN_OR_RETURN(controller->reactor_, transport::Reactor::Start({.name = "pw-control"}));
   PW_RETURN_IF_ERROR(controller->reactor_->Add(controller->socket_, controller.get()));
+  controller->reactor_->AddTimer(kLookAtStrangers, kLookAtStrangers, [raw = controller.get()] {
+    raw->socket_->DropStrangers(kHelloDeadline, [raw](std::string_view peer) {
+      std::lock_guard lock(raw->mutex_);
+      return raw->state_.Knows(std::string(peer));
+    });
+  });
   // Also how finely what waits for memory is timed.
   const std::chrono::milliseconds tick(
       std::clamp<uint32_t>(controller->options_.cluster.heartbeat_interval_ms / 2, 10, 50));
@@ -111,7 +121,10 @@ void Controller::Apply(Step step) {
       state_.OnDisconnected(lost, "it does not read what it is sent", out);
       std::for_each(out.begin(), out.end(), send);
     }
-    log = state_.TakeLog();
+    for (const auto& [peer, line] : state_.TakeLog()) {
+      std::optional<std::string> text = options_.verbose ? log_limit_.Take(peer, line, Now()) : std::nullopt;
+      if (text) log.push_back(*std::move(text));
+    }
   }
   for (auto& client : to_local) {
     // Never within a local client's own call: it may hold locks that its sink, or what hangs on it, takes.
@@ -121,9 +134,16 @@ void Controller::Apply(Step step) {
       reactor_->Post([client = std::move(client)] { Deliver(*client); });
     }
   }
-  if (options_.verbose) {
-    for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
+  for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
+}
+
+void Controller::Log(std::string_view peer, const std::string& line) {
+  std::optional<std::string> text;
+  {
+    std::lock_guard lock(mutex_);
+    text = log_limit_.Take(peer, line, Now());
   }
+  if (text) std::fprintf(stderr, "ptpathways controller: %s\n", text->c_str());
 }
 
 void Controller::SendRemote(Outgoing& outgoing) {
@@ -184,7 +204,7 @@ Status Controller::CheckSender(std::string_view peer, const transport::Frame& he
 void Controller::OnMessage(transport::Socket&, std::string_view peer, transport::Frames& frames) {
   if (frames.empty()) return;
   if (Status status = CheckSender(peer, frames[0]); !status.ok()) {
-    std::fprintf(stderr, "ptpathways controller: refused a peer: %s\n", status.ToString().c_str());
+    Log(peer, "refused a peer: " + status.ToString());
     (void)socket_->Send(peer, transport::Frame(wire::Encode(wire::Reject{std::move(status)})));
     return;
   }

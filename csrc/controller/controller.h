@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "csrc/base/log_limit.h"
 #include "csrc/base/status.h"
 #include "csrc/controller/cluster_state.h"
 #include "csrc/controller/refusal_log.h"
@@ -79,6 +80,7 @@ class Controller : private transport::SocketHandler {
   // Counts bytes on their way to a client until the release of the frame that carries them. Null: for a worker, or too
   // few to matter. Needs mutex_.
   std::shared_ptr<std::atomic<int64_t>> CountUnread(const Connection& to, size_t bytes);
+  void Log(std::string_view peer, const std::string& line);
   // OK when a remote peer may use this name, and speak as what its message says that it is.
   static Status CheckSender(std::string_view peer, const transport::Frame& head);
 
@@ -91,6 +93,7 @@ class Controller : private transport::SocketHandler {
   std::condition_variable changed_;
   // Guarded by mutex_:
   ClusterState state_;
+  LogLimit log_limit_;
   std::unordered_map<Connection, std::shared_ptr<LocalClient>> local_;
   std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_;
   std::vector<std::string> exited_;  // processes that ended before they joined

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/sha256.h"
 #include "csrc/transport/keys.h"
 
@@ -16,6 +17,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{500};
 constexpr size_t kRouteBytes = 16;
+// A caller must have said who it is by then.
+constexpr std::chrono::seconds kHelloDeadline{10};
+constexpr std::chrono::seconds kLookAtStrangers{1};
 // A process that did not come to its tick for so long was stopped itself, and blames nobody for the silence.
 constexpr std::chrono::seconds kStopped{3};
 
@@ -48,7 +52,7 @@ Result<std::chrono::milliseconds> TransferTimeoutOf(const char* text) {
   const double seconds = std::strtod(text, &end);
   if (*end != '\0' || !(seconds >= 1 && seconds <= 86400)) {
     return InvalidArgument("PTPATHWAYS_TRANSFER_TIMEOUT_S must be a number of seconds from 1 to 86400, got '" +
-                           Escaped(text) + "'");
+                           Printable(text) + "'");
   }
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -60,6 +64,7 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, Da
   transport::SocketOptions socket_options;
   socket_options.kind = transport::SocketKind::kRouter;
   socket_options.max_message_bytes = 64 << 20;
+  socket_options.stranger_limits = transport::UsualStrangerLimits();
   socket_options.heartbeat_interval = std::min(connection_timeout / 4, std::chrono::milliseconds(1000));
   socket_options.heartbeat_timeout = connection_timeout;
   socket_options.handshake_timeout = connection_timeout;
@@ -73,6 +78,9 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, Da
   if (!plane->options_.membership.cluster.empty()) plane->Join(plane->options_.membership);
   PW_RETURN_IF_ERROR(plane->reactor_->Add(plane->socket_, plane.get()));
   plane->Every(std::min(kTick, plane->options_.transfer_timeout / 4), [raw = plane.get()] { raw->OnTick(); });
+  if (!plane->endpoint_.empty()) {
+    plane->reactor_->AddTimer(kLookAtStrangers, kLookAtStrangers, [raw = plane.get()] { raw->DropStrangers(); });
+  }
   return plane;
 }
 
@@ -227,7 +235,7 @@ Status DataPlane::Transmit(std::string_view peer, Link::Kept message) {
   const auto at = peers_.find(std::string(peer));
   if (at == peers_.end() || !at->second.reachable) {
     const Status gone = GoneStatus(std::string(peer));
-    return gone.ok() ? NotFound("no peer '" + Escaped(peer) + "' has called this process") : gone;
+    return gone.ok() ? NotFound("no peer '" + Printable(peer) + "' has called this process") : gone;
   }
   Link& link = at->second.link;
   if (std::string* head = message.frames[0].text()) wire::PatchSequence(*head, link.next_sequence());
@@ -292,6 +300,13 @@ void DataPlane::PeerLost(const std::string& name, const Status& status) {
   }
   if (sender) sender->PeerLost(name, status);
   if (receiver) receiver->PeerLost(name);
+}
+
+void DataPlane::DropStrangers() {
+  socket_->DropStrangers(kHelloDeadline, [this](std::string_view route) {
+    std::lock_guard lock(mutex_);
+    return !sender_ || names_.contains(std::string(route));
+  });
 }
 
 void DataPlane::HandleMessages(MessageHandler handler) {

@@ -26,7 +26,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "csrc/base/log_gate.h"
+#include "csrc/base/log_limit.h"
 #include "csrc/base/status.h"
 #include "csrc/dataplane/link.h"
 #include "csrc/dataplane/transfer_book.h"
@@ -171,6 +171,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
   Status HandleMessage(std::string_view peer, transport::Frames& frames);
+  void DropStrangers();
   // transport::BulkEmitter
   Status EmitPiece(std::string_view peer, const transport::BulkPiece& piece, transport::Frame payload) override;
   Status EmitRelease(std::string_view peer, const transport::BulkRelease& release) override;
@@ -203,7 +204,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
 
   // Used by the data thread only:
   std::chrono::steady_clock::time_point last_tick_{};
-  LogGate log_;
+  LogLimit log_;
 };
 
 }  // namespace pathways::dataplane

@@ -28,8 +28,8 @@ Link::Statement StatementOf(const wire::PeerHello& hello) {
 }  // namespace
 
 void DataPlane::Refused(std::string_view peer, const Status& status) {
-  const auto line =
-      log_.Note(peer, "refused a data message from " + Escaped(peer, 64) + ": " + Escaped(status.ToString()), NowMs());
+  const auto line = log_.Take(peer, "refused a data message from " + Printable(peer, 64) + ": " + status.ToString(),
+                              static_cast<uint64_t>(NowMs()));
   if (line) std::fprintf(stderr, "ptpathways: %s\n", line->c_str());
 }
 
@@ -242,7 +242,7 @@ Status DataPlane::OnPeerHello(std::string_view route, const wire::PeerHello& hel
   }
   if (fresh) sink_->OnPeer(name, identity.session);
   if (heard.forgotten) {
-    if (sender) sender->PeerLost(name, Unavailable("'" + Escaped(name) + "' has started again"));
+    if (sender) sender->PeerLost(name, Unavailable("'" + Printable(name) + "' has started again"));
     if (receiver) receiver->PeerLost(name);
   }
   for (Waiting& item : waiting) Deliver(name, same_machine, std::move(item));

@@ -1,14 +1,13 @@
 #include "csrc/transport/socket.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <unordered_set>
+
+#include "csrc/base/log_limit.h"
 
 namespace pathways::transport {
 namespace {
@@ -97,34 +96,6 @@ struct Incoming {
   ZmqMessage message;
 };
 
-std::string Printable(std::string_view identity) {
-  std::string out;
-  for (unsigned char c : identity) {
-    if (c >= 0x20 && c < 0x7f) {
-      out += static_cast<char>(c);
-    } else {
-      static constexpr char kHex[] = "0123456789abcdef";
-      out += "\\x";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
-    }
-  }
-  return out;
-}
-
-// The other end's IP address; empty when the connection is gone already.
-std::string AddressOf(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
-  char text[INET6_ADDRSTRLEN] = {};
-  const void* address = nullptr;
-  if (storage.ss_family == AF_INET) address = &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr;
-  if (storage.ss_family == AF_INET6) address = &reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
-  if (address == nullptr || ::inet_ntop(storage.ss_family, address, text, sizeof text) == nullptr) return "";
-  return text;
-}
-
 int Milliseconds(std::chrono::milliseconds value) { return static_cast<int>(value.count()); }
 
 std::atomic<uint64_t> next_socket_number{1};
@@ -136,10 +107,11 @@ std::atomic<uint64_t> next_socket_number{1};
 // from the messages; but libzmq reports a connection's start before its first message is read, and its end before the
 // descriptor is closed. Hence, with the monitor drained when a first message is looked at, `open` is up to date.
 struct Socket::Peers {
+  explicit Peers(StrangerLimits limits) : callers(limits) {}
   std::unordered_map<std::string, int, StringHash, std::equal_to<>> fd_of;
   std::unordered_map<int, std::string> identity_of;
   std::unordered_set<int> open;
-  std::unordered_map<int, std::string> address_of;  // of callers, which libzmq does not report
+  Callers callers;
   // libzmq tells of a failed handshake without saying whose; the end of that connection follows.
   std::optional<PeerEvent> refused;
   std::vector<PeerEvent> pending;
@@ -171,16 +143,16 @@ struct Socket::Peers {
     out.hung_up = event == zmq::kEventHandshakeFailedNoDetail;
     if (event == zmq::kEventAccepted || event == zmq::kEventConnected) {
       open.insert(value);
-      if (event == zmq::kEventAccepted && endpoint.starts_with("tcp://")) address_of[value] = AddressOf(value);
+      if (event == zmq::kEventAccepted) callers.Accepted(value, endpoint.starts_with("tcp://"));
       return;  // of interest to users once the handshake is done, an event that has no descriptor
     }
     if (event == zmq::kEventHandshakeSucceeded) out.kind = PeerEventKind::kConnected;
     if (event == zmq::kEventDisconnected) {
       out.kind = PeerEventKind::kDisconnected;
       open.erase(value);
-      auto caller = address_of.extract(value);
+      std::string caller = callers.Ended(value);
       if (refused && !identity_of.contains(value)) {
-        if (!caller.empty()) refused->address = std::move(caller.mapped());
+        if (!caller.empty()) refused->address = std::move(caller);
         pending.push_back(*std::move(refused));
         refused.reset();
       }
@@ -316,7 +288,7 @@ Status Socket::InitMonitor() {
       Zmq().get_option(monitor_, zmq::kFd, &monitor_fd_, &size) != 0) {
     return ZmqError("cannot read a socket's monitor");
   }
-  peers_ = std::make_unique<Peers>();
+  peers_ = std::make_unique<Peers>(options_.stranger_limits);
   return OkStatus();
 }
 
@@ -483,9 +455,10 @@ void Socket::DrainMonitor() {
       std::memcpy(&event, head.data(), sizeof(event));
       std::memcpy(&value, head.data() + sizeof(event), sizeof(value));
     }
-    if (!part.more() || !part.Receive(monitor_)) return;
+    if (!part.more() || !part.Receive(monitor_)) break;
     peers_->Add(event, value, part.bytes());
   }
+  peers_->callers.Enforce();
 }
 
 void Socket::ReceivePeerEvents(std::vector<PeerEvent>* events) {
@@ -497,6 +470,15 @@ void Socket::ReceivePeerEvents(std::vector<PeerEvent>* events) {
   }
   for (PeerEvent& event : peers_->pending) events->push_back(std::move(event));
   peers_->pending.clear();
+}
+
+void Socket::DropStrangers(std::chrono::milliseconds grace,
+                           const std::function<bool(std::string_view identity)>& is_known) {
+  if (peers_ == nullptr) return;
+  peers_->callers.DropStrangers(std::chrono::steady_clock::now(), grace, [&](int fd) {
+    const auto identity = peers_->identity_of.find(fd);
+    return identity != peers_->identity_of.end() && is_known(identity->second);
+  });
 }
 
 bool Socket::HasPeerEvents() const { return peers_ != nullptr && !peers_->pending.empty(); }

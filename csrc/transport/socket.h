@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/transport/callers.h"
 #include "csrc/transport/curve.h"
 #include "csrc/transport/frame.h"
 
@@ -57,6 +58,8 @@ struct SocketOptions {
   bool router_handover = true;
   // Delivers PeerEvents to the reactor (of ipc and tcp peers; libzmq reports none for inproc).
   bool monitor = true;
+  // Of a listener: strangers beyond these are hung up on (see DropStrangers).
+  StrangerLimits stranger_limits{};
   CurveOptions curve{};
 };
 
@@ -138,6 +141,9 @@ class Socket {
   void ReceivePeerEvents(std::vector<PeerEvent>* events);
   // True when ReceiveBatch read events on the side, which no descriptor announces any more.
   bool HasPeerEvents() const;
+  // Hangs up on callers that connected more than `grace` ago and whose first message has not made them known. Needs a
+  // monitor. Without mutex_.
+  void DropStrangers(std::chrono::milliseconds grace, const std::function<bool(std::string_view identity)>& is_known);
 
  private:
   struct Peers;

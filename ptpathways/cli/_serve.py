@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -65,6 +67,7 @@ def worker(arguments: argparse.Namespace) -> int:
         token=token,
         log_level=arguments.log_level,
     )
+    _take_descriptors()
     command = worker_command(options)
     os.execve(command[0], command, worker_environment(options))
 
@@ -79,6 +82,7 @@ def controller(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption(f"--queue-ms must be above 0 and at most 60000 ms, got {arguments.queue_ms}")
     if not 1 <= arguments.lease <= 86_400:
         raise core.InvalidOption(f"--lease must be from 1 to 86400 s, got {arguments.lease}")
+    _take_descriptors()
     numbers = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before the controller's threads start
     binds = [_as_bind(bind) for bind in arguments.bind or [DEFAULT_BIND]]
@@ -114,6 +118,13 @@ def controller(arguments: argparse.Namespace) -> int:
         launch.forget(kept, token)
         native.clean_up_shared_memory(serving.cluster)
     return 0
+
+
+def _take_descriptors() -> None:
+    """Every peer takes some: as many as this user may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _as_bind(bind: str) -> str:

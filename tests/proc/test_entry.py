@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +36,8 @@ class Standing:
     address: str
     runtime: Path
     log: Path
+    pid: int
+    """Of the controller."""
 
     @property
     def token(self) -> str:
@@ -72,7 +77,7 @@ def _standing(folder: Path, *arguments: str, bind: str = "tcp://127.0.0.1:*") ->
             env=environment,
         )
         try:
-            yield Standing(found[1], runtime, log)
+            yield Standing(found[1], runtime, log, controller.pid)
         finally:
             controller.send_signal(signal.SIGINT)
             assert controller.wait(WAIT_S) == 0
@@ -132,6 +137,12 @@ def test_insecure_is_said_loudly_and_stays_on_this_machine(tmp_path: Path) -> No
         assert not list((cluster.runtime / "ptpathways").glob("*.token"))
         with native.Session.connect(cluster.address, "any", 20.0, token=core.INSECURE) as session:
             wait_until(lambda: session.device_count == 1, WAIT_S)
+        with attackers.connect(cluster.address) as anybody:  # no pickle of whom nobody knows
+            kind, body = attackers.ask(anybody, attackers.hello())
+            number = struct.unpack("<I", body[:4])[0]
+            asked = struct.pack("<QQIIQQ", number << 48 | 1, number << 48 | 2, 0, 1, 1000, 1000) + hostile.text("x")
+            kind, body = attackers.ask(anybody, hostile.frame(45, asked), b"cbuiltins\nprint\n.")
+            assert kind == 23 and b"join token" in body
     done = subprocess.run(
         [*COMMAND, "controller", "--bind", "tcp://0.0.0.0:*", "--insecure"],
         capture_output=True, text=True, timeout=WAIT_S,
@@ -392,3 +403,60 @@ except pw.CheckpointError as error:
 """
     with _program(cluster, code) as done:
         assert done.stdout.strip() == "True True", done.stdout + done.stderr
+
+
+# --- limits
+
+
+def _descriptors(cluster: Standing) -> int:
+    return len(os.listdir(f"/proc/{cluster.pid}/fd"))
+
+
+def _processor_s(cluster: Standing) -> float:
+    fields = Path(f"/proc/{cluster.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_silent_and_half_open_connections_are_not_kept(cluster: Standing) -> None:
+    host, _, port = cluster.address.removeprefix("tcp://").rpartition(":")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    silent = [attackers.connect(cluster.address, cluster.token) for _ in range(60)]  # with the key, and without a hello
+    half_open = []
+    try:
+        before = _descriptors(cluster)
+        for _ in range(min(2000, hard - 500)):
+            half_open.append(socket.create_connection((host, int(port))))
+        _check_unharmed(cluster)
+        assert _descriptors(cluster) < before + 700, "strangers from one address have a limit"
+        wait_until(lambda: _descriptors(cluster) < 40, 25.0)
+        used = _processor_s(cluster)
+        started = time.monotonic()
+        _check_unharmed(cluster)
+        assert _processor_s(cluster) - used < 0.5 * max(time.monotonic() - started, 1.0)
+    finally:
+        for connection in half_open:
+            connection.close()
+        for socket_ in silent:
+            socket_.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_bad_messages_fill_no_log_and_bring_no_raw_bytes_there(cluster: Standing) -> None:
+    before = cluster.log.stat().st_size
+    with attackers.connect(cluster.address, cluster.token) as noisy:
+        noisy.send(attackers.hello(name="\x1b[2Jnoisy\n"))
+        for _ in range(20_000):
+            noisy.send(b"\x1b[31mgarbage\n" * 3)
+            noisy.send(hostile.frame(99, b""))
+        noisy.send(hostile.frame(6, hostile.text("bye")))
+        _check_unharmed(cluster)
+    with cluster.session() as session, attackers.joined(cluster.address, cluster.token) as (_, identity):
+        endpoint = session.hosts()[0]["data_endpoint"]
+        with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as noisy:
+            for _ in range(20_000):
+                noisy.send(b"\x1b[31mgarbage\n" * 3)
+            _check_unharmed(cluster)
+    added = cluster.log.read_bytes()[before:]
+    assert len(added) < 64 << 10
+    assert all(byte in b"\n" or 0x20 <= byte < 0x7F for byte in added)
