@@ -46,8 +46,9 @@ void Callers::Accepted(int fd, bool tcp) {
   // All of 127.0.0.0/8 is this machine, and so is a path.
   caller.place = caller.address.starts_with("127.") || caller.address == "::1" ? "" : caller.address;
   caller.since = Clock::now();
-  ++strangers_at_[caller.place];
-  ++strangers_;
+  caller.number = next_++;
+  mute_at_[caller.place][caller.number] = fd;
+  mute_[caller.number] = fd;
   callers_[fd] = std::move(caller);
   fresh_.push_back(fd);
 }
@@ -55,34 +56,42 @@ void Callers::Accepted(int fd, bool tcp) {
 std::string Callers::Ended(int fd) {
   auto node = callers_.extract(fd);
   if (node.empty()) return "";
-  if (!node.mapped().known && !node.mapped().dropped) Forget(node.mapped());
+  Unmute(node.mapped());
   return std::move(node.mapped().address);
 }
 
-void Callers::Forget(const Caller& caller) {
-  --strangers_;
-  const auto at = strangers_at_.find(caller.place);
-  if (at != strangers_at_.end() && --at->second == 0) strangers_at_.erase(at);
+void Callers::Spoke(int fd) {
+  if (const auto at = callers_.find(fd); at != callers_.end()) Unmute(at->second);
+}
+
+void Callers::Unmute(const Caller& caller) {
+  if (mute_.erase(caller.number) == 0) return;
+  const auto at = mute_at_.find(caller.place);
+  at->second.erase(caller.number);
+  if (at->second.empty()) mute_at_.erase(at);
 }
 
 void Callers::HangUp(int fd, Caller& caller) {
   caller.dropped = true;
-  Forget(caller);
+  Unmute(caller);
   if (caller.cookie == 0 || CookieOf(fd) != caller.cookie) return;
   (void)::shutdown(fd, SHUT_RDWR);  // its end is told as any other
 }
 
 void Callers::Enforce() {
-  const std::vector<int> fresh = std::exchange(fresh_, {});
-  for (auto fd_at = fresh.rbegin(); fd_at != fresh.rend(); ++fd_at) {
-    const int fd = *fd_at;
+  for (const int fd : std::exchange(fresh_, {})) {
     const auto at = callers_.find(fd);
-    if (at == callers_.end() || at->second.dropped) continue;
-    Caller& caller = at->second;
-    caller.cookie = CookieOf(fd);
-    const bool many_here = limits_.per_address != 0 && strangers_at_[caller.place] > limits_.per_address;
-    const bool many = limits_.in_all != 0 && strangers_ > limits_.in_all;
-    if (many_here || many) HangUp(fd, caller);
+    if (at == callers_.end()) continue;
+    at->second.cookie = CookieOf(fd);
+    const auto here = mute_at_.find(at->second.place);
+    if (here == mute_at_.end()) continue;
+    int oldest = -1;
+    if (limits_.per_address != 0 && here->second.size() > limits_.per_address) {
+      oldest = here->second.begin()->second;
+    } else if (limits_.in_all != 0 && mute_.size() > limits_.in_all) {
+      oldest = mute_.begin()->second;
+    }
+    if (oldest >= 0) HangUp(oldest, callers_.at(oldest));
   }
 }
 
@@ -91,7 +100,7 @@ void Callers::DropStrangers(Clock::time_point now, Clock::duration grace, const 
     if (caller.known || caller.dropped) continue;
     if (is_known(fd)) {
       caller.known = true;
-      Forget(caller);
+      Unmute(caller);
     } else if (now - caller.since > grace) {
       HangUp(fd, caller);
     }

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,7 +19,7 @@
 
 namespace pathways::transport {
 
-// How many strangers a listener bears.
+// How many callers a listener bears that have said nothing yet: who has no key cannot.
 struct StrangerLimits {
   size_t per_address = 0;  // 0: any number
   size_t in_all = 0;
@@ -35,13 +36,15 @@ class Callers {
   void Accepted(int fd, bool tcp);
   // Its IP address; empty when that is not known.
   std::string Ended(int fd);
-  // Hangs up on those that came last and are too many. To be called when all news was told.
+  // Its first message is there, so it has shown a key where one is asked for.
+  void Spoke(int fd);
+  // Hangs up on those that have been mute for longest, if there are too many. To be called when all news was told.
   void Enforce();
   // Hangs up on strangers that came before `now - grace` and of which `is_known` knows nothing.
   void DropStrangers(Clock::time_point now, Clock::duration grace, const std::function<bool(int fd)>& is_known);
 
-  // Those that were not hung up on.
-  size_t strangers() const { return strangers_; }
+  // Callers that have said nothing yet, and were not hung up on.
+  size_t mute() const { return mute_.size(); }
 
  private:
   struct Caller {
@@ -49,16 +52,18 @@ class Callers {
     std::string place;    // what is counted together
     uint64_t cookie = 0;  // 0: not asked for yet
     Clock::time_point since;
+    uint64_t number = 0;  // in order of arrival
     bool known = false;
     bool dropped = false;
   };
   void HangUp(int fd, Caller& caller);
-  void Forget(const Caller& caller);
+  void Unmute(const Caller& caller);
 
   const StrangerLimits limits_;
   std::unordered_map<int, Caller> callers_;
-  std::unordered_map<std::string, size_t> strangers_at_;  // by place
-  size_t strangers_ = 0;
+  std::map<uint64_t, int> mute_;                                      // in order of arrival
+  std::unordered_map<std::string, std::map<uint64_t, int>> mute_at_;  // the same, by place
+  uint64_t next_ = 1;
   std::vector<int> fresh_;  // accepted since Enforce
 };
 

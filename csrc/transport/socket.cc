@@ -136,6 +136,7 @@ struct Socket::Peers {
     }
     fd_of[std::string(identity)] = fd;
     identity_of[fd] = std::string(identity);
+    callers.Spoke(fd);
   }
 
   void Add(int event, int value, std::string_view endpoint) {

@@ -58,7 +58,7 @@ struct SocketOptions {
   bool router_handover = true;
   // Delivers PeerEvents to the reactor (of ipc and tcp peers; libzmq reports none for inproc).
   bool monitor = true;
-  // Of a listener: strangers beyond these are hung up on (see DropStrangers).
+  // Of a listener: of callers that say nothing, those that came first are hung up on beyond these.
   StrangerLimits stranger_limits{};
   CurveOptions curve{};
 };
