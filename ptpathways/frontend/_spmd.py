@@ -131,6 +131,14 @@ def use_spmd(auto: bool | None = False) -> None:
     _asked_for = True
 
 
+def replicate_nothing(devices: Sequence[str]) -> None:
+    """In place of ``_xla_set_replication_devices``: one program drives all devices, so its world is one process.
+
+    ``xm.set_replication`` of every device of ``xm.get_xla_supported_devices()``, as Accelerate calls it, would make all
+    slices that this process could bind replicas of each other, which wait for computations that nobody submits.
+    """
+
+
 def is_spmd() -> bool:
     """Whether the program called ``use_spmd``."""
     return _asked_for
@@ -334,6 +342,7 @@ _BINDINGS: dict[str, Any] = {
     "_spmd_full_to_shard_shape": refuse_manual,
     "_spmd_shard_to_full_shape": refuse_manual,
     "_xla_annotate_custom_sharding": mark,
+    "_xla_set_replication_devices": replicate_nothing,
     "_xla_clear_sharding": clear,
     "_xla_mark_sharding": mark,
     "_xla_tensors_from_aten": upload,

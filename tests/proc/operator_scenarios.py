@@ -175,6 +175,21 @@ def counts_norms_and_inverses(device: str | torch.device) -> Any:
 
 
 @scenario
+def gradients_averaged_over_all_devices_that_could_be_bound(device: str | torch.device) -> Any:
+    """As Accelerate does: one program is the only process, whatever it has its devices replicated over."""
+    values = [_matrix(device) + 1, _matrix(device) * 2, _matrix(device).sum()]
+    if torch.device(device).type == "xla":
+        import torch_xla.core.xla_model as xm
+        import torch_xla.runtime as xr
+
+        everything: Any = xm.get_xla_supported_devices()
+        xm.set_replication(torch.device(device), everything)
+        xm.all_reduce("sum", values, scale=1.0 / xr.world_size())
+        assert xr.world_size() == 1 and xm.all_gather(values[0]).shape == values[0].shape
+    return values
+
+
+@scenario
 def complex128_on_the_client_and_to_the_cpu(device: str | torch.device) -> Any:
     values = torch.arange(8.0, dtype=torch.float64).to(device)
     spectrum = torch.fft.rfft(values) * 1j
