@@ -113,9 +113,9 @@ MODEL_NOTES = """\
   arguments; without them transformers reads a value on the host, so the step is traced at each call.
 - **Lengths.** Each length of sequence is a computation of its own. Pad to a few lengths.
 - `transformers.Trainer` 5.23.0 with accelerate 1.15.0 (tried by hand on 2026-11-22, not by this command): a small GPT-2
-  with the default fused AdamW trains, evaluates, saves and resumes unmodified on 2 hosts x 2 devices, with the losses of
-  the CPU to all five digits compared. `Accelerator` accumulates, clips, schedules and gathers with the CPU's losses to
-  six; its `save_state` fails in accelerate itself, whose loader for XLA devices has no `dataset`."""
+  with the default fused AdamW trains, evaluates, saves and resumes unmodified on 2 hosts x 2 devices, with the losses
+  of the CPU to all five digits compared. `Accelerator` accumulates, clips, schedules and gathers with the CPU's losses
+  to six; its `save_state` fails in accelerate itself, whose loader for XLA devices has no `dataset`."""
 
 
 def notes(pairs: Sequence[tuple[str, str]]) -> str:
