@@ -38,6 +38,7 @@ def connect(
     """A socket that shows the key of ``role``, or none without a token, and calls itself ``identity``."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     socket.linger = 0
+    socket.reconnect_ivl = -1  # who is shown the door stays out
     if identity:
         socket.routing_id = identity
     if token:
