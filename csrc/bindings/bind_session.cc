@@ -72,7 +72,6 @@ py::list Hosts(const Session& session) {
     description["island"] = host.island;
     description["pid"] = host.pid;
     description["alive"] = host.alive != wire::kHostLost;
-    description["silent"] = host.alive == wire::kHostSilent;
     description["first_device"] = host.first_device;
     description["devices"] = devices;
     hosts.append(description);
@@ -273,6 +272,7 @@ void BindSession(py::module_& module) {
             return Unwrap(std::move(status));
           },
           py::arg("timeout_s"))
+      .def("silent_hosts", [](const std::shared_ptr<Session>& self) { return self->SilentHosts(); })
       .def("pending", &Pending)
       .def("activity", &Activity, py::arg("device"), py::arg("timeout_s"))
       .def("wait_stats",

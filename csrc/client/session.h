@@ -374,6 +374,8 @@ class Session : public std::enable_shared_from_this<Session> {
   WaitStats wait_stats() const;
   TransferStats transfer_stats() const;
 
+  // Names of those that the controller has heard nothing of for a while.
+  std::vector<std::string> SilentHosts() const;
   // What has been sent and not been answered, the oldest first.
   struct PendingItem {
     const char* sort;             // "run", "compile", "prepare" (a program), "fetch"

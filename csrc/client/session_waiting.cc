@@ -115,6 +115,15 @@ TransferStats Session::transfer_stats() const {
   return {impl_->uploaded, impl_->fetched, impl_->run_count, impl_->copies};
 }
 
+std::vector<std::string> Session::SilentHosts() const {
+  std::vector<std::string> names;
+  std::lock_guard lock(impl_->mutex);
+  for (const wire::HostDescription& host : impl_->hosts) {
+    if (host.alive == wire::kHostSilent) names.push_back(host.name);
+  }
+  return names;
+}
+
 std::vector<Session::PendingItem> Session::Pending() const {
   std::vector<PendingItem> out;
   std::lock_guard lock(impl_->mutex);

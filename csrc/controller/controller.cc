@@ -41,6 +41,7 @@ struct Controller::LocalClient {
 
 void Controller::Deliver(LocalClient& client) {
   std::unique_lock lock(client.mutex);
+  if (client.delivering == std::this_thread::get_id()) return;  // within its sink: who called that goes on after it
   client.delivering = std::this_thread::get_id();
   while (!client.inbox.empty() && !client.detached) {
     Outgoing message = std::move(client.inbox.front());

@@ -64,6 +64,28 @@ TEST(TheSinkOfALocalClientIsNotCalledTwiceAtATimeNorAfterItLeft) {
   }
 }
 
+TEST(WhatASinkSendsIsAnsweredAfterItHasReturned) {
+  const auto controller = StartController();
+  Connection connection;
+  int inside = 0, calls = 0;  // the control thread's
+  std::promise<void> answered;
+  connection = controller->AttachLocal([&](std::string, std::vector<Payload>) {
+    EXPECT_EQ(++inside, 1);
+    if (++calls == 1) {
+      wire::Query query;
+      query.kind = wire::QueryKind::kStatus;
+      query.request = (uint64_t{1} << wire::kClientShift) | 1;
+      controller->FromLocal(connection, wire::Encode(query), {});
+    } else {
+      answered.set_value();
+    }
+    --inside;
+  });
+  controller->FromLocal(connection, HelloText(), {});
+  answered.get_future().wait();
+  controller->DetachLocal(connection);
+}
+
 TEST(ALocalClientMayLeaveWithinItsSink) {
   const auto controller = StartController();
   Connection connection;

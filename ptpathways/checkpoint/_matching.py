@@ -146,7 +146,9 @@ def _module(name: str, module: nn.Module, tree: Any, checkpoint: Checkpoint, mat
         value = _plain(extra[key], checkpoint, matching, False)
         tell = owner.set_extra_state
         what = f"{name}: set_extra_state() of {key.rpartition('.')[0] or 'it'}"
-        matching.finish.append(Finish(what, functools.partial(tell, value), functools.partial(tell, _kept(state[key]))))
+        matching.finish.append(
+            Finish(what, functools.partial(tell, value), functools.partial(tell, _mapped(state[key], _itself)))
+        )
 
 
 def _tensor(name: str, target: torch.Tensor, tree: Any, checkpoint: Checkpoint, matching: Matching) -> None:
@@ -192,46 +194,39 @@ def _stateful(name: str, thing: Any, tree: Any, checkpoint: Checkpoint, matching
     state = _tree.decode(tree, tensor, allow_pickle=allow_pickle)
     if callable(getattr(thing, "check_state_dict", None)):
         try:
-            thing.check_state_dict(_stand_ins(state))
+            thing.check_state_dict(_mapped(state, _stand_in))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             matching.problems.append(f"{name}: {error if isinstance(error, ValueError) else repr(error)}")
-    before = _kept(current)
-    do, undo = (lambda: thing.load_state_dict(_filled(state))), (lambda: thing.load_state_dict(before))
+    before = _mapped(current, _itself)
+    do, undo = (lambda: thing.load_state_dict(_mapped(state, _made))), (lambda: thing.load_state_dict(before))
     matching.finish.append(Finish(f"{name}: load_state_dict()", do, undo))
 
 
-def _kept(value: Any) -> Any:
-    """A state with containers of its own, and the same tensors."""
+def _mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """``value`` with containers of its own, and ``leaf`` of what they hold."""
     if isinstance(value, dict):
         made = copy.copy(value)
         for key, item in value.items():
-            made[key] = _kept(item)
+            made[key] = _mapped(item, leaf)
         return made
-    return type(value)(map(_kept, value)) if type(value) in (list, tuple) else value
-
-
-def _stand_ins(value: Any) -> Any:
-    """A state with something of shape and type of each tensor that is to be made."""
-    if isinstance(value, New):
-        return torch.zeros((), dtype=_dtypes.dtype_of(value.source.dtype)).expand(value.source.shape)
-    if isinstance(value, dict):
-        made = copy.copy(value)
-        for key, item in value.items():
-            made[key] = _stand_ins(item)
-        return made
-    return type(value)(map(_stand_ins, value)) if type(value) in (list, tuple) else value
-
-
-def _filled(value: Any) -> Any:
-    if isinstance(value, New):
-        return value.made
-    if isinstance(value, dict):  # made by decoding, so it may be changed
-        for key, item in value.items():
-            value[key] = _filled(item)
-        return value
     if type(value) in (list, tuple):
-        return type(value)(_filled(item) for item in value)
+        return type(value)(_mapped(item, leaf) for item in value)
+    return leaf(value)
+
+
+def _stand_in(value: Any) -> Any:
+    """Something of shape and type of a tensor that is to be made."""
+    if not isinstance(value, New):
+        return value
+    return torch.zeros((), dtype=_dtypes.dtype_of(value.source.dtype)).expand(value.source.shape)
+
+
+def _itself(value: Any) -> Any:
     return value
+
+
+def _made(value: Any) -> Any:
+    return value.made if isinstance(value, New) else value
 
 
 def _capturable(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> bool:

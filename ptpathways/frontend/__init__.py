@@ -42,6 +42,7 @@ from ptpathways.frontend._parts import (
 )
 from ptpathways.frontend._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend._program import Program, program
+from ptpathways.frontend._read_warnings import WaitWarning
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
 from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend._recompiles import expected as expected_compiles
@@ -54,8 +55,7 @@ from ptpathways.frontend._step import cut_count, step, wait
 from ptpathways.frontend._trace import DataDependent, TensorSpec, exclusively
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
-from ptpathways.frontend._wait_notice import WaitWarning
-from ptpathways.frontend._waiting import WaitStats, wait_stats
+from ptpathways.frontend._wait_stats import WaitStats, wait_stats
 from ptpathways.sharding import Tiling
 
 __all__ = [

@@ -6,7 +6,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend import _locator, _reads, _trace, _wait_notice, _xla
+from ptpathways.frontend import _locator, _read_warnings, _reads, _trace, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +78,7 @@ def _to_cpu(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     began = time.perf_counter()
     values = _reads.fetch(tensors)
     if intended:
-        _wait_notice.note(began)
+        _read_warnings.note(began)
     return values
 
 

@@ -22,6 +22,7 @@ from ptpathways.frontend import (
     _long_waits,
     _mixed,
     _operations,
+    _read_warnings,
     _recompiles,
     _rng,
     _scan,
@@ -30,7 +31,6 @@ from ptpathways.frontend import (
     _slice,
     _spmd,
     _state,
-    _wait_notice,
     _wrapped,
 )
 
@@ -187,7 +187,7 @@ def init(
         _fallback.register()
         _operations.register()
         _kernels.register()
-        _wait_notice.register(options.waits)
+        _read_warnings.register(options.waits)
         _compile.register()
         _inference.register()
         _mixed.register()

@@ -124,7 +124,7 @@ class Watcher:
         own = threading.get_ident()
         silent: set[str] = set()
         while not self._ended.wait(self._every_s):
-            silent = _tell_of_silence(silent, {host["name"] for host in self._session.hosts() if host["silent"]})
+            silent = _tell_of_silence(silent, set(self._session.silent_hosts()))
             waits = [wait for wait in native.waits_under_way() if wait[0] != own]
             due = self._due.pick(waits, time.monotonic())
             if not due:

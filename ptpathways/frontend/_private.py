@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ptpathways import core
-from ptpathways.frontend import _xla
+from ptpathways.frontend import _spmd, _xla
 
 TORCH = "2.9.0"
 TORCH_XLA = "2.9.0"
@@ -74,14 +74,13 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
     "torch_xla.experimental.plugins": ("DevicePlugin", "register_plugin"),
     "torch_xla.experimental.scan": ("_scan_impl_flat",),
-    "torch_xla.runtime": ("use_spmd", "is_spmd", "global_runtime_device_count"),
 }
 
 
 def check() -> None:
     """Raises VersionMismatch naming what this installation of torch and torch_xla lacks."""
-    lacking = [*missing("torch_xla._XLAC", _xla.binding(), BINDING)]
-    for module, names in OTHERS.items():
+    lacking = missing("torch_xla._XLAC", _xla.binding(), (*BINDING, *_spmd.BINDINGS))
+    for module, names in {**OTHERS, "torch_xla.runtime": (*_spmd.RUNTIME,)}.items():
         try:
             lacking += missing(module, importlib.import_module(module), names)
         except ImportError:

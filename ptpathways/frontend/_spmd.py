@@ -98,26 +98,15 @@ class XlaShardingSpec:
 
 
 def register() -> None:
-    """Replaces what torch_xla's SPMD functions look up when they are called. Idempotent.
-
-    Raises:
-        PathwaysError: this torch_xla has not what is to be replaced.
-    """
+    """Replaces what torch_xla's SPMD functions look up when they are called. Idempotent."""
     global _registered, _asked_for, _upload
     if _registered:
         return
-    import torch_xla
     from torch_xla import runtime
 
     binding = _xla.binding()
-    for module, name, names in ((binding, "torch_xla._XLAC", _BINDINGS), (runtime, "torch_xla.runtime", _RUNTIME)):
-        for missing in (one for one in names if not hasattr(module, one)):
-            raise core.PathwaysError(
-                f"torch_xla {torch_xla.__version__} has no {name}.{missing}, which its SPMD functions are mapped by; "
-                "install the version that this package was made for (docs/compatibility.md)"
-            )
     _upload = binding._xla_tensors_from_aten
-    for module, names in ((binding, _BINDINGS), (runtime, _RUNTIME)):
+    for module, names in ((binding, BINDINGS), (runtime, RUNTIME)):
         for name, replacement in names.items():
             setattr(module, name, replacement)
     # Read when the first tensor is made: PyTorch/XLA itself is to stay in its plain mode.
@@ -327,7 +316,7 @@ def _device_text(number: int) -> str:
     return f"PATHWAYS:{number}"
 
 
-_BINDINGS: dict[str, Any] = {
+BINDINGS: dict[str, Any] = {
     "OpSharding": OpSharding,
     "XlaShardingSpec": XlaShardingSpec,
     "_get_local_shard_replica_and_indices": places_of,
@@ -348,7 +337,7 @@ _BINDINGS: dict[str, Any] = {
     "_xla_tensors_from_aten": upload,
 }
 
-_RUNTIME: dict[str, Any] = {
+RUNTIME: dict[str, Any] = {
     "addressable_runtime_device_count": device_count,
     "global_runtime_device_attributes": device_attributes,
     "global_runtime_device_count": device_count,

@@ -509,7 +509,6 @@ class HostDict(TypedDict):
     island: str
     pid: int
     alive: bool
-    silent: bool  # nothing was heard of it for a while
     first_device: int
     devices: list[DeviceDict]
 
@@ -704,6 +703,8 @@ class Session:
 
         Raises NativeError DEADLINE_EXCEEDED, UNAVAILABLE.
         """
+    def silent_hosts(self) -> list[str]:
+        """Names of hosts that the controller has heard nothing of for a while; they may come back."""
     def pending(self) -> list[tuple[str, str, list[int], float]]:
         """What has been sent and not been answered, the oldest first: its sort (``run``, ``compile``, ``prepare``,
         ``fetch``), what it is, the hosts that have not answered, and for how many seconds."""

@@ -7,7 +7,6 @@ import selectors
 import socket
 import struct
 import threading
-import time
 from types import TracebackType
 
 _RESET = struct.pack("ii", 1, 0)
@@ -69,10 +68,14 @@ class Proxy:
 
     def _run(self) -> None:
         while not self._stop:
-            with self._lock, selectors.DefaultSelector() as selector:
-                for each in (self._listener, *self._peer):
+            with self._lock:
+                watched = (self._listener, *self._peer)
+                selector = selectors.DefaultSelector()
+                for each in watched:
                     selector.register(each, selectors.EVENT_READ)
+            with selector:  # without the lock: a connection that is cut meanwhile is no longer in the table
                 ready = [key.fileobj for key, _ in selector.select(0.01)]
+            with self._lock:
                 for source in ready:
                     if source is self._listener:
                         self._accept()
@@ -81,7 +84,6 @@ class Proxy:
                 if self._reset_after and self.passed >= self._reset_after:
                     self._reset_after = 0
                     self.cut(reset=True)
-            time.sleep(0.0005)  # lets another thread have the lock
 
     def _accept(self) -> None:
         caller, _ = self._listener.accept()

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from ptpathways.frontend._compile_diff import Instruction, Module, cause_of, most_alike
-from ptpathways.frontend._wait_notice import Lines
+from ptpathways.frontend._read_warnings import Lines
 
 MATMUL: Instruction = ("dot", "f32[8,4]", "#1", "")
 
