@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan lint format test fuzz-capture operators demo bench-peers clean
+.PHONY: setup native native-test native-asan native-tsan thread-safety lint format test fuzz-capture chaos operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,11 @@ native-asan: $(DEPS)
 native-tsan: $(DEPS)
 	$(PY) tools/native_build.py test --sanitize thread
 
+# The analysis of annotated locks (docs/design/locks.md); its compiler is 180 MB, and nothing else needs it.
+thread-safety: native
+	$(PY) -m pip install --disable-pip-version-check -q ziglang==0.17.1
+	$(PY) tools/thread_safety.py
+
 lint: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -59,6 +64,12 @@ FIRST ?= 0
 SEEDS ?= 500
 fuzz-capture: $(DEV) native
 	$(PY) -m tests.fuzz.capture_steps $(FIRST) $(SEEDS)
+
+# Faults against a real cluster that trains, for so many minutes (docs/reliability.md).
+SEED ?= 1
+MINUTES ?= 20
+chaos: $(DEV) native
+	$(PY) -m tests.chaos --seed $(SEED) --minutes $(MINUTES)
 
 demo: native
 	$(PY) examples/01_digits.py

@@ -4,8 +4,8 @@
     python examples/06_pipeline_gpt.py --eager    # the same program without ptpathways: same seed, data and losses
     python examples/06_pipeline_gpt.py --plan plan.svg   # also draws the schedule
 
-The model is plain PyTorch, with the embedding's weights used once more by the head. Five lines are the pipeline's:
-those under `else:`. It learns to write like the language reference that every Python brings along.
+The model is plain PyTorch, with the embedding's weights used once more by the head. Five lines are the pipeline's: the
+import and those under `else:`. It learns to write like the language reference that every Python brings along.
 """
 
 from __future__ import annotations
@@ -106,9 +106,8 @@ def main() -> None:
     if arguments.eager:
         optimizer = make_optimizer(model.parameters())
     else:
-        cluster = pw.init(hosts=4, devices_per_host=2)
-        slices = [cluster.slice((2,)) for _ in range(4)]
-        pipe = pw.pipeline(model, stages=4, microbatches=8, slices=slices, loss=loss_of, optimizer=make_optimizer)
+        pw.init(hosts=4, devices_per_host=2)
+        pipe = pw.pipeline(model, stages=4, microbatches=8, loss=loss_of, optimizer=make_optimizer)
         optimizer = pipe.optimizer
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.steps)
 
@@ -125,7 +124,7 @@ def main() -> None:
         else:
             pending.append(pipe.step(tokens, targets))
         scheduler.step()
-    losses = [float(loss) for loss in pw.get(pending)]  # the only place that waits
+    losses = [float(loss) for loss in pending]  # the only place that waits
     seconds = time.perf_counter() - start
 
     print(f"{arguments.steps / seconds:.2f} steps/s; loss {losses[0]:.3f} at first, {losses[-1]:.3f} at last")

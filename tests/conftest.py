@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Generator
+
+import pytest
 
 # Most of the time of these tests goes into XLA's compiler. The processes that they start inherit this: the same
 # computations, with less effort of LLVM to make them fast. The examples' tests run without it, as users do.
@@ -10,3 +14,17 @@ QUICK_COMPILES = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensiv
 os.environ.setdefault("XLA_FLAGS", QUICK_COMPILES)
 # What a test compiles is compiled for it, whatever ran before.
 os.environ["PTPATHWAYS_CACHE_DIR"] = "off"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A program that did not end in time: what it had printed says what it waited for."""
+    report = yield
+    expired = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(expired, subprocess.TimeoutExpired):
+        for name, printed in (("output", expired.stdout), ("errors", expired.stderr)):
+            text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed or ""
+            report.sections.append((f"The program's {name}", text[-8000:]))
+    return report

@@ -10,13 +10,14 @@ Usage::
 
 Environment: ``CXX`` the compiler, ``CXXFLAGS`` further flags, ``PW_JOBS`` compiles at once (the number of cores),
 ``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's), ``PW_LIBZMQ`` libzmq (default:
-pyzmq's copy).
+pyzmq's copy), ``PW_ONEDNN`` oneDNN's library (default: that of the package onednn-cpu-gomp).
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -24,7 +25,7 @@ import sys
 import sysconfig
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,7 +90,7 @@ def rooms_with_tests() -> list[str]:
     return sorted({path.parent.name for path in (ROOT / "csrc").glob("*/*_test.cc")})
 
 
-def _test_environment() -> dict[str, str]:
+def _test_environment(room: str) -> dict[str, str]:
     env = dict(os.environ)
     if "PW_TEST_PJRT_PLUGIN" not in env:
         package = importlib.util.find_spec("fastatomstruct_xla_cpu")
@@ -100,12 +101,17 @@ def _test_environment() -> dict[str, str]:
         if package is not None and package.origin is not None:
             copies = sorted((Path(package.origin).parent.parent / "pyzmq.libs").glob("libzmq-*.so*"))
             env |= {"PW_LIBZMQ": str(copies[0])} if copies else {}
+    if "PW_ONEDNN" not in env:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found = [file for file in importlib.metadata.files("onednn-cpu-gomp") or [] if file.name == "libdnnl.so.3"]
+            env |= {"PW_ONEDNN": str(found[0].locate())} if found else {}
     env.setdefault("NPROC", "32")  # a wide XLA thread pool, or collectives among many devices starve on few cores
     testing = ROOT / "csrc" / "testing"
     refused = "allocator_may_return_null=1"  # tests ask for more memory than there is, as without a sanitizer
     env.setdefault("TSAN_OPTIONS", f"suppressions={testing / 'tsan.supp'} ignore_noninstrumented_modules=1 {refused}")
     env.setdefault("LSAN_OPTIONS", f"suppressions={testing / 'lsan.supp'}")
-    env.setdefault("ASAN_OPTIONS", f"detect_odr_violation=0 {refused}")
+    leaks = room != "kernels"  # where the search for leaks crashes in the threads of oneDNN's OpenMP
+    env.setdefault("ASAN_OPTIONS", f"detect_odr_violation=0 detect_leaks={leaks:d} {refused}")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
     return env
 
@@ -122,7 +128,7 @@ def run_tests(rooms: Sequence[str], sanitizer: str, only: str, run: bool) -> int
         command = [str(binary), *([only] if only else [])]
         try:
             code = subprocess.run(
-                command, env=_test_environment(), timeout=TEST_TIMEOUT_SECONDS, check=False
+                command, env=_test_environment(room), timeout=TEST_TIMEOUT_SECONDS, check=False
             ).returncode
         except subprocess.TimeoutExpired:
             print(f"expected {room}'s tests to end within {TEST_TIMEOUT_SECONDS} s, they did not")

@@ -36,6 +36,8 @@ class LogLimit {
   static constexpr uint32_t kPerPeer = 10;
   static constexpr uint32_t kInAll = 200;
 
+  explicit LogLimit(uint32_t per_peer = kPerPeer) : per_peer_(per_peer) {}
+
   // `line`, printable, if it may be logged now; with the number of those before it that were not.
   std::optional<std::string> Take(std::string_view peer, std::string_view line, uint64_t now_ms) {
     if (now_ms - minute_ms_ >= kMinuteMs) {
@@ -44,7 +46,7 @@ class LogLimit {
       all_ = 0;
     }
     // Once no more lines are logged, no more peers are remembered.
-    if (all_ >= kInAll || ++of_peer_[std::string(peer.substr(0, 64))] > kPerPeer) {
+    if (all_ >= kInAll || ++of_peer_[std::string(peer.substr(0, 64))] > per_peer_) {
       ++left_out_;
       return std::nullopt;
     }
@@ -57,6 +59,7 @@ class LogLimit {
   }
 
  private:
+  const uint32_t per_peer_;
   std::unordered_map<std::string, uint32_t> of_peer_;
   uint64_t minute_ms_ = 0;
   uint64_t left_out_ = 0;

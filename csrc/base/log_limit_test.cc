@@ -22,6 +22,14 @@ TEST(ManyPeersFillNoLogEither) {
   EXPECT_EQ(lines, LogLimit::kInAll);
 }
 
+TEST(AnAddressIsToldOnceAMinute) {
+  LogLimit limit(1);
+  EXPECT_EQ(*limit.Take("10.0.0.9", "refused", 1000), "refused");
+  for (uint64_t ms = 1001; ms < LogLimit::kMinuteMs; ms += 20) EXPECT(!limit.Take("10.0.0.9", "refused", ms));
+  EXPECT_HAS(*limit.Take("10.0.0.10", "refused", LogLimit::kMinuteMs), "lines before this one were left out");
+  EXPECT_EQ(*limit.Take("10.0.0.9", "refused", 1000 + LogLimit::kMinuteMs), "refused");
+}
+
 TEST(RawBytesAreEscaped) {
   LogLimit limit;
   EXPECT_EQ(*limit.Take("a", std::string("x\n\x1b[2J\0\xff", 8), 0), "x\\x0a\\x1b[2J\\x00\\xff");

@@ -29,7 +29,7 @@ enum class Code : int32_t {
   kResourceExhausted = 8,
   kFailedPrecondition = 9,
   kAborted = 10,
-  kOutOfRange = 11,
+  kOutOfRange = 11,  // of a value's life: it was given up (donated) to an earlier run
   kUnimplemented = 12,
   kInternal = 13,
   kUnavailable = 14,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace pathways {
 namespace {
@@ -51,6 +52,22 @@ class Rows {
   size_t outer_ = 0;  // dimensions before this one count rows
 };
 
+// Calls visit(offset in the tensor, bytes) for the rows, or parts of rows, that are bytes [offset, offset + count) of
+// the dense box.
+template <typename Visit>
+void VisitRange(const TensorType& tensor, const BoxView& box, uint64_t offset, uint64_t count, Visit visit) {
+  if (count == 0 || BoxBytes(tensor, box) == 0) return;
+  const Rows rows(tensor, box);
+  const uint64_t row_bytes = static_cast<uint64_t>(rows.row_bytes());
+  while (count > 0) {
+    const uint64_t within = offset % row_bytes;
+    const uint64_t part = std::min(count, row_bytes - within);
+    visit(rows.Offset(static_cast<int64_t>(offset / row_bytes)) + static_cast<int64_t>(within), part);
+    offset += part;
+    count -= part;
+  }
+}
+
 }  // namespace
 
 Status CheckBox(const TensorType& tensor, const BoxView& box) {
@@ -80,30 +97,22 @@ std::optional<int64_t> RunOffset(const TensorType& tensor, const BoxView& box) {
   return rows.Offset(0);
 }
 
-void GatherBox(const TensorType& tensor, const BoxView& box, const void* from, void* to) {
-  const int64_t total = BoxBytes(tensor, box);
-  if (total == 0) return;
-  const Rows rows(tensor, box);
+void GatherBox(const TensorType& tensor, const BoxView& box, const void* from, uint64_t offset, uint64_t count,
+               void* to) {
   char* out = static_cast<char*>(to);
-  for (int64_t row = 0; row * rows.row_bytes() < total; ++row, out += rows.row_bytes()) {
-    std::memcpy(out, static_cast<const char*>(from) + rows.Offset(row), static_cast<size_t>(rows.row_bytes()));
-  }
+  VisitRange(tensor, box, offset, count, [&](int64_t in_tensor, uint64_t bytes) {
+    std::memcpy(out, static_cast<const char*>(from) + in_tensor, bytes);
+    out += bytes;
+  });
 }
 
 void ScatterBox(const TensorType& tensor, const BoxView& box, const void* from, uint64_t offset, uint64_t count,
                 void* to) {
-  if (count == 0 || BoxBytes(tensor, box) == 0) return;
-  const Rows rows(tensor, box);
-  const uint64_t row_bytes = static_cast<uint64_t>(rows.row_bytes());
   const char* in = static_cast<const char*>(from);
-  while (count > 0) {
-    const uint64_t within = offset % row_bytes;
-    const uint64_t part = std::min(count, row_bytes - within);
-    std::memcpy(static_cast<char*>(to) + rows.Offset(static_cast<int64_t>(offset / row_bytes)) + within, in, part);
-    in += part;
-    offset += part;
-    count -= part;
-  }
+  VisitRange(tensor, box, offset, count, [&](int64_t in_tensor, uint64_t bytes) {
+    std::memcpy(static_cast<char*>(to) + in_tensor, in, bytes);
+    in += bytes;
+  });
 }
 
 Status VisitRows(const TensorType& tensor, const BoxView& box,
@@ -115,6 +124,22 @@ Status VisitRows(const TensorType& tensor, const BoxView& box,
     PW_RETURN_IF_ERROR(visit(rows.Offset(row), rows.row_bytes()));
   }
   return OkStatus();
+}
+
+ByteSource::ByteSource(const void* tensor, TensorType type, BoxView box)
+    : from_(tensor), size_(static_cast<uint64_t>(BoxBytes(type, box))), one_run_(false) {
+  if (const std::optional<int64_t> offset = RunOffset(type, box)) {
+    from_ = static_cast<const char*>(tensor) + *offset;
+    one_run_ = true;
+    return;
+  }
+  type_ = std::move(type);
+  box_ = std::move(box);
+}
+
+void ByteSource::Copy(uint64_t offset, uint64_t count, void* to) const {
+  if (!one_run_) return GatherBox(type_, box_, from_, offset, count, to);
+  if (count > 0) std::memcpy(to, static_cast<const char*>(from_) + offset, count);
 }
 
 }  // namespace pathways

@@ -24,7 +24,7 @@ TEST(BoxesGoOutAndComeBack) {
     std::vector<int32_t> whole(static_cast<size_t>(tensor.ElementCount()));
     std::iota(whole.begin(), whole.end(), 0);
     std::vector<int32_t> dense(static_cast<size_t>(BoxBytes(tensor, box)) / 4, -1);
-    GatherBox(tensor, box, whole.data(), dense.data());
+    GatherBox(tensor, box, whole.data(), 0, dense.size() * 4, dense.data());
     // Element by element.
     std::vector<int64_t> at(rank, 0);
     for (size_t i = 0; i < dense.size(); ++i) {
@@ -40,9 +40,20 @@ TEST(BoxesGoOutAndComeBack) {
     bool run = true;
     for (size_t i = 0; i < dense.size(); ++i) run = run && dense[i] == dense[0] + static_cast<int32_t>(i);
     EXPECT_EQ(RunOffset(tensor, box).value_or(-1), run ? int64_t{dense[0]} * 4 : int64_t{-1});
+    // The same in pieces cut anywhere, as a sender reads it.
+    const ByteSource source(whole.data(), tensor, box);
+    const uint64_t total = dense.size() * 4;
+    EXPECT_EQ(source.size(), total);
+    EXPECT_EQ(source.run() != nullptr, run);
+    std::vector<int32_t> read(dense.size(), -1);
+    for (uint64_t offset = 0; offset < total;) {
+      const uint64_t count = std::min<uint64_t>(total - offset, 1 + random() % 9);
+      source.Copy(offset, count, reinterpret_cast<char*>(read.data()) + offset);
+      offset += count;
+    }
+    EXPECT(read == dense);
     // Back, in pieces cut anywhere.
     std::vector<int32_t> back(whole.size(), -1);
-    const uint64_t total = dense.size() * 4;
     for (uint64_t offset = 0; offset < total;) {
       const uint64_t count = std::min<uint64_t>(total - offset, 1 + random() % 9);
       ScatterBox(tensor, box, reinterpret_cast<const char*>(dense.data()) + offset, offset, count, back.data());

@@ -104,6 +104,7 @@ py::dict Describe(const plugin::Recording& recording) {
       entry["arguments"] = describer.Numbers(run->arguments);
       entry["results"] = describer.Numbers(run->results);
       entry["donated"] = run->donated;
+      entry["passed"] = run->program->passed;
     } else if (const auto* gang = std::get_if<plugin::RecordedGang>(&event)) {
       entry["kind"] = "gang";
       entry["what"] = gang->what;

@@ -17,7 +17,7 @@ class NoTransfers : public dataplane::DataSink {
  public:
   void OnBytes(std::string_view, uint64_t, uint64_t, uint64_t, std::span<const std::byte>,
                transport::BulkLease) override {}
-  void OnTransferFailed(uint64_t, const Status&) override {}
+  void OnTransferFailed(std::string_view, uint64_t, const Status&) override {}
   void OnSendFailed(const std::string&, uint64_t, const Status&) override {}
 };
 

@@ -1,4 +1,4 @@
-// Controller, and the link from this process's client to its embedded controller.
+// Controller, its standby, and the link from this process's client to its embedded controller.
 #include <pybind11/stl.h>
 
 #include <mutex>
@@ -50,7 +50,7 @@ struct PyController {
   std::shared_ptr<controller::Controller> controller;
 };
 
-PyController MakeController(const py::dict& options) {
+controller::ControllerOptions OptionsOf(const py::dict& options) {
   controller::ControllerOptions controller_options;
   controller_options.cluster.build = PTPATHWAYS_VERSION;
   controller_options.cluster.cluster = Option<std::string>(options, "cluster", "");
@@ -73,14 +73,58 @@ PyController MakeController(const py::dict& options) {
   scheduling.queue_us = static_cast<uint64_t>(queue_ms * 1000);
   const std::string level = Option<std::string>(options, "log_level", "warning");
   controller_options.verbose = level == "info" || level == "debug";
+  return controller_options;
+}
+
+PyController MakeController(const py::dict& options) {
+  controller::ControllerOptions controller_options = OptionsOf(options);
   const bool embedded = Option<bool>(options, "embedded", true);
   std::lock_guard lock(EmbeddedMutex());
   if (embedded && EmbeddedSlot()) {
     Raise(Status(Code::kAlreadyExists, "this process already has an embedded controller; close it first"));
   }
-  std::shared_ptr<controller::Controller> controller = Unwrap(controller::Controller::Start(controller_options));
+  std::shared_ptr<controller::Controller> controller =
+      Unwrap(controller::Controller::Start(std::move(controller_options)));
   if (embedded) EmbeddedSlot() = controller;
   return {controller};
+}
+
+// A controller that begins in another process has this long until its address is free.
+constexpr std::chrono::milliseconds kBindPatience{3000};
+
+struct PyStandby {
+  controller::ControllerOptions options;
+  std::unique_ptr<controller::Standby> standby;
+  bool is_successor = false;  // the next child is not the first
+};
+
+std::unique_ptr<PyStandby> MakeStandby(const py::dict& options) {
+  auto made = std::make_unique<PyStandby>();
+  made->options = OptionsOf(options);
+  made->options.cluster = controller::Completed(std::move(made->options.cluster), true);
+  made->standby = std::make_unique<controller::Standby>(made->options.cluster, made->options.bind);
+  return made;
+}
+
+PyController Serve(PyStandby& self) {
+  controller::ControllerOptions options = self.options;
+  options.bind = self.standby->endpoints();
+  if (const std::string token = self.standby->token(); !token.empty()) {
+    options.keys = Unwrap(transport::KeysOfToken(token, transport::Role::kController));
+  }
+  if (self.is_successor) options.bind_patience = kBindPatience;
+  return {
+      Unwrap(controller::Controller::Start(std::move(options), self.standby->TakeCore(), self.standby->TakeJournal()))};
+}
+
+py::tuple Follow(PyStandby& self, int child) {
+  Result<controller::Standby::End> end = [&] {
+    py::gil_scoped_release release;
+    return self.standby->Follow(child);
+  }();
+  Check(end.status());
+  self.is_successor = true;
+  return py::make_tuple(end->code, end->signal, end->why_not);
 }
 
 void WaitForHosts(PyController& self, uint32_t count, double timeout_s) {
@@ -135,6 +179,19 @@ void BindController(py::module_& module) {
       .def(py::init(&MakeController), py::arg("options"))
       .def_property_readonly("endpoints", [](const PyController& self) { return self.controller->endpoints(); })
       .def_property_readonly("cluster", [](const PyController& self) { return self.controller->cluster(); })
+      .def(
+          "rotate",
+          [](PyController& self, const std::string& cluster, const std::string& worker, const std::string& client) {
+            Status status;
+            {
+              py::gil_scoped_release release;
+              status = self.controller->Rotate({cluster, worker, client});
+            }
+            Check(status);
+          },
+          py::arg("cluster"), py::arg("worker"), py::arg("client"))
+      .def_property_readonly("rotating", [](const PyController& self) { return self.controller->rotating(); })
+      .def_property_readonly("token", [](const PyController& self) { return self.controller->token(); })
       .def("wait_for_hosts", &WaitForHosts, py::arg("count"), py::arg("timeout_s"))
       .def(
           "status_json", [](PyController& self) { return self.controller->StatusJson(); },
@@ -146,6 +203,15 @@ void BindController(py::module_& module) {
           },
           py::arg("name"), py::arg("reason"), py::call_guard<py::gil_scoped_release>())
       .def("close", &Close, py::arg("reason"));
+  py::class_<PyStandby>(module, "Standby")
+      .def(py::init(&MakeStandby), py::arg("options"))
+      .def_property_readonly("cluster", [](const PyStandby& self) { return self.options.cluster.cluster; })
+      .def_property_readonly("endpoints", [](const PyStandby& self) { return self.standby->endpoints(); })
+      .def_property_readonly("token", [](const PyStandby& self) { return self.standby->token(); })
+      .def_property_readonly("is_successor", [](const PyStandby& self) { return self.is_successor; })
+      .def("prepare", [](PyStandby& self) { Check(self.standby->Prepare()); })
+      .def("serve", &Serve)
+      .def("follow", &Follow, py::arg("child"));
 }
 
 }  // namespace pathways::bindings

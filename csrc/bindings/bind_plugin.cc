@@ -32,7 +32,7 @@ std::string Locate(PyObject* locator) {
 }
 
 // Runs on the compiling thread, too.
-void TellOfCompile(PyObject* listener, const pjrt::HloSummary& module, const std::string& source) {
+void TellOfCompile(PyObject* listener, const pjrt::HloSummary& module, const std::string& source, size_t numbers) {
   py::gil_scoped_acquire acquire;
   try {
     py::list instructions;
@@ -41,7 +41,7 @@ void TellOfCompile(PyObject* listener, const pjrt::HloSummary& module, const std
           py::make_tuple(instruction.opcode, instruction.shape, instruction.detail, instruction.source));
     }
     const py::handle call = listener;
-    call(module.name, module.parameters, module.results, instructions, source);
+    call(module.name, module.parameters, module.results, instructions, source, numbers);
   } catch (const std::exception&) {
     PyErr_Clear();  // nobody may fail a compile by listening
   }
@@ -131,8 +131,9 @@ void BindPlugin(py::module_& module) {
           return;
         }
         PyObject* raw = py::object(listener).release().ptr();  // leaked, as above
-        plugin::SetCompileListener(
-            [raw](const pjrt::HloSummary& summary, const std::string& source) { TellOfCompile(raw, summary, source); });
+        plugin::SetCompileListener([raw](const pjrt::HloSummary& summary, const std::string& source, size_t numbers) {
+          TellOfCompile(raw, summary, source, numbers);
+        });
       },
       py::arg("listener"));
   module.def("account_fetches_of_this_thread", &plugin::ClientState::AccountFetchesOfThisThread, py::arg("account"));

@@ -3,6 +3,7 @@
 
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/values.h"
+#include "csrc/wire/times_bodies.h"
 
 namespace py = pybind11;
 
@@ -198,6 +199,26 @@ std::vector<double> BenchProgramRoundTrip(const SessionPtr& session, const PyPro
   return seconds;
 }
 
+// (real_ns_ahead, [(run, missing, [(device, node, its place in the plan, start_ns, end_ns)])])
+py::tuple TimesOf(const SessionPtr& session, const PyProgram& program, uint32_t device, double timeout_s) {
+  const wire::Times times = Unwrap([&]() -> Result<wire::Times> {
+    py::gil_scoped_release release;
+    PW_ASSIGN_OR_RETURN(const Session::QueryAnswer answer,
+                        session->Ask(wire::QueryKind::kTimes, program.program->id(), device, Milliseconds(timeout_s)));
+    return wire::DecodeTimes(answer.payload);
+  }());
+  std::vector<py::str> nodes(times.nodes.begin(), times.nodes.end());
+  py::list runs;
+  for (const wire::TimedRun& run : times.runs) {
+    py::list computations;
+    for (const wire::TimedComputation& one : run.computations) {
+      computations.append(py::make_tuple(one.device, nodes[one.node], one.node, one.start_ns, one.end_ns));
+    }
+    runs.append(py::make_tuple(run.run, run.missing, computations));
+  }
+  return py::make_tuple(times.real_ns_ahead, runs);
+}
+
 PyBuffer PutSharded(const SessionPtr& session, const std::vector<py::object>& shards,
                     const std::vector<uint32_t>& devices, const std::string& dtype) {
   if (shards.empty()) Raise(InvalidArgument("expected at least one shard, got none"));
@@ -252,6 +273,7 @@ void BindPrograms(py::class_<Session, SessionPtr>& session, py::module_& module)
            py::arg("donated") = std::vector<uint32_t>())
       .def("bench_program", &BenchProgram, py::arg("program"), py::arg("args"), py::arg("count"))
       .def("bench_program_round_trip", &BenchProgramRoundTrip, py::arg("program"), py::arg("args"), py::arg("count"))
+      .def("times_of", &TimesOf, py::arg("program"), py::arg("device"), py::arg("timeout_s"))
       .def("put_sharded", &PutSharded, py::arg("shards"), py::arg("devices"), py::kw_only(), py::arg("dtype") = "")
       .def("request_slice", &RequestSlice, py::arg("device_count"), py::kw_only(), py::arg("island") = "",
            py::arg("platform") = "", py::arg("min_memory_bytes") = 0, py::arg("hosts") = 0,

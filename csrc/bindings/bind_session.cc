@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/host_memory.h"
@@ -23,7 +24,7 @@ using client::Session;
 using client::Shard;
 
 std::shared_ptr<Session> Connect(const std::string& controller, const std::string& name, double timeout_s,
-                                 double weight, int32_t priority, const std::string& token, double lease_s) {
+                                 double weight, int32_t priority, const std::string& token) {
   client::SessionOptions options;
   options.name = name;
   options.build = PTPATHWAYS_VERSION;
@@ -38,15 +39,23 @@ std::shared_ptr<Session> Connect(const std::string& controller, const std::strin
       return OpenEmbeddedLink(std::move(sink));
     };
   } else {
-    options.link = [controller, curve = options.keys.Curve(transport::Role::kController),
-                    lease = Milliseconds(lease_s)](client::Link::Sink sink, std::function<void(Status)> lost) {
-      return client::OpenZmqLink(controller, curve, lease, std::move(sink), std::move(lost));
+    options.link = [controller, curve = options.keys.Curve(transport::Role::kController)](
+                       client::Link::Sink sink, std::function<void(Status)> lost) {
+      return client::OpenZmqLink(controller, curve, std::move(sink), std::move(lost));
     };
   }
+  std::optional<py::error_already_set> signal;  // what a handler of Python's raised meanwhile: KeyboardInterrupt
+  const auto still_wanted = [&signal] {
+    const py::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() == 0) return OkStatus();
+    signal.emplace();
+    return Cancelled("a signal came");
+  };
   Result<std::shared_ptr<Session>> session = [&] {
     py::gil_scoped_release release;
-    return Session::Connect(options);
+    return Session::Connect(options, still_wanted);
   }();
+  if (signal) throw *std::move(signal);
   return Unwrap(std::move(session));
 }
 
@@ -229,8 +238,7 @@ void BindSession(py::module_& module) {
   BindPrograms(session, module);
   session
       .def_static("connect", &Connect, py::arg("controller") = "", py::arg("name") = "client",
-                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0, py::arg("token") = "",
-                  py::arg("lease_s") = 60.0)
+                  py::arg("timeout_s") = 10.0, py::arg("weight") = 1.0, py::arg("priority") = 0, py::arg("token") = "")
       .def("make_current", [](const std::shared_ptr<Session>& self) { Session::SetCurrent(self); })
       .def("hosts", [](const std::shared_ptr<Session>& self) { return Hosts(*self); })
       .def_property_readonly("device_count", [](const std::shared_ptr<Session>& self) { return self->device_count(); })
@@ -273,6 +281,7 @@ void BindSession(py::module_& module) {
           },
           py::arg("timeout_s"))
       .def("silent_hosts", [](const std::shared_ptr<Session>& self) { return self->SilentHosts(); })
+      .def("sends", [](const std::shared_ptr<Session>& self) { return self->Sends(); })
       .def("pending", &Pending)
       .def("activity", &Activity, py::arg("device"), py::arg("timeout_s"))
       .def("wait_stats",

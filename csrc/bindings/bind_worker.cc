@@ -50,11 +50,20 @@ int RunWorker(const py::dict& options) {
   engine_options.parent_pid = Option<int64_t>(options, "parent_pid", 0);
   engine_options.connect_timeout = Milliseconds(Option<double>(options, "connect_timeout_s", 30.0));
   engine_options.transfer_timeout = Unwrap(dataplane::TransferTimeoutOf(std::getenv("PTPATHWAYS_TRANSFER_TIMEOUT_S")));
+  if (const char* const text = std::getenv("PTPATHWAYS_MAX_MAPPINGS")) {
+    char* end = nullptr;
+    engine_options.max_mappings = std::strtoull(text, &end, 10);
+    if (*end != '\0' || engine_options.max_mappings < 1000) {
+      Raise(
+          InvalidArgument("PTPATHWAYS_MAX_MAPPINGS must be a number of at least 1000, got '" + Printable(text) + "'"));
+    }
+  }
   const std::string runtime_dir = Option<std::string>(options, "runtime_dir", "");
   engine_options.python = Option<std::string>(options, "python", "");
   engine_options.pipeline_script = Option<std::string>(options, "pipeline_script", "");
   engine_options.root = Option<std::string>(options, "root", "");
   engine_options.cache_dir = Option<std::string>(options, "cache_dir", "");
+  engine_options.kernels = Option<std::string>(options, "kernels", "");
   engine_options.scratch_dir = runtime_dir;  // removed with the cluster, also after a crash
   engine_options.data_endpoint = Option<std::string>(options, "data_endpoint", "");
   if (engine_options.data_endpoint.empty()) {

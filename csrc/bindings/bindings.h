@@ -59,6 +59,7 @@ void BindFiles(pybind11::module_& module);
 void BindCollective(pybind11::module_& module);
 void BindPipelines(pybind11::module_& module);
 void BindInterrupt(pybind11::module_& module);
+void BindObjects(pybind11::module_& module);
 
 }  // namespace pathways::bindings
 

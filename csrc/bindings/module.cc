@@ -37,4 +37,5 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindCollective(module);
   pathways::bindings::BindPipelines(module);
   pathways::bindings::BindInterrupt(module);
+  pathways::bindings::BindObjects(module);
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "csrc/client/session_impl.h"
+#include "csrc/pjrt/collective_check.h"
 
 namespace pathways::client {
 
@@ -33,6 +34,13 @@ LogicalBuffer::LogicalBuffer(std::shared_ptr<Session> session, uint64_t id, std:
       shard_type_(std::move(shard_type)),
       ready_(std::move(ready)) {}
 
+Status LogicalBuffer::CheckHeld() const {
+  if (!given_up()) return OkStatus();
+  return Status(Code::kOutOfRange, "a value " + shard_type_.ToString() +
+                                       " was given up (donated) to an earlier run: use what that run gave, or pass a "
+                                       "value that still exists");
+}
+
 LogicalBuffer::~LogicalBuffer() { session_->FreeBuffer(*this); }
 
 Function::Function(std::shared_ptr<Session> session, uint64_t id, FunctionSpec spec)
@@ -48,7 +56,8 @@ Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Session::~Session() { Close("the client dropped its session"); }
 
-Result<std::shared_ptr<Session>> Session::Connect(const SessionOptions& options) {
+Result<std::shared_ptr<Session>> Session::Connect(const SessionOptions& options,
+                                                  const std::function<Status()>& still_wanted) {
   // A callback may drop the last reference, for example with a value that a fetch kept.
   const auto end = [](Session* session) {
     if (!InCallback::on_this_thread()) {
@@ -58,7 +67,7 @@ Result<std::shared_ptr<Session>> Session::Connect(const SessionOptions& options)
     }
   };
   std::shared_ptr<Session> session(new Session(std::make_unique<Impl>(options)), end);
-  Status status = session->impl_->Open();
+  Status status = session->impl_->Open(still_wanted);
   if (!status.ok()) {
     session->Close("could not connect");
     return status;
@@ -138,6 +147,11 @@ Status Session::Impl::RegisterOn(Function& function, uint64_t id, const Function
 }
 
 Result<std::shared_ptr<Function>> Session::Register(FunctionSpec spec) {
+  // A worker looks again: it also reads the collectives of MLIR.
+  const Status fits = spec.format == "hlo"    ? pjrt::CheckCollectives(spec.module, spec.replicas, spec.partitions)
+                      : spec.format == "mlir" ? pjrt::CheckMlirCounts(spec.module, spec.replicas, spec.partitions)
+                                              : OkStatus();
+  PW_RETURN_IF_ERROR(fits.WithPrefix("function '" + spec.name + "'"));
   std::vector<uint32_t> devices = spec.devices;
   size_t live = 0;
   uint32_t first_live_device = 0;
@@ -163,6 +177,11 @@ Result<std::shared_ptr<Function>> Session::Register(FunctionSpec spec) {
   return function;
 }
 
+uint32_t Session::TakeCodeRoom() {
+  std::lock_guard lock(impl_->mutex);
+  return std::exchange(impl_->code_room, 100);
+}
+
 void Session::UnregisterFunction(uint64_t id) noexcept {
   std::lock_guard lock(impl_->mutex);
   impl_->functions.erase(id);
@@ -186,7 +205,7 @@ Status Session::Impl::Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMem
     upload_bytes_pending += size;
   }
   uploaded += size;
-  data.load()->Send(dataplane::DataPlane::PeerOfHost(HostName(host)), id, bytes->data(), size,
+  data.load()->Send(dataplane::DataPlane::PeerOfHost(HostName(host)), id, {bytes->data(), size},
                     [this, bytes, size](const Status&) {
                       const InCallback in_callback;
                       {
@@ -304,6 +323,7 @@ std::shared_ptr<Event> Session::Fetch(const Shard& shard, void* destination, uin
                                        std::to_string(shard.type().ByteSize()) + " bytes), got " +
                                        std::to_string(size)));
   }
+  if (Status held = shard.buffer->CheckHeld(); !held.ok()) return Event::Done(std::move(held));
   // A run that failed explains best why its result cannot be read: its error names function and line.
   const std::shared_ptr<Event>& run = shard.buffer->ready();
   std::optional<Status> outcome = run ? run->TryGet() : std::nullopt;

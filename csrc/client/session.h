@@ -53,6 +53,8 @@ class LogicalBuffer {
   // Whether a run has been given its memory: nothing can be done with it any more.
   bool given_up() const { return given_up_.load(std::memory_order_relaxed); }
   void GiveUp() { given_up_.store(true, std::memory_order_relaxed); }
+  // OUT_OF_RANGE: it was given up.
+  Status CheckHeld() const;
 
  private:
   const std::shared_ptr<Session> session_;
@@ -246,16 +248,21 @@ class Link {
  public:
   using Sink = std::function<void(std::string head, std::vector<Payload> payloads)>;
   virtual ~Link() = default;
+  // The first message.
+  virtual Status Join(wire::Hello hello) { return Send(wire::Encode(hello), {}); }
   virtual Status Send(std::string head, std::vector<Payload> payloads) = 0;
+  // The next connection needs these keys, or still those of this one.
+  virtual void Rotate(const transport::CurveOptions& /*curve*/) {}
+  // Says that this client is alive, where that is not plain.
+  virtual void Beat() {}
   virtual void Close() = 0;
 };
 // Opens a link; `lost` is called when the controller's end closes.
 using LinkFactory = std::function<Result<std::unique_ptr<Link>>(Link::Sink sink, std::function<void(Status)> lost)>;
 
-// A link to a controller in another process, over ZeroMQ; lost when that is silent for longer than `lease`.
+// A link to a controller in another process, over ZeroMQ (transport/control_line.h).
 Result<std::unique_ptr<Link>> OpenZmqLink(const std::string& endpoint, const transport::CurveOptions& curve,
-                                          std::chrono::milliseconds lease, Link::Sink sink,
-                                          std::function<void(Status)> lost);
+                                          Link::Sink sink, std::function<void(Status)> lost);
 
 struct SessionOptions {
   std::string name = "client";
@@ -273,7 +280,9 @@ struct SessionOptions {
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  static Result<std::shared_ptr<Session>> Connect(const SessionOptions& options);
+  // Waits for the controller's answer. `still_wanted` is asked every now and then meanwhile; an error gives up.
+  static Result<std::shared_ptr<Session>> Connect(const SessionOptions& options,
+                                                  const std::function<Status()>& still_wanted = {});
   ~Session();
 
   const std::string& cluster() const;
@@ -285,6 +294,9 @@ class Session : public std::enable_shared_from_this<Session> {
   // --- functions
   // Returns at once when spec.outputs_known; otherwise waits for the compile, and then spec().outputs is filled.
   Result<std::shared_ptr<Function>> Register(FunctionSpec spec);
+  // How much of what a host may take for compiled code is left, in percent: the least that compiles since the last call
+  // have shown; 100 after none.
+  uint32_t TakeCodeRoom();
 
   // --- buffers
   // Copies `data` (dense row-major, type.ByteSize() bytes) before returning; never waits for the worker.
@@ -376,6 +388,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Names of those that the controller has heard nothing of for a while.
   std::vector<std::string> SilentHosts() const;
+  // To which hosts this client is sending just now, and how many values.
+  std::vector<std::pair<std::string, uint64_t>> Sends() const;
   // What has been sent and not been answered, the oldest first.
   struct PendingItem {
     const char* sort;             // "run", "compile", "prepare" (a program), "fetch"

@@ -69,7 +69,9 @@ struct Session::Impl : public dataplane::DataSink {
 
   explicit Impl(SessionOptions session_options) : options(std::move(session_options)) {}
 
-  Status Open();
+  Status Open(const std::function<Status()>& still_wanted);
+  // UNAVAILABLE when the controller has not answered in time.
+  Status AwaitWelcome(const std::function<Status()>& still_wanted);
   void OnMessage(std::string head, std::vector<Payload> payloads);
   Status Handle(const wire::Head& head, std::vector<Payload>& payloads);
   // PERMISSION_DENIED when the answer to `request` comes from another host than the one that was asked. `from`: the
@@ -85,11 +87,11 @@ struct Session::Impl : public dataplane::DataSink {
   void OnHosts(std::vector<wire::HostDescription> hosts);
   void ConnectToHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
-  void OnControllerLost(const Status& status);
+  void OnControllerLost(const Status& reason);
   // dataplane::DataSink
   void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
-  void OnTransferFailed(uint64_t key, const Status& status) override;
+  void OnTransferFailed(std::string_view peer, uint64_t key, const Status& status) override;
   Status MaySend(std::string_view peer, uint64_t key) const override;
   void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override;
 
@@ -100,7 +102,13 @@ struct Session::Impl : public dataplane::DataSink {
   uint64_t MintIds(uint64_t count = 1) { return next_id.fetch_add(count); }
   template <typename Body>
   Status Send(const Body& body, std::vector<Payload> payloads = {}) {
-    return link->Send(wire::Encode(body), std::move(payloads));
+    std::string head = wire::Encode(body);
+    if (head.size() > wire::kHeaderBytes + wire::kMaxBodyBytes) {
+      return InvalidArgument("expected a message of at most " + std::to_string(wire::kMaxBodyBytes >> 20) +
+                             " MiB, got " + std::string(wire::TypeName(wire::TypeOf(head))) + " of " +
+                             std::to_string(head.size()) + " bytes: give it fewer arguments at a time");
+    }
+    return link->Send(std::move(head), std::move(payloads));
   }
   // OK when the device exists and its host is alive; gives the host.
   Result<uint32_t> HostOf(uint32_t device) const;
@@ -151,6 +159,7 @@ struct Session::Impl : public dataplane::DataSink {
   mutable std::mutex mutex;
   std::condition_variable changed;
   // Guarded by mutex:
+  std::optional<transport::ClusterKeys> rotated_keys;  // in place of those of the options
   std::vector<wire::HostDescription> hosts;
   std::vector<std::string> lost_reasons;  // by host; empty while alive
   std::vector<uint32_t> device_to_host;
@@ -159,6 +168,7 @@ struct Session::Impl : public dataplane::DataSink {
   std::unordered_map<uint64_t, PendingQuery> queries;
   std::unordered_map<uint64_t, PendingFiles> files;
   std::unordered_map<uint64_t, PendingFunction> functions;
+  uint32_t code_room = 100;  // of the fullest host, as far as it was told since this was taken, in percent
   std::unordered_map<uint64_t, Status> failed_buffers;  // until their handles are dropped
   std::unordered_map<uint64_t, Declared> declared;
   std::map<uint32_t, std::vector<uint64_t>> frees;  // by host

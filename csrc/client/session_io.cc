@@ -10,7 +10,7 @@ namespace pathways::client {
 
 using wire::Type;
 
-Status Session::Impl::Open() {
+Status Session::Impl::Open(const std::function<Status()>& still_wanted) {
   PW_ASSIGN_OR_RETURN(
       link, options.link([this](std::string head,
                                 std::vector<Payload> payloads) { OnMessage(std::move(head), std::move(payloads)); },
@@ -23,32 +23,41 @@ Status Session::Impl::Open() {
   hello.machine = transport::MachineToken();
   hello.weight = options.weight;
   hello.priority = options.priority;
-  PW_RETURN_IF_ERROR(Send(hello));
-  std::optional<Status> answer = welcomed->WaitFor(options.connect_timeout);
-  if (!answer) {
-    return DeadlineExceeded("expected an answer from the controller at " + options.controller + " within " +
-                            std::to_string(options.connect_timeout.count() / 1000.0).substr(0, 5) +
-                            " s, got none; check the address, and that `ptpathways controller` runs there");
-  }
-  PW_RETURN_IF_ERROR(*answer);
+  PW_RETURN_IF_ERROR(link->Join(hello));
+  PW_RETURN_IF_ERROR(AwaitWelcome(still_wanted));
   dataplane::DataPlaneOptions data_options;
   data_options.membership = membership;
   data_options.machine = hello.machine;
   data_options.curve = options.keys.Curve(transport::Role::kWorker);
   data_options.transfer_timeout = options.transfer_timeout;
   PW_ASSIGN_OR_RETURN(data_owner, dataplane::DataPlane::Start(data_options, this));
-  data = data_owner.get();
   std::vector<wire::HostDescription> known;  // what comes from now on is connected to as it comes
   {
     std::lock_guard lock(mutex);
+    data = data_owner.get();
     known = hosts;
+    if (rotated_keys) data_owner->Rotate(rotated_keys->Curve(transport::Role::kWorker));
   }
   ConnectToHosts(known);
   data_owner->Every(std::chrono::milliseconds(heartbeat_interval_ms), [this] {
-    if (!closed) (void)Send(wire::Heartbeat{});  // a lost controller is noticed by its closed connection
+    if (!closed) link->Beat();
   });
   data_owner->Every(std::chrono::milliseconds(20), [this] { FlushFrees(); });
   return OkStatus();
+}
+
+Status Session::Impl::AwaitWelcome(const std::function<Status()>& still_wanted) {
+  const auto deadline = std::chrono::steady_clock::now() + options.connect_timeout;
+  for (;;) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const auto slice = std::clamp<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0), kInterruptSlice);
+    if (std::optional<Status> answer = welcomed->WaitFor(slice)) return *answer;
+    if (left <= slice) break;
+    if (still_wanted) PW_RETURN_IF_ERROR(still_wanted());
+  }
+  return Unavailable("expected an answer from the controller at " + options.controller + " within " +
+                     std::to_string(options.connect_timeout.count() / 1000.0).substr(0, 5) +
+                     " s, got none; check the address, and that `ptpathways controller` runs there");
 }
 
 void Session::Impl::OnMessage(std::string frame, std::vector<Payload> payloads) {
@@ -144,6 +153,15 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
       OnControllerLost(Unavailable("the controller has ended: " + goodbye.reason));
       return OkStatus();
     }
+    case Type::kRotate: {
+      PW_ASSIGN_OR_RETURN(const wire::Rotate rotate, wire::Decode<wire::Rotate>(head.body));
+      PW_ASSIGN_OR_RETURN(const auto keys, transport::KeysOfToken(rotate.token, transport::Role::kClient));
+      link->Rotate(keys.Curve(transport::Role::kController));
+      std::lock_guard lock(mutex);
+      rotated_keys = keys;
+      if (dataplane::DataPlane* const plane = data) plane->Rotate(keys.Curve(transport::Role::kWorker));
+      return OkStatus();
+    }
     case Type::kHeartbeat:
       return OkStatus();
     default:
@@ -213,7 +231,7 @@ void Session::Impl::OnBytes(std::string_view, uint64_t key, uint64_t offset, uin
     lease.Drop(NotFound("nobody waits for these bytes"));
     return;
   }
-  transport::CopyBulk(destination, bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(destination, bytes.data(), bytes.size());
   lease.Drop();
   fetched += bytes.size();
   std::optional<Fetches::Ended> ended;
@@ -231,7 +249,7 @@ Status Session::Impl::MaySend(std::string_view peer, uint64_t key) const {
   return Status(Code::kPermissionDenied, "bytes of a fetch must come from the host that was asked");
 }
 
-void Session::Impl::OnTransferFailed(uint64_t key, const Status& status) {
+void Session::Impl::OnTransferFailed(std::string_view, uint64_t key, const Status& status) {
   const InCallback in_callback;
   wire::Fetched answer;
   answer.request = key;
@@ -256,6 +274,7 @@ void Session::Impl::OnRegistered(const wire::Registered& answer) {
   Status status;
   {
     std::lock_guard lock(mutex);
+    code_room = std::min(code_room, answer.code_room);
     auto it = functions.find(answer.function);
     if (it == functions.end()) return;
     PendingFunction& function = it->second;
@@ -367,15 +386,19 @@ void Session::Impl::OnHostLost(const wire::HostLost& lost) {
   FailPending([&lost](uint32_t host) { return host == lost.host; }, status);
 }
 
-void Session::Impl::OnControllerLost(const Status& status) {
+void Session::Impl::OnControllerLost(const Status& reason) {
   const InCallback in_callback;
   if (closed) return;
+  // Not UNAVAILABLE: by that a wait says that a host is lost.
+  const std::string at = options.controller.empty() ? "" : " at " + options.controller;
+  const Status status =
+      Cancelled("no connection to the controller" + at + " any more: " + std::string(reason.message()));
   {
     std::lock_guard lock(mutex);
     if (!controller_lost.ok()) return;
     controller_lost = status;
   }
-  welcomed->Set(status);
+  welcomed->Set(reason);
   FailPending([](uint32_t) { return true; }, status);
 }
 

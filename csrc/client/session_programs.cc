@@ -104,8 +104,8 @@ Result<uint64_t> Session::ArgumentId(const Program& program, size_t position, co
   const Port& port = program.spec().inputs[position];
   const auto check = [&](const LogicalBuffer& buffer) -> Status {
     if (buffer.session().get() != this) return wrong("it belongs to another session");
-    if (buffer.given_up()) {
-      return wrong("it was given up (donated) to an earlier run; pass a value that still exists");
+    if (const Status held = buffer.CheckHeld(); !held.ok()) {
+      return held.WithPrefix(*program.description_ + ", argument " + std::to_string(position));
     }
     if (buffer.shard_type() != port.shard_type) {
       return wrong("expected shards of " + port.shard_type.ToString() + ", got " + buffer.shard_type().ToString());

@@ -124,6 +124,13 @@ std::vector<std::string> Session::SilentHosts() const {
   return names;
 }
 
+std::vector<std::pair<std::string, uint64_t>> Session::Sends() const {
+  auto sends = impl_->data_owner->open_transfers();
+  for (auto& [peer, count] : sends) peer.erase(0, dataplane::DataPlane::PeerOfHost("").size());
+  std::sort(sends.begin(), sends.end());
+  return sends;
+}
+
 std::vector<Session::PendingItem> Session::Pending() const {
   std::vector<PendingItem> out;
   std::lock_guard lock(impl_->mutex);

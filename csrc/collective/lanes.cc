@@ -11,8 +11,6 @@
 namespace pathways::collective {
 namespace {
 
-// Above any pid, so that no name meets one of transport::SegmentPool.
-constexpr uint64_t kHostField = 1'000'000'000'000;
 constexpr uint32_t kDevicesMax = 1 << 12;
 // Messages kept of hosts that are not known yet.
 constexpr size_t kEarlyMax = 1024;
@@ -51,12 +49,12 @@ void Lanes::Detach() {
 }
 
 std::string Lanes::HomeName(uint32_t host) const {
-  return std::string(transport::kSegmentPrefix) + options_.cluster + "-" + std::to_string(kHostField + host) + "-0";
+  return std::string(transport::kSegmentPrefix) + options_.cluster + "-" + std::to_string(SegmentOwner(host)) + "-0";
 }
 
 std::string Lanes::RingName(uint32_t from_host, uint32_t from_device, uint32_t to_host, uint32_t to_device) const {
   const uint64_t lane = ((uint64_t{from_device} * kDevicesMax + to_device) << 32 | to_host) + 1;
-  return std::string(transport::kSegmentPrefix) + options_.cluster + "-" + std::to_string(kHostField + from_host) +
+  return std::string(transport::kSegmentPrefix) + options_.cluster + "-" + std::to_string(SegmentOwner(from_host)) +
          "-" + std::to_string(lane);
 }
 

@@ -20,6 +20,9 @@
 
 namespace pathways::collective {
 
+// Stands in the names of a host's segments where those of transport::SegmentPool have a session: above any of them.
+constexpr uint64_t SegmentOwner(uint32_t host) { return uint64_t{1'000'000'000'000} + host; }
+
 class Segment {
  public:
   // RESOURCE_EXHAUSTED: /dev/shm cannot give so much memory. ALREADY_EXISTS: a living process has one of this name.

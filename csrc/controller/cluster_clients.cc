@@ -135,6 +135,13 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
       if (!host->description.alive) {
         Send(clients_.at(client).connection, wire::Fetched{fetch.request, Unavailable(host->lost_reason), 0, {}}, out);
       } else {
+        const uint32_t index = host->description.host;
+        Client& owner = clients_.at(client);
+        // A host of this process takes what it is given at once, and counts nothing.
+        const bool counts = options_.sent_to != nullptr && !host->connection.starts_with("local/");
+        if (counts && !owner.fetches[index].Pass(options_.sent_to(host->connection), host->load.received)) {
+          return MustWait(owner, Wait::kFetches, index);
+        }
         out.push_back({host->connection, std::move(frame), {}});
       }
       return Outcome::kHandled;
@@ -166,6 +173,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
     case Type::kTransferFailed: {
       PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, failed.key, "transfer"));
+      wire::PatchSequence(frame, 0);  // as no host's
       PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(frame), out));
       return Outcome::kHandled;
     }

@@ -2,12 +2,42 @@
 
 #include <algorithm>
 
+#include "csrc/base/log_limit.h"
 #include "csrc/wire/identity.h"
 
 namespace pathways::controller {
 namespace {
 
 using wire::Type;
+
+// Of what a HELLO says of its member beside its name; every other member is sent it, and logs show it.
+constexpr size_t kMaxTextBytes = 1024;
+constexpr size_t kMaxVersionBytes = 16 << 10;
+
+Status CheckText(std::string_view text, const char* what, size_t most) {
+  const bool shows = std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (shows && text.size() <= most) return OkStatus();
+  return InvalidArgument("expected a member's " + std::string(what) + " of at most " + std::to_string(most) +
+                         " bytes without control characters, got " + std::to_string(text.size()) +
+                         " bytes: " + Printable(text, 32));
+}
+
+Status CheckTexts(const wire::Hello& hello) {
+  PW_RETURN_IF_ERROR(CheckText(hello.name, "name", wire::kMaxNameBytes));
+  PW_RETURN_IF_ERROR(CheckText(hello.island, "island", wire::kMaxNameBytes));
+  PW_RETURN_IF_ERROR(CheckText(hello.build, "version", kMaxTextBytes));
+  PW_RETURN_IF_ERROR(CheckText(hello.machine, "machine", kMaxTextBytes));
+  PW_RETURN_IF_ERROR(CheckText(hello.platform, "platform", kMaxTextBytes));
+  PW_RETURN_IF_ERROR(CheckText(hello.data_endpoint, "data endpoint", kMaxTextBytes));
+  if (hello.platform_version.size() > kMaxVersionBytes) {
+    return InvalidArgument("expected a plugin's version of at most " + std::to_string(kMaxVersionBytes) +
+                           " bytes, got " + std::to_string(hello.platform_version.size()));
+  }
+  for (const wire::DeviceDescription& device : hello.devices) {
+    PW_RETURN_IF_ERROR(CheckText(device.kind, "kind of device", kMaxTextBytes));
+  }
+  return OkStatus();
+}
 
 // Shares outside these bounds would be lost in the rounding of the others'.
 constexpr double kMinWeight = 1e-3, kMaxWeight = 1e6;
@@ -19,6 +49,7 @@ void ClusterState::OnMessage(const Connection& from, std::string frame, std::vec
   now_ms_ = now_ms;
   speaking_ = from;
   Result<wire::Head> head = wire::DecodeHead(frame);
+  if (Status few = wire::CheckPayloads(payloads.size()); !few.ok()) head = std::move(few);
   auto peer = peers_.find(from);
   if (!head.ok()) {
     Note("refused a message: " + head.status().ToString());
@@ -49,7 +80,8 @@ void ClusterState::OnMessage(const Connection& from, std::string frame, std::vec
     const uint32_t client = peer->second.index;
     if (head->header.type == Type::kHeartbeat) return;
     if (head->header.type == Type::kGoodbye) {
-      LoseClient(client, out);
+      Result<wire::Goodbye> goodbye = wire::Decode<wire::Goodbye>(head->body);
+      LoseClient(client, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", out);
     } else {
       OnClientMessage(client, *head, std::move(frame), std::move(payloads), out);
     }
@@ -69,6 +101,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   };
   Result<wire::Hello> hello = wire::Decode<wire::Hello>(body);
   if (!hello.ok()) return refuse(hello.status());
+  if (Status texts = CheckTexts(*hello); !texts.ok()) return refuse(std::move(texts));
   if (hello->build != options_.build) {
     return refuse(FailedPrecondition("expected ptpathways " + options_.build + " as on the controller, got " +
                                      hello->build + " on " + Quoted(hello->name) +
@@ -78,6 +111,8 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   welcome.cluster = options_.cluster;
   welcome.heartbeat_interval_ms = options_.heartbeat_interval_ms;
   welcome.lease_ms = options_.lease_ms;
+  welcome.pid = options_.pid;
+  welcome.process_space = options_.process_space;
 
   if (hello->role == wire::Role::kClient) {
     if (clients_.size() >= wire::kMaxClients) {
@@ -94,8 +129,10 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
     } while (clients_.contains(latest_client_));
     const uint32_t index = latest_client_;
     clients_[index] = Client{from, hello->name, hello->pid, now_ms, next_session_};
+    resources_.NameClient(index, "client " + Quoted(hello->name) + " (pid " + std::to_string(hello->pid) + ")");
     scheduler_.AddClient(index, hello->weight, hello->priority);
     peers_[from] = Peer{wire::Role::kClient, index, now_ms};
+    Note(DescribeClient(index) + " has joined" + FromWhere());
     welcome.peer = index;
     welcome.hosts = HostDescriptions();
     welcome.session = next_session_++;
@@ -103,10 +140,6 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
     return Send(from, welcome, out);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
-  if (hello->name.size() > wire::kMaxHostNameBytes) {
-    return refuse(InvalidArgument("expected a host's name of at most " + std::to_string(wire::kMaxHostNameBytes) +
-                                  " bytes, got " + std::to_string(hello->name.size())));
-  }
   if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
   for (const Host& host : hosts_) {
     if (host.description.alive && host.description.name == hello->name) {
@@ -150,6 +183,9 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   std::vector<int64_t> limits;
   for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
   memory_.AddHost(description.host, description.first_device, limits, description.staging_limit_bytes);
+  Note(DescribeHost(description) + " has joined" + FromWhere() + ": " + std::to_string(description.devices.size()) +
+       " " + description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
+       std::to_string(description.first_device) + " on, island " + Quoted(description.island));
   hosts_.push_back(std::move(host));
   welcome.hosts = HostDescriptions();
   Send(from, welcome, out);
@@ -266,6 +302,7 @@ bool ClusterState::MustWaitItsTurn(const std::string& name) const {
 void ClusterState::AdmitWaiting(uint64_t now_ms, Outputs& out) {
   if (expected_joined_ >= options_.expected_hosts.size()) return;
   auto next = waiting_hosts_.extract(options_.expected_hosts[expected_joined_]);
+  address_.clear();
   if (!next.empty()) OnHello(next.mapped().first, next.mapped().second, now_ms, out);
 }
 
@@ -281,11 +318,21 @@ void ClusterState::OnDisconnected(const Connection& from, const std::string& rea
   auto peer = peers_.find(from);
   if (peer == peers_.end()) return;
   if (peer->second.role == wire::Role::kClient) {
-    LoseClient(peer->second.index, out);
+    LoseClient(peer->second.index, reason, out);
   } else {
     LoseHost(peer->second.index, reason, out);
   }
   GrantTurns(out);
+}
+
+void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
+  speaking_.clear();
+  if (serving_.pid != 0) ++serving_.takeovers;
+  serving_.pid = pid;
+  serving_.standby = standby;
+  for (const std::string& connection : groups_.connections()) {
+    OnDisconnected(connection, "its connection for its plugin's keys ended with the controller's process", out);
+  }
 }
 
 void ClusterState::OnHostExited(const std::string& name, const std::string& reason, Outputs& out) {
@@ -301,10 +348,10 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   if (!host.description.alive) return;
   host.description.alive = 0;
   --live_hosts_;
-  host.lost_reason = "host " + Quoted(host.description.name) + " (host " + std::to_string(index) + ", pid " +
-                     std::to_string(host.description.pid) + ") is lost: " + reason;
+  host.lost_reason = DescribeHost(host.description) + " is lost: " + reason;
   Note(host.lost_reason);
   peers_.erase(host.connection);
+  gone_.push_back(host.connection);
   arrival_order_.DropHost(index);
   stalls_.erase(index);
   resources_.RemoveHost(index);
@@ -358,11 +405,23 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   SendAnswers(std::move(answers), out);
 }
 
-void ClusterState::LoseClient(uint32_t index, Outputs& out) {
+std::string ClusterState::DescribeClient(uint32_t client) const {
+  const Client& described = clients_.at(client);
+  return "client " + Quoted(described.name) + " (client " + std::to_string(client) + ", pid " +
+         std::to_string(described.pid) + ")";
+}
+
+std::string ClusterState::DescribeHost(const wire::HostDescription& host) {
+  return "host " + Quoted(host.name) + " (host " + std::to_string(host.host) + ", pid " + std::to_string(host.pid) +
+         ")";
+}
+
+void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outputs& out) {
   auto client = clients_.find(index);
   if (client == clients_.end()) return;
-  Note("client " + Quoted(client->second.name) + " is gone; its buffers and functions are collected");
+  Note(DescribeClient(index) + " is gone: " + reason + "; its buffers and functions are collected");
   peers_.erase(client->second.connection);
+  gone_.push_back(client->second.connection);
   const uint64_t session = client->second.session;
   for (const auto& [id, function] : client->second.functions) scheduler_.ForgetWork(id);
   for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,10 +29,12 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/controller/arrival_order.h"
+#include "csrc/controller/fetch_round.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/resource_manager.h"
@@ -42,7 +45,8 @@
 
 namespace pathways::controller {
 
-// A connection's name, chosen by the transport: a ZeroMQ routing id, or "local/N" for a client of the same process.
+// A connection's name, chosen by whoever drives this: "line/N" of a member (lines.h), "local/N" of one of the same
+// process, or the ZeroMQ routing id of a stranger.
 using Connection = std::string;
 // Bulk bytes that pass through unread (modules, compile options), shared between the hosts they go to.
 using Payload = std::shared_ptr<const std::string>;
@@ -66,6 +70,13 @@ struct ClusterOptions {
   scheduler::SchedulerOptions scheduling = {};
   // Makes the peers' names on data connections: a secret of the controller and the hosts.
   std::string data_key = {};
+  // How many messages a member was sent so far, of those that its heartbeats count; null: not known, nothing is
+  // bounded.
+  std::function<uint64_t(const Connection& member)> sent_to = {};
+  // Of the controller, for those who lose their connection to it (base/process.h). 0: it has a standby, which goes on
+  // when that process ends.
+  uint64_t pid = 0;
+  std::string process_space = {};
 };
 
 class ClusterState {
@@ -76,10 +87,19 @@ class ClusterState {
   // A message of a connection. A malformed or forbidden one is answered with the reason and changes nothing.
   void OnMessage(const Connection& from, std::string head, std::vector<Payload> payloads, uint64_t now_ms,
                  Outputs& out);
+  // From where the next HELLO comes, for the log.
+  void ComesFrom(std::string_view address) { address_ = address; }
   // The transport saw the connection close, or the launcher saw its process end.
   void OnDisconnected(const Connection& from, const std::string& reason, Outputs& out);
   // Emits heartbeats and drops peers not heard of for the timeout.
   void OnTick(uint64_t now_ms, Outputs& out);
+
+  // A process of the controller serves from now on, with a standby or without (0). Connections that are on no line
+  // ended with the one before it.
+  void OnServing(uint64_t pid, uint64_t standby, Outputs& out);
+  // Hosts speak on connections of their own for their plugins.
+  bool has_island_connections() const { return !groups_.connections().empty(); }
+  void LoseStandby() { serving_.standby = 0; }
 
   // For the launcher: the process of a worker has ended.
   void OnHostExited(const std::string& name, const std::string& reason, Outputs& out);
@@ -95,12 +115,10 @@ class ClusterState {
   // Refusals and losses since the last call, for the log.
   // Each with the connection whose message caused it, if one did.
   std::vector<std::pair<Connection, std::string>> TakeLog();
+  // Members that are none any more, since the last call.
+  std::vector<Connection> TakeGone() { return std::exchange(gone_, {}); }
   // Whether somebody has joined, or asked to, by this connection.
   bool Knows(const Connection& connection) const;
-  bool IsClient(const Connection& connection) const {
-    const auto peer = peers_.find(connection);
-    return peer != peers_.end() && peer->second.role == wire::Role::kClient;
-  }
 
   // Messages of one client that wait behind its first one. What exceeds this ends the client.
   static constexpr uint64_t kMaxHeldBytes = uint64_t{256} << 20;
@@ -109,7 +127,7 @@ class ClusterState {
   // How far a host is with compiling a function, or with a plan.
   enum class Compile : uint8_t { kPending, kReady, kFailed };
   // What the head of a client's stream waits for.
-  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kMemory, kTurn };
+  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kMemory, kTurn, kFetches };
 
   struct Host {
     wire::HostDescription description;
@@ -171,18 +189,24 @@ class ClusterState {
     std::deque<std::unique_ptr<Held>> held = {};
     uint64_t held_bytes = 0;
     Wait wait = Wait::kNothing;
-    uint64_t wait_for = 0;     // the function, program or run
+    uint64_t wait_for = 0;     // the function, program, run or host
     uint64_t granted_run = 0;  // the head of `held`, which may now go
     // While the head waits for memory: the buffers that messages up to held[named_count] name.
     std::unordered_set<uint64_t> named = {};
     uint64_t named_head = 0;  // the arrival of that head
     size_t named_count = 0;
+    std::unordered_map<uint32_t, FetchRound> fetches = {};  // by host
   };
   struct Peer {
     wire::Role role;
     uint32_t index;  // of the client or host
     uint64_t last_heard_ms;
     bool silent = false;  // those concerned have been told
+  };
+  // Of the controller's processes.
+  struct Serving {
+    uint64_t pid = 0, standby = 0;
+    uint32_t takeovers = 0;
   };
   // Whether a message was passed on or must wait at the head of its client's queue.
   enum class Outcome { kHandled, kMustWait };
@@ -237,6 +261,7 @@ class ClusterState {
                    Outputs& out);
   Outcome FailRun(const Client& owner, uint64_t run, Status status, Outputs& out);
   Outcome MustWait(Client& owner, Wait wait, uint64_t what);
+  void ReleaseFetches(uint32_t host, Outputs& out);
 
   // --- memory (cluster_memory.cc). The request being made is request_; its id is 0 when there is none.
   bool Limited(const scheduler::GangShape& shape) const;
@@ -272,7 +297,11 @@ class ClusterState {
   // Lets every gang go whose turn has come, and every message for which there is memory now.
   void GrantTurns(Outputs& out);
   void LoseHost(uint32_t host, const std::string& reason, Outputs& out);
-  void LoseClient(uint32_t client, Outputs& out);
+  void LoseClient(uint32_t client, const std::string& reason, Outputs& out);
+  // How the log calls one.
+  std::string DescribeClient(uint32_t client) const;
+  static std::string DescribeHost(const wire::HostDescription& host);
+  std::string FromWhere() const { return address_.empty() ? "" : " from " + address_; }
 
   std::string HostJson(const Host& host, uint64_t now_ms) const;
   std::string ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const;
@@ -316,8 +345,12 @@ class ClusterState {
   uint64_t arrival_ = 0;   // of the message being handled
   uint64_t now_ms_ = 0;    // of the event being handled
   uint64_t last_tick_ms_ = 0;
+  size_t fetch_turn_ = 0;
+  std::string address_;  // of who says HELLO; empty: not known, or this machine
+  Serving serving_;
   Connection speaking_;  // of the message being handled
   std::vector<std::pair<Connection, std::string>> log_;
+  std::vector<Connection> gone_;
 };
 
 }  // namespace pathways::controller

@@ -142,7 +142,7 @@ TEST(AClientThatSubmitsWithoutEndBehindWhatWaitsIsEndedAndNobodyElse) {
   EXPECT(last[0].to == "a" && TypeOf(last[0]) == Type::kReject);
   EXPECT_HAS(Read<wire::Reject>(last[0]).status.message(), "256 MiB of messages behind one that waits");
   EXPECT(last[1].to == "w-h0" && TypeOf(last[1]) == Type::kOwnerGone);
-  EXPECT(!c.state.IsClient("a") && c.state.IsClient("b"));
+  EXPECT(!c.state.Knows("a") && c.state.Knows("b"));
   put.buffer = put.key = Cluster::Id(b, 1);
   EXPECT(c.Tell("b", put).at(0).to == "w-h0");
 }

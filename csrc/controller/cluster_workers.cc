@@ -1,4 +1,6 @@
 // ClusterState: the messages of workers.
+#include <algorithm>
+
 #include "csrc/controller/cluster_state.h"
 #include "csrc/controller/deadlock.h"
 #include "csrc/wire/file_bodies.h"
@@ -12,6 +14,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
   switch (head.header.type) {
     case Type::kHeartbeat: {
       PW_ASSIGN_OR_RETURN(state.load, wire::Decode<wire::Heartbeat>(head.body));
+      ReleaseFetches(host, out);
       return OkStatus();
     }
     case Type::kGoodbye: {
@@ -45,6 +48,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
     }
     case Type::kTransferFailed: {
       PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
+      wire::PatchSequence(frame, host + 1);  // the receiver knows whose transfer it is
       return ForwardToHost(failed.host, std::move(frame), out);
     }
     case Type::kSpill: {
@@ -71,6 +75,17 @@ Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std:
     default:
       return InvalidArgument("a worker may not send " + std::string(wire::TypeName(head.header.type)));
   }
+}
+
+// Each client that waits for the host in its turn, beginning with another one than last time.
+void ClusterState::ReleaseFetches(uint32_t host, Outputs& out) {
+  std::vector<uint32_t> waiting;
+  for (const auto& [index, client] : clients_) {
+    if (client.wait == Wait::kFetches && client.wait_for == host) waiting.push_back(index);
+  }
+  if (waiting.empty()) return;
+  std::rotate(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(++fetch_turn_ % waiting.size()), waiting.end());
+  for (const uint32_t client : waiting) ReleaseHeld(client, out);
 }
 
 Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out) {

@@ -1,26 +1,28 @@
 #include "csrc/controller/controller.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <thread>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/process.h"
 #include "csrc/base/sha256.h"
 
 namespace pathways::controller {
 namespace {
 
-constexpr std::string_view kLocal = "local/";
 // A caller must have joined by then.
 constexpr std::chrono::seconds kHelloDeadline{10};
 constexpr std::chrono::seconds kLookAtStrangers{1};
+constexpr std::chrono::milliseconds kBindAgain{20};
+// libzmq closes a listener within milliseconds.
+constexpr std::chrono::milliseconds kRebindPatience{200};
 
-// A peer that does not read what it is sent is lost when so many messages are on their way to it; a client also when so
-// many bytes are, of messages that are not small.
-constexpr int kMaxUnreadMessages = 1 << 16;
-constexpr int64_t kMaxUnreadBytes = int64_t{64} << 20;
-constexpr size_t kSmallMessage = 512;
+// Messages to one peer that libzmq keeps: more than a line does (Lines), which is what ends those who do not read.
+constexpr int kMaxQueued = 1 << 17;
 // Messages of one peer that libzmq takes ahead; then the peer's end keeps them.
 constexpr int kMaxReceived = 1 << 13;
 
@@ -54,57 +56,191 @@ void Controller::Deliver(LocalClient& client) {
   client.idle.notify_all();
 }
 
-Controller::Controller(ControllerOptions options) : options_(std::move(options)), state_(options_.cluster) {}
+ClusterOptions Completed(ClusterOptions options, bool has_standby) {
+  if (options.data_key.empty()) options.data_key = RandomBytes(32);
+  options.pid = has_standby ? 0 : static_cast<uint64_t>(getpid());
+  options.process_space = ProcessSpace();
+  return options;
+}
+
+Controller::Controller(ControllerOptions options, std::unique_ptr<Core> core, std::unique_ptr<Journal> journal)
+    : options_(std::move(options)), core_(std::move(core)), journal_(std::move(journal)) {}
 
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
-  if (options.cluster.data_key.empty()) options.cluster.data_key = RandomBytes(32);
-  std::unique_ptr<Controller> controller(new Controller(std::move(options)));
-  transport::SocketOptions socket_options;
-  socket_options.kind = transport::SocketKind::kRouter;
-  socket_options.linger = std::chrono::milliseconds(200);
-  socket_options.send_hwm = kMaxUnreadMessages;
-  socket_options.receive_hwm = kMaxReceived;
-  socket_options.max_message_bytes = int64_t{1} << 31;
-  socket_options.curve = controller->options_.keys.Curve(transport::Role::kController);
-  socket_options.stranger_limits = transport::UsualStrangerLimits();
-  socket_options.router_handover = false;  // nobody takes another's connection over
-  PW_ASSIGN_OR_RETURN(controller->socket_, transport::Socket::Open(socket_options));
-  for (const std::string& endpoint : controller->options_.bind) {
-    PW_ASSIGN_OR_RETURN(std::string bound, controller->socket_->Bind(endpoint));
-    controller->endpoints_.push_back(std::move(bound));
-  }
+  options.cluster = Completed(std::move(options.cluster), false);
+  auto core = std::make_unique<Core>(options.cluster);
+  return Start(std::move(options), std::move(core), nullptr);
+}
+
+Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options, std::unique_ptr<Core> core,
+                                                      std::unique_ptr<Journal> journal) {
+  std::unique_ptr<Controller> controller(new Controller(std::move(options), std::move(core), std::move(journal)));
+  PW_RETURN_IF_ERROR(controller->Listen());
   PW_ASSIGN_OR_RETURN(controller->reactor_, transport::Reactor::Start({.name = "pw-control"}));
+  controller->BeginToServe();
   PW_RETURN_IF_ERROR(controller->reactor_->Add(controller->socket_, controller.get()));
   controller->reactor_->AddTimer(kLookAtStrangers, kLookAtStrangers, [raw = controller.get()] {
     raw->socket_->DropStrangers(kHelloDeadline, [raw](std::string_view peer) {
       std::lock_guard lock(raw->mutex_);
-      return raw->state_.Knows(std::string(peer));
+      return raw->core_->Knows(peer);
     });
   });
   // Also how finely what waits for memory is timed.
   const std::chrono::milliseconds tick(
       std::clamp<uint32_t>(controller->options_.cluster.heartbeat_interval_ms / 2, 10, 50));
   controller->reactor_->AddTimer(tick, tick, [raw = controller.get()] {
-    raw->Apply([](ClusterState& state, Outputs& out) { state.OnTick(Now(), out); });
+    raw->Tick();
+    raw->ListenAgain();
+    raw->FinishRotation();
   });
   return controller;
 }
 
+Status Controller::Listen() {
+  transport::SocketOptions socket_options;
+  socket_options.kind = transport::SocketKind::kRouter;
+  socket_options.linger = std::chrono::milliseconds(200);
+  socket_options.send_hwm = kMaxQueued;
+  socket_options.receive_hwm = kMaxReceived;
+  socket_options.max_message_bytes = int64_t{1} << 31;
+  socket_options.curve = options_.keys.Curve(transport::Role::kController);
+  socket_options.stranger_limits = transport::UsualStrangerLimits();
+  socket_options.router_handover = false;  // nobody takes another's connection over
+  PW_ASSIGN_OR_RETURN(socket_, transport::Socket::Open(socket_options));
+  const auto deadline = std::chrono::steady_clock::now() + options_.bind_patience;
+  for (const std::string& endpoint : options_.bind) {
+    Result<std::string> bound = socket_->Bind(endpoint);
+    while (bound.status().code() == Code::kAlreadyExists && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(kBindAgain);
+      bound = socket_->Bind(endpoint);
+    }
+    if (!bound.ok()) return bound.status();
+    endpoints_.push_back(*std::move(bound));
+  }
+  return OkStatus();
+}
+
+void Controller::BeginToServe() {
+  Run([this](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    Input input;
+    input.kind = Input::Kind::kServing;
+    input.now_ms = Now();
+    input.pid = static_cast<uint64_t>(getpid());
+    input.standby = journal_ != nullptr ? static_cast<uint64_t>(journal_->standby()) : 0;
+    for (const std::string& endpoint : endpoints_) input.head += endpoint + '\n';
+    Record(input);
+    core_->Apply(std::move(input), effects);
+  });
+}
+
+void Controller::Tick() {
+  Run([this](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    Input input;
+    input.now_ms = Now();
+    input.gone = core_->ProcessesInDoubt();
+    std::erase_if(input.gone, [](uint64_t pid) { return !ProcessIsGone(pid); });
+    input.digest = core_->digest();
+    Record(input);
+    if (journal_ != nullptr && !journal_->Flush()) LoseStandby();
+    core_->Apply(std::move(input), effects);
+  });
+}
+
+Status Controller::Rotate(const Core::Rotation& next) {
+  if (!options_.keys.enabled()) {
+    return FailedPrecondition("a cluster without a join token has none to change; start it with one");
+  }
+  Status status;
+  Run([&](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    if (core_->rotation()) {
+      status = FailedPrecondition("the join token is being changed already");
+    } else if (core_->state().has_island_connections()) {
+      status = FailedPrecondition(
+          "hosts whose plugins span hosts hold connections that end with the keys; a cluster "
+          "with such hosts must be started again with another join token");
+    }
+    if (!status.ok()) return;
+    Input input;
+    input.kind = Input::Kind::kRotate;
+    input.now_ms = Now();
+    input.head = next.cluster + '\n' + next.worker + '\n' + next.client;
+    Record(input);
+    core_->Apply(std::move(input), effects);
+  });
+  return status;
+}
+
+bool Controller::rotating() {
+  std::lock_guard lock(mutex_);
+  return core_->rotation().has_value();
+}
+
+std::string Controller::token() {
+  std::lock_guard lock(mutex_);
+  return core_->token();
+}
+
+void Controller::ListenAgain() {
+  for (const std::string& endpoint : std::exchange(unbound_, {})) {
+    const Status bound = socket_->Rebind(endpoint, kRebindPatience);
+    if (bound.ok()) continue;
+    std::fprintf(stderr, "ptpathways controller: %s; it is tried again\n", bound.ToString().c_str());
+    unbound_.push_back(endpoint);
+  }
+}
+
+void Controller::FinishRotation() {
+  Result<transport::ClusterKeys> keys = transport::ClusterKeys();
+  {
+    std::lock_guard lock(mutex_);
+    if (!core_->rotation()) {
+      rotation_since_ms_ = 0;
+      return;
+    }
+    if (rotation_since_ms_ == 0) rotation_since_ms_ = Now();
+    // Who is silent for that long is no member any more.
+    if (!core_->RotationIsKnown() && Now() < rotation_since_ms_ + options_.cluster.lease_ms) return;
+    keys = transport::KeysOfToken(core_->rotation()->cluster, transport::Role::kController);
+  }
+  if (keys.ok()) (void)socket_->SetCurve(keys->Curve(transport::Role::kController));
+  for (const std::string& endpoint : endpoints_) {
+    if (!transport::IsPrivate(endpoint)) unbound_.push_back(endpoint);
+  }
+  Run([this](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    Input input;
+    input.kind = Input::Kind::kRotated;
+    input.now_ms = Now();
+    Record(input);
+    core_->Apply(std::move(input), effects);
+  });
+  ListenAgain();
+}
+
 Controller::~Controller() { Close("the controller ends"); }
 
+void Controller::Record(const Input& input) {
+  if (journal_ != nullptr && !journal_->Write(input)) LoseStandby();
+}
+
+void Controller::LoseStandby() {
+  lost_standby_ = "lost its standby (process " + std::to_string(journal_->standby()) + "): " + journal_->why_lost() +
+                  "; the cluster goes on, and ends with this process";
+  journal_.reset();
+  core_->LoseStandby();
+}
+
 template <typename Step>
-void Controller::Apply(Step step) {
-  Outputs out;
+void Controller::Run(Step step) {
+  Core::Effects effects;
   std::vector<std::shared_ptr<LocalClient>> to_local;
   std::vector<std::string> log;
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
-    step(state_, out);
-    const auto send = [&](Outgoing& outgoing) {
-      if (!outgoing.to.starts_with(kLocal)) {
-        SendRemote(outgoing);
-      } else if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
+    step(effects);
+    Send(effects.parcels);
+    for (Outgoing& outgoing : effects.local) {
+      if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
         (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
       } else if (auto client = local_.find(outgoing.to); client != local_.end()) {
         // Under mutex_, so that the inbox has the order of the state.
@@ -112,20 +248,12 @@ void Controller::Apply(Step step) {
         client->second->inbox.push_back(std::move(outgoing));
         if (to_local.empty() || to_local.back() != client->second) to_local.push_back(client->second);
       }
-    };
-    std::for_each(out.begin(), out.end(), send);
-    while (!overflowed_.empty()) {
-      const Connection lost = std::move(overflowed_.back());
-      overflowed_.pop_back();
-      unread_.erase(lost);
-      out.clear();
-      state_.OnDisconnected(lost, "it does not read what it is sent", out);
-      std::for_each(out.begin(), out.end(), send);
     }
-    for (const auto& [peer, line] : state_.TakeLog()) {
+    for (const auto& [peer, line] : effects.log) {
       std::optional<std::string> text = options_.verbose ? log_limit_.Take(peer, line, Now()) : std::nullopt;
       if (text) log.push_back(*std::move(text));
     }
+    if (!lost_standby_.empty()) log.push_back(std::exchange(lost_standby_, {}));
   }
   for (auto& client : to_local) {
     // Never within a local client's own call: it may hold locks that its sink, or what hangs on it, takes.
@@ -136,6 +264,12 @@ void Controller::Apply(Step step) {
     }
   }
   for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
+  if (effects.hosts_changed) changed_.notify_all();
+}
+
+template <typename Step>
+void Controller::RunLocal(Step step) {
+  Run([&](Core::Effects& effects) PW_NO_THREAD_SAFETY { core_->ApplyLocal(step, effects); });
 }
 
 void Controller::Log(std::string_view peer, const std::string& line) {
@@ -147,44 +281,16 @@ void Controller::Log(std::string_view peer, const std::string& line) {
   if (text) std::fprintf(stderr, "ptpathways controller: %s\n", text->c_str());
 }
 
-void Controller::SendRemote(Outgoing& outgoing) {
-  transport::Frames frames;
-  frames.reserve(1 + outgoing.payloads.size());
-  size_t bytes = outgoing.head.size();
-  for (const Payload& payload : outgoing.payloads) bytes += payload->size();
-  const auto unread = CountUnread(outgoing.to, bytes);
-  if (unread != nullptr) {
-    auto head = std::make_shared<const std::string>(std::move(outgoing.head));
-    frames.push_back(transport::Frame::Borrow(head->data(), head->size(), [head, unread, bytes] {
-      unread->fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-    }));
-  } else {
-    frames.emplace_back(std::move(outgoing.head));
-  }
-  for (Payload& payload : outgoing.payloads) {
-    frames.push_back(transport::Frame::Borrow(payload->data(), payload->size(), [payload] {}));
-  }
-  // A peer that vanished is noticed by its closed connection or its silence.
-  const Status sent = socket_->Send(outgoing.to, std::move(frames));
-  if (sent.code() == Code::kResourceExhausted ||
-      (unread != nullptr && unread->load(std::memory_order_relaxed) > kMaxUnreadBytes)) {
-    overflowed_.push_back(outgoing.to);
-  }
-}
-
-std::shared_ptr<std::atomic<int64_t>> Controller::CountUnread(const Connection& to, size_t bytes) {
-  if (bytes <= kSmallMessage || !state_.IsClient(to)) return nullptr;
-  auto& unread = unread_[to];
-  if (unread == nullptr) unread = std::make_shared<std::atomic<int64_t>>(0);
-  unread->fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  return unread;
+// What does not arrive is kept, and sent again by the member's next connection.
+void Controller::Send(Lines::Parcels& parcels) {
+  for (Lines::Parcel& parcel : parcels) (void)socket_->Send(parcel.route, std::move(parcel.frames));
 }
 
 Status Controller::CheckSender(std::string_view peer, const transport::Frame& head) {
-  if (peer.starts_with(kLocal)) {
+  if (peer.starts_with(Core::kLocal) || peer.starts_with(Lines::kPrefix)) {
     return Status(Code::kPermissionDenied,
-                  "a connection's routing id must not begin with local/, which names the "
-                  "controller's own process; leave it to libzmq to choose one");
+                  "a connection's routing id must not begin with local/ or line/, which name members; leave it to "
+                  "libzmq to choose one");
   }
   Result<wire::Head> decoded = wire::DecodeHead(head.bytes());
   if (!decoded.ok()) return OkStatus();  // refused by the state, with the reason
@@ -209,36 +315,51 @@ void Controller::OnMessage(transport::Socket&, std::string_view peer, transport:
     (void)socket_->Send(peer, transport::Frame(wire::Encode(wire::Reject{std::move(status)})));
     return;
   }
-  std::string head(frames[0].bytes());
-  std::vector<Payload> payloads;
+  Input input;
+  input.kind = Input::Kind::kMessage;
+  input.route = peer;
+  input.head = std::string(frames[0].bytes());
   for (size_t i = 1; i < frames.size(); ++i) {
-    payloads.push_back(std::make_shared<const std::string>(frames[i].bytes()));
+    input.payloads.push_back(std::make_shared<const std::string>(frames[i].bytes()));
   }
-  const uint32_t before = [this] {
-    std::lock_guard lock(mutex_);
-    return state_.live_host_count();
-  }();
-  Apply([&](ClusterState& state, Outputs& out) {
-    state.OnMessage(std::string(peer), std::move(head), std::move(payloads), Now(), out);
+  if (const Result<wire::Head> decoded = wire::DecodeHead(input.head); decoded.ok()) {
+    // Only these two begin or resume a line; to look the sender up for every message would take longer than the rest.
+    const bool shows_owner =
+        decoded->header.type == wire::Type::kHello || decoded->header.type == wire::Type::kHeartbeat;
+    if (shows_owner) input.sender = frames[0].sender();
+    if (decoded->header.type == wire::Type::kHello) input.address = frames[0].address();
+  }
+  std::string refused;
+  Run([&](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    input.now_ms = Now();
+    Record(input);
+    core_->Apply(std::move(input), effects);
+    refused = std::move(effects.refused);
   });
-  std::lock_guard lock(mutex_);
-  if (state_.live_host_count() != before) changed_.notify_all();
+  if (!refused.empty()) Log(peer, "refused a message: " + refused);
 }
 
 void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
   if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-    if (const auto line = refusals_.Note(event.address, event.hung_up, Now())) {
+    const std::string address = event.address.empty() ? "an unknown address" : event.address;
+    // Who hung up has said nothing wrong; it may have seen that it lacks a token.
+    const char* const why =
+        event.hung_up ? "it ended before it showed the cluster's join token" : "its join token is wrong or missing";
+    if (const auto line = refusals_.Take(address, "refused a connection from " + address + ": " + why, Now())) {
       std::fprintf(stderr, "ptpathways controller: %s\n", line->c_str());
     }
     return;
   }
   if (event.kind != transport::PeerEventKind::kDisconnected || event.identity.empty()) return;
-  if (event.identity.starts_with(kLocal)) return;  // it was refused, and is not whom it named
-  Apply([&](ClusterState& state, Outputs& out) {
-    unread_.erase(event.identity);
-    state.OnDisconnected(event.identity, "its connection closed (the process ended or was killed)", out);
+  if (event.identity.starts_with(Core::kLocal) || event.identity.starts_with(Lines::kPrefix)) return;  // was refused
+  Run([&](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    Input input;
+    input.kind = Input::Kind::kClosed;
+    input.now_ms = Now();
+    input.route = event.identity;
+    Record(input);
+    core_->Apply(std::move(input), effects);
   });
-  changed_.notify_all();
 }
 
 Connection Controller::AttachLocal(Sink sink) {
@@ -256,7 +377,7 @@ Connection Controller::AttachLocalHost(Sink sink) {
 }
 
 void Controller::DetachLocal(const Connection& connection) {
-  Apply([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "it has left", out); });
+  RunLocal([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "it has left", out); });
   std::shared_ptr<LocalClient> client;
   {
     std::lock_guard lock(mutex_);
@@ -272,44 +393,40 @@ void Controller::DetachLocal(const Connection& connection) {
 }
 
 void Controller::FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads) {
-  uint32_t before = 0, after = 0;
-  Apply([&](ClusterState& state, Outputs& out) {
-    before = state.live_host_count();
+  RunLocal([&](ClusterState& state, Outputs& out) {
     state.OnMessage(connection, std::move(head), std::move(payloads), Now(), out);
-    after = state.live_host_count();
   });
-  if (after != before) changed_.notify_all();
 }
 
 Status Controller::WaitForHosts(uint32_t count, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   for (;;) {
-    if (state_.live_host_count() >= count) return OkStatus();
+    if (core_->state().live_host_count() >= count) return OkStatus();
     std::string came;
-    for (const wire::HostDescription& host : state_.HostDescriptions()) {
+    for (const wire::HostDescription& host : core_->state().HostDescriptions()) {
       if (host.alive) came += (came.empty() ? "" : ", ") + host.name;
     }
     if (!exited_.empty()) {
       return Unavailable("expected " + std::to_string(count) + " hosts, but " + exited_.front() +
                          " before it joined (joined: " + (came.empty() ? "none" : came) + ")");
     }
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && state_.live_host_count() < count) {
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && core_->state().live_host_count() < count) {
       std::string missing;
-      for (const std::string& name : state_.MissingHosts()) missing += (missing.empty() ? "" : ", ") + name;
+      for (const std::string& name : core_->state().MissingHosts()) missing += (missing.empty() ? "" : ", ") + name;
       return DeadlineExceeded("expected " + std::to_string(count) + " hosts within " +
                               std::to_string(timeout.count() / 1000) + " s, got " +
-                              std::to_string(state_.live_host_count()) + (came.empty() ? "" : ": " + came) +
+                              std::to_string(core_->state().live_host_count()) + (came.empty() ? "" : ": " + came) +
                               (missing.empty() ? "" : "; never heard of: " + missing));
     }
   }
 }
 
 void Controller::HostExited(const std::string& name, const std::string& reason) {
-  Apply([&](ClusterState& state, Outputs& out) { state.OnHostExited(name, reason, out); });
+  RunLocal([&](ClusterState& state, Outputs& out) { state.OnHostExited(name, reason, out); });
   {
     std::lock_guard lock(mutex_);
-    const std::vector<wire::HostDescription> hosts = state_.HostDescriptions();
+    const std::vector<wire::HostDescription> hosts = core_->state().HostDescriptions();
     const bool joined = std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.name == name; });
     if (!joined) exited_.push_back("host '" + name + "' ended (" + reason + ")");
   }
@@ -318,16 +435,19 @@ void Controller::HostExited(const std::string& name, const std::string& reason) 
 
 std::string Controller::StatusJson() {
   std::lock_guard lock(mutex_);
-  return state_.StatusJson(Now());
+  return core_->state().StatusJson(Now());
 }
 
 void Controller::Close(const std::string& reason) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
-    for (Outgoing& outgoing : state_.Farewell(reason)) {
-      if (!outgoing.to.starts_with(kLocal)) SendRemote(outgoing);
-    }
+    Input input;
+    input.kind = Input::Kind::kEnding;
+    Record(input);
+    Core::Effects effects;
+    core_->Farewell(reason, effects);
+    if (socket_) Send(effects.parcels);
     closed_ = true;
   }
   if (reactor_) reactor_->Stop();

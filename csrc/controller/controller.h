@@ -1,16 +1,15 @@
-// Controller: ClusterState with sockets, a clock and a lock around it. One per cluster, embedded in the client's
-// process or a daemon of its own.
+// Controller: Core with sockets, a clock and a lock around it. One per cluster, embedded in the client's process or a
+// daemon of its own, which may have a standby (standby.h).
 //
 // Ownership: owns its socket and thread. Local clients must detach before it goes.
 // Threads:   "pw-control" receives from workers and remote clients; a local client's messages are handled on the
 //            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on pw-control.
-// Locks:     mutex_ guards the state; workers' messages are sent under it, which is what makes the order of gangs the
-//            same everywhere. Sinks of local clients are called without it, those of local hosts with it. Each local
-//            client has a lock of its own for its inbox, taken after mutex_ and not held in its sink.
+// Locks:     mutex_ guards the core and the journal; members' messages are sent under it, which is what makes the order
+//            of gangs the same everywhere. Sinks of local clients are called without it, those of local hosts with it.
+//            Each local client has a lock of its own for its inbox, taken after mutex_ and not held in its sink.
 #ifndef PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 #define PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -22,8 +21,9 @@
 
 #include "csrc/base/log_limit.h"
 #include "csrc/base/status.h"
-#include "csrc/controller/cluster_state.h"
-#include "csrc/controller/refusal_log.h"
+#include "csrc/base/thread_annotations.h"
+#include "csrc/controller/core.h"
+#include "csrc/controller/standby.h"
 #include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
@@ -35,7 +35,12 @@ struct ControllerOptions {
   std::vector<std::string> bind;  // "ipc://...", "tcp://127.0.0.1:*"
   transport::ClusterKeys keys;
   bool verbose = false;  // log joins and departures on stderr
+  // How long an endpoint may be somebody else's: that of a process which has just ended.
+  std::chrono::milliseconds bind_patience{0};
 };
+
+// What a controller decides by of itself: its process, and what must be drawn by chance. The standby has the same.
+ClusterOptions Completed(ClusterOptions options, bool has_standby);
 
 class Controller : private transport::SocketHandler {
  public:
@@ -43,6 +48,9 @@ class Controller : private transport::SocketHandler {
   using Sink = std::function<void(std::string head, std::vector<Payload> payloads)>;
 
   static Result<std::unique_ptr<Controller>> Start(ControllerOptions options);
+  // Goes on with `core`, and has every input of its in the journal. `options.cluster` is that of the core.
+  static Result<std::unique_ptr<Controller>> Start(ControllerOptions options, std::unique_ptr<Core> core,
+                                                   std::unique_ptr<Journal> journal);
   ~Controller() override;
 
   const std::vector<std::string>& endpoints() const { return endpoints_; }
@@ -63,23 +71,43 @@ class Controller : private transport::SocketHandler {
   void HostExited(const std::string& name, const std::string& reason);
   std::string StatusJson();
 
+  // The join token is to be another one. Members go on: they are told the keys of the next one, and when all know them,
+  // or were given up, these are asked for in place of the former ones, which nobody is admitted with any more. Returns
+  // at once. FAILED_PRECONDITION: there are no keys, a change is under way, or hosts hold connections that do not
+  // survive it (of plugins that span hosts).
+  Status Rotate(const Core::Rotation& next);
+  bool rotating();
+  // Empty: that which the keys of the options were made of.
+  std::string token();
+
   // Tells everyone goodbye and stops. Idempotent.
   void Close(const std::string& reason);
 
  private:
-  explicit Controller(ControllerOptions options);
+  Controller(ControllerOptions options, std::unique_ptr<Core> core, std::unique_ptr<Journal> journal);
+  Status Listen();
+  // Asks for the keys of the next token from now on, if it is time.
+  void FinishRotation();
+  // At the endpoints of `unbound_`, as far as that can be done now.
+  void ListenAgain();
+  void BeginToServe();
+  void Tick();
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
   struct LocalClient;
   // Calls its sink with what is in its inbox. On the control thread.
   static void Deliver(LocalClient& client);
-  // Runs `step` on the state, sends what it puts out, and calls local sinks without the lock.
+  // Runs `step`, void(Core::Effects&), under mutex_ (the analysis does not follow it there: PW_NO_THREAD_SAFETY), sends
+  // what comes of it, and calls local sinks without the lock.
   template <typename Step>
-  void Apply(Step step);
-  void SendRemote(Outgoing& outgoing);
-  // Counts bytes on their way to a client until the release of the frame that carries them. Null: for a worker, or too
-  // few to matter. Needs mutex_.
-  std::shared_ptr<std::atomic<int64_t>> CountUnread(const Connection& to, size_t bytes);
+  void Run(Step step);
+  // The same of an event of a local member: void(ClusterState&, Outputs&).
+  template <typename Step>
+  void RunLocal(Step step);
+  // Before the core is given it: what the standby does not know has no effect.
+  void Record(const Input& input) PW_REQUIRES(mutex_);
+  void LoseStandby() PW_REQUIRES(mutex_);
+  void Send(Lines::Parcels& parcels) PW_REQUIRES(mutex_);
   void Log(std::string_view peer, const std::string& line);
   // OK when a remote peer may use this name, and speak as what its message says that it is.
   static Status CheckSender(std::string_view peer, const transport::Frame& head);
@@ -92,18 +120,20 @@ class Controller : private transport::SocketHandler {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  ClusterState state_;
-  LogLimit log_limit_;
-  std::unordered_map<Connection, std::shared_ptr<LocalClient>> local_;
-  std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_;
-  std::vector<std::string> exited_;  // processes that ended before they joined
-  uint32_t next_local_ = 1;
-  bool closed_ = false;
-  std::unordered_map<Connection, std::shared_ptr<std::atomic<int64_t>>> unread_;  // bytes, by client
-  std::vector<Connection> overflowed_;                                            // do not read what they are sent
+  const std::unique_ptr<Core> core_ PW_GUARDED_BY(mutex_);
+  std::unique_ptr<Journal> journal_ PW_GUARDED_BY(mutex_);  // null: there is no standby
+  std::string lost_standby_ PW_GUARDED_BY(mutex_);          // why, to be logged
+  LogLimit log_limit_ PW_GUARDED_BY(mutex_);
+  std::unordered_map<Connection, std::shared_ptr<LocalClient>> local_ PW_GUARDED_BY(mutex_);
+  std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_ PW_GUARDED_BY(mutex_);
+  std::vector<std::string> exited_ PW_GUARDED_BY(mutex_);  // processes that ended before they joined
+  uint32_t next_local_ PW_GUARDED_BY(mutex_) = 1;
+  bool closed_ PW_GUARDED_BY(mutex_) = false;
 
   // Used by the control thread only:
-  RefusalLog refusals_;
+  uint64_t rotation_since_ms_ = 0;
+  std::vector<std::string> unbound_;  // endpoints at which it is to listen again, and could not yet
+  LogLimit refusals_{1};              // by address: who calls with a wrong token does so again and again
 };
 
 }  // namespace pathways::controller

@@ -312,6 +312,12 @@ void IslandGroups::Erase(uint64_t id) {
   groups_.erase(id);
 }
 
+std::vector<std::string> IslandGroups::connections() const {
+  std::vector<std::string> found;
+  for (const auto& [connection, id] : group_of_) found.push_back(connection);
+  return found;
+}
+
 IslandGroups::Answers IslandGroups::Farewell(const std::string& reason) const {
   Answers out;
   for (const auto& [connection, id] : group_of_) {

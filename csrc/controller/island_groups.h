@@ -57,6 +57,7 @@ class IslandGroups {
   // Whether the host's plugin makes one client with those of its island.
   bool has_host(const std::string& island, const std::string& name) const;
   bool knows(const std::string& connection) const { return group_of_.contains(connection); }
+  std::vector<std::string> connections() const;
   size_t size() const { return groups_.size(); }
 
  private:

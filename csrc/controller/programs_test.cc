@@ -219,6 +219,8 @@ TEST(WhatIsNotTheClientsOwnIsRefused) {
   EXPECT_EQ(refusal(run), Code::kInvalidArgument);
   wire::Fetch fetch{Cluster::Id(c.a, 3), Cluster::Id(b, 4), 0, 0, 0};
   EXPECT_EQ(refusal(fetch), Code::kPermissionDenied);
+  EXPECT_EQ(refusal(wire::Query{Cluster::Id(b, 6), wire::QueryKind::kTimes, Cluster::Id(c.a, 5), 0}),
+            Code::kPermissionDenied);
   EXPECT_EQ(refusal(wire::Spill{{Cluster::Id(b, 1)}}), Code::kInvalidArgument);
   EXPECT_EQ(refusal(wire::Restore{{Cluster::Id(b, 1)}}), Code::kInvalidArgument);
 }

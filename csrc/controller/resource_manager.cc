@@ -244,6 +244,7 @@ void ResourceManager::DropClient(uint32_t client) {
     if (slice.client == client) gone.push_back(id);
   }
   Release(gone);
+  client_names_.erase(client);
 }
 
 void ResourceManager::ChangeLoad(const Slice& slice, int by) {
@@ -251,7 +252,9 @@ void ResourceManager::ChangeLoad(const Slice& slice, int by) {
     Host* host = HostOfDevice(device);
     host->load[device - host->first_device] += static_cast<uint32_t>(by);
   }
-  if ((island_slices_[slice.island] += static_cast<uint32_t>(by)) == 0) island_slices_.erase(slice.island);
+  std::map<uint32_t, uint32_t>& holders = island_slices_[slice.island];
+  if ((holders[slice.client] += static_cast<uint32_t>(by)) == 0) holders.erase(slice.client);
+  if (holders.empty()) island_slices_.erase(slice.island);
 }
 
 ResourceManager::Host* ResourceManager::HostOfDevice(uint32_t device) {
@@ -291,10 +294,32 @@ std::string ResourceManager::Describe() const {
               Counted(devices, platform.empty() ? "device" : platform + " device") +
               (memory > 0 ? ", " + store::FormatBytes(memory) + " each" : ", memory not limited");
     }
-    auto bound = island_slices_.find(name);
-    text += ", " + Counted(bound == island_slices_.end() ? 0 : bound->second, "slice") + " bound";
+    text += ", " + DescribeHolders(name);
   }
   return text;
+}
+
+std::string ResourceManager::DescribeHolders(const std::string& island) const {
+  const auto bound = island_slices_.find(island);
+  uint32_t total = 0;
+  std::string who;
+  size_t listed = 0;
+  for (const auto& [client, count] : bound == island_slices_.end() ? Holders() : bound->second) {
+    total += count;
+    if (listed++ >= kListed) continue;
+    const auto name = client_names_.find(client);
+    who += (who.empty() ? "" : ", ") + std::to_string(count) + " by " +
+           (name != client_names_.end() ? name->second : "client " + std::to_string(client));
+  }
+  if (listed > kListed) who += ", and others";
+  size_t devices = 0, free = 0;
+  for (const auto& [index, host] : hosts_) {
+    if (!host.alive || host.island != island) continue;
+    devices += host.load.size();
+    free += static_cast<size_t>(std::count(host.load.begin(), host.load.end(), 0u));
+  }
+  return Counted(total, "slice") + " bound" + (who.empty() ? "" : " (" + who + ")") + ", " + std::to_string(free) +
+         " of " + Counted(devices, "device") + " in no slice";
 }
 
 std::string ResourceManager::SlicesJson() const {

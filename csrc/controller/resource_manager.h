@@ -45,8 +45,11 @@ class ResourceManager {
   const std::map<uint64_t, Slice>& slices() const { return slices_; }
   // Slices bound to a device.
   uint32_t load(uint32_t device) const;
-  // "island 'a': 2 hosts x 4 cpu devices, 15.00 GiB each, 3 slices bound; island 'b': ..."
+  // "island 'a': 2 hosts x 4 cpu devices, 15.00 GiB each, 3 slices bound (2 by client 1, 1 by client 4); island 'b':
+  // ..."
   std::string Describe() const;
+  // What Describe calls a client; until DropClient.
+  void NameClient(uint32_t client, std::string name) { client_names_[client] = std::move(name); }
   // JSON arrays, for status.
   std::string SlicesJson() const;
   std::string LoadJson(uint32_t host) const;
@@ -91,12 +94,16 @@ class ResourceManager {
   bool MakeOffer(const Eligible& eligible, const wire::RequestSlice& request, Offer* offer) const;
   Status Explain(const wire::RequestSlice& request, const std::map<IslandKey, Eligible>& eligible) const;
   void ChangeLoad(const Slice& slice, int by);
+  using Holders = std::map<uint32_t, uint32_t>;  // client -> slices bound
+  // How many slices are bound, by whom, and how many devices are in none.
+  std::string DescribeHolders(const std::string& island) const;
   Host* HostOfDevice(uint32_t device);
 
-  std::map<uint32_t, Host> hosts_;                 // by host index
-  std::map<uint32_t, uint32_t> host_of_first_;     // first device -> host
-  std::map<uint64_t, Slice> slices_;               // by id
-  std::map<std::string, uint32_t> island_slices_;  // slices bound in each island
+  std::map<uint32_t, Host> hosts_;              // by host index
+  std::map<uint32_t, uint32_t> host_of_first_;  // first device -> host
+  std::map<uint64_t, Slice> slices_;            // by id
+  std::map<std::string, Holders> island_slices_;
+  std::map<uint32_t, std::string> client_names_;
   uint64_t next_slice_ = 1;
 };
 

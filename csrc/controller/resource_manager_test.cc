@@ -133,11 +133,15 @@ TEST(WhatCannotBeGivenSaysWhatThereIs) {
   c.AddHost("g", 1, int64_t{80} << 30, "cuda");
   c.Devices(2, "a");
   c.Devices(8, "a");
+  EXPECT(c.Ask(2, "a", 0, 4).ok());
+  c.manager.NameClient(4, "client 'train' (pid 7)");
   const Status status = c.Ask(16).status();
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   const std::string message(status.message());
   EXPECT(message.find("a slice of 16 devices") != std::string::npos);
-  EXPECT(message.find("island 'a': 2 hosts x 4 cpu devices, 15.00 GiB each, 2 slices bound") != std::string::npos);
+  EXPECT(message.find(
+             "island 'a': 2 hosts x 4 cpu devices, 15.00 GiB each, 3 slices bound (2 by client 1, 1 by client 'train' "
+             "(pid 7)), 0 of 8 devices in no slice") != std::string::npos);
   EXPECT(message.find("island 'g': 1 host x 1 cuda device, 80.00 GiB each, 0 slices bound") != std::string::npos);
   EXPECT(c.Ask(1, "nowhere").status().message().find("in island 'nowhere'") != std::string_view::npos);
   EXPECT(c.Ask(1, "", 0, 1, "tpu").status().message().find("no island has such a device") != std::string_view::npos);

@@ -53,7 +53,48 @@ TEST(NamesOnDataConnectionsAreTheControllersToGive) {
   EXPECT_EQ(client.identity, wire::IdentityText("secret", {"c/" + std::to_string(client.peer), client.session}));
   EXPECT_EQ(client.hosts.at(0).session, host.session);
   EXPECT_NE(host.session, client.session);
-  EXPECT(TypeOf(c.AddHost(std::string(wire::kMaxHostNameBytes + 1, 'n')).at(0)) == wire::Type::kReject);
+  EXPECT(TypeOf(c.AddHost(std::string(wire::kMaxNameBytes + 1, 'n')).at(0)) == wire::Type::kReject);
+}
+
+TEST(WhatMembersCallThemselvesIsBoundedAndShowsInALog) {
+  SomeCluster c;
+  const std::string longest(wire::kMaxNameBytes, 'n');
+  EXPECT(TypeOf(c.AddHost(longest).at(0)) == wire::Type::kWelcome);
+  for (const std::string& name :
+       {longest + "n", std::string(10 << 20, 'n'), std::string("\x1b[2J"), std::string("a\nb")}) {
+    for (const bool worker : {true, false}) {
+      wire::Hello hello;
+      hello.role = worker ? wire::Role::kWorker : wire::Role::kClient;
+      hello.build = "0.1.0";
+      hello.name = name;
+      hello.devices.resize(1);
+      const Outputs out = c.Tell("x", hello);
+      ASSERT(TypeOf(out.at(0)) == wire::Type::kReject);
+      EXPECT_HAS(Read<wire::Reject>(out.at(0)).status.message(), "at most 128 bytes without control characters");
+      EXPECT(out.at(0).head.size() < 1000);
+    }
+  }
+  EXPECT(TypeOf(c.AddHost("b", 1, longest + "n").at(0)) == wire::Type::kReject);  // its island
+}
+
+TEST(WhoJoinsAndLeavesIsLogged) {
+  SomeCluster c;
+  c.state.ComesFrom("10.0.0.7");
+  c.AddHost("a", 4);
+  c.AddClient("train");
+  c.state.OnDisconnected("train", "its process is gone", c.out);
+  std::string log;
+  for (const auto& [peer, line] : c.state.TakeLog()) log += line + "\n";
+  EXPECT_HAS(log, "host 'a' (host 0, pid 0) has joined from 10.0.0.7: 4  devices from number 0 on, island 'a'\n");
+  EXPECT_HAS(log, "client 'train' (client 1, pid 0) has joined from 10.0.0.7\n");
+  EXPECT_HAS(log, "client 'train' (client 1, pid 0) is gone: its process is gone; its buffers");
+}
+
+TEST(AMessageHasAFewFrames) {
+  SomeCluster c;
+  const std::vector<Payload> many(wire::kMaxPayloads + 1, std::make_shared<const std::string>("x"));
+  const Outputs out = c.Tell("x", wire::Hello{}, many);
+  EXPECT_HAS(Read<wire::Reject>(out.at(0)).status.message(), "at most 4 frames behind a message's head, got 5");
 }
 
 TEST(AnswersSayWhichHostGaveThem) {

@@ -99,6 +99,9 @@ std::string ClusterState::WaitText(const Client& client) const {
       return "memory";
     case Wait::kTurn:
       return "its turn";
+    case Wait::kFetches:
+      return "its " + std::to_string(FetchRound::kMost) + " latest fetches to be taken by host " +
+             Quoted(hosts_[client.wait_for].description.name);
   }
   return "";
 }
@@ -165,6 +168,11 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
       .Text("build", options_.build)
       .Text("policy", scheduler::PolicyName(options_.scheduling.policy))
       .Number("queue_ms", static_cast<double>(options_.scheduling.queue_us) * 1e-3)
+      .Raw("controller", Object()
+                             .Number("pid", serving_.pid)
+                             .Number("standby", serving_.standby)
+                             .Number("takeovers", serving_.takeovers)
+                             .Done())
       .Number("functions", functions)
       .Number("programs", programs)
       .Raw("hosts", Array(hosts))

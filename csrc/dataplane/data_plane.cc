@@ -1,6 +1,7 @@
 #include "csrc/dataplane/data_plane.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "csrc/base/clock.h"
@@ -16,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::milliseconds kTick{500};
+// libzmq closes a listener within milliseconds.
+constexpr std::chrono::milliseconds kRebindPatience{200};
 constexpr size_t kRouteBytes = 16;
 // A caller must have said who it is by then.
 constexpr std::chrono::seconds kHelloDeadline{10};
@@ -152,8 +155,7 @@ Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint
   if (stopped_) return Unavailable("the data plane has stopped");
   if (auto at = peers_.find(name); at != peers_.end() && at->second.reachable) return OkStatus();
   gone_.erase(name);
-  // A caller that knew the route could take the connection over.
-  const std::string route = "to/" + std::to_string(next_route_++) + "/" + Hex(RandomBytes(kRouteBytes));
+  const std::string route = NewRoute();
   PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route));
   Peer& peer = PeerEntry(name);
   peer.reachable = true;
@@ -162,8 +164,27 @@ Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint
   names_[route] = name;
   peer.same_machine = !machine.empty() && machine == options_.machine;
   peer.endpoint = endpoint;
-  SayHello(peer, false);
+  (void)SayHello(peer, false);
   return OkStatus();
+}
+
+void DataPlane::Rotate(transport::CurveOptions curve) {
+  if (!options_.curve.enabled()) return;
+  reactor_->Post([this, curve = std::move(curve)] {
+    (void)socket_->SetCurve(curve);  // which fails for a closed socket only
+    listens_again_ = !endpoint_.empty() && !transport::IsPrivate(endpoint_) && !ListenAgain();
+    std::lock_guard lock(mutex_);
+    for (auto& [name, peer] : peers_) {
+      // Until the other end has changed its keys, libzmq tries again.
+      if (!peer.endpoint.empty() && !transport::IsPrivate(peer.endpoint)) CallAgain(name, peer);
+    }
+  });
+}
+
+bool DataPlane::ListenAgain() {
+  const Status bound = socket_->Rebind(endpoint_, kRebindPatience);
+  if (!bound.ok()) std::fprintf(stderr, "ptpathways: %s; it is tried again\n", bound.ToString().c_str());
+  return bound.ok();
 }
 
 DataPlane::Peer& DataPlane::PeerEntry(const std::string& name) {
@@ -176,9 +197,10 @@ Status DataPlane::GoneStatus(const std::string& name) const {
   return at == gone_.end() ? OkStatus() : at->second.status;
 }
 
-void DataPlane::Send(const std::string& peer, uint64_t key, const void* data, uint64_t size,
+void DataPlane::Send(const std::string& peer, uint64_t key, ByteSource source,
                      std::function<void(const Status&)> done) {
-  Waiting item{key, data, size, std::move(done)};
+  const uint64_t size = source.size();
+  Waiting item{key, std::move(source), std::move(done)};
   bool same_machine = false;
   Status gone;
   {
@@ -199,7 +221,7 @@ void DataPlane::Send(const std::string& peer, uint64_t key, const void* data, ui
 }
 
 void DataPlane::SendFailure(const std::string& peer, uint64_t key, const Status& status) {
-  Waiting item{key, nullptr, 0, nullptr, status};
+  Waiting item{key, {nullptr, 0}, nullptr, status};
   {
     std::lock_guard lock(mutex_);
     if (!GoneStatus(peer).ok()) return;  // a peer that is gone needs no bad news
@@ -220,7 +242,7 @@ void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item
       sender = sender_;
     }
     if (sender == nullptr) return item.done(Cancelled("the data plane has stopped"));
-    sender->Send(peer, same_machine, item.key, item.data, item.size, std::move(item.done));
+    sender->Send(peer, same_machine, item.key, std::move(item.source), std::move(item.done));
     return;
   }
   Frames frames;
@@ -229,8 +251,6 @@ void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item
 }
 
 Status DataPlane::Transmit(std::string_view peer, Link::Kept message) {
-  Frames frames;
-  frames.reserve(message.frames.size());
   std::lock_guard lock(mutex_);
   const auto at = peers_.find(std::string(peer));
   if (at == peers_.end() || !at->second.reachable) {
@@ -239,14 +259,14 @@ Status DataPlane::Transmit(std::string_view peer, Link::Kept message) {
   }
   Link& link = at->second.link;
   if (std::string* head = message.frames[0].text()) wire::PatchSequence(*head, link.next_sequence());
-  for (Frame& frame : message.frames) frames.push_back(frame.Share());
+  Frames frames = transport::ShareAll(message.frames);
   link.Keep(std::move(message));
   Status sent = socket_->Send(at->second.route, std::move(frames));
   // Nobody is at the other end just now: it is sent again when somebody is.
   return sent.code() == Code::kNotFound ? OkStatus() : sent;
 }
 
-void DataPlane::SayHello(const Peer& peer, bool anew) {
+Status DataPlane::SayHello(const Peer& peer, bool anew) {
   const Link::Statement told = peer.link.Tell(anew);
   wire::PeerHello hello{membership_.cluster,
                         options_.machine,
@@ -255,7 +275,21 @@ void DataPlane::SayHello(const Peer& peer, bool anew) {
                         told.received,
                         told.sent,
                         told.anew ? uint8_t{1} : uint8_t{0}};
-  (void)socket_->Send(peer.route, Frame(wire::Encode(hello)));  // without a connection it is said when there is one
+  return socket_->Send(peer.route, Frame(wire::Encode(hello)));  // without a connection it is said when there is one
+}
+
+std::string DataPlane::NewRoute() {
+  // A caller that knew the route could take the connection over.
+  return "to/" + std::to_string(next_route_++) + "/" + Hex(RandomBytes(kRouteBytes));
+}
+
+void DataPlane::CallAgain(const std::string& name, Peer& peer) {
+  std::string route = NewRoute();                              // the former one may not be free yet
+  (void)socket_->Disconnect(peer.endpoint);                    // of which nothing but its name may be left
+  if (!socket_->ConnectAs(peer.endpoint, route).ok()) return;  // at the next tick
+  names_.erase(peer.route);
+  names_[route] = name;
+  peer.route = std::move(route);
 }
 
 void DataPlane::SaySeen(Peer& peer, bool lost) {
@@ -266,10 +300,7 @@ void DataPlane::SaySeen(Peer& peer, bool lost) {
 
 void DataPlane::SendAgain(Peer& peer) {
   for (Link::Kept& message : peer.link.kept()) {
-    Frames frames;
-    frames.reserve(message.frames.size());
-    for (Frame& frame : message.frames) frames.push_back(frame.Share());
-    if (!socket_->Send(peer.route, std::move(frames)).ok()) return;
+    if (!socket_->Send(peer.route, transport::ShareAll(message.frames)).ok()) return;
   }
 }
 
@@ -319,6 +350,15 @@ void DataPlane::Every(std::chrono::milliseconds period, std::function<void()> ta
   reactor_->AddTimer(period, period, std::move(task));
 }
 
+std::vector<std::pair<std::string, uint64_t>> DataPlane::open_transfers() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::string, uint64_t>> open;
+  for (const auto& [name, peer] : peers_) {
+    if (!peer.transfers.empty()) open.emplace_back(name, peer.transfers.count(TransferState::kOpen));
+  }
+  return open;
+}
+
 uint64_t DataPlane::transfers(TransferState state) const {
   std::lock_guard lock(mutex_);
   uint64_t count = ended_[static_cast<size_t>(state)];
@@ -336,6 +376,7 @@ void DataPlane::OnTick() {
   std::vector<Failed> failed;
   std::shared_ptr<transport::BulkSender> sender;
   Link::Dropped dropped;
+  if (listens_again_) listens_again_ = !ListenAgain();
   const auto now = Clock::now();
   const bool was_stopped = last_tick_ != Clock::time_point() && now - last_tick_ > kStopped;
   last_tick_ = now;
@@ -356,11 +397,17 @@ void DataPlane::OnTick() {
         failed.push_back(std::move(item));
       }
       if (!peer.reachable) continue;
+      bool waits = peer.doubted > 0;
+      peer.doubted = std::max(peer.doubted - 1, 0);
       if (!peer.transfers.empty() || !peer.link.kept().empty()) {
-        SayHello(peer, false);
+        waits = true;
       } else if (peer.link.untold() > 0) {
         SaySeen(peer, false);
       }
+      if (!waits) continue;
+      // libzmq makes a connection again that was cut, but not one on which it has read what is no message.
+      const Status said = SayHello(peer, false);
+      if (said.code() == Code::kNotFound && !peer.endpoint.empty()) CallAgain(name, peer);
     }
   }
   dropped.clear();
@@ -385,7 +432,18 @@ Status DataPlane::EmitPiece(std::string_view peer, const transport::BulkPiece& p
   Frames frames;
   frames.emplace_back(wire::Encode(data));
   if (piece.segment.empty()) frames.push_back(std::move(payload));
-  return Transmit(peer, {piece.ticket, piece.key, std::move(frames)});
+  Status sent = Transmit(peer, {piece.ticket, piece.key, std::move(frames)});
+  if (sent.ok()) return sent;
+  bool gone = false;  // then nobody waits
+  {
+    std::lock_guard lock(mutex_);
+    gone = !GoneStatus(std::string(peer)).ok();
+    if (const auto at = peers_.find(std::string(peer)); at != peers_.end()) {
+      at->second.transfers.End(piece.key, TransferState::kFailed);
+    }
+  }
+  if (!gone) sink_->OnSendFailed(std::string(peer), piece.key, sent);
+  return sent;
 }
 
 Status DataPlane::EmitRelease(std::string_view peer, const transport::BulkRelease& release) {

@@ -28,15 +28,19 @@
 
 #include "csrc/base/log_limit.h"
 #include "csrc/base/status.h"
-#include "csrc/dataplane/link.h"
+#include "csrc/base/strided.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/dataplane/transfer_book.h"
 #include "csrc/transport/bulk.h"
+#include "csrc/transport/link.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/identity.h"
 
 namespace pathways::dataplane {
+
+using transport::Link;
 
 // What the controller's WELCOME says of a peer's data connections.
 struct Membership {
@@ -68,9 +72,14 @@ class DataSink {
   // an error to refuse the rest.
   virtual void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
                        std::span<const std::byte> bytes, transport::BulkLease lease) = 0;
-  // The sender gives up on transfer `key`.
-  virtual void OnTransferFailed(uint64_t key, const Status& status) = 0;
-  // OK unless `peer` must not send under `key`. Called before each of the two above.
+  // The sender, `peer`, gives up on transfer `key`.
+  virtual void OnTransferFailed(std::string_view peer, uint64_t key, const Status& status) = 0;
+  // `size` bytes of `total` came that could not be read; the sender is told. Others of the transfer may still come.
+  virtual void OnPieceLost(std::string_view peer, uint64_t key, uint64_t /*size*/, uint64_t /*total*/,
+                           const Status& status) {
+    OnTransferFailed(peer, key, status);
+  }
+  // OK unless `peer` must not send under `key`. Called before each of the three above.
   virtual Status MaySend(std::string_view /*peer*/, uint64_t /*key*/) const { return OkStatus(); }
   // A caller of a new session has said who it is; before anything else of it.
   virtual void OnPeer(std::string_view /*peer*/, uint64_t /*session*/) {}
@@ -84,6 +93,10 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   static Result<std::unique_ptr<DataPlane>> Start(DataPlaneOptions options, DataSink* sink);
   ~DataPlane() override;
 
+  // Connections are admitted and made with these keys from now on, and those that there are made anew; what was under
+  // way goes on. Does nothing for a process that has no keys.
+  void Rotate(transport::CurveOptions curve);
+
   // Where others connect; empty when not bound.
   const std::string& endpoint() const { return endpoint_; }
 
@@ -96,10 +109,9 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   static std::string PeerOfHost(const std::string& host) { return "to/" + host; }
   static std::string PeerOfClient(uint32_t client) { return "c/" + std::to_string(client); }
 
-  // Sends `size` > 0 bytes under `key`. A peer which has not called yet is waited for until it does, is lost, or the
-  // transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once.
-  void Send(const std::string& peer, uint64_t key, const void* data, uint64_t size,
-            std::function<void(const Status&)> done);
+  // Sends the bytes, at least one, under `key`. A peer which has not called yet is waited for until it does, is lost,
+  // or the transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once.
+  void Send(const std::string& peer, uint64_t key, ByteSource source, std::function<void(const Status&)> done);
   // Tells the receiver of `key` that its bytes will never come.
   void SendFailure(const std::string& peer, uint64_t key, const Status& status);
   // Ends every transfer to and from this peer, and forgets it.
@@ -117,6 +129,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void Post(std::function<void()> task) { reactor_->Post(std::move(task)); }
   // A repeating task on the data thread.
   void Every(std::chrono::milliseconds period, std::function<void()> task);
+  // To whom this process is sending just now, and how many transfers.
+  std::vector<std::pair<std::string, uint64_t>> open_transfers() const;
   // Transfers from here in this state, or that ended so.
   uint64_t transfers(TransferState state) const;
 
@@ -125,8 +139,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
  private:
   struct Waiting {
     uint64_t key;
-    const void* data;
-    uint64_t size;
+    ByteSource source;
     std::function<void(const Status&)> done;
     Status failure = OkStatus();  // not OK: a SendFailure
   };
@@ -136,6 +149,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
     bool same_machine = false;
     std::string endpoint;  // where we connected; empty for a caller
     std::string route;     // what the socket calls it
+    int doubted = 0;       // ticks for which it is asked whether it is there, as a connection has ended
     uint64_t session = 0;  // owner of the segments that it may name
     Link link;
     TransferBook transfers;
@@ -150,12 +164,14 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void Deliver(const std::string& peer, bool same_machine, Waiting item);
   // Sends a message that arrives once, whatever becomes of the connection, as long as neither end is lost.
   Status Transmit(std::string_view peer, Link::Kept message);
-  // All need mutex_.
-  Peer& PeerEntry(const std::string& name);
-  Status GoneStatus(const std::string& name) const;
-  void SayHello(const Peer& peer, bool anew);
-  void SaySeen(Peer& peer, bool lost);
-  void SendAgain(Peer& peer);
+  Peer& PeerEntry(const std::string& name) PW_REQUIRES(mutex_);
+  Status GoneStatus(const std::string& name) const PW_REQUIRES(mutex_);
+  Status SayHello(const Peer& peer, bool anew) PW_REQUIRES(mutex_);
+  std::string NewRoute() PW_REQUIRES(mutex_);
+  // For a peer that this process called, when there is no connection to it and none in the making.
+  void CallAgain(const std::string& name, Peer& peer) PW_REQUIRES(mutex_);
+  void SaySeen(Peer& peer, bool lost) PW_REQUIRES(mutex_);
+  void SendAgain(Peer& peer) PW_REQUIRES(mutex_);
 
   Status OnPeerHello(std::string_view route, const wire::PeerHello& hello, const transport::Frame& frame);
   // Who says hello by this route: PERMISSION_DENIED for somebody else.
@@ -172,6 +188,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
   Status HandleMessage(std::string_view peer, transport::Frames& frames);
   void DropStrangers();
+  // Listens with the keys of now. False: not yet.
+  bool ListenAgain();
   // transport::BulkEmitter
   Status EmitPiece(std::string_view peer, const transport::BulkPiece& piece, transport::Frame payload) override;
   Status EmitRelease(std::string_view peer, const transport::BulkRelease& release) override;
@@ -188,22 +206,23 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  bool stopped_ = false;
-  std::shared_ptr<transport::BulkSender> sender_;      // null before Join
-  std::shared_ptr<transport::BulkReceiver> receiver_;  // the same
-  std::unordered_map<std::string, Peer> peers_;
-  std::unordered_map<std::string, std::string> names_;  // of peers, by route
-  std::unordered_map<std::string, uint64_t> sessions_;  // the latest of each caller, gone or not
-  uint64_t next_route_ = 1;
-  std::unordered_map<std::string, Gone> gone_;
-  std::array<uint64_t, 4> ended_{};                               // transfers to peers that are gone, by how they ended
-  std::vector<std::pair<std::string, transport::Frames>> early_;  // what came before Join
-  uint64_t early_bytes_ = 0;
-  std::mt19937_64 numbers_{std::random_device{}()};
-  std::shared_ptr<const MessageHandler> handler_;
+  bool stopped_ PW_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<transport::BulkSender> sender_ PW_GUARDED_BY(mutex_);      // null before Join
+  std::shared_ptr<transport::BulkReceiver> receiver_ PW_GUARDED_BY(mutex_);  // the same
+  std::unordered_map<std::string, Peer> peers_ PW_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::string> names_ PW_GUARDED_BY(mutex_);  // of peers, by route
+  std::unordered_map<std::string, uint64_t> sessions_ PW_GUARDED_BY(mutex_);  // the latest of each caller, gone or not
+  uint64_t next_route_ PW_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<std::string, Gone> gone_ PW_GUARDED_BY(mutex_);
+  std::array<uint64_t, 4> ended_ PW_GUARDED_BY(mutex_){};  // transfers to peers that are gone, by how they ended
+  std::vector<std::pair<std::string, transport::Frames>> early_ PW_GUARDED_BY(mutex_);  // what came before Join
+  uint64_t early_bytes_ PW_GUARDED_BY(mutex_) = 0;
+  std::mt19937_64 numbers_ PW_GUARDED_BY(mutex_){std::random_device{}()};
+  std::shared_ptr<const MessageHandler> handler_ PW_GUARDED_BY(mutex_);
 
   // Used by the data thread only:
   std::chrono::steady_clock::time_point last_tick_{};
+  bool listens_again_ = false;  // is to, and could not yet
   LogLimit log_;
 };
 

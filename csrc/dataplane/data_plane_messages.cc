@@ -20,6 +20,8 @@ constexpr size_t kMaxEarly = 4096;
 constexpr uint64_t kMaxEarlyBytes = uint64_t{64} << 20;
 // Beyond so many messages a peer is told at once how many were taken; below, by the next tick or answer.
 constexpr uint64_t kMaxUntold = 32;
+// libzmq may take messages for a moment after it has ended a connection for good.
+constexpr int kDoubtedTicks = 4;
 
 Link::Statement StatementOf(const wire::PeerHello& hello) {
   return {hello.number, hello.other, hello.received, hello.sent, hello.anew != 0};
@@ -40,6 +42,7 @@ void DataPlane::OnMessage(transport::Socket&, std::string_view peer, Frames& fra
 Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
   if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
   PW_ASSIGN_OR_RETURN(wire::Head head, wire::DecodeHead(frames[0].bytes()));
+  PW_RETURN_IF_ERROR(wire::CheckPayloads(frames.size() - 1));
   std::string peer;
   uint64_t session = 0;
   std::shared_ptr<const MessageHandler> handler;
@@ -64,6 +67,7 @@ Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
     PW_ASSIGN_OR_RETURN(wire::PeerHello hello, wire::Decode<wire::PeerHello>(head.body));
     return OnPeerHello(route, hello, frames[0]);
   }
+  if (peer.empty() && route.starts_with("to/")) return OkStatus();  // of a connection that was made anew since
   if (peer.empty()) {
     return Status(Code::kPermissionDenied, "expected PEER_HELLO as the first message of a data connection, got " +
                                                std::string(wire::TypeName(type)));
@@ -94,12 +98,19 @@ Status DataPlane::OnData(const std::string& peer, uint64_t session, const wire::
   }
   PW_RETURN_IF_ERROR(sink_->MaySend(peer, data.key));
   if (!data.status.ok()) {
-    sink_->OnTransferFailed(data.key, data.status);
+    sink_->OnTransferFailed(peer, data.key, data.status);
     return OkStatus();
   }
+  // Whoever waits for these bytes would wait for ever.
+  const auto lost = [&](const Status& status) {
+    sink_->OnPieceLost(peer, data.key, data.size, data.total, status);
+    return status;
+  };
   if (!data.segment.empty() && membership_.session != 0 &&
       (session == 0 || transport::SegmentOwner(data.segment) != session)) {
-    return Status(Code::kPermissionDenied, "a segment of shared memory must be named by its owner");
+    const Status status(Code::kPermissionDenied, "a segment of shared memory must be named by its owner");
+    (void)EmitRelease(peer, {data.key, data.release, status});
+    return lost(status);
   }
   std::shared_ptr<transport::BulkReceiver> receiver;
   {
@@ -108,7 +119,8 @@ Status DataPlane::OnData(const std::string& peer, uint64_t session, const wire::
   }
   BulkPiece piece{data.key,           data.release, data.offset, data.size, data.total, std::move(data.segment),
                   data.segment_offset};
-  return receiver->OnPiece(peer, piece, frames.size() > 1 ? std::move(frames[1]) : Frame());
+  Status read = receiver->OnPiece(peer, piece, frames.size() > 1 ? std::move(frames[1]) : Frame());
+  return read.ok() ? read : lost(read);
 }
 
 Result<bool> DataPlane::TakeNumbered(const std::string& name, uint64_t sequence) {
@@ -167,7 +179,7 @@ Status DataPlane::OnPeerSeen(const std::string& name, const wire::PeerSeen& seen
   Peer& peer = at->second;
   peer.transfers.Heard(Clock::now());
   if (seen.number != peer.link.number()) return OkStatus();  // of a link that has started again since
-  if (seen.received >= peer.link.next_sequence()) {
+  if (!peer.link.HasSent(seen.received)) {
     return InvalidArgument("a peer has seen more messages than it was sent");
   }
   peer.link.Seen(seen.received, &dropped);
@@ -234,7 +246,7 @@ Status DataPlane::OnPeerHello(std::string_view route, const wire::PeerHello& hel
     peer.reachable = true;
     waiting.swap(peer.waiting);
     if (heard.forgotten) peer.transfers.EndAll(TransferState::kFailed);
-    if (heard.unknown) SayHello(peer, false);
+    if (heard.unknown) (void)SayHello(peer, false);
     SaySeen(peer, heard.lost);
     if (heard.send_again) SendAgain(peer);
     sender = sender_;
@@ -250,6 +262,13 @@ Status DataPlane::OnPeerHello(std::string_view route, const wire::PeerHello& hel
 }
 
 void DataPlane::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
+  if (event.kind == transport::PeerEventKind::kDisconnected) {
+    // Whose connection it was is not said, so those who were called are asked whether they are still there.
+    std::lock_guard lock(mutex_);
+    for (auto& [name, peer] : peers_) {
+      if (!peer.endpoint.empty()) peer.doubted = kDoubtedTicks;
+    }
+  }
   if (event.kind != transport::PeerEventKind::kConnected) return;
   // A connection of ours is there, perhaps again. Its endpoint may be reported by another name than it was given.
   std::lock_guard lock(mutex_);
@@ -257,7 +276,7 @@ void DataPlane::OnPeerEvent(transport::Socket&, const transport::PeerEvent& even
   const bool named = std::any_of(peers_.begin(), peers_.end(),
                                  [&](const auto& item) { return item.second.endpoint == event.endpoint; });
   for (auto& [name, peer] : peers_) {
-    if (!peer.endpoint.empty() && (!named || peer.endpoint == event.endpoint)) SayHello(peer, true);
+    if (!peer.endpoint.empty() && (!named || peer.endpoint == event.endpoint)) (void)SayHello(peer, true);
   }
 }
 

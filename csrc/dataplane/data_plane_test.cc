@@ -30,7 +30,7 @@ class Sink : public DataSink {
     changed.notify_all();
     if (keep) leases.push_back(std::move(lease));
   }
-  void OnTransferFailed(uint64_t key, const Status& status) override {
+  void OnTransferFailed(std::string_view, uint64_t key, const Status& status) override {
     std::lock_guard lock(mutex);
     failed[key] = status;
     changed.notify_all();
@@ -72,7 +72,7 @@ struct Plane {
   ~Plane() { data->Stop(); }
   // Sends and keeps the outcome.
   void Send(const std::string& peer, uint64_t key, const std::string& bytes) {
-    data->Send(peer, key, bytes.data(), bytes.size(), [this, key](const Status& status) {
+    data->Send(peer, key, {bytes.data(), bytes.size()}, [this, key](const Status& status) {
       std::lock_guard lock(sink.mutex);
       done[key] = status;
       sink.changed.notify_all();
@@ -244,7 +244,7 @@ TEST(SendsWhileThePlaneStopsAllEnd) {
         for (uint64_t key = 1; !stop && key < 1000; ++key) {
           ++begun;
           const std::string& bytes = key % 3 == 0 ? large : small;
-          client.data->Send("to/h", key * 2 + static_cast<uint64_t>(t), bytes.data(), bytes.size(),
+          client.data->Send("to/h", key * 2 + static_cast<uint64_t>(t), {bytes.data(), bytes.size()},
                             [&](const Status&) { ++ended; });
         }
       });

@@ -186,7 +186,12 @@ Result<Buffer> AsyncBuffer::TakeBuffer() {
   args.transfer_manager = manager_;
   PW_RETURN_IF_ERROR(client_->api()->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer>(&args));
   taken_ = true;
-  return Buffer(client_, args.buffer_out, type_, device_);
+  Buffer buffer(client_, args.buffer_out, type_, device_);
+  // The transfer manager holds the memory as well, for its own writes.
+  if (const Result<const void*> memory = buffer.HostPointer(); memory.ok()) {
+    memory_ = static_cast<std::byte*>(const_cast<void*>(*memory));
+  }
+  return buffer;
 }
 
 void AsyncBuffer::Transfer(const void* data, size_t size, size_t offset, bool last, std::function<void(Status)> done) {

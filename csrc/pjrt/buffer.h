@@ -87,6 +87,9 @@ class AsyncBuffer {
   // Writes `size` bytes at `offset` (row-major). `data` must stay valid until `done`, which runs exactly once. `last`
   // makes the buffer ready; the chunks before it may come in any order but must have been issued.
   void Transfer(const void* data, size_t size, size_t offset, bool last, std::function<void(Status)> done);
+  // The buffer's own memory, dense and row-major, where that is host memory; null otherwise, and before TakeBuffer.
+  // What is written there before the last Transfer need not be transferred. Valid as long as this object.
+  std::byte* memory() const { return memory_; }
   // Poisons the buffer: everything that depends on it fails with this status. Nothing may be transferred afterwards.
   Status SetError(const Status& error);
 
@@ -95,6 +98,7 @@ class AsyncBuffer {
   PJRT_AsyncHostToDeviceTransferManager* const manager_;
   const std::shared_ptr<const TensorType> type_;
   const int device_;
+  std::byte* memory_ = nullptr;
   bool taken_ = false;
   bool finished_ = false;  // last transfer issued, or poisoned
 };

@@ -11,6 +11,7 @@
 
 #include "csrc/pjrt/collective_calls.h"
 #include "csrc/pjrt/ffi_call.h"
+#include "csrc/pjrt/kernel_calls.h"
 #include "csrc_generated/pjrt_abi.h"
 
 namespace pathways::pjrt {
@@ -63,7 +64,8 @@ Status RegisterCustomCalls(const Api& api, std::string_view platform) {
   static const PJRT_Api* registered = nullptr;  // guarded by mutex; a process loads one plugin
   const std::lock_guard lock(mutex);
   if (registered == api.table()) return OkStatus();
-  for (const auto& [name, handler] : {std::pair(kWait, &Wait), std::pair(kCollectiveCall, &ServeCollectiveCall)}) {
+  for (const auto& [name, handler] : {std::pair(kWait, &Wait), std::pair(kCollectiveCall, &ServeCollectiveCall),
+                                      std::pair(kKernelCall, &ServeKernelCall)}) {
     PJRT_FFI_Register_Handler_Args args{};
     args.struct_size = PjrtStructSize<PJRT_FFI_Register_Handler_Args>::value;
     args.target_name = name.data();

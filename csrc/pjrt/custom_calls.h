@@ -6,6 +6,8 @@
 //
 // pathways.collective: what serve_collectives.h makes of collectives; see collective_calls.h.
 //
+// pathways.kernel: what use_kernels.h makes of convolutions and products of matrices; see kernel_calls.h.
+//
 // Ownership: nothing; the plugin keeps the handlers for the life of the process. Threads: Register once per plugin;
 //            handlers run on the plugin's threads. Locks: one per device while it is occupied.
 #ifndef PTPATHWAYS_PJRT_CUSTOM_CALLS_H_

@@ -95,15 +95,10 @@ class EntryAnnotator {
   void Append(const std::string& opcode, std::string_view shape, std::vector<int64_t> operands, int64_t tuple_index,
               const ShardingBytes& sharding) {
     root_id_ = next_id_++;
-    ProtoWriter out;
-    out.Bytes(instruction_field::kName, "laid_out." + std::to_string(root_id_));
-    out.Bytes(instruction_field::kOpcode, opcode);
-    out.Bytes(instruction_field::kShape, shape);
-    if (tuple_index >= 0) out.Int64(instruction_field::kTupleIndex, tuple_index);
-    out.Int64(instruction_field::kId, root_id_);
-    for (const int64_t operand : operands) out.Int64(instruction_field::kOperandIds, operand);
-    if (sharding) out.Bytes(instruction_field::kSharding, *sharding);
-    out_.Bytes(computation_field::kInstructions, out.bytes());
+    ProtoWriter fields;
+    if (tuple_index >= 0) fields.Int64(instruction_field::kTupleIndex, tuple_index);
+    if (sharding) fields.Bytes(instruction_field::kSharding, *sharding);
+    WriteInstruction(root_id_, "laid_out." + std::to_string(root_id_), opcode, shape, operands, fields.bytes(), &out_);
   }
 
   const std::span<const ShardingBytes> parameters_;

@@ -97,7 +97,7 @@ TEST(AResultThatIsNoTuple) {
   const int64_t x = hlo.Parameter(F32({8})), zero = hlo.Zero();
   ProtoWriter reduction;
   reduction.Int64(14, 0);
-  reduction.Int64(38, HloBuilder::kAddition);
+  reduction.Int64(38, HloBuilder::kReduction);
   hlo.Add("reduce", F32({}), {x, zero}, reduction.bytes());
   ASSERT_OK_AND_ASSIGN(const std::string module,
                        AnnotateShardings(hlo.Build("sum"), {{SplitSharding(4)}}, {{kReplicated}}));

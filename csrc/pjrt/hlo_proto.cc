@@ -63,6 +63,68 @@ Result<int64_t> ReadId(std::string_view bytes, uint32_t number) {
   return id;
 }
 
+Result<std::vector<int64_t>> Integers(std::string_view bytes, uint32_t number) {
+  std::vector<int64_t> out;
+  ProtoReader reader(bytes);
+  ProtoField field;
+  bool ok = true;
+  while (reader.Next(&field)) {
+    if (field.number == number) ok = ok && ForEachInt64(field, [&out](int64_t value) { out.push_back(value); });
+  }
+  if (!reader.ok() || !ok) return MalformedModule("a message");
+  return out;
+}
+
+std::string ArrayShape(DType dtype, const std::vector<int64_t>& dims) {
+  ProtoWriter out, layout;
+  out.Int64(shape_field::kElementType, XlaPrimitiveFromDType(dtype));
+  for (const int64_t dim : dims) out.Int64(shape_field::kDimensions, dim);
+  for (size_t i = dims.size(); i-- > 0;) layout.Int64(1, static_cast<int64_t>(i));  // LayoutProto.minor_to_major
+  out.Bytes(shape_field::kLayout, layout.bytes());
+  for (size_t i = 0; i < dims.size(); ++i) out.Int64(shape_field::kIsDynamicDimension, 0);
+  return std::move(out).Take();
+}
+
+std::string TupleShape(const std::vector<std::string>& elements) {
+  ProtoWriter out;
+  out.Int64(shape_field::kElementType, shape_field::kTuple);
+  for (const std::string& element : elements) out.Bytes(shape_field::kTupleShapes, element);
+  return std::move(out).Take();
+}
+
+std::string WithParameter(std::string_view program_shape, std::string_view shape, std::string_view name) {
+  ProtoWriter out;
+  out.Raw(program_shape);
+  out.Bytes(program_shape_field::kParameters, shape);
+  out.Bytes(program_shape_field::kParameterNames, name);
+  return std::move(out).Take();
+}
+
+void WriteInstruction(int64_t id, std::string_view name, std::string_view opcode, std::string_view shape,
+                      const std::vector<int64_t>& operands, std::string_view fields, ProtoWriter* computation) {
+  ProtoWriter out;
+  out.Bytes(instruction_field::kName, name);
+  out.Bytes(instruction_field::kOpcode, opcode);
+  out.Bytes(instruction_field::kShape, shape);
+  out.Int64(instruction_field::kId, id);
+  for (const int64_t operand : operands) out.Int64(instruction_field::kOperandIds, operand);
+  out.Raw(fields);
+  computation->Bytes(computation_field::kInstructions, out.bytes());
+}
+
+Status EditInstructions(std::string_view computation, const InstructionEdit& edit, ProtoWriter* out) {
+  ProtoReader reader(computation);
+  ProtoField field;
+  while (reader.Next(&field)) {
+    bool done = false;
+    if (field.is(computation_field::kInstructions, WireType::kBytes)) {
+      PW_ASSIGN_OR_RETURN(done, edit(field.bytes));
+    }
+    if (!done) out->Raw(field.raw);
+  }
+  return reader.ok() ? OkStatus() : MalformedModule("a computation");
+}
+
 Result<std::string> EditComputations(std::string_view module, const ComputationEdit& edit) {
   PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
   ProtoWriter out;

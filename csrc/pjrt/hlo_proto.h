@@ -14,6 +14,7 @@
 
 #include "csrc/base/proto.h"
 #include "csrc/base/status.h"
+#include "csrc/base/tensor_type.h"
 
 namespace pathways::pjrt {
 
@@ -29,13 +30,16 @@ constexpr uint32_t kParameters = 1, kParameterNames = 3;
 }
 namespace instruction_field {
 constexpr uint32_t kName = 1, kOpcode = 2, kShape = 3, kMetadata = 7, kLiteral = 8, kParameterNumber = 9;
-constexpr uint32_t kTupleIndex = 13, kDimensions = 14, kChannelId = 26, kCustomCallTarget = 28, kId = 35;
+constexpr uint32_t kTupleIndex = 13, kDimensions = 14, kWindow = 15, kConvolutionDimensions = 16, kSliceDimensions = 17;
+constexpr uint32_t kPaddingConfig = 21;
+constexpr uint32_t kChannelId = 26, kCustomCallTarget = 28, kDotDimensions = 30, kId = 35;
 constexpr uint32_t kOperandIds = 36, kCalledComputationIds = 38, kSharding = 40, kBackendConfig = 43;
-constexpr uint32_t kIsHostTransfer = 47, kReplicaGroups = 49, kSourceTargetPairs = 52, kConstrainLayout = 56,
-                   kOperandShapes = 57;
+constexpr uint32_t kIsHostTransfer = 47, kReplicaGroups = 49, kFeatureGroups = 50, kPrecision = 51;
+constexpr uint32_t kSourceTargetPairs = 52, kConstrainLayout = 56, kOperandShapes = 57, kBatchGroups = 58;
 constexpr uint32_t kHasSideEffect = 65, kUseGlobalDeviceIds = 71, kCustomCallApiVersion = 77;
 constexpr uint32_t kCollectiveDeviceList = 87, kIotaDeviceList = 92, kMeshAxesDeviceList = 93;
 }  // namespace instruction_field
+constexpr int64_t kTypedFfi = 4;  // CustomCallApiVersion.API_VERSION_TYPED_FFI
 namespace shape_field {
 constexpr uint32_t kElementType = 2, kDimensions = 3, kTupleShapes = 4, kLayout = 5, kIsDynamicDimension = 6;
 constexpr int64_t kTuple = 13;  // PrimitiveType::TUPLE
@@ -64,11 +68,29 @@ struct Shape {
 
 Result<Shape> ReadShape(std::string_view bytes);
 
+// Encoded; an array in row-major order.
+std::string ArrayShape(DType dtype, const std::vector<int64_t>& dims);
+std::string TupleShape(const std::vector<std::string>& elements);
+// The ProgramShapeProto with one parameter more, the last.
+std::string WithParameter(std::string_view program_shape, std::string_view shape, std::string_view name);
+
 // The repeated sub-messages numbered `number`.
 Result<std::vector<std::string_view>> SubMessages(std::string_view bytes, uint32_t number);
 
 // The last integer numbered `number`, or 0.
 Result<int64_t> ReadId(std::string_view bytes, uint32_t number);
+
+// The integers numbered `number`, packed or not.
+Result<std::vector<int64_t>> Integers(std::string_view bytes, uint32_t number);
+
+// Adds an instruction to a computation that is written anew. `fields`: what else it has, encoded.
+void WriteInstruction(int64_t id, std::string_view name, std::string_view opcode, std::string_view shape,
+                      const std::vector<int64_t>& operands, std::string_view fields, ProtoWriter* computation);
+
+// Writes a computation to `out` with each instruction passed through `edit`, which is true where it has written
+// something in the instruction's place. The others are carried over.
+using InstructionEdit = std::function<Result<bool>(std::string_view instruction)>;
+Status EditInstructions(std::string_view computation, const InstructionEdit& edit, ProtoWriter* out);
 
 // The module with every computation passed through `edit`.
 using ComputationEdit = std::function<Result<std::string>(std::string_view computation, bool is_entry)>;

@@ -1,10 +1,13 @@
 #include "csrc/pjrt/hlo_summary.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <vector>
 
 #include "csrc/base/proto.h"
 #include "csrc/base/tensor_type.h"
@@ -220,6 +223,57 @@ Result<HloSummary> SummarizeHlo(std::string_view module) {
     }
   }
   return out;
+}
+
+Result<std::string> UseOfParameter(std::string_view module, int64_t number) {
+  PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
+  PW_ASSIGN_OR_RETURN(const auto computations, SubMessages(module, module_field::kComputations));
+  struct Node {
+    Instruction instruction;
+    std::vector<int64_t> operands;
+    int64_t user = 0;  // the first
+  };
+  std::map<int64_t, Node> nodes;
+  int64_t at = 0;
+  for (const std::string_view computation : computations) {
+    PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(computation, computation_field::kId));
+    if (id != entry_id) continue;
+    PW_ASSIGN_OR_RETURN(const auto instructions, SubMessages(computation, computation_field::kInstructions));
+    for (const std::string_view bytes : instructions) {
+      Node node;
+      PW_ASSIGN_OR_RETURN(node.instruction, ReadInstruction(bytes));
+      PW_ASSIGN_OR_RETURN(node.operands, Integers(bytes, instruction_field::kOperandIds));
+      for (const int64_t operand : node.operands) {
+        if (const auto found = nodes.find(operand); found != nodes.end() && found->second.user == 0) {
+          found->second.user = node.instruction.id;
+        }
+      }
+      if (node.instruction.opcode == "parameter" && node.instruction.parameter_number == number) {
+        at = node.instruction.id;
+      }
+      nodes.emplace(node.instruction.id, std::move(node));
+    }
+  }
+  for (auto found = nodes.find(at); found != nodes.end();) {
+    const auto user = nodes.find(found->second.user);
+    if (user == nodes.end() || user->second.instruction.opcode == "tuple") break;
+    for (const int64_t operand : user->second.operands) {
+      if (operand == found->second.instruction.id) continue;
+      auto source = nodes.find(operand);
+      while (source != nodes.end() && source->second.operands.size() == 1) {
+        source = nodes.find(source->second.operands[0]);
+      }
+      if (source == nodes.end() || source->second.instruction.opcode != "parameter") continue;
+      const Instruction& given = source->second.instruction;
+      PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(given.shape));
+      PW_ASSIGN_OR_RETURN(const std::string text, ShapeText(given.shape));
+      if (shape.dims.empty()) continue;  // a number, such as add's alpha
+      return "'" + std::string(user->second.instruction.opcode) + "' with argument " +
+             std::to_string(given.parameter_number) + ", " + text;
+    }
+    found = user;
+  }
+  return std::string();
 }
 
 }  // namespace pathways::pjrt

@@ -29,6 +29,10 @@ struct HloSummary {
 
 Result<HloSummary> SummarizeHlo(std::string_view module);
 
+// The first operation on the parameter `number` of the entry computation, or on what is made of it, that takes another
+// array parameter too: "'add' with argument 1, f32[4,2]". Empty where there is none.
+Result<std::string> UseOfParameter(std::string_view module, int64_t number);
+
 }  // namespace pathways::pjrt
 
 #endif  // PTPATHWAYS_PJRT_HLO_SUMMARY_H_

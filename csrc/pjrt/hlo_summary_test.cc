@@ -14,15 +14,6 @@ std::string Literal(uint32_t number, std::string_view bytes) {
   return std::move(fields).Take();
 }
 
-std::string Slice(int64_t start, int64_t limit, int64_t stride) {
-  ProtoWriter range, fields;
-  range.Int64(1, start);
-  range.Int64(2, limit);
-  range.Int64(3, stride);
-  fields.Bytes(17, range.bytes());
-  return std::move(fields).Take();
-}
-
 std::string DetailOfConstant(uint32_t literal_field, std::string_view bytes) {
   HloBuilder module;
   module.Add("constant", F32({}), {}, Literal(literal_field, bytes));
@@ -36,7 +27,7 @@ TEST(TypesOperationsAndNumbersAreReadable) {
   ProtoWriter metadata, fields;
   metadata.Bytes(3, "train.py");
   metadata.Int64(4, 42);
-  fields.Raw(Slice(2, 7, 1));
+  fields.Raw(SliceOf(2, 7, 1));
   fields.Bytes(7, metadata.bytes());
   module.Add("slice", F32({5, 4}), {x}, fields.bytes());
   ASSERT_OK_AND_ASSIGN(const HloSummary summary, SummarizeHlo(module.Build("step")));
@@ -80,6 +71,20 @@ TEST(LongConstantsAndOtherAttributesAreNumbersThatDiffer) {
 }
 
 TEST(WhatIsNoModuleIsRefused) { EXPECT(!SummarizeHlo("nonsense").ok()); }
+
+TEST(WhatAParameterIsUsedWith) {
+  HloBuilder module;
+  const int64_t x = module.Parameter(F32({4, 2})), y = module.Parameter(F32({2}));
+  const int64_t alone = module.Parameter(F32({3}));
+  const int64_t spread = module.Add("broadcast", F32({4, 2}), {y});
+  const int64_t sum = module.Add("add", F32({4, 2}), {x, spread});
+  module.Add("tuple", TupleShape({F32({4, 2}), F32({3})}), {sum, module.Add("negate", F32({3}), {alone})});
+  const std::string bytes = module.Build("m");
+  EXPECT_EQ(*UseOfParameter(bytes, 0), "'add' with argument 1, f32[2]");
+  EXPECT_EQ(*UseOfParameter(bytes, 1), "'add' with argument 0, f32[4,2]");
+  EXPECT_EQ(*UseOfParameter(bytes, 2), "");
+  EXPECT_EQ(*UseOfParameter(bytes, 7), "");
+}
 
 }  // namespace
 }  // namespace pathways::pjrt

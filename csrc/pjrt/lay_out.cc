@@ -139,14 +139,7 @@ Result<Entry> ReadEntry(std::string_view module) {
       if (instruction.opcode == "parameter") node.parameter = instruction.parameter_number;
       std::string_view config;
       if (instruction.opcode == "custom-call" && IsShardCall(bytes, &config)) node.layout = config;
-      ProtoReader reader(bytes);
-      ProtoField field;
-      while (reader.Next(&field)) {
-        if (field.number != instruction_field::kOperandIds) continue;
-        if (!ForEachInt64(field, [&node](int64_t operand) { node.operands.push_back(operand); })) {
-          return MalformedModule("operands");
-        }
-      }
+      PW_ASSIGN_OR_RETURN(node.operands, Integers(bytes, instruction_field::kOperandIds));
     }
     const auto found = entry.nodes.find(root);
     if (found == entry.nodes.end()) return MalformedModule("the entry computation with its root");
@@ -215,6 +208,23 @@ Result<std::vector<int64_t>> Successors(std::string_view module) {
     if (successors[result] < 0 && taken.insert(parameter).second) successors[result] = parameter;
   }
   return successors;
+}
+
+Result<std::vector<int64_t>> PassedParameters(std::string_view module) {
+  PW_ASSIGN_OR_RETURN(const Entry entry, ReadEntry(module));
+  std::vector<int64_t> passed;
+  for (int64_t id : entry.results) {
+    auto at = entry.nodes.find(id);
+    while (at != entry.nodes.end() && at->second.layout && at->second.operands.size() == 1 &&
+           at->second.operands[0] != id) {
+      id = at->second.operands[0];
+      at = entry.nodes.find(id);
+    }
+    if (at == entry.nodes.end()) return MalformedModule("the operands of its results");
+    PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(at->second.shape));
+    passed.push_back(shape.is_tuple() ? -1 : at->second.parameter);
+  }
+  return passed;
 }
 
 Result<LaidOut> LayOut(std::string_view module, std::span<const TilingPtr> parameters, size_t devices) {

@@ -39,6 +39,9 @@ Result<std::string> WithoutLayouts(std::string_view module);
 // element by element, the nearest first, each taken once.
 Result<std::vector<int64_t>> Successors(std::string_view module);
 
+// For each result the parameter that it is, as it came or laid another way, or -1: one that is computed.
+Result<std::vector<int64_t>> PassedParameters(std::string_view module);
+
 }  // namespace pathways::pjrt
 
 #endif  // PTPATHWAYS_PJRT_LAY_OUT_H_

@@ -71,6 +71,23 @@ TEST(WhatIsSaidOfAResultHolds) {
   EXPECT_EQ(*WithoutLayouts(Step()), Step());
 }
 
+TEST(ResultsThatAreParametersAreFound) {
+  HloBuilder builder;
+  const std::string shape = F32({4});
+  const int64_t first = builder.Parameter(shape), second = builder.Parameter(shape);
+  const int64_t laid = builder.Add("custom-call", shape, {second}, Target("parts=2;tiles=0,1"));
+  const int64_t other = builder.Add("custom-call", shape, {second});
+  const int64_t sum = builder.Add("add", shape, {first, second});
+  builder.Add("tuple", TupleShape({shape, shape, shape, shape}), {laid, first, sum, other});
+  ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> passed, PassedParameters(builder.Build("pass")));
+  EXPECT_EQ(passed, (std::vector<int64_t>{1, 0, -1, -1}));
+  HloBuilder tupled;
+  tupled.Parameter(TupleShape({shape, shape}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> none, PassedParameters(tupled.Build("whole")));
+  EXPECT_EQ(none, std::vector<int64_t>{-1});
+  EXPECT(!PassedParameters("not a module").ok());
+}
+
 TEST(ConfigurationsThatAreNoneAreRefused) {
   for (const std::string config : {"", "parts=2;tiles=0", "parts=x;tiles=0,1", "parts=2,1", "parts=0;tiles=0"}) {
     HloBuilder builder;

@@ -1,8 +1,7 @@
 // What one shard of a partitioned computation does: the module after XLA's SPMD partitioning, before optimisation, as
 // an ordinary program for one device in which whatever still concerns other devices stands as an explicit instruction.
 //
-// There is no call for that in the PJRT C API. But a compile can be told to write the module down after each pass
-// (XLA's debug options, given as overrides of the compile options), so we compile and read what it wrote.
+// There is no call for that in the PJRT C API, so we compile and read what the compile wrote down (module_dump.h).
 //
 // Ownership: a Partitioner keeps no client between calls. Threads: any; each call has a client and a folder of its own.
 #ifndef PTPATHWAYS_PJRT_PARTITION_H_

@@ -212,6 +212,38 @@ TEST(EmptyAndScalarArrays) {
   EXPECT(byte == std::vector<uint8_t>{1});
 }
 
+TEST(AnAsyncBufferIsWrittenInPlace) {
+  NEED_PLUGIN(client);
+  ASSERT_OK_AND_ASSIGN(auto async, client->CreateAsyncBuffer(kVector, 0));
+  EXPECT(async->memory() == nullptr);
+  ASSERT_OK_AND_ASSIGN(Buffer input, async->TakeBuffer());
+  if (async->memory() == nullptr) return;  // a device with memory of its own
+  ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
+  ExecuteOutputs outputs;
+  ASSERT_OK(RunOn(*executable, {&input}, 0, &outputs));  // waits for its input
+  const std::vector<float> values = {1, 2, 3, 4};
+  std::memcpy(async->memory(), values.data(), 16);
+  ASSERT_OK_AND_ASSIGN(const EventHandle ready, input.ReadyEvent());
+  EXPECT(!ready.IsReady());
+  async->Transfer(async->memory(), 0, 0, true, [](Status status) { EXPECT_OK(status); });
+  ASSERT_OK_AND_ASSIGN(const auto sum, Fetch(outputs.buffers[0][0]));
+  EXPECT((sum == std::vector<float>{2, 3, 4, 5}));
+  ASSERT_OK_AND_ASSIGN(const auto kept, Fetch(input));
+  EXPECT(kept == values);
+}
+
+TEST(TheMemoryOfAnAsyncBufferOutlivesTheBuffer) {
+  NEED_PLUGIN(client);
+  const TensorType large{DType::kF32, {1 << 16}};
+  ASSERT_OK_AND_ASSIGN(auto async, client->CreateAsyncBuffer(large, 0));
+  ASSERT_OK_AND_ASSIGN(Buffer buffer, async->TakeBuffer());
+  buffer.Reset();  // freed by its client while bytes still come
+  if (async->memory() != nullptr) std::memset(async->memory(), 1, static_cast<size_t>(large.ByteSize()));
+  std::promise<void> done;
+  async->Transfer(async->memory(), 0, 0, true, [&](Status) { done.set_value(); });
+  done.get_future().wait();
+}
+
 TEST(DonationTakesTheArgument) {
   NEED_PLUGIN(client);
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOneDonating));

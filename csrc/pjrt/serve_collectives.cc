@@ -14,25 +14,6 @@
 namespace pathways::pjrt {
 namespace {
 
-constexpr int64_t kTypedFfi = 4;  // CustomCallApiVersion.API_VERSION_TYPED_FFI
-
-std::string ArrayShape(DType dtype, const std::vector<int64_t>& dims) {
-  ProtoWriter out, layout;
-  out.Int64(shape_field::kElementType, XlaPrimitiveFromDType(dtype));
-  for (const int64_t dim : dims) out.Int64(shape_field::kDimensions, dim);
-  for (size_t i = dims.size(); i-- > 0;) layout.Int64(1, static_cast<int64_t>(i));  // LayoutProto.minor_to_major
-  out.Bytes(shape_field::kLayout, layout.bytes());
-  for (size_t i = 0; i < dims.size(); ++i) out.Int64(shape_field::kIsDynamicDimension, 0);
-  return std::move(out).Take();
-}
-
-std::string TupleShape(const std::vector<std::string>& elements) {
-  ProtoWriter out;
-  out.Int64(shape_field::kElementType, shape_field::kTuple);
-  for (const std::string& element : elements) out.Bytes(shape_field::kTupleShapes, element);
-  return std::move(out).Take();
-}
-
 // The array's type; nothing for a tuple.
 Result<TensorType> TypeOf(std::string_view shape_bytes) {
   PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(shape_bytes));
@@ -109,11 +90,7 @@ class Rewriter {
   }
 
   static std::string WithTicket(std::string_view program_shape) {
-    ProtoWriter out;
-    out.Raw(program_shape);
-    out.Bytes(program_shape_field::kParameters, ArrayShape(DType::kU32, {}));
-    out.Bytes(program_shape_field::kParameterNames, kTicket);
-    return std::move(out).Take();
+    return WithParameter(program_shape, ArrayShape(DType::kU32, {}), kTicket);
   }
 
  private:
@@ -123,7 +100,8 @@ class Rewriter {
     ticket_ = next_id_++;
     ProtoWriter fields;
     fields.Int64(instruction_field::kParameterNumber, number);
-    Write(*ticket_, std::string(kTicket), "parameter", ArrayShape(DType::kU32, {}), {}, fields.bytes());
+    WriteInstruction(*ticket_, std::string(kTicket), "parameter", ArrayShape(DType::kU32, {}), {}, fields.bytes(),
+                     &out_);
   }
 
   Status Copy(std::string_view bytes, std::string_view raw) {
@@ -131,7 +109,8 @@ class Rewriter {
     if (IsCollective(instruction.opcode)) return Serve(bytes, instruction);
     if (instruction.opcode == "partition-id") {
       if (ticket_) {
-        Write(instruction.id, std::string(instruction.name), "reshape", instruction.shape, {*ticket_}, "");
+        WriteInstruction(instruction.id, std::string(instruction.name), "reshape", instruction.shape, {*ticket_}, "",
+                         &out_);
         return OkStatus();
       }
       served_->differs_inside = true;
@@ -207,11 +186,11 @@ class Rewriter {
     fields.Int64(instruction_field::kCustomCallApiVersion, kTypedFfi);
     if (last_ && !chain_) fields.Int64(kControlPredecessors, *last_);
     const std::string name = std::string(instruction.name) + ".served";
-    Write(call, name, "custom-call", TupleShape(results), operands, fields.bytes());
+    WriteInstruction(call, name, "custom-call", TupleShape(results), operands, fields.bytes(), &out_);
     if (result.is_tuple()) {
       std::vector<int64_t> elements;
       for (size_t i = 0; i < data.size(); ++i) elements.push_back(Element(name, call, i, data[i], std::nullopt));
-      Write(instruction.id, std::string(instruction.name), "tuple", instruction.shape, elements, "");
+      WriteInstruction(instruction.id, std::string(instruction.name), "tuple", instruction.shape, elements, "", &out_);
     } else {
       Element(std::string(instruction.name), call, 0, data[0], instruction.id);
     }
@@ -226,20 +205,9 @@ class Rewriter {
     const int64_t element = id ? *id : next_id_++;
     ProtoWriter fields;
     fields.Int64(instruction_field::kTupleIndex, static_cast<int64_t>(index));
-    Write(element, id ? name : name + "." + std::to_string(index), "get-tuple-element", shape, {tuple}, fields.bytes());
+    WriteInstruction(element, id ? name : name + "." + std::to_string(index), "get-tuple-element", shape, {tuple},
+                     fields.bytes(), &out_);
     return element;
-  }
-
-  void Write(int64_t id, const std::string& name, std::string_view opcode, std::string_view shape,
-             const std::vector<int64_t>& operands, std::string_view fields) {
-    ProtoWriter out;
-    out.Bytes(instruction_field::kName, name);
-    out.Bytes(instruction_field::kOpcode, opcode);
-    out.Bytes(instruction_field::kShape, shape);
-    out.Int64(instruction_field::kId, id);
-    for (const int64_t operand : operands) out.Int64(instruction_field::kOperandIds, operand);
-    out.Raw(fields);
-    out_.Bytes(computation_field::kInstructions, out.bytes());
   }
 
   static constexpr uint32_t kControlPredecessors = 37;

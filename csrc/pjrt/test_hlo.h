@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "csrc/base/proto.h"
+#include "csrc/pjrt/hlo_proto.h"
+#include "csrc/pjrt/literal.h"
 
 namespace pathways::pjrt {
 
@@ -25,11 +27,37 @@ inline std::string ShapeProto(int64_t element_type, const std::vector<int64_t>& 
 
 inline std::string F32(const std::vector<int64_t>& dims) { return ShapeProto(11, dims); }
 
-inline std::string TupleShape(const std::vector<std::string>& elements) {
-  ProtoWriter out;
-  out.Int64(2, 13);
-  for (const std::string& element : elements) out.Bytes(4, element);
-  return std::move(out).Take();
+// Fields of a constant, of a slice and of a pad.
+inline std::string FloatConstant(float value) {
+  ProtoWriter literal, fields;
+  literal.Bytes(1, F32({}));
+  literal.Bytes(8, std::string_view(reinterpret_cast<const char*>(&value), sizeof value));
+  fields.Bytes(8, literal.bytes());
+  return std::move(fields).Take();
+}
+
+inline std::string IndexConstant(int64_t value) {
+  ProtoWriter fields;
+  fields.Bytes(8, WholeLiteral(DType::kS64, value));
+  return std::move(fields).Take();
+}
+
+inline std::string SliceOf(int64_t start, int64_t limit, int64_t stride = 1) {
+  ProtoWriter range, fields;
+  range.Int64(1, start);
+  range.Int64(2, limit);
+  range.Int64(3, stride);
+  fields.Bytes(17, range.bytes());
+  return std::move(fields).Take();
+}
+
+inline std::string PaddingOf(int64_t low, int64_t high) {
+  ProtoWriter dimension, config, fields;
+  dimension.Int64(1, low);
+  dimension.Int64(2, high);
+  config.Bytes(1, dimension.bytes());
+  fields.Bytes(21, config.bytes());
+  return std::move(fields).Take();
 }
 
 // Along the first dimension into `parts`, one per partition.
@@ -41,10 +69,12 @@ inline std::string SplitSharding(int64_t parts) {
   return std::move(out).Take();
 }
 
-// A module of one computation, and of a scalar addition for reductions, whose id is kAddition.
+// A module of one computation, and of an operation on two scalars for reductions, whose id is kReduction.
 class HloBuilder {
  public:
-  static constexpr int64_t kAddition = 2;
+  static constexpr int64_t kReduction = 2;
+
+  explicit HloBuilder(std::string reduction = "add") : reduction_(std::move(reduction)) {}
 
   int64_t Parameter(const std::string& shape) {
     parameters_.push_back(shape);
@@ -58,27 +88,21 @@ class HloBuilder {
     root_shape_ = shape;
     return last_id_;
   }
-  int64_t Zero() {
-    ProtoWriter literal, fields;
-    literal.Bytes(1, F32({}));
-    literal.Bytes(8, std::string_view("\0\0\0\0", 4));
-    fields.Bytes(8, literal.bytes());
-    return Add("constant", F32({}), {}, fields.bytes());
-  }
+  int64_t Zero() { return Add("constant", F32({}), {}, FloatConstant(0)); }
   // The module whose result is the last instruction.
   std::string Build(const std::string& name) const {
-    ProtoWriter addition, entry, module;
+    ProtoWriter reduction, entry, module;
     const std::string scalar = F32({});
     for (int64_t i = 0; i < 2; ++i) {
       ProtoWriter number;
       number.Int64(9, i);
-      addition.Bytes(2, Instruction(1001 + i, "parameter", scalar, {}, number.bytes()));
+      reduction.Bytes(2, Instruction(1001 + i, "parameter", scalar, {}, number.bytes()));
     }
-    addition.Bytes(2, Instruction(1003, "add", scalar, {1001, 1002}, ""));
-    addition.Bytes(1, "addition");
-    addition.Bytes(4, ProgramShape({scalar, scalar}, scalar));
-    addition.Int64(5, kAddition);
-    addition.Int64(6, 1003);
+    reduction.Bytes(2, Instruction(1003, reduction_, scalar, {1001, 1002}, ""));
+    reduction.Bytes(1, "reduction");
+    reduction.Bytes(4, ProgramShape({scalar, scalar}, scalar));
+    reduction.Int64(5, kReduction);
+    reduction.Int64(6, 1003);
     entry.Bytes(1, "main");
     entry.Raw(instructions_.bytes());
     entry.Bytes(4, ProgramShape(parameters_, root_shape_));
@@ -86,7 +110,7 @@ class HloBuilder {
     entry.Int64(6, last_id_);
     module.Bytes(1, name);
     module.Bytes(2, "main");
-    module.Bytes(3, addition.bytes());
+    module.Bytes(3, reduction.bytes());
     module.Bytes(3, entry.bytes());
     module.Bytes(4, ProgramShape(parameters_, root_shape_));
     module.Int64(5, 1);
@@ -114,6 +138,7 @@ class HloBuilder {
     return std::move(out).Take();
   }
 
+  const std::string reduction_;
   ProtoWriter instructions_;
   std::vector<std::string> parameters_;
   std::string root_shape_;

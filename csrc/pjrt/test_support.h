@@ -4,12 +4,16 @@
 #ifndef PTPATHWAYS_PJRT_TEST_SUPPORT_H_
 #define PTPATHWAYS_PJRT_TEST_SUPPORT_H_
 
+#include <array>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "csrc/pjrt/client.h"
+#include "csrc/pjrt/compile_options.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::pjrt {
@@ -27,12 +31,12 @@ inline Client* SharedClient() {
   return client == nullptr ? nullptr : client->get();
 }
 
-#define NEED_PLUGIN(client)                                                \
-  if (testing::PluginPath().empty()) {                                     \
-    testing::Skip("set PW_TEST_PJRT_PLUGIN to the path of a PJRT plugin"); \
-    return;                                                                \
-  }                                                                        \
-  Client* const client = SharedClient();                                   \
+#define NEED_PLUGIN(client)                                                  \
+  if (testing::PluginPath().empty()) {                                       \
+    testing::Skip("set PW_TEST_PJRT_PLUGIN to the path of a PJRT plugin");   \
+    return;                                                                  \
+  }                                                                          \
+  ::pathways::pjrt::Client* const client = ::pathways::pjrt::SharedClient(); \
   ASSERT(client != nullptr)
 
 // Waits for a callback with a timeout, so that a lost one fails the test instead of hanging it.
@@ -62,6 +66,24 @@ Result<std::vector<T>> Fetch(const Buffer& buffer) {
 
 inline Result<Buffer> Put(Client* client, const std::vector<float>& values, int device = 0) {
   return client->BufferFromHost(values.data(), TensorType{DType::kF32, {static_cast<int64_t>(values.size())}}, device);
+}
+
+// What a module makes of two arrays, on the first device.
+inline Result<std::vector<float>> RunTwo(Client* client, const std::string& module, const TensorType& left_type,
+                                         const std::vector<float>& left, const TensorType& right_type,
+                                         const std::vector<float>& right) {
+  PW_ASSIGN_OR_RETURN(const std::string options, ForOneDevice(""));
+  PW_ASSIGN_OR_RETURN(const auto executable, client->Compile(module, "hlo", options));
+  PW_ASSIGN_OR_RETURN(Buffer a, client->BufferFromHost(left.data(), left_type, 0));
+  PW_ASSIGN_OR_RETURN(Buffer b, client->BufferFromHost(right.data(), right_type, 0));
+  const std::array<Buffer*, 2> pointers{&a, &b};
+  const std::span<Buffer* const> row(pointers);
+  ExecuteArgs args;
+  args.arguments = {&row, 1};
+  args.execute_device = 0;
+  ExecuteOutputs outputs;
+  PW_RETURN_IF_ERROR(executable->Execute(args, &outputs));
+  return Fetch(outputs.buffers.at(0).at(0));
 }
 
 }  // namespace pathways::pjrt

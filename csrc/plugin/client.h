@@ -21,6 +21,7 @@
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
 #include "csrc/plugin/device.h"
+#include "csrc/plugin/families.h"
 #include "csrc/plugin/sequencer.h"
 #include "csrc_generated/pjrt_abi.h"
 
@@ -31,6 +32,8 @@ struct PJRT_TopologyDescription {
 };
 
 namespace pathways::plugin {
+
+struct Program;
 
 class LiveBuffers;
 
@@ -67,6 +70,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Status Bind(int64_t id, std::vector<uint32_t> devices);
   Sequencer& sequencer() const { return *sequencer_; }
   LiveBuffers& live() const { return *live_; }
+  ModuleFamilies& families() { return families_; }
   const std::string& platform_version() const { return platform_version_; }
   std::span<PJRT_Device* const> devices() const { return device_pointers_; }
   std::span<PJRT_Memory* const> memories() const { return memory_pointers_; }
@@ -78,7 +82,14 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Result<PJRT_Device*> DeviceOf(PJRT_Device* device, PJRT_Memory* memory) const;
 
   // The function registered for `key` before, if it is still alive; else registers `spec` and remembers it.
-  Result<std::shared_ptr<client::Function>> RegisterOnce(const std::string& key, client::FunctionSpec spec);
+  // `program`, whose mutex may be held, is not asked to make room.
+  Result<std::shared_ptr<client::Function>> RegisterOnce(const std::string& key, client::FunctionSpec spec,
+                                                         const Program* program);
+  // From now on `program` may be asked to give its compiled code up. PyTorch/XLA keeps thousands of programs: when
+  // hosts have little room left for code, those used least lately lose theirs, and are compiled again at their next
+  // use.
+  void KeepsCode(std::weak_ptr<const Program> program);
+  uint64_t NextUse() { return ++uses_; }
 
   // Accounts the time during which at least one fetch is under way as the client waiting: callers of the C API wait for
   // fetches in their own code, where nobody else could measure it.
@@ -96,12 +107,15 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
  private:
   ClientState(std::shared_ptr<client::Session> session, const ClientOptions& options);
   void Add(std::unique_ptr<PJRT_Device> device);
+  void MakeRoom(const Program* program);
   Status CheckSameDevices(const client::Session& session) const;
 
   const bool logical_;
+  std::atomic<uint64_t> uses_{0};
   std::atomic<std::shared_ptr<client::Session>> session_;
   const std::shared_ptr<Sequencer> sequencer_;
   const std::unique_ptr<LiveBuffers> live_;
+  ModuleFamilies families_;
   std::string platform_version_;
   std::vector<std::unique_ptr<PJRT_Device>> devices_;
   std::vector<PJRT_Device*> device_pointers_;
@@ -111,6 +125,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   std::mutex mutex_;
   // Guarded by mutex_:
   std::unordered_map<std::string, std::weak_ptr<client::Function>> functions_;
+  std::vector<std::weak_ptr<const Program>> programs_;
   int fetches_ = 0;
   std::chrono::steady_clock::time_point first_fetch_;  // of those under way
 };

@@ -1,10 +1,14 @@
 // Compiling: from a module in the caller's form to a registered function.
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "csrc/base/proto.h"
+#include "csrc/pjrt/collective_check.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/hlo.h"
 #include "csrc/pjrt/lay_out.h"
@@ -18,6 +22,53 @@
 namespace pathways::plugin {
 namespace {
 
+// Whether modules that differ in numbers only share a computation (families.h).
+bool NumbersAreArguments() {
+  static const bool on = [] {
+    const char* const text = std::getenv("PTPATHWAYS_NUMBER_ARGUMENTS");
+    return text == nullptr || std::string_view(text) != "off";
+  }();
+  return on;
+}
+
+// Of one kind of number that a worker says of a compiled program; 0 where it does not say it.
+double PropertyOf(const client::Session::QueryAnswer& answer, std::string_view name) {
+  for (const wire::Property& property : answer.properties) {
+    if (property.name == name) return property.kind == 1 ? static_cast<double>(property.integer) : property.real;
+  }
+  return 0;
+}
+
+// How many times the one costs the other, in operations or in memory beyond small change: the larger of the two, as far
+// as the plugin of the workers says them.
+double CostRatio(const Program& one, const Program& other) {
+  double ratio = 0;
+  for (const auto& [kind, name, small] : {std::tuple(wire::QueryKind::kCostAnalysis, "flops", 1e4),
+                                          std::tuple(wire::QueryKind::kCompiledMemory, "temporary", 1e6)}) {
+    const Result<client::Session::QueryAnswer> first = one.AskOfCompiled(kind), second = other.AskOfCompiled(kind);
+    if (!first.ok() || !second.ok()) continue;
+    ratio = std::max(ratio, (PropertyOf(*first, name) + small) / (PropertyOf(*second, name) + small));
+  }
+  return ratio;
+}
+
+// As ModuleFamilies::Choose, which has the costs compared the first time that a common computation is met again: both
+// are compiled by then, so that asking takes a moment.
+Result<Chosen> Choose(ModuleFamilies& families, std::string_view module) {
+  constexpr double kBearable = 1.25;
+  PW_ASSIGN_OR_RETURN(Chosen chosen, families.Choose(module));
+  if (chosen.common == nullptr || chosen.special == nullptr) return chosen;
+  const double ratio = CostRatio(*chosen.common, *chosen.special);
+  const bool worse = ratio > kBearable;
+  families.Compared(chosen, worse);
+  if (!worse) return chosen;
+  std::fprintf(stderr,
+               "ptpathways: %s is compiled for each of its numbers, because one computation for all of them costs %.1f "
+               "times as much\n",
+               chosen.special->What().c_str(), ratio);
+  return families.Choose(module);
+}
+
 // What has to be known of a module before it is compiled.
 struct Facts {
   std::string name;
@@ -27,6 +78,7 @@ struct Facts {
   bool meets_other_devices = false;
   bool may_donate = false;
   std::vector<uint32_t> donatable;
+  std::vector<int64_t> passed;
 };
 
 std::vector<uint32_t> Donatable(const pjrt::HloModuleInfo& info) {
@@ -42,27 +94,22 @@ Result<Facts> FactsOfHlo(std::string_view module) {
   facts.name = info.name;
   facts.source = info.source_location;
   facts.donatable = Donatable(info);
+  PW_ASSIGN_OR_RETURN(facts.passed, pjrt::PassedParameters(module));
   facts.parameters = std::move(info.parameters);
   facts.results = std::move(info.results);
   facts.meets_other_devices = info.has_cross_device_instructions;
   return facts;
 }
 
-bool ContainsAny(std::string_view text, std::span<const std::string_view> words) {
-  return std::any_of(words.begin(), words.end(),
-                     [text](std::string_view word) { return text.find(word) != std::string_view::npos; });
-}
-
 // MLIR comes as text or bytecode; both spell out the names of operations and attributes, so that is what can be told
 // without a parser. A name met by chance costs a gang or a question to the worker, never a wrong result.
 Facts FactsOfMlir(std::string_view module) {
-  static constexpr std::array<std::string_view, 9> kCollectives = {
-      "all_reduce",   "all_gather",           "all_to_all", "reduce_scatter", "collective_permute",
-      "partition_id", "collective_broadcast", "replica_id", "cross-replica"};
   static constexpr std::array<std::string_view, 2> kDonors = {"tf.aliasing_output", "jax.buffer_donor"};
   Facts facts;
-  facts.meets_other_devices = ContainsAny(module, kCollectives);
-  facts.may_donate = ContainsAny(module, kDonors);
+  facts.meets_other_devices = pjrt::MlirMayMeetDevices(module);
+  facts.may_donate = std::any_of(kDonors.begin(), kDonors.end(), [module](std::string_view name) {
+    return module.find(name) != std::string_view::npos;
+  });
   facts.name = "mlir";
   constexpr std::string_view kTextStart = "module @";
   if (const size_t at = module.find(kTextStart); at != std::string_view::npos) {
@@ -153,15 +200,30 @@ constexpr char kSerializedMark[] = "ptpathways program 1";
 
 Result<std::shared_ptr<client::Function>> Program::Registered() const {
   const std::shared_ptr<client::Session> session = client->session();
+  used.store(client->NextUse(), std::memory_order_relaxed);
   std::lock_guard lock(mutex);
   if (registered == nullptr || registered->session() != session) {
     client::FunctionSpec plain = spec;
     if (plain.format == "hlo") {
       PW_ASSIGN_OR_RETURN(plain.module, pjrt::WithoutLayouts(spec.module));
     }
-    PW_ASSIGN_OR_RETURN(registered, client->RegisterOnce(key, std::move(plain)));
+    PW_ASSIGN_OR_RETURN(registered, client->RegisterOnce(key, std::move(plain), this));
+    HoldsCode();
   }
   return registered;
+}
+
+void Program::HoldsCode() const {
+  if (!std::exchange(is_listed, true)) client->KeepsCode(weak_from_this());
+}
+
+bool Program::GiveUpCode() const {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  is_listed = false;
+  registered.reset();
+  for_slices.clear();
+  return true;
 }
 
 Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPtr& on,
@@ -172,6 +234,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
            std::equal(arguments.begin(), arguments.end(), known->arguments.begin(), known->arguments.end(),
                       [](const auto& value, const TilingPtr& tiling) { return value->tiling() == tiling; });
   };
+  used.store(client->NextUse(), std::memory_order_relaxed);
   std::lock_guard lock(mutex);
   const auto found = std::find_if(for_slices.begin(), for_slices.end(), fits);
   if (found != for_slices.end()) {
@@ -197,7 +260,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
   sliced.wants_sharding = true;
   std::string slice_key = "slice" + ContentHash(sliced.module) + ContentHash(sliced.options);
   for (const uint32_t device : *on) slice_key += "," + std::to_string(device);
-  PW_ASSIGN_OR_RETURN(made->function, client->RegisterOnce(slice_key, std::move(sliced)));
+  PW_ASSIGN_OR_RETURN(made->function, client->RegisterOnce(slice_key, std::move(sliced), this));
   std::vector<size_t> ranks;
   for (const ArrayTypePtr& result : results) ranks.push_back(result->type.dims.size());
   PW_ASSIGN_OR_RETURN(std::vector<Tiling> tilings,
@@ -212,6 +275,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
     made->results.push_back(Intern(std::move(tilings[k])));
   }
   for_slices.insert(for_slices.begin(), made);
+  HoldsCode();
   return std::shared_ptr<const SliceProgram>(std::move(made));
 }
 
@@ -269,10 +333,19 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   spec.name = facts.name;
   spec.format = std::string(format);
   spec.module = std::string(module);
+  std::optional<Chosen> chosen;
+  if (client->is_logical() && !program->gang && NumbersAreArguments()) {
+    PW_ASSIGN_OR_RETURN(chosen, Choose(client->families(), module));
+    program->is_new = chosen->is_new;
+    if (!chosen->numbers.empty()) {
+      program->numbers = chosen->numbers;
+      program->callers_module = std::exchange(spec.module, chosen->module);
+    }
+  }
   spec.source = CurrentSource();
   if (spec.source.empty()) spec.source = facts.source;
   spec.one_device = !program->gang;
-  std::string key = spec.format + ContentHash(module);
+  std::string key = spec.format + ContentHash(spec.module);
   if (program->gang) {
     PW_RETURN_IF_ERROR(CheckCollectivesReach(facts.name, program->devices));
     spec.replicas = static_cast<uint32_t>(program->replicas);
@@ -286,7 +359,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     PW_ASSIGN_OR_RETURN(spec.options, pjrt::ForOneDevice(options));
   }
   key += ContentHash(spec.options);
-  program->fingerprint = ContentHash(key);
+  program->fingerprint = ContentHash(program->numbers.empty() ? key : key + ContentHash(module));
   // Partitioning changes the types of results; all else leaves them as the module says.
   if (facts.results && program->partitions == 1) {
     spec.outputs = *facts.results;
@@ -294,12 +367,13 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   }
   program->key = key;
   if (!client->is_logical()) {  // else it is registered where it first executes: there may be a slice
-    PW_ASSIGN_OR_RETURN(program->registered, client->RegisterOnce(key, spec));
+    PW_ASSIGN_OR_RETURN(program->registered, client->RegisterOnce(key, spec, program.get()));
     spec.outputs = program->registered->spec().outputs;
   }
   for (const TensorType& type : spec.outputs) program->results.push_back(std::make_shared<const ArrayType>(type));
   program->parameters = std::move(facts.parameters);
   program->donatable = std::move(facts.donatable);
+  program->passed = std::move(facts.passed);
   if (facts.may_donate) {
     PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer* optimized, program->Optimized());
     PW_ASSIGN_OR_RETURN(const std::string_view hlo, pjrt::HloModuleOfProgram(optimized->format, optimized->payload));
@@ -307,6 +381,11 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     program->donatable = Donatable(compiled);
   }
   program->Describe();
+  if (chosen) client->families().Made(*chosen, program);
+  {
+    std::lock_guard lock(program->mutex);
+    if (program->registered != nullptr) program->HoldsCode();
+  }
   return program;
 }
 
@@ -318,8 +397,10 @@ Status Client_Compile(PJRT_Client_Compile_Args* args) {
               {args->program->format, args->program->format_size},
               args->compile_options == nullptr ? std::string_view()
                                                : std::string_view(args->compile_options, args->compile_options_size)));
-  NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
-              program->spec.source);
+  if (program->is_new) {
+    NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
+                program->spec.source, program->numbers.size());
+  }
   args->executable = new PJRT_LoadedExecutable{std::move(program)};
   return OkStatus();
 }
@@ -361,7 +442,7 @@ Status Executable_Serialize(PJRT_Executable_Serialize_Args* args) {
   const Program& program = *args->executable->program;
   ProtoWriter proto;
   proto.Bytes(1, program.spec.format);
-  proto.Bytes(2, program.spec.module);
+  proto.Bytes(2, program.CallersModule());
   proto.Bytes(3, program.options);
   proto.Bytes(4, kSerializedMark);
   args->serialized_executable = new PJRT_SerializedExecutable{std::move(proto).Take()};

@@ -27,7 +27,7 @@ void SetCompileListener(CompileListener listener) {
   installed.listener.swap(fresh);
 }
 
-void NoteCompile(std::string_view module, std::string_view format, const std::string& source) {
+void NoteCompile(std::string_view module, std::string_view format, const std::string& source, size_t numbers) {
   std::shared_ptr<const CompileListener> listener;
   {
     Installed& installed = TheInstalled();
@@ -38,7 +38,7 @@ void NoteCompile(std::string_view module, std::string_view format, const std::st
   const Result<pjrt::HloSummary> summary = pjrt::SummarizeHlo(module);
   if (!summary.ok()) return;
   try {
-    (*listener)(*summary, source);
+    (*listener)(*summary, source, numbers);
   } catch (const std::exception&) {
     return;
   }

@@ -5,6 +5,7 @@
 #ifndef PTPATHWAYS_PLUGIN_COMPILES_H_
 #define PTPATHWAYS_PLUGIN_COMPILES_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -13,15 +14,16 @@
 
 namespace pathways::plugin {
 
-// The module, and the user's line (source.h).
-using CompileListener = std::function<void(const pjrt::HloSummary& module, const std::string& source)>;
+// The module, the user's line (source.h), and how many of the module's numbers are arguments, so that modules with
+// other ones need no compile (families.h).
+using CompileListener = std::function<void(const pjrt::HloSummary& module, const std::string& source, size_t numbers)>;
 
 // Null uninstalls.
 void SetCompileListener(CompileListener listener);
 
 // Tells the listener, if there is one. A module in another form than HLO is not told of, and a listener that throws
 // fails no compile.
-void NoteCompile(std::string_view module, std::string_view format, const std::string& source);
+void NoteCompile(std::string_view module, std::string_view format, const std::string& source, size_t numbers);
 
 }  // namespace pathways::plugin
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/base/proto.h"
+#include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
 
 struct PJRT_SerializedDeviceAssignment {
@@ -46,6 +47,45 @@ std::string Program::What() const {
   return "function '" + spec.name + "'" + (spec.source.empty() ? "" : " (" + spec.source + ")");
 }
 
+Result<std::vector<std::shared_ptr<Value>>> Program::NumbersOn(PJRT_Device* device, const DeviceListPtr& on) const {
+  if (numbers.empty()) return std::vector<std::shared_ptr<Value>>();
+  const std::shared_ptr<client::Session> session = client->session();
+  const auto fits = [&](const std::shared_ptr<Value>& value) {
+    return value->device() == device && value->shard().ok() && value->shard()->buffer->session() == session &&
+           (value->device_list() == on || value->devices() == *on);
+  };
+  {
+    std::lock_guard lock(mutex);
+    if (!uploaded_numbers.empty() && fits(uploaded_numbers.front())) return uploaded_numbers;
+  }
+  std::vector<std::shared_ptr<Value>> fresh;
+  for (const pjrt::ModuleNumber& number : numbers) {
+    const TensorType type{number.dtype, {}};
+    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value,
+                        UploadValue(client, device, type, &number.bits, UploadTiling(type, on->size())));
+    fresh.push_back(std::move(value));
+  }
+  std::lock_guard lock(mutex);
+  uploaded_numbers = fresh;
+  return fresh;
+}
+
+Result<client::Session::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind) const {
+  const std::shared_ptr<client::Session> session = client->session();
+  {
+    std::unique_lock lock(mutex);
+    if (!for_slices.empty() && for_slices.front()->function->session() == session) {
+      const std::shared_ptr<const SliceProgram> sliced = for_slices.front();
+      lock.unlock();
+      return session->Ask(kind, sliced->function, sliced->devices->front(), kCompileTimeout);
+    }
+    if (registered == nullptr || registered->session() != session) {
+      return FailedPrecondition(What() + " has not run in this cluster");
+    }
+  }
+  return Ask(kind);
+}
+
 Result<client::Session::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr bound,
                       (devices.empty() ? client->devices()[0] : devices[0])->Bound());
@@ -62,7 +102,7 @@ Result<const client::Session::QueryAnswer*> Program::Optimized() const {
   client::Session::QueryAnswer answer;
   if (spec.format == "hlo" && partitions == 1) {
     answer.format = "hlo_with_config";
-    answer.payload = WithConfig(spec.module, replicas, partitions);
+    answer.payload = WithConfig(CallersModule(), replicas, partitions);
   } else {
     PW_ASSIGN_OR_RETURN(answer, Ask(wire::QueryKind::kOptimizedProgram));
     if (answer.format == "hlo") {

@@ -17,6 +17,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
+#include "csrc/pjrt/numbers.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/named_value.h"
 #include "csrc/plugin/value.h"
@@ -33,12 +34,17 @@ struct SliceProgram {
   std::vector<TilingPtr> results;
 };
 
-struct Program {
+struct Program : std::enable_shared_from_this<Program> {
   std::shared_ptr<ClientState> client;
   client::FunctionSpec spec;  // for one device, or for `devices`
   std::string key;            // ClientState::RegisterOnce's
   std::string fingerprint;
   std::string options;  // as the caller gave them
+  // Where the computation is shared by modules that differ in numbers (families.h): this module's, which are arguments
+  // behind the caller's, and the caller's module, which is not spec's then.
+  std::vector<pjrt::ModuleNumber> numbers;
+  std::string callers_module;
+  bool is_new = true;  // as far as its client remembers
   int64_t replicas = 1;
   int64_t partitions = 1;
   std::vector<PJRT_Device*> devices;               // replica-major; empty when portable
@@ -49,6 +55,7 @@ struct Program {
   std::vector<ArrayTypePtr> results;
   std::optional<std::vector<TensorType>> parameters;
   std::vector<uint32_t> donatable;  // sorted
+  std::vector<int64_t> passed;      // the parameter that each result is, or -1; empty: not known
   std::string signature;            // types of parameters and results, for gangs formed call by call
 
   // The results in the C API's form.
@@ -60,12 +67,15 @@ struct Program {
   std::vector<const char*> parameter_memory_kinds;
   std::vector<size_t> parameter_memory_kind_sizes;
 
+  mutable std::atomic<uint64_t> used{0};  // ClientState::NextUse
   mutable std::mutex mutex;
   // Guarded by mutex, filled on first use:
   mutable std::optional<client::Session::QueryAnswer> optimized;
   mutable std::unique_ptr<NamedValueList> costs;
   mutable std::shared_ptr<client::Function> registered;  // in the cluster that the client was attached to last
   mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices;  // the last used one first
+  mutable bool is_listed = false;                                       // among those that ClientState::KeepsCode knows
+  mutable std::vector<std::shared_ptr<Value>> uploaded_numbers;         // for the device that asked last
 
   const std::string& name() const { return spec.name; }
   // Fills everything that follows from `results` and `parameters`.
@@ -76,6 +86,15 @@ struct Program {
   // how the results lie.
   Result<std::shared_ptr<const SliceProgram>> ForSlice(const DeviceListPtr& on,
                                                        std::span<const std::shared_ptr<Value>> arguments) const;
+  // Hosts have compiled something for it, as long as it holds that. With the mutex.
+  void HoldsCode() const;
+  // The values of `numbers` on a device that is bound to `on`; uploaded by the first call for it.
+  Result<std::vector<std::shared_ptr<Value>>> NumbersOn(PJRT_Device* device, const DeviceListPtr& on) const;
+  // Lets go of what hosts have compiled for it. False: it is being executed just now.
+  bool GiveUpCode() const;
+  // As Ask, of what this cluster has compiled it to already. FAILED_PRECONDITION: nothing.
+  Result<client::Session::QueryAnswer> AskOfCompiled(wire::QueryKind kind) const;
+  const std::string& CallersModule() const { return numbers.empty() ? spec.module : callers_module; }
   // Asks a host of this program's devices.
   Result<client::Session::QueryAnswer> Ask(wire::QueryKind kind) const;
   // What PJRT calls the optimized program: format and bytes, which live as long as the program.

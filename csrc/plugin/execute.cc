@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/pjrt/hlo_summary.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
@@ -92,8 +93,7 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
     const Result<client::Shard>& shard = argument->shard();
     status = !shard.ok()                           ? shard.status()
              : shard->buffer->session() != session ? OfFormerCluster(*shard)
-             : shard->buffer->given_up()           ? InvalidArgument("a tensor was given up to an earlier run")
-                                                   : OkStatus();
+                                                   : shard->buffer->CheckHeld();
     if (!status.ok()) return Fail(row, status);
     run.whole.push_back(shard->buffer);
   }
@@ -122,6 +122,8 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
         status = OfFormerCluster(*shard);
         break;
       }
+      status = shard->buffer->CheckHeld();
+      if (!status.ok()) break;
       shards.push_back(*shard);
     }
   }
@@ -177,8 +179,11 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     const auto which = [&] { return "argument " + std::to_string(i) + " of " + program.What(); };
     if (buffer == nullptr) return InvalidArgument(which() + " is null");
     if (buffer->device != device) {
+      const std::string& module = program.callers_module.empty() ? program.spec.module : program.callers_module;
+      const Result<std::string> use = pjrt::UseOfParameter(module, static_cast<int64_t>(i));  // of an HLO module
+      const std::string used = use.ok() && !use->empty() ? ", where it is used by " + *use : std::string();
       return InvalidArgument(which() + ", " + buffer->type.ToString() + ", lies on " + NameOf(*buffer->device) +
-                             ", but it executes on " + NameOf(*device) +
+                             ", but it executes on " + NameOf(*device) + used +
                              ": the operands of an operation lie on one slice; move one with tensor.to(slice.device)");
     }
     if (program.parameters && program.partitions == 1 && (*program.parameters)[i] != buffer->type) {
@@ -195,6 +200,8 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     }
     row.arguments.push_back(*std::move(value));
   }
+  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> numbers, program.NumbersOn(device, row.bound));
+  row.arguments.insert(row.arguments.end(), numbers.begin(), numbers.end());
   row.done = Event::Make();
   return row;
 }

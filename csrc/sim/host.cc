@@ -3,8 +3,11 @@
 #include "csrc/sim/host.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "csrc/sim/host_runs.h"
+#include "csrc/wire/times_bodies.h"
 
 namespace pathways::sim {
 
@@ -270,7 +273,11 @@ Status Host::OnRegisterPlan(wire::RegisterPlan description) {
   if (plan.ok()) {
     std::unordered_map<uint64_t, uint32_t> seen;
     for (const wire::PlanStep& step : plan->steps()) {
-      owned->occurrence.push_back(step.kind == wire::StepKind::kExecute ? seen[step.function]++ : 0);
+      const bool executes = step.kind == wire::StepKind::kExecute;
+      owned->occurrence.push_back(executes ? seen[step.function]++ : 0);
+      if (!executes) continue;
+      const uint32_t place = step.results.empty() ? step.arguments[0] : step.results[0];
+      owned->computations += static_cast<uint32_t>(plan->slots()[place].devices.size());
     }
     owned->plan = std::make_unique<plan::Plan>(*std::move(plan));
     const wire::RegisterPlan& checked = owned->plan->description();
@@ -326,7 +333,11 @@ void Host::OnQuery(const wire::Query& query) {
   reply.request = query.request;
   std::vector<Payload> payloads;
   auto function = functions_.find(query.function);
-  if (query.kind == wire::QueryKind::kActivity) {
+  if (query.kind == wire::QueryKind::kTimes) {
+    Result<std::string> times = TimesOf(query.function);
+    reply.status = times.status();
+    if (times.ok()) payloads.push_back(std::make_shared<const std::string>(*std::move(times)));
+  } else if (query.kind == wire::QueryKind::kActivity) {
     // Its computations take simulated time alone, and nobody waits long for those.
   } else if (query.kind == wire::QueryKind::kMemoryStats) {
     if (!IsLocal(query.device)) {
@@ -354,6 +365,36 @@ void Host::OnQuery(const wire::Query& query) {
                                       std::to_string(static_cast<int>(query.kind)) + "; it has no compiled program"));
   }
   Send(reply, std::move(payloads));
+}
+
+Result<std::string> Host::TimesOf(uint64_t id) const {
+  auto it = programs_.find(id);
+  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(id) + " is not registered"));
+  const Program& program = *it->second;
+  wire::Times times;
+  if (!program.plan) return wire::EncodeTimes(times);
+  times.nodes = program.plan->description().nodes;
+  std::unordered_map<uint64_t, size_t> places;
+  for (const uint64_t run : program.last_runs) {
+    places[run] = times.runs.size();
+    times.runs.push_back({run, program.computations, {}});
+  }
+  std::unordered_map<uint32_t, std::vector<uint32_t>> nodes;  // by name in the trace; devices run them in order
+  for (size_t i = 0; i < program.node_names.size(); ++i) {
+    nodes[program.node_names[i]].push_back(static_cast<uint32_t>(i));
+  }
+  std::map<std::tuple<uint64_t, uint32_t, uint32_t>, size_t> seen;  // by run, device and name
+  for (const Interval& interval : world_->trace.intervals()) {
+    auto place = places.find(interval.run);
+    auto node = nodes.find(interval.node);
+    if (place == places.end() || node == nodes.end() || !IsLocal(interval.device)) continue;
+    const size_t number = seen[{interval.run, interval.device, interval.node}]++;
+    if (number >= node->second.size()) continue;
+    wire::TimedRun& run = times.runs[place->second];
+    if (run.missing > 0) --run.missing;
+    run.computations.push_back({interval.device, node->second[number], interval.start, interval.end});
+  }
+  return wire::EncodeTimes(times);
 }
 
 }  // namespace pathways::sim

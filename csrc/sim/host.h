@@ -7,6 +7,7 @@
 #define PTPATHWAYS_SIM_HOST_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -142,6 +143,8 @@ class Host {
     uint32_t trace_name = 0;
     std::vector<uint32_t> node_names;
     std::vector<uint32_t> occurrence;  // by step: how many steps before it execute the same function
+    uint32_t computations = 0;         // of a run, on this host's devices
+    std::deque<uint64_t> last_runs;    // the oldest first, at most wire::kMaxTimedRuns
   };
   class Part;  // of a run
 
@@ -159,7 +162,7 @@ class Host {
   void OnRunInPlace(const wire::RunInPlace& message);
   // Why no run of it can be, or OK.
   Status StateOf(uint64_t program) const;
-  void WalkProgram(const Program& program, const wire::RunProgram& run, std::span<const uint64_t> results);
+  void WalkProgram(Program& program, const wire::RunProgram& run, std::span<const uint64_t> results);
   void OnFetch(const wire::Fetch& fetch);
   void OnCopy(const wire::Copy& copy);
   void OnExpect(const wire::Expect& expect);
@@ -167,6 +170,8 @@ class Host {
   void OnSpill(const std::vector<uint64_t>& buffers, bool spill);
   void OnOwnerGone(uint32_t client);
   void OnQuery(const wire::Query& query);
+  // What the trace says of a program's last runs, encoded (wire::Times).
+  Result<std::string> TimesOf(uint64_t program) const;
 
   void Report(uint64_t run, const Status& status, int64_t busy_ns);
   BufferPtr MakeBuffer(uint64_t id) const;

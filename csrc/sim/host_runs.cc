@@ -197,7 +197,9 @@ void Host::OnRunInPlace(const wire::RunInPlace& message) {
   WalkProgram(program, full.run, full.results);
 }
 
-void Host::WalkProgram(const Program& program, const wire::RunProgram& run, std::span<const uint64_t> results) {
+void Host::WalkProgram(Program& program, const wire::RunProgram& run, std::span<const uint64_t> results) {
+  program.last_runs.push_back(run.run);
+  if (program.last_runs.size() > wire::kMaxTimedRuns) program.last_runs.pop_front();
   auto part = std::make_shared<Part>(this, run.run);
   runner_->backend.Begin(program, run, part);
   const Status status = runner_->walker.Walk(*program.plan, run, results, runner_->backend);

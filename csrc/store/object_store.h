@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +22,15 @@
 #include "csrc/store/memory_account.h"
 
 namespace pathways::store {
+
+// The run that makes an object's value, for those that depend on it. Belongs to the engine's thread, which sets it when
+// the run has ended.
+struct Origin {
+  bool ended = false;
+  Status cause = OkStatus();                      // not OK: the run failed; its root cause
+  std::string reported;                           // what the plugin said then, and says to those that depend on it
+  std::vector<std::function<void()>> dependents;  // called when it ends
+};
 
 // What this host holds of a logical buffer.
 struct Object {
@@ -60,6 +71,7 @@ struct Object {
   std::vector<Alias> aliases;
   // Not OK: there is no value and never will be; this is the root cause.
   Status error;
+  std::shared_ptr<Origin> origin;  // null: no run of this host makes it
   // Counted as host memory, not as its devices' (ObjectStore::MarkSpilled).
   bool spilled = false;
 };

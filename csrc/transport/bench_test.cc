@@ -160,7 +160,7 @@ int BulkSinkRole(const std::string& endpoint) {
     std::vector<std::byte> buffer;
     void OnBulk(std::string_view, const BulkPiece& piece, std::span<const std::byte> bytes, BulkLease lease) override {
       if (buffer.size() < piece.total) buffer.resize(piece.total);
-      CopyBulk(buffer.data() + piece.offset, bytes.data(), bytes.size());
+      std::memcpy(buffer.data() + piece.offset, bytes.data(), bytes.size());
       lease.Drop();
       if (piece.last()) (void)socket->Send("", Frame("d" + std::string(1, static_cast<char>(buffer[piece.total - 1]))));
     }
@@ -215,7 +215,7 @@ void MeasureBulk(bool same_machine, size_t chunk, size_t window, size_t total, i
   for (int round = 0; round < rounds; ++round) {
     source[total - 1] = static_cast<char>('a' + round % 26);
     const auto start = Clock::now();
-    sender->Send("sink", same_machine, round + 1, source.data(), total, [&](const Status& status) {
+    sender->Send("sink", same_machine, round + 1, {source.data(), total}, [&](const Status& status) {
       EXPECT_OK(status);
       done.Add();
     });

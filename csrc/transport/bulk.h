@@ -23,6 +23,7 @@
 #include <string_view>
 
 #include "csrc/base/status.h"
+#include "csrc/base/strided.h"
 #include "csrc/transport/frame.h"
 #include "csrc/transport/shm.h"
 
@@ -74,7 +75,8 @@ struct BulkSenderOptions {
   size_t frame_bytes = 4 << 20;    // piece size in socket frames
   size_t inline_bytes = 32 << 10;  // transfers up to this size travel in one frame, shared memory or not
   size_t window_per_transfer = 4;  // pieces in flight
-  size_t window_per_peer = 32;     // of all its transfers: a peer that takes nothing holds up nobody else
+  size_t window_per_peer =
+      32;  // of all its transfers: a peer that takes nothing holds up nobody else; peers take turns
 };
 
 class BulkSender {
@@ -88,11 +90,11 @@ class BulkSender {
   // takes milliseconds); should that take more than seconds, their `done` comes later, on libzmq's thread.
   ~BulkSender();
 
-  // Starts a transfer. `same_machine`: the peer's MachineToken equals ours. `done` runs exactly once, when the memory
-  // at `data` is no longer needed: OK when every byte has been handed over (not: received), an error when it ended
+  // Starts a transfer. `same_machine`: the peer's MachineToken equals ours. `done` runs exactly once, when the source's
+  // memory is no longer needed: OK when every byte has been handed over (not: received), an error when it ended
   // early. It runs inside Pump, OnRelease, PeerLost, Cancel or the destructor; or, for a transfer of up to
   // `inline_bytes`, which is copied and emitted at once, inside Send: call Send without a lock that `done` takes.
-  void Send(std::string_view peer, bool same_machine, uint64_t key, const void* data, uint64_t size, Done done);
+  void Send(std::string_view peer, bool same_machine, uint64_t key, ByteSource source, Done done);
 
   // Copies and emits pieces until nothing more may go out or about `max_bytes` have gone; asks for another Pump in the
   // latter case. One thread pumps at a time; a second caller returns at once.
@@ -159,10 +161,6 @@ class BulkReceiver {
                                             BulkLease::State* state);
   std::shared_ptr<Core> core_;
 };
-
-// The copy into or out of a chunk. Plain memcpy: stores that bypass the cache were slower in every measurement, because
-// the other process reads the chunk from the cache.
-void CopyBulk(void* to, const void* from, size_t size);
 
 }  // namespace pathways::transport
 

@@ -41,6 +41,11 @@ class Loop : public BulkEmitter, public BulkSink {
   Status EmitPiece(std::string_view peer, const BulkPiece& piece, Frame payload) override {
     if (!emit_status.ok()) return emit_status;
     pieces.push_back({std::string(peer), piece, std::move(payload)});
+    if (answered_within) {
+      DeliverPiece();
+      overs.push_back(sender->OnRelease(releases.front().peer, releases.front().release)->over);
+      releases.pop_front();
+    }
     return OkStatus();
   }
   Status EmitRelease(std::string_view peer, const BulkRelease& release) override {
@@ -85,6 +90,8 @@ class Loop : public BulkEmitter, public BulkSink {
   std::vector<BulkLease> leases;
   Status emit_status, last_status;
   bool keep_leases = false;
+  bool answered_within = false;  // each piece before its emission has returned
+  std::vector<bool> overs;       // what those answers gave
   int complete = 0;
 };
 
@@ -110,6 +117,19 @@ struct Outcome {
   }
 };
 
+TEST(AnAnswerBeforeTheEmissionReturnsEndsTheTransferToo) {
+  Loop loop(Small("answered"));
+  loop.answered_within = true;
+  const std::string small = RandomBytes(100, 1), large = RandomBytes(10000, 2);
+  Outcome one, other;
+  loop.sender->Send("peer", false, 1, {small.data(), small.size()}, one.Done());
+  loop.sender->Send("peer", true, 2, {large.data(), large.size()}, other.Done());
+  loop.RunToEnd();
+  EXPECT(loop.overs == (std::vector<bool>{true, false, false, true}));
+  EXPECT(loop.received[1] == small && loop.received[2] == large);
+  EXPECT_EQ(one.calls + other.calls, 2);
+}
+
 TEST(EverySizeArrivesBothWays) {
   for (bool same_machine : {true, false}) {
     Loop loop(Small("sizes"));
@@ -121,7 +141,7 @@ TEST(EverySizeArrivesBothWays) {
       sources.push_back(RandomBytes(i < std::size(fixed) ? fixed[i] : random() % 50000, i));
     }
     for (size_t i = 0; i < outcomes.size(); ++i) {
-      loop.sender->Send("peer", same_machine, i, sources[i].data(), sources[i].size(), outcomes[i].Done());
+      loop.sender->Send("peer", same_machine, i, {sources[i].data(), sources[i].size()}, outcomes[i].Done());
     }
     loop.RunToEnd();
     EXPECT_EQ(loop.complete, static_cast<int>(outcomes.size()));
@@ -142,7 +162,7 @@ TEST(SmallTransfersLeaveAtOnce) {
   Outcome outcome;
   {
     const std::string gone_after_send = RandomBytes(512, 1);
-    loop.sender->Send("peer", true, 7, gone_after_send.data(), gone_after_send.size(), outcome.Done());
+    loop.sender->Send("peer", true, 7, {gone_after_send.data(), gone_after_send.size()}, outcome.Done());
     EXPECT_EQ(outcome.calls, 1);
   }
   EXPECT(!loop.scheduled.load());
@@ -156,11 +176,11 @@ TEST(WindowsBoundWhatIsInFlight) {
   Loop loop(Small("window"));
   const std::string source = RandomBytes(100 * 4096, 1);
   std::vector<Outcome> outcomes(5);
-  loop.sender->Send("peer", true, 0, source.data(), source.size(), outcomes[0].Done());
+  loop.sender->Send("peer", true, 0, {source.data(), source.size()}, outcomes[0].Done());
   loop.Pump();
   EXPECT_EQ(loop.sender->pieces_in_flight(), 3);  // window_per_transfer
   for (size_t i = 1; i < outcomes.size(); ++i) {
-    loop.sender->Send("peer", true, i, source.data(), source.size(), outcomes[i].Done());
+    loop.sender->Send("peer", true, i, {source.data(), source.size()}, outcomes[i].Done());
   }
   loop.Pump();
   EXPECT_EQ(loop.sender->pieces_in_flight(), 8);  // window_per_peer
@@ -196,7 +216,7 @@ TEST(PumpStopsAtItsBudgetAndAsksAgain) {
   Loop loop(options);
   const std::string source = RandomBytes(10 * 4096, 1);
   Outcome outcome;
-  loop.sender->Send("peer", true, 0, source.data(), source.size(), outcome.Done());
+  loop.sender->Send("peer", true, 0, {source.data(), source.size()}, outcome.Done());
   EXPECT(loop.scheduled.exchange(false));
   loop.sender->Pump(2 * 4096);
   EXPECT_EQ(loop.pieces.size(), 2);
@@ -211,10 +231,10 @@ TEST(ExhaustedPoolWaitsForReleases) {
   Loop loop(options);
   const std::string source = RandomBytes(30000, 2);
   std::vector<Outcome> outcomes(3);
-  for (size_t i = 0; i < 3; ++i) loop.sender->Send("peer", true, i, source.data(), source.size(), outcomes[i].Done());
+  for (size_t i = 0; i < 3; ++i) loop.sender->Send("peer", true, i, {source.data(), source.size()}, outcomes[i].Done());
   loop.Pump();
-  EXPECT_EQ(loop.pieces.size(), 2);
-  EXPECT(!loop.scheduled.load());  // it waits, it does not spin
+  EXPECT_EQ(loop.pieces.size(), 3);  // two chunks, and a frame, as the peer has fewer than window_per_transfer
+  EXPECT(!loop.scheduled.load());    // it waits, it does not spin
   loop.RunToEnd();
   EXPECT_EQ(loop.complete, 3);
   for (size_t i = 0; i < 3; ++i) EXPECT(loop.received[i] == source);
@@ -226,7 +246,7 @@ TEST(NoSharedMemoryFallsBackToFrames) {
   Loop loop(options);
   const std::string source = RandomBytes(30000, 2);
   Outcome outcome;
-  loop.sender->Send("peer", true, 1, source.data(), source.size(), outcome.Done());
+  loop.sender->Send("peer", true, 1, {source.data(), source.size()}, outcome.Done());
   loop.Pump();
   ASSERT(!loop.pieces.empty());
   EXPECT(loop.pieces[0].piece.segment.empty());
@@ -240,11 +260,11 @@ TEST(LostPeerEndsItsTransfersOnly) {
   Loop loop(Small("lost"));
   const std::string source = RandomBytes(20 * 4096, 1);
   Outcome lost_shared, lost_framed, queued, other;
-  loop.sender->Send("lost", true, 1, source.data(), source.size(), lost_shared.Done());
-  loop.sender->Send("lost", false, 2, source.data(), source.size(), lost_framed.Done());
+  loop.sender->Send("lost", true, 1, {source.data(), source.size()}, lost_shared.Done());
+  loop.sender->Send("lost", false, 2, {source.data(), source.size()}, lost_framed.Done());
   loop.Pump();
-  loop.sender->Send("lost", true, 3, source.data(), source.size(), queued.Done());
-  loop.sender->Send("other", true, 4, source.data(), source.size(), other.Done());
+  loop.sender->Send("lost", true, 3, {source.data(), source.size()}, queued.Done());
+  loop.sender->Send("other", true, 4, {source.data(), source.size()}, other.Done());
   loop.sender->PeerLost("lost", Unavailable("host b is gone"));
   EXPECT_EQ(lost_shared.calls, 1);
   EXPECT_EQ(lost_shared.status.code(), Code::kUnavailable);
@@ -269,12 +289,12 @@ TEST(APeerThatTakesNothingHoldsUpNobodyElse) {
   const std::string source = RandomBytes(5 * 4096, 1);
   std::vector<Outcome> outcomes(21);
   for (size_t i = 0; i < 20; ++i) {
-    loop.sender->Send("silent", true, i, source.data(), source.size(), outcomes[i].Done());
+    loop.sender->Send("silent", true, i, {source.data(), source.size()}, outcomes[i].Done());
   }
   loop.Pump();
   EXPECT_EQ(loop.sender->pieces_in_flight(), 8);  // window_per_peer
   std::deque<Loop::Sent> kept = std::exchange(loop.pieces, {});
-  loop.sender->Send("other", true, 20, source.data(), source.size(), outcomes[20].Done());
+  loop.sender->Send("other", true, 20, {source.data(), source.size()}, outcomes[20].Done());
   loop.RunToEnd();
   EXPECT(loop.received[20] == source);
   EXPECT_EQ(loop.sender->pieces_in_flight(), 8);
@@ -284,12 +304,52 @@ TEST(APeerThatTakesNothingHoldsUpNobodyElse) {
   EXPECT_EQ(loop.sender->transfers(), 0);
 }
 
+TEST(PeersTakeTurnsWhateverTheNumberOfTheirTransfers) {
+  BulkSenderOptions options = Small("turns");
+  options.window_per_peer = 100;
+  Loop loop(options);
+  const std::string source = RandomBytes(2 * 4096, 1);
+  std::vector<Outcome> outcomes(31);
+  for (size_t i = 0; i < 30; ++i) {
+    loop.sender->Send("floods", false, i, {source.data(), source.size()}, outcomes[i].Done());
+  }
+  loop.sender->Send("asks once", false, 30, {source.data(), source.size()}, outcomes[30].Done());
+  loop.Pump();
+  size_t turn = 0;
+  while (turn < loop.pieces.size() && loop.pieces[turn].piece.key != 30) ++turn;
+  EXPECT(turn < 2);
+  EXPECT_EQ(loop.pieces.at(turn + 2).piece.key, 30u);  // the second of its two pieces
+  loop.RunToEnd();
+  EXPECT_EQ(loop.complete, 31);
+}
+
+TEST(WhoKeepsAllSharedMemoryHoldsUpNobodyElse) {
+  BulkSenderOptions options = Small("hoards");
+  options.pool.total_bytes = 4 * 4096;
+  Loop loop(options);
+  const std::string source = RandomBytes(9 * 4096, 1);
+  std::vector<Outcome> outcomes(5);
+  for (size_t i = 0; i < 4; ++i) {
+    loop.sender->Send("hoards", true, i, {source.data(), source.size()}, outcomes[i].Done());
+  }
+  loop.Pump();
+  EXPECT_EQ(loop.sender->pool().chunks_in_use(), 4);
+  std::deque<Loop::Sent> kept = std::exchange(loop.pieces, {});
+  loop.sender->Send("other", true, 4, {source.data(), source.size()}, outcomes[4].Done());
+  loop.RunToEnd();
+  EXPECT(loop.received[4] == source);
+  loop.pieces = std::move(kept);  // and it goes on where it stopped
+  loop.RunToEnd();
+  for (size_t i = 0; i < 4; ++i) EXPECT(loop.received[i] == source);
+  EXPECT_EQ(loop.sender->pool().chunks_in_use(), 0);
+}
+
 TEST(AReleaseTellsWhatItMeantToItsTransfer) {
   Loop loop(Small("progress"));
   const std::string source = RandomBytes(5 * 4096, 1);
   Outcome whole, refused;
-  loop.sender->Send("peer", true, 1, source.data(), 2 * 4096, whole.Done());
-  loop.sender->Send("peer", true, 2, source.data(), 5 * 4096, refused.Done());
+  loop.sender->Send("peer", true, 1, {source.data(), 2 * 4096}, whole.Done());
+  loop.sender->Send("peer", true, 2, {source.data(), 5 * 4096}, refused.Done());
   loop.Pump();
   std::vector<BulkPiece> pieces[3];
   for (const Loop::Sent& sent : loop.pieces) pieces[sent.piece.key].push_back(sent.piece);
@@ -313,8 +373,8 @@ TEST(CancelAndRefusalEndOneTransfer) {
   Loop loop(Small("cancel"));
   const std::string source = RandomBytes(20 * 4096, 1);
   Outcome cancelled, refused, unsent;
-  loop.sender->Send("peer", true, 1, source.data(), source.size(), cancelled.Done());
-  loop.sender->Send("peer", true, 2, source.data(), source.size(), refused.Done());
+  loop.sender->Send("peer", true, 1, {source.data(), source.size()}, cancelled.Done());
+  loop.sender->Send("peer", true, 2, {source.data(), source.size()}, refused.Done());
   loop.Pump();
   loop.sender->Cancel("peer", 1, Cancelled("no longer needed"));
   EXPECT_EQ(cancelled.calls, 1);
@@ -328,7 +388,7 @@ TEST(CancelAndRefusalEndOneTransfer) {
   EXPECT_EQ(refused.status.code(), Code::kResourceExhausted);
   loop.pieces.pop_back();
   loop.emit_status = NotFound("no such peer");
-  loop.sender->Send("peer", true, 3, source.data(), source.size(), unsent.Done());
+  loop.sender->Send("peer", true, 3, {source.data(), source.size()}, unsent.Done());
   loop.Pump();
   EXPECT_EQ(unsent.status.code(), Code::kNotFound);
   loop.emit_status = OkStatus();
@@ -342,8 +402,8 @@ TEST(ShutdownFailsWhatIsLeft) {
   Loop loop(Small("shutdown"));
   const std::string source = RandomBytes(20 * 4096, 1);
   Outcome shared, framed;
-  loop.sender->Send("peer", true, 1, source.data(), source.size(), shared.Done());
-  loop.sender->Send("peer", false, 2, source.data(), source.size(), framed.Done());
+  loop.sender->Send("peer", true, 1, {source.data(), source.size()}, shared.Done());
+  loop.sender->Send("peer", false, 2, {source.data(), source.size()}, framed.Done());
   loop.Pump();
   std::thread socket_closes([&] { loop.pieces.clear(); });
   loop.sender.reset();
@@ -372,7 +432,7 @@ TEST(BrokenDescriptionsAreRefusedAndReturned) {
   refuse({1, 16, 0, 4, 4, "/ptpathways-other-1-1", 0}, Frame());
   Outcome outcome;
   const std::string source = RandomBytes(5000, 1);
-  loop.sender->Send("peer", true, 1, source.data(), source.size(), outcome.Done());
+  loop.sender->Send("peer", true, 1, {source.data(), source.size()}, outcome.Done());
   loop.Pump();
   BulkPiece beyond = loop.pieces[0].piece;
   beyond.segment_offset = 16384 - 100;
@@ -429,7 +489,7 @@ TEST(ManyTransfersOverSockets) {
       // As an asynchronous device copy would: the bytes are read, and the lease dropped, elsewhere.
       auto held = std::make_shared<BulkLease>(std::move(lease));
       release->Post([this, piece, bytes, held] {
-        CopyBulk((*arrived)[piece.key].data() + piece.offset, bytes.data(), bytes.size());
+        if (!bytes.empty()) std::memcpy((*arrived)[piece.key].data() + piece.offset, bytes.data(), bytes.size());
         if (piece.last()) complete->Add();
       });
     }
@@ -470,7 +530,7 @@ TEST(ManyTransfersOverSockets) {
   for (uint64_t t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       for (uint64_t i = t; i < kTransfers; i += 3) {
-        sender->Send("d", i % 2 == 0, i, sources[i].data(), sources[i].size(), [&](const Status& status) {
+        sender->Send("d", i % 2 == 0, i, {sources[i].data(), sources[i].size()}, [&](const Status& status) {
           EXPECT_OK(status);
           done.Add();
         });

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -108,6 +109,19 @@ Result<CurveKeyPair> GenerateCurveKeyPair() {
   return CurveKeyPair{public_key, secret_key};
 }
 
+namespace {
+
+// Of an ipc endpoint in the file system; of others empty.
+std::string FolderOf(std::string_view endpoint) {
+  constexpr std::string_view kIpc = "ipc://";
+  if (!endpoint.starts_with(kIpc) || endpoint.starts_with("ipc://@")) return "";
+  const std::string path(endpoint.substr(kIpc.size()));
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
 std::string RefusedText(std::string_view endpoint, const CurveOptions& curve) {
   return "the controller at " + std::string(endpoint) + " refused the connection: " +
          (curve.enabled() ? "its cluster has another join token, or none; compare with what `ptpathways controller` "
@@ -136,19 +150,22 @@ bool IsLoopback(std::string_view endpoint) {
 
 bool IsPrivate(std::string_view endpoint) {
   if (endpoint.starts_with("inproc://")) return true;
-  constexpr std::string_view kIpc = "ipc://";
-  if (!endpoint.starts_with(kIpc) || endpoint.starts_with("ipc://@")) return false;
-  const std::string path(endpoint.substr(kIpc.size()));
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string folder = FolderOf(endpoint);
   struct stat status{};
-  return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
-         (status.st_mode & 077) == 0;
+  return !folder.empty() && ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid() && (status.st_mode & 077) == 0;
 }
 
 Status CheckEndpointAllowed(std::string_view endpoint, const CurveOptions& curve, bool listens) {
   if (curve.enabled() || IsPrivate(endpoint) || (curve.insecure && IsLoopback(endpoint))) return OkStatus();
   const std::string how = "--token-file, PTPATHWAYS_TOKEN, init(token=...)";
+  const std::string folder = FolderOf(endpoint);
+  if (!listens && !folder.empty() && ::access(folder.c_str(), F_OK) != 0) {
+    return NotFound("the socket of " + std::string(endpoint) + " must be in a folder that exists, got " + folder +
+                    ": " + std::strerror(errno) +
+                    "; if its cluster runs, something removed the folder: keep cleaners of " +
+                    "temporary files away from it, or set XDG_RUNTIME_DIR to another folder");
+  }
   if (!listens) {
     return Status(Code::kPermissionDenied, "a join token is required to connect to " + std::string(endpoint) +
                                                ", got none, and no controller of this user on this machine keeps one "

@@ -59,7 +59,7 @@ bool IsLoopback(std::string_view endpoint);
 bool IsPrivate(std::string_view endpoint);
 
 // OK when `curve` is enabled, `endpoint` is private, or it is loopback and `curve` insecure; otherwise
-// PERMISSION_DENIED, saying what to do.
+// PERMISSION_DENIED, saying what to do; NOT_FOUND for a caller's ipc endpoint whose folder is gone.
 Status CheckEndpointAllowed(std::string_view endpoint, const CurveOptions& curve, bool listens);
 
 // The domain of private endpoints on sockets that use keys elsewhere.

@@ -93,10 +93,24 @@ Frame Frame::Share() {
     return Borrow(data, size, [owner] {});
   }
   const auto* owned = std::get_if<std::string>(&body_);
-  if (owned == nullptr || owned->size() <= kCopyBytes) return Frame(bytes());
+  if (owned == nullptr || owned->size() <= kCopyBytes) {
+    // The copy is the message that MoveInto would make of it.
+    const std::string_view from = bytes();
+    ZmqMessage copy;
+    CheckInit(Zmq().message_init_size(&copy, from.size()));
+    if (!from.empty()) std::memcpy(Zmq().message_data(&copy), from.data(), from.size());
+    return FromMessage(&copy);
+  }
   auto owner = std::make_shared<const std::string>(std::move(*std::get_if<std::string>(&body_)));
   *this = Borrow(owner->data(), owner->size(), [owner] {});
   return Borrow(owner->data(), owner->size(), [owner] {});
+}
+
+Frames ShareAll(Frames& frames) {
+  Frames shared;
+  shared.reserve(frames.size());
+  for (Frame& frame : frames) shared.push_back(frame.Share());
+  return shared;
 }
 
 std::string_view Frame::bytes() const {
@@ -108,11 +122,15 @@ std::string_view Frame::bytes() const {
   return {static_cast<const char*>(borrowed.data), borrowed.size};
 }
 
-std::string_view Frame::sender() const {
+std::string_view Frame::Property(const char* name) const {
   const auto* received = std::get_if<Received>(&body_);
-  const char* user = received != nullptr ? Zmq().message_gets(&received->message, "User-Id") : nullptr;
-  return user != nullptr ? user : "";
+  const char* value = received != nullptr ? Zmq().message_gets(&received->message, name) : nullptr;
+  return value != nullptr ? value : "";
 }
+
+std::string_view Frame::sender() const { return Property("User-Id"); }
+
+std::string_view Frame::address() const { return Property("Peer-Address"); }
 
 void Frame::MoveInto(ZmqMessage* message) {
   if (auto* owned = std::get_if<std::string>(&body_)) {

@@ -40,6 +40,8 @@ class Frame {
   std::string_view bytes() const;
   // Of a received frame: as what its sender was admitted (AllowedKey::role, kSameUser); empty when it was not asked.
   std::string_view sender() const;
+  // Of a received frame: the IP address that it came from; empty when it came by no network.
+  std::string_view address() const;
 
   // A second frame of the same bytes. Short ones are copied; others have one owner between them, and the `release` of
   // borrowed bytes is called when both frames are done with them.
@@ -73,10 +75,14 @@ class Frame {
     std::function<void()> release;
   };
 
+  std::string_view Property(const char* name) const;
+
   std::variant<std::string, Received, Borrowed> body_;
 };
 
 using Frames = std::vector<Frame>;
+// A second message of the same frames.
+Frames ShareAll(Frames& frames);
 
 }  // namespace pathways::transport
 

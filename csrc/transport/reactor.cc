@@ -85,6 +85,16 @@ Status Reactor::Init() {
 
 bool Reactor::OnThread() const { return current_reactor == this; }
 
+std::chrono::milliseconds Reactor::CpuTime() const {
+  clockid_t clock{};
+  timespec used{};
+  // A reactor that was started has a thread until Stop, and the thread a clock.
+  if (pthread_getcpuclockid(const_cast<std::thread&>(thread_).native_handle(), &clock) == 0) {
+    (void)clock_gettime(clock, &used);
+  }
+  return std::chrono::milliseconds(used.tv_sec * 1000 + used.tv_nsec / 1'000'000);
+}
+
 Status Reactor::Add(std::shared_ptr<Socket> socket, SocketHandler* handler) {
   auto entry = std::make_shared<Entry>();
   entry->reactor = this;

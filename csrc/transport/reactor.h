@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/transport/socket.h"
 
 namespace pathways::transport {
@@ -66,6 +67,8 @@ class Reactor {
   void CancelTimer(TimerId id);
 
   bool OnThread() const;
+  // How long the thread has used the processor. Any thread, before Stop.
+  std::chrono::milliseconds CpuTime() const;
   // Ends the thread after its current callback; sockets are let go, not closed. Must not be called on the thread.
   void Stop();
 
@@ -104,14 +107,14 @@ class Reactor {
 
   std::mutex mutex_;
   // Guarded by mutex_:
-  std::vector<Task> tasks_;
-  std::vector<std::shared_ptr<Entry>> poked_;
-  std::multimap<Clock::time_point, Timer> timers_;
-  TimerId next_timer_ = 1;
-  TimerId running_timer_ = 0;
-  bool running_timer_cancelled_ = false;
-  uint64_t next_entry_ = 1;
-  std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_;
+  std::vector<Task> tasks_ PW_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Entry>> poked_ PW_GUARDED_BY(mutex_);
+  std::multimap<Clock::time_point, Timer> timers_ PW_GUARDED_BY(mutex_);
+  TimerId next_timer_ PW_GUARDED_BY(mutex_) = 1;
+  TimerId running_timer_ PW_GUARDED_BY(mutex_) = 0;
+  bool running_timer_cancelled_ PW_GUARDED_BY(mutex_) = false;
+  uint64_t next_entry_ PW_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_ PW_GUARDED_BY(mutex_);
 
   // Used by the thread only:
   std::vector<std::shared_ptr<Entry>> active_;  // may have input; they run before the thread sleeps

@@ -132,7 +132,9 @@ TEST(BusySocketDoesNotStarveOthers) {
   ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "fair", .batch = 8}));
   Counter heard;
   // The busy one sends itself a message for each that it gets, so that it is never empty.
-  Handler again([&](Socket& s, std::string_view peer, Frames&) { EXPECT_OK(s.Send(peer, Frame("more"))); });
+  Handler again([&](Socket& s, std::string_view peer, Frames&) {
+    (void)s.Send(peer, Frame("more"));  // fails once the other end is closed
+  });
   Handler listen([&](Socket&, std::string_view, Frames&) { heard.Add(); });
   ASSERT_OK(reactor->Add(busy, &again));
   ASSERT_OK(reactor->Add(quiet, &listen));

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 
 namespace pathways::transport {
 
@@ -85,19 +86,19 @@ class SegmentPool {
 
  private:
   struct Segment;
-  Status Grow();  // needs mutex_
+  Status Grow() PW_REQUIRES(mutex_);
   Status CreateSegment(size_t size, Segment* segment);
 
   SegmentPoolOptions options_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  std::vector<std::unique_ptr<Segment>> segments_;
-  std::vector<ShmChunk> free_;  // used as a stack
-  size_t in_use_ = 0;
-  size_t allocated_ = 0;
-  bool starved_ = false;
-  Status grow_error_;
-  std::chrono::steady_clock::time_point grow_again_;
+  std::vector<std::unique_ptr<Segment>> segments_ PW_GUARDED_BY(mutex_);
+  std::vector<ShmChunk> free_ PW_GUARDED_BY(mutex_);  // used as a stack
+  size_t in_use_ PW_GUARDED_BY(mutex_) = 0;
+  size_t allocated_ PW_GUARDED_BY(mutex_) = 0;
+  bool starved_ PW_GUARDED_BY(mutex_) = false;
+  Status grow_error_ PW_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point grow_again_ PW_GUARDED_BY(mutex_);
   std::function<void()> on_release_;
 };
 
@@ -136,7 +137,7 @@ class SegmentMap {
   const std::string cluster_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  std::unordered_map<std::string, std::shared_ptr<const SegmentMapping>> mappings_;
+  std::unordered_map<std::string, std::shared_ptr<const SegmentMapping>> mappings_ PW_GUARDED_BY(mutex_);
 };
 
 }  // namespace pathways::transport

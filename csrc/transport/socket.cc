@@ -5,7 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <unordered_set>
+#include <thread>
 
 #include "csrc/base/log_limit.h"
 
@@ -31,11 +31,6 @@ namespace {
 
 constexpr std::string_view kIpc = "ipc://";
 constexpr size_t kEndpointBytes = 512;
-
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
 
 // Initialised messages on their way to libzmq. Those that were not sent are closed on destruction: declare it before
 // taking the lock, so that releases of borrowed frames run without it.
@@ -96,84 +91,16 @@ struct Incoming {
   ZmqMessage message;
 };
 
+// What the 16 bits of a ping's time to live can say, in tenths of a second.
+constexpr std::chrono::milliseconds kLongestHeartbeatTtl{6'553'500};
+
 int Milliseconds(std::chrono::milliseconds value) { return static_cast<int>(value.count()); }
 
 std::atomic<uint64_t> next_socket_number{1};
 
 }  // namespace
 
-// Which connection speaks for which routing id. libzmq reports a lost connection by its file descriptor only, so each
-// peer's first message tells which one is its. Descriptors are used again at once, and the monitor is a queue apart
-// from the messages; but libzmq reports a connection's start before its first message is read, and its end before the
-// descriptor is closed. Hence, with the monitor drained when a first message is looked at, `open` is up to date.
-struct Socket::Peers {
-  explicit Peers(StrangerLimits limits) : callers(limits) {}
-  std::unordered_map<std::string, int, StringHash, std::equal_to<>> fd_of;
-  std::unordered_map<int, std::string> identity_of;
-  std::unordered_set<int> open;
-  Callers callers;
-  // libzmq tells of a failed handshake without saying whose; the end of that connection follows.
-  std::optional<PeerEvent> refused;
-  std::vector<PeerEvent> pending;
-
-  bool Knows(std::string_view identity) const { return fd_of.find(identity) != fd_of.end(); }
-
-  // Called for a peer's first message, with the monitor drained.
-  void Learn(std::string_view identity, int fd) {
-    if (fd < 0) {  // inproc: its ends are not reported
-      fd_of[std::string(identity)] = fd;
-      return;
-    }
-    if (!open.contains(fd)) {  // it came and went before its message was read
-      pending.push_back({PeerEventKind::kDisconnected, std::string(identity), "", fd});
-      return;
-    }
-    // Two first messages from one descriptor: the sender of the earlier one came and went, and libzmq serves the older
-    // connection first.
-    if (auto earlier = identity_of.find(fd); earlier != identity_of.end()) {
-      fd_of.erase(earlier->second);
-      pending.push_back({PeerEventKind::kDisconnected, std::move(earlier->second), "", fd});
-    }
-    fd_of[std::string(identity)] = fd;
-    identity_of[fd] = std::string(identity);
-    callers.Spoke(fd);
-  }
-
-  void Add(int event, int value, std::string_view endpoint) {
-    PeerEvent out{PeerEventKind::kHandshakeFailed, "", std::string(endpoint), value};
-    out.hung_up = event == zmq::kEventHandshakeFailedNoDetail;
-    if (event == zmq::kEventAccepted || event == zmq::kEventConnected) {
-      open.insert(value);
-      if (event == zmq::kEventAccepted) callers.Accepted(value, endpoint.starts_with("tcp://"));
-      return;  // of interest to users once the handshake is done, an event that has no descriptor
-    }
-    if (event == zmq::kEventHandshakeSucceeded) out.kind = PeerEventKind::kConnected;
-    if (event == zmq::kEventDisconnected) {
-      out.kind = PeerEventKind::kDisconnected;
-      open.erase(value);
-      std::string caller = callers.Ended(value);
-      if (refused && !identity_of.contains(value)) {
-        if (!caller.empty()) refused->address = std::move(caller);
-        pending.push_back(*std::move(refused));
-        refused.reset();
-      }
-      if (auto at = identity_of.find(value); at != identity_of.end()) {
-        out.identity = std::move(at->second);
-        identity_of.erase(at);
-        // With hand-over a newer connection may speak for this routing id by now.
-        if (auto known = fd_of.find(out.identity); known != fd_of.end() && known->second == value) fd_of.erase(known);
-      }
-    }
-    if (out.kind == PeerEventKind::kHandshakeFailed) {
-      if (refused) pending.push_back(*std::move(refused));
-      refused = std::move(out);
-      return;
-    }
-    pending.push_back(std::move(out));
-  }
-};
-
-Socket::Socket(SocketOptions options) : options_(std::move(options)) {}
+Socket::Socket(SocketOptions options) : options_(std::move(options)), curve_(options_.curve) {}
 
 Socket::~Socket() { Close(); }
 
@@ -199,6 +126,7 @@ Status Socket::SetOption(int option, std::string_view value, const char* name) {
 
 Status Socket::Init() {
   PW_ASSIGN_OR_RETURN(void* context, ZmqContext());
+  std::lock_guard lock(mutex_);
   socket_ = Zmq().socket(context, kind() == SocketKind::kRouter ? zmq::kRouter : zmq::kDealer);
   if (socket_ == nullptr) return ZmqError("cannot open a socket");
   const SocketOptions& o = options_;
@@ -211,10 +139,13 @@ Status Socket::Init() {
   PW_RETURN_IF_ERROR(
       SetOption(zmq::kReconnectIntervalMax, Milliseconds(o.reconnect_interval_max), "ZMQ_RECONNECT_IVL_MAX"));
   if (o.heartbeat_interval.count() > 0) {
-    PW_RETURN_IF_ERROR(SetOption(zmq::kHeartbeatInterval, Milliseconds(o.heartbeat_interval), "ZMQ_HEARTBEAT_IVL"));
     const auto timeout = o.heartbeat_timeout.count() > 0 ? o.heartbeat_timeout : 3 * o.heartbeat_interval;
     PW_RETURN_IF_ERROR(SetOption(zmq::kHeartbeatTimeout, Milliseconds(timeout), "ZMQ_HEARTBEAT_TIMEOUT"));
-    PW_RETURN_IF_ERROR(SetOption(zmq::kHeartbeatTtl, Milliseconds(timeout), "ZMQ_HEARTBEAT_TTL"));
+    if (o.heartbeat_binds_peer) {
+      // Longer than the caller's own, so that the caller, who can make it again, is the first to give a connection up.
+      const auto listeners = std::min<std::chrono::milliseconds>(2 * timeout, kLongestHeartbeatTtl);
+      PW_RETURN_IF_ERROR(SetOption(zmq::kHeartbeatTtl, Milliseconds(listeners), "ZMQ_HEARTBEAT_TTL"));
+    }
   }
   if (o.kernel_buffer_bytes >= 0) {
     PW_RETURN_IF_ERROR(SetOption(zmq::kSendBuffer, o.kernel_buffer_bytes, "ZMQ_SNDBUF"));
@@ -239,7 +170,7 @@ Status Socket::Init() {
 }
 
 Status Socket::InitCurve() {
-  const CurveOptions& curve = options_.curve;
+  const CurveOptions& curve = curve_;
   if (Zmq().has("curve") == 0) {
     return FailedPrecondition("this libzmq was built without CURVE; install pyzmq's own wheel, which has it");
   }
@@ -251,12 +182,19 @@ Status Socket::InitCurve() {
         "bind, got neither; the cluster's own public key serves as both");
   }
   if (curve.allowed_client_keys.empty()) return OkStatus();
-  zap_domain_ = "pw-" + std::to_string(next_socket_number.fetch_add(1));
+  if (zap_domain_.empty()) zap_domain_ = "pw-" + std::to_string(next_socket_number.fetch_add(1));
   return AllowCurveClients(zap_domain_, curve.allowed_client_keys);
 }
 
 Status Socket::SetEndpointOptions(const std::string& endpoint, bool listens) {
-  const CurveOptions& curve = options_.curve;
+  const CurveOptions& curve = curve_;
+  // Callers ping, and their pings say for how long the listener may hear nothing. A listener must not ping:
+  // libzmq 4.3.5 ends the process (`!_io_error`) when a ping is due on a connection that was cut and that it had
+  // stopped to read, because another connection had taken its routing id.
+  if (options_.heartbeat_interval.count() > 0) {
+    PW_RETURN_IF_ERROR(SetOption(zmq::kHeartbeatInterval, listens ? 0 : Milliseconds(options_.heartbeat_interval),
+                                 "ZMQ_HEARTBEAT_IVL"));
+  }
   // Only where an address needs it: with it libzmq reports IPv4 addresses in their IPv6 form.
   PW_RETURN_IF_ERROR(SetOption(zmq::kIpv6, endpoint.find('[') != std::string::npos ? 1 : 0, "ZMQ_IPV6"));
   if (!curve.enabled()) return OkStatus();
@@ -274,9 +212,9 @@ Status Socket::SetEndpointOptions(const std::string& endpoint, bool listens) {
 Status Socket::InitMonitor() {
   PW_ASSIGN_OR_RETURN(void* context, ZmqContext());
   const std::string endpoint = "inproc://pw-monitor-" + std::to_string(next_socket_number.fetch_add(1));
-  const int events = zmq::kEventConnected | zmq::kEventAccepted | zmq::kEventDisconnected |
+  const int events = zmq::kEventConnected | zmq::kEventAccepted | zmq::kEventClosed | zmq::kEventDisconnected |
                      zmq::kEventHandshakeSucceeded | zmq::kEventHandshakeFailedNoDetail |
-                     zmq::kEventHandshakeFailedProtocol | zmq::kEventHandshakeFailedAuth;
+                     zmq::kEventHandshakeFailedAuth;
   if (Zmq().monitor(socket_, endpoint.c_str(), events) != 0) return ZmqError("cannot monitor a socket");
   monitor_ = Zmq().socket(context, zmq::kPair);
   if (monitor_ == nullptr) return ZmqError("cannot open a monitor socket");
@@ -294,14 +232,18 @@ Status Socket::InitMonitor() {
 }
 
 Result<std::string> Socket::Bind(const std::string& endpoint) {
-  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve, true));
-  if (options_.curve.enabled() && options_.curve.allowed_client_keys.empty()) {
+  std::lock_guard lock(mutex_);
+  return BindLocked(endpoint);
+}
+
+Result<std::string> Socket::BindLocked(const std::string& endpoint) {
+  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, curve_, true));
+  if (curve_.enabled() && curve_.allowed_client_keys.empty()) {
     return InvalidArgument(
         "a CURVE listener needs the public keys it admits in allowed_client_keys, got none. "
         "Endpoint: " +
         endpoint);
   }
-  std::lock_guard lock(mutex_);
   if (socket_ == nullptr) return Unavailable("cannot bind " + endpoint + ": the socket is closed");
   PW_RETURN_IF_ERROR(SetEndpointOptions(endpoint, true));
   if (Zmq().bind(socket_, endpoint.c_str()) != 0) {
@@ -324,8 +266,8 @@ Result<std::string> Socket::Bind(const std::string& endpoint) {
 }
 
 Status Socket::Connect(const std::string& endpoint) {
-  PW_RETURN_IF_ERROR(CheckConnect(endpoint));
   std::lock_guard lock(mutex_);
+  PW_RETURN_IF_ERROR(CheckConnect(endpoint));
   return ConnectLocked(endpoint);
 }
 
@@ -333,15 +275,15 @@ Status Socket::ConnectAs(const std::string& endpoint, const std::string& peer) {
   if (kind() != SocketKind::kRouter) {
     return InvalidArgument("ConnectAs needs a ROUTER, because only a ROUTER addresses peers; use Connect");
   }
-  PW_RETURN_IF_ERROR(CheckConnect(endpoint));
   std::lock_guard lock(mutex_);
+  PW_RETURN_IF_ERROR(CheckConnect(endpoint));
   if (socket_ != nullptr) PW_RETURN_IF_ERROR(SetOption(zmq::kConnectRoutingId, peer, "ZMQ_CONNECT_ROUTING_ID"));
   return ConnectLocked(endpoint);
 }
 
 Status Socket::CheckConnect(const std::string& endpoint) const {
-  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, options_.curve, false));
-  if (options_.curve.enabled() && options_.curve.server_public_key.empty()) {
+  PW_RETURN_IF_ERROR(CheckEndpointAllowed(endpoint, curve_, false));
+  if (curve_.enabled() && curve_.server_public_key.empty()) {
     return InvalidArgument("a CURVE caller needs the listener's public key in server_public_key, got none. Endpoint: " +
                            endpoint);
   }
@@ -364,6 +306,29 @@ Status Socket::Disconnect(const std::string& endpoint) {
   if (Zmq().disconnect(socket_, endpoint.c_str()) != 0) status = ZmqError("cannot disconnect from " + endpoint);
   WakeReceiverIfInput();
   return status;
+}
+
+Status Socket::SetCurve(CurveOptions curve) {
+  std::lock_guard lock(mutex_);
+  if (socket_ == nullptr) return OkStatus();
+  if (!curve.enabled() || !curve_.enabled()) {
+    return FailedPrecondition("the keys of a socket can be changed, but not given to one without or taken from it");
+  }
+  curve_ = std::move(curve);
+  return InitCurve();
+}
+
+Status Socket::Rebind(const std::string& endpoint, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::lock_guard lock(mutex_);
+  if (socket_ == nullptr) return OkStatus();
+  // libzmq closes the listener on a thread of its own. An error: it was closed before.
+  (void)Zmq().unbind(socket_, endpoint.c_str());
+  for (;;) {
+    Status bound = BindLocked(endpoint).status();
+    if (bound.code() != Code::kAlreadyExists || std::chrono::steady_clock::now() >= deadline) return bound;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Status Socket::SetIdentity(std::string_view identity) {
@@ -459,7 +424,7 @@ void Socket::DrainMonitor() {
     if (!part.more() || !part.Receive(monitor_)) break;
     peers_->Add(event, value, part.bytes());
   }
-  peers_->callers.Enforce();
+  peers_->Enforce();
 }
 
 void Socket::ReceivePeerEvents(std::vector<PeerEvent>* events) {
@@ -469,20 +434,16 @@ void Socket::ReceivePeerEvents(std::vector<PeerEvent>* events) {
     if (monitor_ == nullptr) return;
     DrainMonitor();
   }
-  for (PeerEvent& event : peers_->pending) events->push_back(std::move(event));
-  peers_->pending.clear();
+  peers_->TakeEvents(events);
 }
 
 void Socket::DropStrangers(std::chrono::milliseconds grace,
                            const std::function<bool(std::string_view identity)>& is_known) {
   if (peers_ == nullptr) return;
-  peers_->callers.DropStrangers(std::chrono::steady_clock::now(), grace, [&](int fd) {
-    const auto identity = peers_->identity_of.find(fd);
-    return identity != peers_->identity_of.end() && is_known(identity->second);
-  });
+  peers_->DropStrangers(grace, is_known);
 }
 
-bool Socket::HasPeerEvents() const { return peers_ != nullptr && !peers_->pending.empty(); }
+bool Socket::HasPeerEvents() const { return peers_ != nullptr && peers_->HasEvents(); }
 
 void Socket::Close() {
   std::shared_ptr<Waker> waker;

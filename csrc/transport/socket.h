@@ -25,9 +25,10 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/transport/callers.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/transport/curve.h"
 #include "csrc/transport/frame.h"
+#include "csrc/transport/peers.h"
 
 namespace pathways::transport {
 
@@ -42,9 +43,12 @@ struct SocketOptions {
   int receive_hwm = 0;
   // How long unsent messages survive Close.
   std::chrono::milliseconds linger{0};
-  // A peer that does not answer pings for `heartbeat_timeout` is disconnected. 0 switches heartbeats off.
+  // Who connects pings, and ends a connection on which nothing comes back for `heartbeat_timeout`; the other end does
+  // so after twice that. 0: no pings.
   std::chrono::milliseconds heartbeat_interval{0};
   std::chrono::milliseconds heartbeat_timeout{0};
+  // Whether the other end, too, ends a connection on which it hears nothing for that long.
+  bool heartbeat_binds_peer = true;
   std::chrono::milliseconds handshake_timeout{10000};
   // How long one attempt to connect may take; 0: as long as the system lets it.
   std::chrono::milliseconds connect_timeout{0};
@@ -61,23 +65,6 @@ struct SocketOptions {
   // Of a listener: of callers that say nothing, those that came first are hung up on beyond these.
   StrangerLimits stranger_limits{};
   CurveOptions curve{};
-};
-
-enum class PeerEventKind {
-  kConnected,        // transport and handshake are up
-  kDisconnected,     // the peer closed, died, or missed its heartbeats; a Send just after may still return OK, in vain
-  kHandshakeFailed,  // wrong keys, or not one of us
-};
-
-struct PeerEvent {
-  PeerEventKind kind;
-  // ROUTER: the routing id, if the peer has sent at least one message; empty otherwise and on a DEALER.
-  std::string identity;
-  std::string endpoint;  // as libzmq reports it
-  int detail = 0;        // file descriptor or error number, for logs
-  // kHandshakeFailed on a listener: the caller's IP address, if it could still be asked for.
-  std::string address{};
-  bool hung_up = false;  // kHandshakeFailed: the other end closed the connection, and said nothing wrong before
 };
 
 class Socket {
@@ -104,6 +91,12 @@ class Socket {
   // ROUTER only: as Connect, and `peer` names the other end from now on, so that one can send before it has spoken.
   Status ConnectAs(const std::string& endpoint, const std::string& peer);
   Status Disconnect(const std::string& endpoint);
+  // From now on connections are made and admitted with these keys; those that there are stay. Only for a socket that
+  // was opened with keys.
+  Status SetCurve(CurveOptions curve);
+  // Ends all connections that came in at `endpoint`, which Bind returned, and listens there again, with the keys that
+  // are the socket's now. On the receiving thread. An error: it is not listened there any more; to be tried again.
+  Status Rebind(const std::string& endpoint, std::chrono::milliseconds patience);
   // What this socket is called by those it connects to from now on.
   Status SetIdentity(std::string_view identity);
 
@@ -121,7 +114,7 @@ class Socket {
   // bound ipc paths. Idempotent.
   void Close();
 
-  const SocketOptions& options() const { return options_; }
+  const SocketOptions& options() const { return options_; }  // as it was opened
   SocketKind kind() const { return options_.kind; }
 
   // --- For the one receiving thread (Reactor). ---
@@ -146,19 +139,19 @@ class Socket {
   void DropStrangers(std::chrono::milliseconds grace, const std::function<bool(std::string_view identity)>& is_known);
 
  private:
-  struct Peers;
   explicit Socket(SocketOptions options);
   Status Init();
-  Status InitCurve();
-  // Needs mutex_. libzmq copies these options when it binds or connects, so each endpoint has its own.
-  Status SetEndpointOptions(const std::string& endpoint, bool listens);
-  Status InitMonitor();
-  Status CheckConnect(const std::string& endpoint) const;
-  Status ConnectLocked(const std::string& endpoint);  // needs mutex_
-  Status SetOption(int option, int value, const char* name);
-  Status SetOption(int option, std::string_view value, const char* name);
-  void WakeReceiverIfInput();         // needs mutex_
-  bool ReceiveOne(Message* message);  // needs mutex_
+  Status InitCurve() PW_REQUIRES(mutex_);
+  Result<std::string> BindLocked(const std::string& endpoint) PW_REQUIRES(mutex_);
+  // libzmq copies these options when it binds or connects, so each endpoint has its own.
+  Status SetEndpointOptions(const std::string& endpoint, bool listens) PW_REQUIRES(mutex_);
+  Status InitMonitor() PW_REQUIRES(mutex_);
+  Status CheckConnect(const std::string& endpoint) const PW_REQUIRES(mutex_);
+  Status ConnectLocked(const std::string& endpoint) PW_REQUIRES(mutex_);
+  Status SetOption(int option, int value, const char* name) PW_REQUIRES(mutex_);
+  Status SetOption(int option, std::string_view value, const char* name) PW_REQUIRES(mutex_);
+  void WakeReceiverIfInput() PW_REQUIRES(mutex_);
+  bool ReceiveOne(Message* message) PW_REQUIRES(mutex_);
   void DrainMonitor();
 
   const SocketOptions options_;
@@ -167,12 +160,13 @@ class Socket {
 
   std::mutex mutex_;
   // Guarded by mutex_:
-  void* socket_ = nullptr;
-  std::shared_ptr<Waker> waker_;
-  bool connected_ = false;  // Connect was called, with success
-  bool armed_ = false;      // the receiver sleeps or is about to, and saw no input
-  std::vector<std::string> bound_paths_;
-  std::string zap_domain_;
+  void* socket_ PW_GUARDED_BY(mutex_) = nullptr;
+  CurveOptions curve_ PW_GUARDED_BY(mutex_);
+  std::shared_ptr<Waker> waker_ PW_GUARDED_BY(mutex_);
+  bool connected_ PW_GUARDED_BY(mutex_) = false;  // Connect was called, with success
+  bool armed_ PW_GUARDED_BY(mutex_) = false;      // the receiver sleeps or is about to, and saw no input
+  std::vector<std::string> bound_paths_ PW_GUARDED_BY(mutex_);
+  std::string zap_domain_ PW_GUARDED_BY(mutex_);
 
   // Used by the receiving thread only:
   void* monitor_ = nullptr;

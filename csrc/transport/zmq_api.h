@@ -74,9 +74,10 @@ inline constexpr int kRoutingId = 5, kSendBuffer = 11, kReceiveBuffer = 12, kFd 
                      kRouterHandover = 56, kConnectRoutingId = 61, kHandshakeInterval = 66, kHeartbeatInterval = 75,
                      kHeartbeatTtl = 76, kHeartbeatTimeout = 77, kConnectTimeout = 79;
 inline constexpr int kMessageSourceFd = 2;
-inline constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventDisconnected = 0x0200,
-                     kEventHandshakeFailedNoDetail = 0x0800, kEventHandshakeSucceeded = 0x1000,
-                     kEventHandshakeFailedProtocol = 0x2000, kEventHandshakeFailedAuth = 0x4000;
+inline constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventClosed = 0x0080,
+                     kEventDisconnected = 0x0200, kEventHandshakeFailedNoDetail = 0x0800,
+                     kEventHandshakeSucceeded = 0x1000, kEventHandshakeFailedProtocol = 0x2000,
+                     kEventHandshakeFailedAuth = 0x4000;
 inline constexpr int kEfsm = 156384712 + 51, kEterm = 156384712 + 53;
 }  // namespace zmq
 

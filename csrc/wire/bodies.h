@@ -56,10 +56,13 @@ struct Hello {
   int64_t staging_limit_bytes = 0;  // of the host's own memory, for spilled buffers; workers only
   double weight = 1;                // clients only: share of an island's time under the fair policy
   int32_t priority = 0;             // clients only: higher goes first under the priority policy
+  uint64_t line = 0;                // random; of what is said between this peer and the controller (transport/line.h)
+  std::string secret = {};          // shows on later connections that they are this peer's
+  std::string process_space = {};   // pid means the same to processes that say the same (base/process.h)
   template <typename A>
   void Fields(A& a) {
     a(role)(build)(
-        name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices)(staging_limit_bytes)(weight)(priority);
+        name)(pid)(machine)(data_endpoint)(platform)(platform_version)(island)(devices)(staging_limit_bytes)(weight)(priority)(line)(secret)(process_space);
   }
 };
 
@@ -101,9 +104,11 @@ struct Welcome {
   uint64_t session = 0;  // of this peer with the controller; no other has it
   std::string identity;  // how it must call itself on data connections (identity.h)
   std::string data_key;  // workers only: makes identities
+  uint64_t pid = 0;      // the controller's
+  std::string process_space = {};
   template <typename A>
   void Fields(A& a) {
-    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts)(session)(identity)(data_key);
+    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts)(session)(identity)(data_key)(pid)(process_space);
   }
 };
 
@@ -125,15 +130,23 @@ struct Topology {
   }
 };
 
+// Its sender is alive, and so far with the receiver's messages. A member's also shows whose connection it came by.
 struct Heartbeat {
   static constexpr Type kType = Type::kHeartbeat;
-  uint64_t live_buffers = 0;
+  uint64_t live_buffers = 0;  // of a worker
   uint64_t live_bytes = 0;
+  uint64_t received = 0;      // messages of the receiver that the sender has taken
+  uint8_t again = 0;          // what came behind them is to be sent again
+  uint8_t hears_nothing = 0;  // of a member: the controller's messages do not arrive, and it may close the connection
+  uint64_t line = 0;          // of a member, as in its HELLO
+  uint64_t count = 0;         // of a member: rises with every heartbeat, so that a late one is not taken for the latest
+  std::string secret = {};    // the same
   template <typename A>
   void Fields(A& a) {
-    a(live_buffers)(live_bytes);
+    a(live_buffers)(live_bytes)(received)(again)(hears_nothing)(line)(count)(secret);
   }
 };
+inline constexpr size_t kMinSecretBytes = 16, kMaxSecretBytes = 64;
 
 struct Goodbye {
   static constexpr Type kType = Type::kGoodbye;
@@ -174,9 +187,10 @@ struct Registered {
   uint64_t code_bytes = 0;
   uint64_t compile_us = 0;
   std::string output_sharding;  // an OpSharding, of a tuple if there are several results; only when it was asked for
+  uint32_t code_room = 100;     // how much of what this host may take for compiled code is left, in percent
   template <typename A>
   void Fields(A& a) {
-    a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us)(output_sharding);
+    a(function)(host)(status)(outputs)(temp_bytes)(code_bytes)(compile_us)(output_sharding)(code_room);
   }
 };
 
@@ -427,6 +441,7 @@ enum class QueryKind : uint8_t {
   kStatus = 6,
   kFingerprint = 7,
   kActivity = 8,  // what a host is doing: properties of kind 1, named by the sort, ages in ms
+  kTimes = 9,     // when what a program's last runs computed on a host began and ended: a Times (times_bodies.h)
 };
 
 struct Query {
@@ -505,6 +520,17 @@ struct TransferFailed {
   template <typename A>
   void Fields(A& a) {
     a(host)(key)(status);
+  }
+};
+
+// The cluster's join token is about to be another one. From the controller to each member: the token of its role, whose
+// keys connections need that are made from then on.
+struct Rotate {
+  static constexpr Type kType = Type::kRotate;
+  std::string token;
+  template <typename A>
+  void Fields(A& a) {
+    a(token);
   }
 };
 

@@ -19,7 +19,7 @@ struct Identity {
 };
 
 // Host names are at most this long, so that an identity is a routing id.
-inline constexpr size_t kMaxHostNameBytes = 128;
+inline constexpr size_t kMaxNameBytes = 128;
 
 // "<name>/<session>/<code>". `key`: the cluster's, which its hosts have.
 std::string IdentityText(std::string_view key, const Identity& identity);

@@ -27,7 +27,7 @@ TEST(OnlyTheKeyMakesAnIdentity) {
 }
 
 TEST(AnIdentityOfTheLongestNameIsARoutingId) {
-  EXPECT(IdentityText("key", {"w/" + std::string(kMaxHostNameBytes, 'h'), UINT64_MAX}).size() <= 255);
+  EXPECT(IdentityText("key", {"w/" + std::string(kMaxNameBytes, 'h'), UINT64_MAX}).size() <= 255);
 }
 
 }  // namespace

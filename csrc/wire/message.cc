@@ -7,8 +7,10 @@
 namespace pathways::wire {
 namespace {
 
-// magic u32 | version u16 | type u16 | sequence u64 | body_bytes u32 | reserved u32
+// magic u32 | version u16 | type u16 | sequence u64 | body_bytes u32 | number u32
+constexpr size_t kTypeOffset = 6;
 constexpr size_t kSequenceOffset = 8;
+constexpr size_t kNumberOffset = 20;
 
 }  // namespace
 
@@ -112,6 +114,8 @@ std::string_view TypeName(Type type) {
       return "PEER_SEEN";
     case Type::kTransferFailed:
       return "TRANSFER_FAILED";
+    case Type::kRotate:
+      return "ROTATE";
   }
   return "UNKNOWN";
 }
@@ -136,13 +140,32 @@ Result<Head> DecodeHead(std::string_view frame) {
   }
   head.header.sequence = reader.Number<uint64_t>();
   head.header.body_bytes = reader.Number<uint32_t>();
-  if (reader.Number<uint32_t>() != 0) return DataLoss("expected the reserved header field to be zero");
-  if (head.header.body_bytes > kMaxBodyBytes || head.header.body_bytes != frame.size() - kHeaderBytes) {
+  head.header.number = reader.Number<uint32_t>();
+  if (head.header.number != 0 && (head.header.number & kOfALine) == 0) {
+    return DataLoss("expected a message's number on its line to be 0 or to have its top bit set");
+  }
+  if (head.header.body_bytes > kMaxBodyBytes) {
+    return DataLoss("expected a body of at most " + std::to_string(kMaxBodyBytes >> 20) + " MiB, got " +
+                    std::to_string(head.header.body_bytes) + " bytes");
+  }
+  if (head.header.body_bytes != frame.size() - kHeaderBytes) {
     return DataLoss("expected a body of " + std::to_string(head.header.body_bytes) + " bytes after the header, got " +
                     std::to_string(frame.size() - kHeaderBytes));
   }
   head.body = frame.substr(kHeaderBytes);
   return head;
+}
+
+Status CheckPayloads(size_t count) {
+  if (count <= kMaxPayloads) return OkStatus();
+  return DataLoss("expected at most " + std::to_string(kMaxPayloads) + " frames behind a message's head, got " +
+                  std::to_string(count));
+}
+
+Type TypeOf(std::string_view frame) {
+  uint16_t type = 0;
+  std::memcpy(&type, frame.data() + kTypeOffset, sizeof(type));
+  return static_cast<Type>(type);
 }
 
 std::string EncodeHead(Type type, uint64_t sequence, std::string_view body) {
@@ -152,7 +175,7 @@ std::string EncodeHead(Type type, uint64_t sequence, std::string_view body) {
   const uint32_t body_bytes = static_cast<uint32_t>(body.size());
   std::memcpy(frame.data(), &kMagic, 4);
   std::memcpy(frame.data() + 4, &version, 2);
-  std::memcpy(frame.data() + 6, &type_number, 2);
+  std::memcpy(frame.data() + kTypeOffset, &type_number, 2);
   std::memcpy(frame.data() + kSequenceOffset, &sequence, 8);
   std::memcpy(frame.data() + 16, &body_bytes, 4);
   frame.append(body);
@@ -160,5 +183,10 @@ std::string EncodeHead(Type type, uint64_t sequence, std::string_view body) {
 }
 
 void PatchSequence(std::string& frame, uint64_t sequence) { std::memcpy(frame.data() + kSequenceOffset, &sequence, 8); }
+
+void PatchNumber(std::string& frame, uint64_t number) {
+  const uint32_t in_header = LineNumber(number);
+  std::memcpy(frame.data() + kNumberOffset, &in_header, sizeof(in_header));
+}
 
 }  // namespace pathways::wire

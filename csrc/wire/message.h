@@ -18,10 +18,11 @@ namespace pathways::wire {
 
 inline constexpr uint32_t kMagic = 0x31595750;  // "PWY1" in memory order
 // Raised when a body's layout changes. Peers of different versions refuse each other in the handshake (Hello).
-inline constexpr uint16_t kProtocolVersion = 8;
+inline constexpr uint16_t kProtocolVersion = 9;
 inline constexpr size_t kHeaderBytes = 24;
 // Bodies are small by design: bulk bytes go in payload frames or shared memory.
 inline constexpr size_t kMaxBodyBytes = 16u << 20;
+// Frames behind the head.
 inline constexpr size_t kMaxPayloads = 4;
 
 enum class Type : uint16_t {
@@ -74,6 +75,7 @@ enum class Type : uint16_t {
   kRunInPlace = 49,
   kPeerSeen = 50,
   kTransferFailed = 51,
+  kRotate = 52,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.
@@ -89,7 +91,18 @@ struct Header {
   // link.
   uint64_t sequence = 0;
   uint32_t body_bytes = 0;
+  // Of a message on a member's line with the controller (transport/line.h): LineNumber. 0: of none.
+  uint32_t number = 0;
 };
+
+// How the header names a message of a line: 31 bits of its number, and one that tells it from a message of no line.
+inline constexpr uint32_t kOfALine = uint32_t{1} << 31;
+constexpr uint32_t LineNumber(uint64_t number) { return kOfALine | static_cast<uint32_t>(number & (kOfALine - 1)); }
+// The number that is meant, which is less than 2^30 from `near`.
+constexpr uint64_t NumberOf(uint32_t line_number, uint64_t near) {
+  const int32_t ahead = static_cast<int32_t>((line_number - static_cast<uint32_t>(near)) << 1) >> 1;
+  return near + static_cast<uint64_t>(int64_t{ahead});
+}
 
 // One decoded head frame: header plus the body's bytes, borrowed from the frame.
 struct Head {
@@ -101,11 +114,18 @@ struct Head {
 // does not match the frame.
 Result<Head> DecodeHead(std::string_view frame);
 
+// The type of a head frame that was encoded here.
+Type TypeOf(std::string_view frame);
+// DATA_LOSS for more than kMaxPayloads.
+Status CheckPayloads(size_t count);
+
 // The header followed by `body`.
 std::string EncodeHead(Type type, uint64_t sequence, std::string_view body);
 
 // Overwrites the sequence of an encoded head frame in place.
 void PatchSequence(std::string& frame, uint64_t sequence);
+// The same with the number on its line.
+void PatchNumber(std::string& frame, uint64_t number);
 
 }  // namespace pathways::wire
 

@@ -2,11 +2,22 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <optional>
+#include <thread>
+#include <utility>
 
+#include "csrc/base/mappings.h"
+#include "csrc/kernels/onednn_api.h"
+#include "csrc/pjrt/collective_check.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/hlo_edit.h"
+#include "csrc/pjrt/module_dump.h"
 #include "csrc/pjrt/serve_collectives.h"
+#include "csrc/pjrt/use_kernels.h"
+#include "csrc/pjrt/xla_mistakes.h"
 
 namespace pathways::worker {
 namespace {
@@ -16,11 +27,19 @@ namespace {
 constexpr size_t kSmallModuleBytes = 16 << 10;
 // Shards that differ by their number are compiled one by one.
 constexpr size_t kMaxDifferentShards = 8;
+// A step of a large model takes thousands of mappings; none left would end the process.
+constexpr uint32_t kLeastRoomPercent = 15;
 
 }  // namespace
 
-Compiler::Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk)
-    : client_(client), cache_(std::move(client), std::move(scratch), std::move(disk)), thread_([this] { Loop(); }) {}
+Compiler::Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk,
+                   std::optional<std::string> kernels, uint64_t max_mappings)
+    : client_(client),
+      scratch_(scratch),
+      max_mappings_(max_mappings),
+      cache_(std::move(client), std::move(scratch), std::move(disk)),
+      kernels_(std::move(kernels)),
+      thread_([this] { Loop(); }) {}
 
 Compiler::~Compiler() {
   {
@@ -45,15 +64,17 @@ void Compiler::Loop() {
   for (;;) {
     Item item;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      UniqueLock lock(mutex_);
+      changed_.wait(lock, [this]() PW_REQUIRES(mutex_) { return stopping_ || !queue_.empty(); });
       if (stopping_) return;
       item = std::move(queue_.front());
       queue_.pop_front();
     }
     const auto start = std::chrono::steady_clock::now();
     Outcome outcome;
-    Result<Computation> computation = Compile(item.job);
+    Status prepared = CheckRoom();
+    if (prepared.ok()) prepared = Prepare(&item.job);
+    Result<Computation> computation = prepared.ok() ? Compile(item.job) : Result<Computation>(prepared);
     outcome.status = computation.status();
     if (computation.ok() && item.job.want_sharding) {
       Result<std::string> sharding = computation->OutputSharding();
@@ -61,16 +82,52 @@ void Compiler::Loop() {
       if (sharding.ok()) outcome.output_sharding = *std::move(sharding);
     }
     if (outcome.status.ok()) outcome.computation = std::make_shared<const Computation>(*std::move(computation));
+    outcome.code_room = MappingsNow(max_mappings_).free_percent();
     outcome.compile_us = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count());
     item.done(std::move(outcome));
   }
 }
 
+Status Compiler::CheckRoom() const {
+  const Mappings mappings = MappingsNow(max_mappings_);
+  if (mappings.free_percent() >= kLeastRoomPercent) return OkStatus();
+  return FailedPrecondition(
+      "a host needs memory mappings for compiled code, several for each kernel of a computation, got " +
+      std::to_string(mappings.used) + " in use of the " + std::to_string(mappings.most) +
+      " that one process may have; let go of functions and programs that are not needed, use fewer shapes (pad "
+      "batches), "
+      "start more hosts, or raise vm.max_map_count");
+}
+
+Status Compiler::Prepare(Job* job) {
+  const int64_t replicas = job->one_device ? 1 : job->replicas, partitions = job->one_device ? 1 : job->partitions;
+  std::optional<std::string> hlo;
+  if (job->format == "mlir") {
+    PW_RETURN_IF_ERROR(pjrt::CheckMlirCounts(job->module, replicas, partitions));
+    if (!pjrt::MlirMayMeetDevices(job->module)) return OkStatus();
+    PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(job->options));
+    PW_ASSIGN_OR_RETURN(
+        hlo, pjrt::CompileAndDump(client_.get(), job->module, job->format, options, pjrt::Stage::kRead, scratch_));
+    if (!hlo) return OkStatus();  // a plugin that does not say what it reads
+  }
+  const std::string& module = hlo ? *hlo : job->module;
+  PW_RETURN_IF_ERROR(pjrt::CheckCollectives(module, replicas, partitions));
+  const bool several_here = replicas * partitions > 1 && client_->platform_name() == "cpu";
+  PW_ASSIGN_OR_RETURN(std::string edited, pjrt::AvoidXlaMistakes(module, {partitions > 1, several_here}));
+  if (partitions > 1) {
+    PW_ASSIGN_OR_RETURN(edited, pjrt::SplitAllReduces(edited));
+  }
+  if (edited == module) return OkStatus();
+  job->module = std::move(edited);
+  job->format = "hlo";
+  return OkStatus();
+}
+
 Result<Computation> Compiler::Compile(const Job& job) {
   if (job.one_device) {
     PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(job.options));
-    PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(job.module, job.format, options));
+    PW_ASSIGN_OR_RETURN(auto executable, CompileUnpartitioned(job.module, job.format, options));
     return Computation::Portable(std::move(executable));
   }
   const int64_t shards = job.replicas * job.partitions;
@@ -92,8 +149,39 @@ Result<Computation> Compiler::CompileGang(const Job& job) {
     devices.push_back(shard.device);
   }
   PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForDevices(job.options, job.replicas, job.partitions, ids));
-  PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(job.module, job.format, options));
+  PW_ASSIGN_OR_RETURN(auto executable, job.partitions == 1 ? CompileUnpartitioned(job.module, job.format, options)
+                                                           : cache_.Compile(job.module, job.format, options));
   return Computation::Gang(std::move(executable), devices);
+}
+
+// oneDNN's threads for a call: those that OpenMP would use, shared out among the devices, which compute at the same
+// time.
+int64_t Compiler::ThreadsPerDevice() const {
+  const int64_t threads = kernels::Onednn()->default_threads;
+  return std::max<int64_t>(1, threads / static_cast<int64_t>(std::max<size_t>(1, client_->devices().size())));
+}
+
+Result<std::shared_ptr<const pjrt::Executable>> Compiler::CompileUnpartitioned(const std::string& module,
+                                                                               const std::string& format,
+                                                                               const std::string& options) {
+  const auto has = [&module](std::string_view opcode) { return module.find(opcode) != std::string::npos; };
+  if (!kernels_ || format != "hlo" || (!has("convolution") && !has("dot"))) {
+    return cache_.Compile(module, format, options);
+  }
+  const Status loaded =
+      kernels_->empty() ? NotFound("the package onednn-cpu-gomp is not installed") : kernels::LoadOnednn(*kernels_);
+  if (!loaded.ok()) {
+    kernels_.reset();
+    std::fprintf(stderr,
+                 "ptpathways worker: convolutions and products of matrices on the CPU are XLA's own, which are "
+                 "slower: %s\n",
+                 std::string(loaded.message()).c_str());
+    return cache_.Compile(module, format, options);
+  }
+  PW_ASSIGN_OR_RETURN(const bool counts, pjrt::CountsOtherWork(module));
+  if (!counts) return cache_.Compile(module, format, options);
+  PW_ASSIGN_OR_RETURN(const pjrt::ModuleWithKernels edited, pjrt::UseKernels(module, ThreadsPerDevice()));
+  return cache_.Compile(edited.module, format, options);
 }
 
 Result<Computation> Compiler::CompileShards(const Job& job, const pjrt::ShardProgram& program) {
@@ -104,7 +192,7 @@ Result<Computation> Compiler::CompileShards(const Job& job, const pjrt::ShardPro
     devices.push_back(shard.device);
     if (!executables.empty() && !program.differs) continue;
     PW_ASSIGN_OR_RETURN(const std::string module, pjrt::FixPartition(program.module, shard.number));
-    PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(module, "hlo", options));
+    PW_ASSIGN_OR_RETURN(auto executable, CompileUnpartitioned(module, "hlo", options));
     executables.push_back(std::move(executable));
   }
   return Computation::Shards(std::move(executables), std::move(devices), program.info.output_sharding);
@@ -144,7 +232,7 @@ Result<Computation> Compiler::CompileSpanning(const Job& job) {
     if (served.differs_inside) {
       PW_ASSIGN_OR_RETURN(module, pjrt::FixPartition(served.module, shard.number));
     }
-    PW_ASSIGN_OR_RETURN(auto executable, cache_.Compile(module, "hlo", options));
+    PW_ASSIGN_OR_RETURN(auto executable, CompileUnpartitioned(module, "hlo", options));
     executables.push_back(std::move(executable));
   }
   return Computation::Spanning(std::move(executables), std::move(devices), program->info.output_sharding);

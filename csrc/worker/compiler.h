@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/worker/compile_cache.h"
 #include "csrc/worker/computation.h"
@@ -48,11 +49,15 @@ class Compiler {
     std::shared_ptr<const Computation> computation;  // when OK
     uint64_t compile_us = 0;
     std::string output_sharding;  // how the results lie over the partitions: an OpSharding
+    uint32_t code_room = 100;     // of the mappings that this process may have, those that are left, in percent
   };
   using Done = std::function<void(Outcome)>;
 
-  // As CompileCache.
-  Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk = {});
+  // As CompileCache. `kernels`: oneDNN's library, which computes convolutions and products where XLA's own code is
+  // slower; empty: it is missing, which is said once; nothing: unwanted. `max_mappings`: as MappingsNow. Nothing is
+  // compiled when hardly any is left.
+  Compiler(std::shared_ptr<pjrt::Client> client, std::string scratch, std::optional<DiskCache> disk = {},
+           std::optional<std::string> kernels = {}, uint64_t max_mappings = 0);
   ~Compiler();  // drops what has not begun
   void Submit(Job job, Done done);
 
@@ -62,18 +67,29 @@ class Compiler {
     Done done;
   };
   void Loop();
+  Status CheckRoom() const;
+  // Refuses what XLA would compile to something else, and writes anew what would end this process.
+  Status Prepare(Job* job);
   Result<Computation> Compile(const Job& job);
   Result<Computation> CompileGang(const Job& job);
   Result<Computation> CompileShards(const Job& job, const pjrt::ShardProgram& program);
   Result<Computation> CompileSpanning(const Job& job);
   Result<Computation> CompileTogether(const Job& job);
+  int64_t ThreadsPerDevice() const;  // once oneDNN is loaded
+  // For a module that each device runs alone, or that its replicas run alike.
+  Result<std::shared_ptr<const pjrt::Executable>> CompileUnpartitioned(const std::string& module,
+                                                                       const std::string& format,
+                                                                       const std::string& options);
 
   const std::shared_ptr<pjrt::Client> client_;
-  CompileCache cache_;  // the thread's
+  const std::string scratch_;
+  const uint64_t max_mappings_;
+  CompileCache cache_;                  // the thread's
+  std::optional<std::string> kernels_;  // the thread's; nothing once it is known not to serve
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> queue_;  // guarded by mutex_
-  bool stopping_ = false;   // guarded by mutex_
+  std::deque<Item> queue_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
+  bool stopping_ PW_GUARDED_BY(mutex_) = false;   // guarded by mutex_
   std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 
+#include "csrc/kernels/test_support.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/custom_calls.h"
 #include "csrc/pjrt/hlo_edit.h"
@@ -133,6 +134,58 @@ TEST(ShardsThatMeetThoseOfOtherHostsNeedTickets) {
   Compiler::Job replicas = JobOf(Added(2, SplitSharding(2), SplitSharding(2)), 1, {{0, 0}});
   replicas.replicas = 2;
   EXPECT_HAS(CompileOne(compiler, std::move(replicas)).status().ToString(), "2 replicas");
+}
+
+// A convolution in two groups: images (1, 2, 4, 4), windows (2, 1, 3, 3), padded by 1.
+// With an addition behind it, unless it is to be `alone`.
+std::string Convolved(bool alone) {
+  HloBuilder hlo;
+  const int64_t image = hlo.Parameter(F32({1, 2, 64, 64})), window = hlo.Parameter(F32({2, 1, 3, 3}));
+  ProtoWriter dimensions, windows, fields;
+  for (const auto& [field, value] :
+       {std::pair(7, 0), {8, 1}, {11, 2}, {11, 3}, {4, 0}, {3, 1}, {6, 2}, {6, 3}, {9, 0}, {10, 1}, {12, 2}, {12, 3}}) {
+    dimensions.Int64(static_cast<uint32_t>(field), value);
+  }
+  for (int i = 0; i < 2; ++i) {
+    ProtoWriter one;
+    for (const auto& [field, value] : {std::pair(1, 3), {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}}) {
+      one.Int64(static_cast<uint32_t>(field), value);
+    }
+    windows.Bytes(1, one.bytes());
+  }
+  fields.Bytes(15, windows.bytes());
+  fields.Bytes(16, dimensions.bytes());
+  fields.Int64(50, 2);
+  const int64_t made = hlo.Add("convolution", F32({1, 2, 64, 64}), {image, window}, fields.bytes());
+  if (!alone) hlo.Add("add", F32({1, 2, 64, 64}), {made, image});
+  return hlo.Build("convolved");
+}
+
+// Whether oneDNN's call is in what was compiled for a device, once with `kernels` for a library.
+Result<bool> CallsKernels(Client* client, std::optional<std::string> kernels, bool alone = false) {
+  Compiler compiler(client->shared_from_this(), "", {}, std::move(kernels));
+  Compiler::Job job;
+  job.module = Convolved(alone);
+  job.format = "hlo";
+  job.one_device = true;
+  PW_ASSIGN_OR_RETURN(const auto computation, CompileOne(compiler, std::move(job)));
+  PW_ASSIGN_OR_RETURN(const auto program, computation->representative().GetOptimizedProgram());
+  return program.code.find("pathways.kernel") != std::string::npos;
+}
+
+TEST(ConvolutionsAreOnednnsWhereItIs) {
+  NEED_PLUGIN(client);
+  ASSERT_OK(pjrt::RegisterCustomCalls(*client->api(), "cpu"));
+  ASSERT_OK_AND_ASSIGN(const bool unwanted, CallsKernels(client, std::nullopt));
+  EXPECT(!unwanted);
+  ASSERT_OK_AND_ASSIGN(const bool missing, CallsKernels(client, ""));
+  EXPECT(!missing);
+  if (kernels::OnednnPath().empty()) return testing::Skip("set PW_ONEDNN to the path of oneDNN's library");
+  ASSERT_OK_AND_ASSIGN(const bool there, CallsKernels(client, kernels::OnednnPath()));
+  EXPECT(there);
+  // XLA would run it on the thread that submits it.
+  ASSERT_OK_AND_ASSIGN(const bool alone, CallsKernels(client, kernels::OnednnPath(), true));
+  EXPECT(!alone);
 }
 
 TEST(EqualContentIsCompiledOnce) {

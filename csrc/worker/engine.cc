@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <future>
 #include <thread>
 
 #include "csrc/base/clock.h"
+#include "csrc/collective/segment.h"
 #include "csrc/pjrt/custom_calls.h"
 #include "csrc/transport/endpoint.h"
 #include "csrc/transport/shm.h"
@@ -34,6 +36,14 @@ constexpr std::chrono::seconds kFilesGrace{20};
 // After this a worker that nobody can end any more ends itself, whatever its threads are at: a compiler's, a disk's, or
 // the plugin's with a computation of minutes.
 constexpr std::chrono::seconds kOrphanGrace{8};
+// The same of one that was told to stop.
+constexpr std::chrono::seconds kStopGrace = kFilesGrace + std::chrono::seconds(10);
+// The locks of a process that ends are free a moment after its connections are closed.
+constexpr std::chrono::seconds kLocksGrace{1};
+// Other plugins than the CPU's may wait for other hosts on the thread that enqueues, as long as those take.
+constexpr int kLeasesOfOtherPlugins = 10;
+// After this the user hears that the controller has not answered.
+constexpr std::chrono::milliseconds kSaySlow{2000};
 
 }  // namespace
 
@@ -89,25 +99,20 @@ int Engine::Run() {
       }
     }
     if (Orphaned()) Stop(kExitOrphaned, "the process that started this worker is gone");
-    if (const int64_t asked = asked_ms_; !joined_ && asked != 0 && NowMs() > asked + options_.connect_timeout.count()) {
-      Stop(kExitFailed, "expected an answer from the controller at " + options_.controller + " within " +
-                            std::to_string(options_.connect_timeout.count() / 1000) +
-                            " s, got none; check the address and that the controller runs");
-    }
+    LookForAnswer();
   }
   joined_ = false;
-  if (exit_code_ == kExitOrphaned) {
-    std::thread([cluster = cluster_] {
-      std::this_thread::sleep_for(kOrphanGrace);
-      if (!cluster.empty()) (void)transport::CleanUp(cluster);
-      _exit(kExitOrphaned);
-    }).detach();
-  }
+  std::thread([cluster = cluster_, code = exit_code_.load()] {
+    const bool orphaned = code == kExitOrphaned;
+    std::this_thread::sleep_for(orphaned ? kOrphanGrace : kStopGrace);
+    if (orphaned && !cluster.empty()) (void)transport::CleanUp(cluster);
+    _exit(code);
+  }).detach();
   if (island_link_) island_link_->Cancel(Cancelled("this host's worker ends"));
   // A plugin that waits for hosts which are gone keeps its threads for ever, perhaps the engine's too: whoever called
   // ends the process.
   const bool stuck = start.joinable() && started->get_future().wait_for(kStartGrace) != std::future_status::ready;
-  if (stuck || island_lost_) {
+  if (stuck || island_lost_ || hangs_) {
     if (start.joinable()) start.detach();
     return exit_code_;
   }
@@ -120,6 +125,8 @@ int Engine::Run() {
   compiler_.reset();
   if (files_ && !files_->Stop(kFilesGrace)) Log("a disk does not answer; its file is left as it is");
   if (data_) data_->Stop();
+  // The plugin's threads, which may still run, keep what they have mapped.
+  if (communicator_) (void)transport::CleanUpOwner(cluster_, collective::SegmentOwner(host_));
   // A cluster ends with its controller, and whoever would have removed its shared memory may be gone with it. Errors
   // leave files behind, which the next cluster on this machine removes.
   if (exit_code_ == kExitOrphaned && !cluster_.empty()) (void)transport::CleanUp(cluster_);
@@ -131,17 +138,33 @@ bool Engine::Orphaned() const {
   return options_.parent_pid > 0 && getppid() != static_cast<pid_t>(options_.parent_pid);
 }
 
+void Engine::LookForAnswer() {
+  const int64_t asked = asked_ms_;
+  if (joined_ || asked == 0) return;
+  const int64_t waited = NowMs() - asked;
+  const int64_t limit = options_.connect_timeout.count();
+  if (waited > limit) {
+    Stop(kExitFailed, "expected an answer from the controller at " + options_.controller + " within " +
+                          std::to_string(limit / 1000) +
+                          " s, got none; check the address and that the controller runs");
+  } else if (waited > kSaySlow.count() && !said_slow_) {
+    said_slow_ = true;
+    const time_t until = time(nullptr) + (limit - waited) / 1000;
+    tm local{};
+    char clock[16] = {};
+    if (localtime_r(&until, &local) != nullptr) (void)strftime(clock, sizeof clock, "%H:%M:%S", &local);
+    Log("no controller has answered at " + options_.controller + " for " + std::to_string(waited / 1000) +
+        " s; waiting for one until " + clock + " (" + std::to_string(limit / 1000) + " s in all)");
+  }
+}
+
 // The plugin takes longest to load, so whatever can fail fast comes first.
 Status Engine::Connect() {
-  transport::SocketOptions socket_options;
-  socket_options.kind = transport::SocketKind::kDealer;
-  socket_options.linger = std::chrono::milliseconds(200);
-  socket_options.max_message_bytes = int64_t{1} << 31;
-  socket_options.curve = options_.keys.Curve(transport::Role::kController);
-  PW_ASSIGN_OR_RETURN(control_, transport::Socket::Open(socket_options));
-  PW_RETURN_IF_ERROR(control_->Connect(options_.controller));
+  const transport::CurveOptions curve = options_.keys.Curve(transport::Role::kController);
+  PW_ASSIGN_OR_RETURN(control_, transport::ControlLine::Open(options_.controller, curve));
   if (options_.island_hosts > 0) {
-    PW_ASSIGN_OR_RETURN(island_link_, IslandLink::Start(socket_options, options_.controller));
+    PW_ASSIGN_OR_RETURN(island_link_,
+                        IslandLink::Start(transport::ControlLine::SocketOptionsFor(curve), options_.controller));
   }
   return OkStatus();
 }
@@ -149,11 +172,14 @@ Status Engine::Connect() {
 Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(root_, FileRoot::Open(options_.root));
   PW_RETURN_IF_ERROR(StartDevices());
-  compiler_ = std::make_unique<Compiler>(client_, options_.scratch_dir, OpenDiskCache());
+  const bool has_kernels = options_.platform == "cpu" && options_.kernels != "off";
+  compiler_ =
+      std::make_unique<Compiler>(client_, options_.scratch_dir, OpenDiskCache(),
+                                 has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings);
   incoming_ = std::make_unique<Incoming>();
   files_ = std::make_unique<FileThread>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
-  PW_RETURN_IF_ERROR(reactor_->Add(control_, this));
+  PW_RETURN_IF_ERROR(control_->Attach(reactor_.get(), this));
   return Join();
 }
 
@@ -181,6 +207,7 @@ Status Engine::StartDevices() {
   }
   store_ = std::make_unique<store::ObjectStore>(limits);
   device_free_at_.resize(limits.size());
+  ends_ = std::make_shared<DeviceEnds>(limits.size());
   room_ = std::make_shared<DeviceRoom>(limits.size(), [this] { reactor_->Post([this] { Resume(); }); });
   return OkStatus();
 }
@@ -250,16 +277,20 @@ Status Engine::Join() {
   });
   PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
   incoming_->Attach(data_.get());
-  incoming_->OnFailure([this](const Status& status) { reactor_->Post([this, status] { RememberCause(status); }); });
+  incoming_->OnFailure([this](const Status& status) {
+    reactor_->Post([this, status] { root_causes_.Remember(std::string(status.message()), status); });
+  });
   hello.data_endpoint = transport::WithHost(data_->endpoint(), options_.advertise);
   asked_ms_ = NowMs();
-  return control_->Send({}, transport::Frame(wire::Encode(hello)));
+  return control_->Join(std::move(hello));
 }
 
 void Engine::Stop(int exit_code, const std::string& reason) {
   int expected = -1;
   if (!exit_code_.compare_exchange_strong(expected, exit_code)) return;
   if (!reason.empty()) Log(reason);
+  // Else those who depend on this host would have to see that its connection is not made again.
+  if (joined_ && exit_code == kExitFailed) Send(wire::Goodbye{reason});
   const uint64_t one = 1;
   // Only fails when the counter is full, and then the poller is awake anyway.
   [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
@@ -364,12 +395,12 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       PW_ASSIGN_OR_RETURN(wire::Welcome welcome, wire::Decode<wire::Welcome>(head.body));
       cluster_ = welcome.cluster;
       host_ = welcome.peer;
-      lease_ = std::chrono::milliseconds(welcome.lease_ms);
       data_->Join({cluster_, welcome.identity, welcome.data_key, welcome.session});
       if (host_ >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
       first_device_ = welcome.hosts[host_].first_device;
       PW_RETURN_IF_ERROR(StartGangs());
       OnHosts(welcome.hosts);
+      watch_.emplace(welcome.lease_ms * (options_.platform == "cpu" ? 1 : kLeasesOfOtherPlugins));
       joined_ = true;
       data_->Every(std::chrono::milliseconds(welcome.heartbeat_interval_ms), [this] { OnTimer(); });
       return OkStatus();
@@ -386,7 +417,17 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     }
     case Type::kTransferFailed: {
       PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
-      incoming_->FailTransfer(failed.key, std::move(failed.status));
+      // The controller says in the sequence who told it: a host, plus one, or the client whose key it is.
+      const uint64_t from = head.header.sequence;
+      incoming_->FailTransfer(failed.key, from == 0 ? kFromClient : static_cast<uint32_t>(from - 1),
+                              std::move(failed.status));
+      return OkStatus();
+    }
+    case Type::kRotate: {
+      PW_ASSIGN_OR_RETURN(wire::Rotate rotate, wire::Decode<wire::Rotate>(head.body));
+      PW_ASSIGN_OR_RETURN(const auto keys, transport::KeysOfToken(rotate.token, transport::Role::kWorker));
+      control_->Rotate(keys.Curve(transport::Role::kController));
+      data_->Rotate(keys.Curve(transport::Role::kWorker));
       return OkStatus();
     }
     case Type::kAbort: {
@@ -414,18 +455,18 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
   }
 }
 
-void Engine::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
-  if (event.kind == transport::PeerEventKind::kDisconnected && joined_) {
-    Stop(kExitOrphaned, "the controller closed the connection");
-  } else if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-    Stop(kExitRefused, transport::RefusedText(options_.controller, control_->options().curve));
-  }
+void Engine::OnLost(const Status& status) {
+  // Whoever refused this host is there.
+  Stop(joined_ ? kExitOrphaned : kExitRefused, std::string(status.message()));
 }
 
 Status Engine::GoneText(uint32_t client) { return Cancelled("client " + std::to_string(client) + " is gone"); }
 
 void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts) {
   hosts_ = hosts;
+  std::vector<std::string> names;
+  for (const wire::HostDescription& host : hosts_) names.push_back(host.name);
+  incoming_->SetHosts(std::move(names));
   if (communicator_ == nullptr) return;
   const std::string& machine = hosts_[host_].machine;
   for (const wire::HostDescription& host : hosts_) {
@@ -439,11 +480,15 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   if (lost.host >= hosts_.size()) return;
   hosts_[lost.host].alive = 0;
   const Status status = Unavailable(lost.reason);
-  root_causes_.emplace_back(lost.reason, status);
+  root_causes_.Remember(lost.reason, status);
   incoming_->FailFromHost(lost.host, status);
   if (communicator_) communicator_->HostLost(lost.host, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
   data_->PeerLost("w/" + hosts_[lost.host].name, status);
+  // If it was killed on this machine, its shared memory is still there.
+  if (hosts_[lost.host].machine == hosts_[host_].machine) {
+    reactor_->AddTimer(kLocksGrace, {}, [] { (void)transport::CleanUpDead(); });
+  }
 }
 
 // The receiver does not answer on its data connection, but the controller may reach it.
@@ -475,14 +520,24 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
 // On the data thread, so that neither a long inline computation nor a compile silences this host.
 void Engine::OnTimer() {
   if (!joined_) return;
-  Send(wire::Heartbeat{live_buffers_, static_cast<uint64_t>(live_bytes_.load())});
+  control_->Beat(live_buffers_, static_cast<uint64_t>(live_bytes_.load()));
   ReportStalls();
-  // A process that was itself stopped must not blame the controller for the silence.
-  const int64_t now_ms = NowMs();
-  if (now_ms > std::exchange(last_timer_ms_, now_ms) + lease_.count() / 2) last_heard_ms_ = now_ms;
-  const int64_t silent_ms = now_ms - last_heard_ms_;
-  if (!busy_ && silent_ms > lease_.count()) {
-    Stop(kExitOrphaned, "nothing was heard of the controller for " + std::to_string(silent_ms) + " ms");
+  WatchEngine();
+}
+
+void Engine::WatchEngine() {
+  switch (watch_->Look(NowMs(), reactor_->CpuTime().count())) {
+    case EngineWatch::Decision::kWait:
+      return;
+    case EngineWatch::Decision::kAsk:
+      return reactor_->Post([this] { watch_->Turned(); });
+    case EngineWatch::Decision::kHangs:
+      const std::string reason = "its engine hangs: for " + std::to_string(watch_->still_ms()) +
+                                 " ms its thread has neither taken a message nor computed; it waits inside the " +
+                                 options_.platform + " plugin or a custom call";
+      // The goodbye leaves while this process still runs: it ends at the next tick.
+      if (hangs_.exchange(true)) return Stop(kExitFailed, reason);
+      Send(wire::Goodbye{reason});
   }
 }
 
@@ -504,7 +559,9 @@ Result<int64_t> Engine::PluginId(uint32_t device) const {
 }
 
 void Engine::SendFrame(std::string head) {
-  if (Status status = control_->Send({}, transport::Frame(std::move(head))); !status.ok() && exit_code_ < 0) {
+  transport::Frames frames;
+  frames.emplace_back(std::move(head));
+  if (Status status = control_->Send(std::move(frames)); !status.ok() && exit_code_ < 0) {
     Log("cannot reach the controller: " + status.ToString());
   }
 }

@@ -28,26 +28,30 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/collective/communicator.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/plan/places.h"
 #include "csrc/plan/walker.h"
 #include "csrc/store/object_store.h"
+#include "csrc/transport/control_line.h"
 #include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
-#include "csrc/transport/socket.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
 #include "csrc/worker/compiler.h"
 #include "csrc/worker/device_room.h"
+#include "csrc/worker/engine_watch.h"
 #include "csrc/worker/file_root.h"
 #include "csrc/worker/file_thread.h"
 #include "csrc/worker/gang_gate.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/island_link.h"
 #include "csrc/worker/pipeline.h"
+#include "csrc/worker/root_causes.h"
+#include "csrc/worker/run_times.h"
 
 namespace pathways::worker {
 
@@ -65,6 +69,8 @@ struct EngineOptions {
   std::string python;           // the interpreter of input pipelines
   std::string pipeline_script;  // what it runs for one
   std::string cache_dir;        // where compiled programs outlive this process; empty: nowhere
+  // oneDNN's library, for convolutions and products on cpu devices; empty: there is none, "off": unwanted.
+  std::string kernels;
   transport::ClusterKeys keys;  // made of the join token; without one only private endpoints are used
   pjrt::NamedValues create_options;
   // Hosts whose plugins make one client together, this one included: their collectives are then the plugin's own.
@@ -78,13 +84,14 @@ struct EngineOptions {
   int64_t parent_pid = 0;          // exit when that process is gone
   std::chrono::milliseconds connect_timeout{30000};
   std::chrono::milliseconds transfer_timeout{60000};  // of a transfer to a peer that is silent
+  uint64_t max_mappings = 0;                          // base/mappings.h
   bool verbose = false;
 };
 
 // Exit codes of a worker process.
 inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
 
-class Engine : private transport::SocketHandler, private GangTurns {
+class Engine : private transport::ControlLine::Handler, private GangTurns {
  public:
   explicit Engine(EngineOptions options);
   ~Engine() override;
@@ -121,6 +128,9 @@ class Engine : private transport::SocketHandler, private GangTurns {
     std::string what;  // "function 'f' (train.py:12)"
     std::mutex mutex;
     Status status;  // guarded by mutex: the first failure
+    // The engine's thread's: what this run makes, and the runs that make what it reads, if they may fail yet.
+    std::shared_ptr<store::Origin> origin = std::make_shared<store::Origin>();
+    RootCauses::Inputs inputs;
     // Of a program's run: the program, and the events that were not set when their steps were enqueued, in order.
     std::shared_ptr<const Program> program;
     std::vector<uint64_t> results;  // of a run in place, whose ids are no sequence
@@ -136,6 +146,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
     size_t compiles_left = 0;
     bool spans_hosts = false;  // a function of it has shards on other hosts
     Status status;
+    std::optional<RunTimes> times;  // of programs of several nodes
     // "node 'n' of program 'p' (fig2.py:12)"
     std::string Describe(size_t step) const;
   };
@@ -154,17 +165,18 @@ class Engine : private transport::SocketHandler, private GangTurns {
   Status Join();
   void Stop(int exit_code, const std::string& reason);
   bool Orphaned() const;
+  // While the controller has not answered HELLO: says so after a while, and gives up in time.
+  void LookForAnswer();
 
   // messages, and those that wait because a device is full (engine_messages.cc)
-  void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
+  void OnMessage(transport::Frames& frames) override;
   Status Take(transport::Frames& frames);
   void Counted();
   // Whether a device of a run takes no more for now; Resume is called when one does.
   bool IsFull(const std::vector<uint32_t>& devices);
   void Resume();
 
-  // transport::SocketHandler
-  void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
+  void OnLost(const Status& status) override;
   Status Handle(const wire::Head& head, transport::Frames& frames);
   void OnHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
@@ -172,6 +184,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void OnOwnerGone(const wire::OwnerGone& gone);
   static Status GoneText(uint32_t client);
   void OnTimer();
+  // Ends this worker, by name, when its engine's thread hangs.
+  void WatchEngine();
 
   // functions (engine_functions.cc)
   Status OnRegister(const wire::Head& head, transport::Frames& frames);
@@ -185,15 +199,18 @@ class Engine : private transport::SocketHandler, private GangTurns {
   Status GatherArguments(const wire::Run& run, const Function& function);
   Status CheckMemory(const wire::Run& run, const Function& function);
   // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
-  // the local device of a function of one device.
+  // the local device of a function of one device. `times`, or null, gets when `step` is computed.
   Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
+                std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch,
+                const std::shared_ptr<RunTimes::Run>& times, size_t step);
   void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
   void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
   // The run has failed before anything was enqueued, and its results have no value.
   void Poison(uint64_t run, std::span<const uint64_t> results, const Status& status);
-  void Finish(const Pending& pending, const Status& status, std::chrono::steady_clock::time_point at);
-  Status RootCause(const Status& reported, const std::string& what);
+  void Finish(const std::shared_ptr<Pending>& pending, const Status& status, std::chrono::steady_clock::time_point at);
+  // `what`: the run, as its error names it; `own`: its origin, or null.
+  Status RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
+                   store::Origin* own = nullptr) const;
   void Report(uint64_t run, const Status& status, uint64_t device_us);
   void FlushDone();
   void CollectFinished();
@@ -222,6 +239,8 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void OnPlanCompiled(uint64_t id, const Status& status);
   Status CheckAgainstFunctions(Program& program);
   void AnswerPlan(uint64_t id, Program& program);
+  // When what its last runs computed here began and ended, encoded (wire::Times).
+  Result<std::string> TimesOf(uint64_t program) const;
 
   // and their runs (engine_plans.cc)
   class PlanHost;  // plan::Walker's backend
@@ -235,7 +254,6 @@ class Engine : private transport::SocketHandler, private GangTurns {
   void ContinueWalk();
   void RefuseRun(const Program& program, uint64_t first_key, const Status& status);
   Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
-  void RememberCause(const Status& cause);
 
   // buffers (engine_buffers.cc)
   Status OnPut(wire::Put put);
@@ -302,7 +320,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   const EngineOptions options_;
   std::shared_ptr<IslandLink> island_link_;  // null: this host's plugin has a client of its own
   std::shared_ptr<pjrt::Client> client_;
-  std::shared_ptr<transport::Socket> control_;
+  std::unique_ptr<transport::ControlLine> control_;
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
   std::unique_ptr<Compiler> compiler_;
@@ -318,7 +336,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::string cluster_;
   uint32_t host_ = 0;
   uint32_t first_device_ = 0;
-  std::chrono::milliseconds lease_{60000};
+  std::optional<EngineWatch> watch_;  // the data thread's, but for Turned
 
   // Owned by the engine's thread:
   std::unique_ptr<store::ObjectStore> store_;
@@ -329,13 +347,14 @@ class Engine : private transport::SocketHandler, private GangTurns {
   wire::Done done_;
   bool flush_posted_ = false;
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
+  std::atomic<int> unready_sends_{0};           // values to be sent once they are there; counted down on any thread
   std::deque<std::weak_ptr<Pending>> running_;  // in order; those that have finished go when others come
   std::shared_ptr<DeviceRoom> room_;
+  std::shared_ptr<DeviceEnds> ends_;  // shared with callbacks, as the room
   // A device is full: the walk that is under way, or else the first of `waiting_`, goes on when it is not.
   bool parked_ = false;
   std::deque<transport::Frames> waiting_;  // messages behind it
-  // Recent failures: what the plugin said, and our status, which names host and function.
-  std::deque<std::pair<std::string, Status>> root_causes_;
+  RootCauses root_causes_;
   uint64_t sequence_ = 0;                  // of the run being handled: its place in the cluster's order
   std::deque<uint64_t> aborted_;           // recent runs that the other hosts know to have failed
   std::atomic<uint64_t> copies_limit_{0};  // bytes of host memory for what is being saved; read by any thread
@@ -343,6 +362,7 @@ class Engine : private transport::SocketHandler, private GangTurns {
   std::vector<std::vector<pjrt::Buffer*>> rows_;
   std::vector<std::span<pjrt::Buffer* const>> row_spans_;
   std::vector<std::shared_ptr<store::Object>> held_;
+  RootCauses::Inputs inputs_;  // of the run being handled
   std::vector<int64_t> non_donatable_;
   std::vector<char> given_up_;  // by position
   std::vector<GangGate::Ticket> tickets_;
@@ -353,18 +373,18 @@ class Engine : private transport::SocketHandler, private GangTurns {
   plan::FullRun full_run_;       // the same of a run in place
 
   std::mutex mutex_;
-  std::vector<Finished> finished_;  // guarded by mutex_
+  std::vector<Finished> finished_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
 
   // Read by the data thread's timer:
   std::atomic<bool> joined_{false};
-  std::atomic<bool> busy_{false};
-  bool stalled_ = false;       // the data thread's: the controller has been told of stalls
-  int64_t last_timer_ms_ = 0;  // the data thread's
-  std::atomic<int64_t> last_heard_ms_{0};
+  bool stalled_ = false;              // the data thread's: the controller has been told of stalls
   std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
   std::atomic<bool> island_lost_{false};
+  std::atomic<bool> hangs_{false};  // the engine's thread, and the controller has been told
   std::atomic<uint64_t> live_buffers_{0};
   std::atomic<int64_t> live_bytes_{0};
+
+  bool said_slow_ = false;  // Run's thread: that the controller has not answered
 
   std::atomic<int> exit_code_{-1};
   int stop_fd_ = -1;

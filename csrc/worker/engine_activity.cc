@@ -1,4 +1,6 @@
 // Engine: what this host is doing, for those who wait for it.
+#include <algorithm>
+
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
@@ -59,6 +61,11 @@ std::vector<wire::Property> Engine::Activity() const {
   if (runs > kListedActivities) {
     out.push_back(Doing("more", std::to_string(runs - kListedActivities) + " more computations under way", 0));
   }
+  if (const int unready = unready_sends_.load(); unready > 0) {
+    out.push_back(Doing(
+        "is to send",
+        std::to_string(unready) + (unready == 1 ? " value" : " values") + " when the devices have computed them", 0));
+  }
   if (!waiting_.empty()) {
     out.push_back(Doing("more", std::to_string(waiting_.size()) + " messages until a device has room", 0));
   }
@@ -83,10 +90,18 @@ void Engine::AnswerActivity(uint64_t request) const {
     if (transfers > kListedActivities) {
       reply.properties.push_back(Doing("more", std::to_string(transfers - kListedActivities) + " more transfers", 0));
     }
+    auto sends = data_->open_transfers();
+    std::sort(sends.begin(), sends.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    for (size_t i = 0; i < std::min(sends.size(), kListedActivities); ++i) {
+      const auto& [peer, count] = sends[i];
+      const std::string whom = peer.starts_with("c/") ? "client " + peer.substr(2) : "host '" + peer.substr(3) + "'";
+      reply.properties.push_back(
+          Doing("sends", std::to_string(count) + (count == 1 ? " value" : " values") + " to " + whom, 0));
+    }
     transport::Frames frames;
     frames.emplace_back(wire::Encode(reply));
     frames.emplace_back(std::string());
-    if (Status sent = control_->Send({}, std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
+    if (Status sent = control_->Send(std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
   });
 }
 

@@ -160,8 +160,10 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
   }
   if (size <= wire::kMaxInlineBytes) {
     auto bytes = std::make_shared<std::string>(size, '\0');
+    unready_sends_.fetch_add(1);
     // The plugin keeps the source alive until it has copied.
     buffer.ToHost(bytes->data(), size, [this, request, bytes](Status status) {
+      unready_sends_.fetch_sub(1);
       wire::Fetched answer;
       answer.request = request;
       if (status.ok()) {
@@ -191,7 +193,11 @@ void Engine::OnCopy(const wire::Copy& copy) {
       const store::Object::Shard& from = source->object->At(source->position);
       auto buffer = CopyHere(from, *local);
       status = buffer.status();
-      if (buffer.ok()) status = store_->Insert(copy.destination, OneShard(*std::move(buffer), *local, from.bytes));
+      if (buffer.ok()) {
+        auto made = OneShard(*std::move(buffer), *local, from.bytes);
+        made->origin = source->object->origin;
+        status = store_->Insert(copy.destination, std::move(made));
+      }
     }
     if (!status.ok()) StoreFailed(copy.destination, status);
     return;
@@ -251,16 +257,18 @@ Result<pjrt::Buffer> Engine::CopyHere(const store::Object::Shard& from, size_t d
 // peer that is this host itself has no name.
 void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
                        const wire::Box& box, std::function<void(const Status&)> on_error) {
-  const auto hand_over = [this, peer, key](const void* bytes, size_t size, std::shared_ptr<const void> owner) {
-    if (!peer.empty()) return data_->Send(peer, key, bytes, size, [owner](const Status&) {});
-    incoming_->Deliver(key, {static_cast<const std::byte*>(bytes), size}, owner);
-  };
-  const auto take_out = [box, hand_over](const TensorType& type, const void* whole, std::shared_ptr<const void> owner) {
-    if (box.whole()) return hand_over(whole, static_cast<size_t>(type.ByteSize()), std::move(owner));
-    const BoxView view{box.start, box.size};
-    auto part = std::make_shared<HostMemory>(static_cast<size_t>(BoxBytes(type, view)));
-    GatherBox(type, view, whole, part->data());
-    hand_over(part->data(), part->size(), part);
+  const auto take_out = [this, peer, key, box](const TensorType& type, const void* whole,
+                                               std::shared_ptr<const void> owner) {
+    ByteSource source = box.whole() ? ByteSource(whole, static_cast<uint64_t>(type.ByteSize()))
+                                    : ByteSource(whole, type, BoxView{box.start, box.size});
+    if (!peer.empty()) return data_->Send(peer, key, std::move(source), [owner](const Status&) {});
+    if (source.run() == nullptr) {
+      auto part = std::make_shared<HostMemory>(source.size());
+      source.Copy(0, source.size(), part->data());
+      source = ByteSource(part->data(), part->size());
+      owner = std::move(part);
+    }
+    incoming_->Deliver(key, {source.run(), source.size()}, owner);
   };
   if (const store::Object::Shard& shard = object->At(position); shard.staged != nullptr) {
     return take_out(*shard.staged_type, shard.staged->data(), shard.staged);
@@ -268,7 +276,9 @@ void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<st
   auto pin = std::make_shared<Pin>(std::move(object), position);
   Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
   if (!ready.ok()) return on_error(Here(ready.status()));
+  unready_sends_.fetch_add(1);
   ready->OnReady([this, take_out, pin, on_error](Status status) {
+    unready_sends_.fetch_sub(1);
     if (!status.ok()) return on_error(Here(status));
     const TensorType& type = pin->buffer().type();
     const size_t size = static_cast<size_t>(type.ByteSize());

@@ -106,6 +106,7 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
   answer.function = id;
   answer.host = host_;
   answer.compile_us = outcome.compile_us;
+  answer.code_room = outcome.code_room;
   function.compiled = true;
   if (!outcome.status.ok()) {
     function.status = Here(outcome.status.WithPrefix("compiling " + Describe(function)));
@@ -136,7 +137,7 @@ void Engine::Answer(const wire::Query& query) {
   transport::Frames frames;
   frames.emplace_back(wire::Encode(reply));
   frames.emplace_back(std::move(payload));
-  if (Status status = control_->Send({}, std::move(frames)); !status.ok()) Log(status.ToString());
+  if (Status status = control_->Send(std::move(frames)); !status.ok()) Log(status.ToString());
 }
 
 wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
@@ -160,6 +161,12 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
     reply.properties = {IntegerProperty("bytes_in_use", in_use), IntegerProperty("peak_bytes", peak),
                         IntegerProperty("limit_bytes", limit), IntegerProperty("staged_bytes", store_->staged_bytes()),
                         IntegerProperty("live_buffers", static_cast<int64_t>(store_->size()))};
+    return reply;
+  }
+  if (query.kind == wire::QueryKind::kTimes) {
+    Result<std::string> times = TimesOf(query.function);
+    reply.status = times.status();
+    if (times.ok()) *payload = *std::move(times);
     return reply;
   }
   auto it = functions_.find(query.function);

@@ -67,7 +67,14 @@ void Engine::Begin(int device, const GangPtr& gang, uint32_t shard) { communicat
 void Engine::End(int device) { communicator_->End(device); }
 
 void Engine::Failed(const GangPtr& gang, const Status& status) {
-  reactor_->Post([this, gang, status] { AbortElsewhere(gang->run, RootCause(status, gang->what)); });
+  reactor_->Post([this, gang, status] {
+    RootCauses::Inputs inputs;
+    for (const std::weak_ptr<Pending>& entry : running_) {
+      const std::shared_ptr<Pending> pending = entry.lock();
+      if (pending != nullptr && pending->run == gang->run) inputs = pending->inputs;
+    }
+    AbortElsewhere(gang->run, RootCause(status, gang->what, inputs));
+  });
 }
 
 void Engine::AbortElsewhere(uint64_t run, const Status& status) {
@@ -83,7 +90,7 @@ void Engine::OnAbort(const wire::Abort& abort) {
   if (std::find(aborted_.begin(), aborted_.end(), abort.run) != aborted_.end()) return;
   aborted_.push_back(abort.run);
   if (aborted_.size() > kRememberedAborts) aborted_.pop_front();
-  RememberCause(abort.status);
+  root_causes_.Remember(std::string(abort.status.message()), abort.status);
   if (communicator_) communicator_->Abort(abort.run, abort.status);
 }
 

@@ -1,6 +1,5 @@
 // Engine: messages of the controller, in order. When a device is full, the run at hand is parked and the messages
 // behind it wait in waiting_, but for those that can end what fills the device.
-#include "csrc/base/clock.h"
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
@@ -21,6 +20,7 @@ bool MustNotWait(Type type) {
     case Type::kHostLost:
     case Type::kAbort:
     case Type::kTransferFailed:
+    case Type::kRotate:
     case Type::kHeartbeat:
     case Type::kReject:
     case Type::kGoodbye:
@@ -32,9 +32,7 @@ bool MustNotWait(Type type) {
 
 }  // namespace
 
-void Engine::OnMessage(transport::Socket&, std::string_view, Frames& frames) {
-  busy_ = true;
-  last_heard_ms_ = NowMs();
+void Engine::OnMessage(Frames& frames) {
   const Status status = [&]() -> Status {
     if (!parked_) return Take(frames);
     if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
@@ -50,8 +48,6 @@ void Engine::OnMessage(transport::Socket&, std::string_view, Frames& frames) {
   }();
   if (!status.ok()) Log("refused a message of the controller: " + status.ToString());
   Counted();
-  last_heard_ms_ = NowMs();
-  busy_ = false;
 }
 
 Status Engine::Take(Frames& frames) {
@@ -75,7 +71,6 @@ bool Engine::IsFull(const std::vector<uint32_t>& devices) {
 
 void Engine::Resume() {
   if (!parked_) return;
-  busy_ = true;
   parked_ = false;
   ContinueWalk();
   for (int taken = 0; !parked_ && !waiting_.empty(); ++taken) {
@@ -89,7 +84,6 @@ void Engine::Resume() {
     if (Status status = Take(frames); !status.ok()) Log("refused a message of the controller: " + status.ToString());
   }
   Counted();
-  busy_ = false;
 }
 
 }  // namespace pathways::worker

@@ -18,7 +18,7 @@ void Engine::SendReply(uint64_t request, const Status& status, std::string paylo
   transport::Frames frames;
   frames.emplace_back(wire::Encode(reply));
   frames.emplace_back(std::move(payload));
-  if (Status sent = control_->Send({}, std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
+  if (Status sent = control_->Send(std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
 }
 
 Status Engine::OnOpenPipeline(const wire::Head& head, transport::Frames& frames) {

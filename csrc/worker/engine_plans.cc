@@ -32,13 +32,21 @@ class Engine::PlanHost {
     pending_->left = 1;  // until everything has been enqueued
     pending_->enqueued = Clock::now();
     pending_->program = program;
+    arriving_.clear();
+    times_ = program->times && refused_.ok() ? program->times->Begin(run.run) : nullptr;
     walker_.Begin(*program->plan, run, *this);
   }
   // False: a device is full.
-  bool Continue() { return walker_.Continue(*program_->plan, *run_, *this); }
+  bool Continue() {
+    if (times_) times_->read_ns = 0;
+    return walker_.Continue(*program_->plan, *run_, *this);
+  }
   Status Finish() { return walker_.Finish(*program_->plan, *run_, results_, *this); }
   bool walking() const { return pending_ != nullptr; }
-  std::shared_ptr<Pending> TakePending() { return std::exchange(pending_, nullptr); }
+  std::shared_ptr<Pending> TakePending() {
+    times_.reset();
+    return std::exchange(pending_, nullptr);
+  }
   // Why a step of the last walk was not enqueued, or OK.
   const Status& failure() const { return failure_; }
 
@@ -83,6 +91,14 @@ class Engine::PlanHost {
   Result<Value> Arranged(const wire::PlanSlot& slot, Value object) const;
   Status CheckType(const wire::PlanSlot& slot, const Value& value) const;
   static bool Owned(const Value& value);
+  // When what reads the slot can begin, and when what made it has ended.
+  void NoteArrival(uint32_t slot, const store::Object::Shard& shard) {
+    if (times_ && RunTimes::NoteArrival(times_, slot, shard.device, shard.buffer)) arriving_.push_back(slot);
+  }
+  void NoteArrivals(uint32_t slot, const Value& argument);
+  void NoteDeparture(uint32_t slot, const store::Object::Shard& shard) {
+    if (times_) RunTimes::NoteDeparture(times_, slot, shard.device, shard.buffer);
+  }
 
   Engine& engine_;
   plan::Walker<PlanHost> walker_;
@@ -92,8 +108,20 @@ class Engine::PlanHost {
   Status failure_;
   Status refused_;  // not OK: the run does not fit, and only hands its error on
   std::shared_ptr<Pending> pending_;
+  std::shared_ptr<RunTimes::Run> times_;  // null: the run is not noted
+  std::vector<uint32_t> arriving_;        // slots whose arrival was noted, and which nothing has read yet
   bool in_place_ = false;
 };
+
+// What a run of this host made is there when the computation before is over, and that is noted anyway.
+void Engine::PlanHost::NoteArrivals(uint32_t slot, const Value& argument) {
+  if (times_ == nullptr) return;
+  for (size_t p = 0; p < argument->shards.size(); ++p) {
+    const bool own = argument->aliases.empty() || argument->aliases[p].of == nullptr;
+    const store::Object& holder = own ? *argument : *argument->aliases[p].of;
+    if (holder.origin == nullptr) NoteArrival(slot, argument->At(p));
+  }
+}
 
 Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& plan, const wire::RunProgram& run,
                                                            size_t position, bool given_up) {
@@ -110,6 +138,7 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
     Value object = engine_.store_->Find(id);
     if (object == nullptr) return here("it was donated to an earlier run or freed");
     if (!object->error.ok()) return object->error;
+    RootCauses::Note(*object, pending_->inputs);
     if (given_up) engine_.store_->Remove(id);
     return object;
   };
@@ -118,6 +147,7 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
     PW_ASSIGN_OR_RETURN(Value arranged, Arranged(slot, std::move(object)));
     PW_RETURN_IF_ERROR(
         CheckType(slot, arranged).WithPrefix("argument " + std::to_string(position) + " of program '" + program + "'"));
+    NoteArrivals(port.slot, arranged);
     return arranged;
   }
   const uint64_t base = argument & ~wire::kAssembledBit;
@@ -134,6 +164,7 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
   }
   PW_RETURN_IF_ERROR(
       CheckType(slot, assembled).WithPrefix("argument " + std::to_string(position) + " of program '" + program + "'"));
+  NoteArrivals(port.slot, assembled);
   return assembled;
 }
 
@@ -208,12 +239,20 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
     if (!donatable) engine_.non_donatable_.push_back(static_cast<int64_t>(position));
   }
   const auto blame = [&](const Status& status) {
-    return engine_.RootCause(status, engine_.Describe(function) + ", " + program_->Describe(index));
+    return engine_.RootCause(status, engine_.Describe(function) + ", " + program_->Describe(index), pending_->inputs);
   };
   const size_t device = place.devices[0] - engine_.first_device_;
   Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
-                                 {engine_.sequence_, step.gang});
+                                 {engine_.sequence_, step.gang}, times_, index);
   if (!status.ok()) return blame(status);
+  for (size_t position = 0; position < arguments.size() && !arriving_.empty(); ++position) {
+    // Now that this has subscribed, once more, so as to be told before it.
+    if (std::erase(arriving_, step.arguments[position]) == 0) continue;
+    for (size_t row = 0; row < rows; ++row) {
+      const store::Object::Shard& shard = arguments[position]->At(row);
+      RunTimes::NoteArrival(times_, step.arguments[position], shard.device, shard.buffer);
+    }
+  }
   for (size_t k = 0; k < results.size(); ++k) {
     results[k] = Empty(plan.slots()[step.results[k]]);
     for (size_t row = 0; row < rows; ++row) {
@@ -237,11 +276,18 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
 }
 
 void Engine::PlanHost::Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key) {
+  if (times_) times_->read_ns = 0;
   const bool here = step.host == engine_.host_;
   std::string peer;
   if (!here) {
     Result<std::string> found = engine_.PeerOf(step.host);
-    if (!found.ok()) return;  // its client hears of the lost host from the controller
+    if (!found.ok()) {  // of a lost host its client hears from the controller
+      if (step.host < engine_.hosts_.size()) {
+        peer = dataplane::DataPlane::PeerOfHost(engine_.hosts_[step.host].name);
+        engine_.OnSendFailed(peer, key, found.status());
+      }
+      return;
+    }
     peer = *std::move(found);
   }
   const auto fail = [engine = &engine_, here, peer, key](const Status& status) {
@@ -251,6 +297,7 @@ void Engine::PlanHost::Send(const wire::PlanStep& step, const wire::PlanSlot& sl
   if (!value->error.ok()) return fail(value->error);
   const bool everything = !step.box.whole() && step.box.size == slot.type.dims;
   engine_.SendShard(peer, key, value, step.shard, everything ? wire::Box{} : step.box, fail);
+  NoteDeparture(step.arguments[0], value->At(step.shard));
 }
 
 Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value,
@@ -265,6 +312,7 @@ Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlo
     const wire::PlanPiece& piece = step.pieces[0];
     PW_ASSIGN_OR_RETURN(shard.buffer,
                         engine_.MakeIncoming(first_key + piece.channel, shard.device, slot.type, piece.host));
+    NoteArrival(step.results[0], shard);
     return OkStatus();
   }
   PW_ASSIGN_OR_RETURN(auto async, engine_.client_->CreateAsyncBuffer(slot.type, static_cast<int>(shard.device)));
@@ -275,6 +323,7 @@ Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlo
     pieces.push_back({first_key + piece.channel, piece.host, {piece.box.start, piece.box.size}});
   }
   engine_.incoming_->Assemble(std::move(pieces), std::move(async));
+  NoteArrival(step.results[0], shard);
   return OkStatus();
 }
 
@@ -284,11 +333,14 @@ Status Engine::PlanHost::Copy(const wire::PlanStep& step, const Value& from, Val
   store::Object::Shard& source = from->At(step.source_shard);
   if (source.device != target.device) {
     PW_ASSIGN_OR_RETURN(target.buffer, source.buffer.CopyToDevice(static_cast<int>(target.device)));
+    NoteDeparture(step.arguments[0], source);
+    NoteArrival(step.results[0], target);
     return OkStatus();
   }
   // Values never change, so on one device a copy is the same memory under another name.
   if (to->aliases.empty()) to->aliases.resize(to->shards.size());
   to->aliases[step.shard] = {from, step.source_shard};
+  NoteArrival(step.results[0], source);
   return OkStatus();
 }
 
@@ -301,7 +353,8 @@ void Engine::PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
       engine_.CompleteLater(pending_, *ready);
     }
   }
-  if (in_place_) engine_.store_->Remove(buffer);  // what the result takes the place of
+  if (value->origin == nullptr) value->origin = pending_->origin;  // an argument may come back as it is
+  if (in_place_) engine_.store_->Remove(buffer);                   // what the result takes the place of
   if (Status status = engine_.store_->Insert(buffer, std::move(value)); !status.ok()) engine_.Log(status.ToString());
 }
 
@@ -413,7 +466,7 @@ void Engine::ContinueWalk() {
     }
   }
   if (!status.ok()) {
-    RememberCause(status);  // it names host and node already
+    root_causes_.Remember(std::string(status.message()), status);  // it names host and node already
     std::lock_guard lock(pending->mutex);
     if (pending->status.ok()) pending->status = status;
   }
@@ -423,7 +476,7 @@ void Engine::ContinueWalk() {
     std::lock_guard lock(pending->mutex);
     outcome = pending->status;
   }
-  Finish(*pending, outcome, Clock::now());
+  Finish(pending, outcome, Clock::now());
 }
 
 // Only the results that the failure reached; the others keep their values.

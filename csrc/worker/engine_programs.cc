@@ -115,9 +115,14 @@ void Engine::AnswerPlan(uint64_t id, Program& program) {
     answer.peak_bytes = plan.peak_bytes();
     answer.result_bytes = plan.result_bytes();
     int64_t scratch = 0;
+    size_t executes = 0, computations = 0;
     std::vector<char> received(plan.slots().size(), 0);
     for (size_t i = 0; i < plan.steps().size(); ++i) {
-      if (program.by_step[i]) scratch = std::max(scratch, program.by_step[i]->temp_bytes);
+      if (program.by_step[i]) {
+        scratch = std::max(scratch, program.by_step[i]->temp_bytes);
+        computations += program.by_step[i]->local.size();
+        ++executes;
+      }
       if (plan.steps()[i].kind == wire::StepKind::kReceive || plan.steps()[i].kind == wire::StepKind::kCopy) {
         received[plan.steps()[i].results[0]] = 1;
       }
@@ -126,8 +131,20 @@ void Engine::AnswerPlan(uint64_t id, Program& program) {
     for (const wire::PlanPort& port : plan.description().outputs) {
       program.watch_output.push_back(port.slot != wire::kNoSlot && received[port.slot]);
     }
+    const size_t most = std::max(computations, plan.description().nodes.size());
+    if (executes > 1 && most <= wire::kMaxTimedComputations) program.times.emplace(computations);
   }
   Send(answer);
+}
+
+Result<std::string> Engine::TimesOf(uint64_t id) const {
+  auto it = programs_.find(id);
+  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(id) + " is not registered"));
+  wire::Times times;
+  if (it->second->times) times = it->second->times->Collect(*it->second->plan, first_device_);
+  const auto real = std::chrono::system_clock::now().time_since_epoch();
+  times.real_ns_ahead = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - SteadyNs();
+  return wire::EncodeTimes(times);
 }
 
 }  // namespace pathways::worker

@@ -8,20 +8,6 @@ namespace pathways::worker {
 
 using Clock = std::chrono::steady_clock;
 
-namespace {
-
-constexpr size_t kRememberedCauses = 64;  // causes of failure
-
-// What XLA's CPU client puts before an argument's error, once for each execution that handed it on.
-constexpr std::string_view kHandedOn = "Error dispatching computation: ";
-
-std::string WithoutHandingOn(std::string_view message) {
-  while (message.starts_with(kHandedOn)) message.remove_prefix(kHandedOn.size());
-  return std::string(message);
-}
-
-}  // namespace
-
 void Engine::OnRun(const wire::Run& run) {
   auto it = functions_.find(run.function);
   Status status;
@@ -54,7 +40,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
     PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
   }
   const auto started = Clock::now();  // small computations run inside the launch
-  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, {sequence_, 0});
+  const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, {sequence_, 0}, nullptr, 0);
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
   if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
@@ -63,17 +49,38 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
 }
 
 Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                      std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch) {
+                      std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch,
+                      const std::shared_ptr<RunTimes::Run>& times, size_t step) {
+  const int64_t enqueued_ns = times ? times->NowNs() : 0;
   PW_RETURN_IF_ERROR(
       function.computation->is_spanning()
           ? LaunchSpanning(function, rows, non_donatable, run, launch)
           : function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_));
   for (size_t row = 0; row < rows.size(); ++row) {
-    if (outputs_.done[row].IsReady()) continue;
+    const bool ended = outputs_.done[row].IsReady();
+    if (ended && times == nullptr) continue;  // what comes next is enqueued later: no need to note it
     const size_t at =
         function.request.one_device ? device : function.request.devices[function.local[row]] - first_device_;
+    RunTimes::Span* const span = times ? times->Add(step, at, enqueued_ns) : nullptr;
+    if (ended) {  // it ran within the launch; whatever comes next on this device is enqueued later
+      times->read_ns = SteadyNs();
+      if (span != nullptr) span->End(0, times->read_ns);
+      continue;
+    }
     room_->Enter(at);
-    outputs_.done[row].OnReady([room = room_, at](const Status&) { room->Leave(at); });
+    if (span != nullptr) {
+      times->read_ns = 0;
+      times->writers.fetch_add(1, std::memory_order_relaxed);
+    }
+    outputs_.done[row].OnReady([room = room_, ends = ends_, at, times, span](const Status& status) {
+      const int64_t now = SteadyNs();
+      const int64_t before = ends->Exchange(at, now);
+      if (span != nullptr) {
+        if (status.ok()) span->End(before, now);
+        times->Written();
+      }
+      room->Leave(at);
+    });
   }
   return OkStatus();
 }
@@ -87,6 +94,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
   }
   if (rows_.size() < rows) rows_.resize(rows);
   non_donatable_.clear();
+  inputs_.clear();
   given_up_.assign(run.arguments.size(), 0);
   for (uint32_t position : run.donated) {
     if (position >= run.arguments.size()) {
@@ -117,6 +125,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
         }
         if (!object->error.ok()) return object->error;
         held_.push_back(object);
+        RootCauses::Note(*object, inputs_);
       }
       const size_t index = object->PositionOf(number);
       if (index == object->shards.size()) {
@@ -165,8 +174,11 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
 void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_point started) {
   const size_t shards = function.local.size();
   const size_t output_count = function.outputs.size();
+  auto pending = std::make_shared<Pending>();
+  pending->inputs = inputs_;
   for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
     auto object = std::make_shared<store::Object>(shards);
+    object->origin = pending->origin;
     for (size_t row = 0; row < shards; ++row) {
       store::Object::Shard& part = object->shards[row];
       part.buffer = std::move(outputs_.buffers[row][k]);
@@ -180,7 +192,6 @@ void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_p
   const auto now = Clock::now();
   bool all_ready = true;
   for (size_t row = 0; row < shards; ++row) all_ready = all_ready && outputs_.done[row].IsReady();
-  auto pending = std::make_shared<Pending>();
   pending->run = run.run;
   pending->first_output = run.first_output;
   pending->output_count = run.output_count;
@@ -191,7 +202,7 @@ void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_p
     Status status;
     for (size_t row = 0; row < shards && status.ok(); ++row) status = outputs_.done[row].Await();
     if (!status.ok()) pending->what = Describe(function);
-    Finish(*pending, status, now);
+    Finish(pending, status, now);
     return;
   }
   pending->what = Describe(function);
@@ -228,55 +239,50 @@ void Engine::CollectFinished() {
       std::lock_guard lock(item.pending->mutex);
       status = item.pending->status;
     }
-    Finish(*item.pending, status, item.at);
+    Finish(item.pending, status, item.at);
   }
 }
 
-void Engine::Finish(const Pending& pending, const Status& status, Clock::time_point at) {
+void Engine::Finish(const std::shared_ptr<Pending>& ended, const Status& status, Clock::time_point at) {
+  Pending& pending = *ended;
+  if (!status.ok()) {
+    // Whether it failed first is known when all that it depends on has ended; their news may come after its own.
+    if (RootCauses::MustWait(pending.inputs, [this, ended, status, at] { Finish(ended, status, at); })) return;
+  }
   Clock::time_point& free_at = device_free_at_[pending.device];
   const auto start = std::max(pending.enqueued, free_at);
   free_at = std::max(at, free_at);
   const auto busy = std::chrono::duration_cast<std::chrono::microseconds>(std::max(at - start, Clock::duration(0)));
-  if (status.ok()) return Report(pending.run, status, static_cast<uint64_t>(busy.count()));
-  // Of several steps the first one that failed is to blame, not the last, which only handed the error on.
-  std::string what = pending.what;
-  Status first = status;
-  for (const auto& [event, step] : pending.steps) {
-    if (!event.IsReady()) continue;
-    Status outcome = event.Await();
-    if (outcome.ok()) continue;
-    first = std::move(outcome);
-    what = pending.program->Describe(step);
-    break;
+  Status cause;
+  if (!status.ok()) {
+    // Of several steps the first one that failed is to blame, not the last, which only handed the error on.
+    std::string what = pending.what;
+    Status first = status;
+    for (const auto& [event, step] : pending.steps) {
+      if (!event.IsReady()) continue;
+      Status outcome = event.Await();
+      if (outcome.ok()) continue;
+      first = std::move(outcome);
+      what = pending.program->Describe(step);
+      break;
+    }
+    cause = RootCause(first, what, pending.inputs, pending.origin.get());
+    if (pending.program) {
+      FailOutputs(pending, cause);
+    } else {
+      for (uint32_t k = 0; k < pending.output_count; ++k) {
+        if (auto object = store_->Find(pending.first_output + k)) object->error = cause;
+      }
+    }
   }
-  const Status cause = RootCause(first, what);
-  if (pending.program) {
-    FailOutputs(pending, cause);
-    return Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
-  }
-  for (uint32_t k = 0; k < pending.output_count; ++k) {
-    if (auto object = store_->Find(pending.first_output + k)) object->error = cause;
-  }
+  pending.inputs.clear();
   Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
+  RootCauses::End(*pending.origin, cause);
 }
 
-// The plugin hands an input's error on to everything that depends on it, inside a text of its own. Name the run that
-// failed first, not the one that could not run for want of its result.
-Status Engine::RootCause(const Status& reported, const std::string& what) {
-  const Status status(reported.code(), WithoutHandingOn(reported.message()));
-  for (const auto& [raw, cause] : root_causes_) {
-    if (!raw.empty() && status.message().find(raw) != std::string_view::npos) return cause;
-  }
-  Status cause = Here(status.WithPrefix(what));
-  root_causes_.emplace_back(std::string(status.message()), cause);
-  if (root_causes_.size() > kRememberedCauses) root_causes_.pop_front();
-  return cause;
-}
-
-// For a cause that came from elsewhere: what the plugin will say contains its text.
-void Engine::RememberCause(const Status& cause) {
-  root_causes_.emplace_back(std::string(cause.message()), cause);
-  if (root_causes_.size() > kRememberedCauses) root_causes_.pop_front();
+Status Engine::RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
+                         store::Origin* own) const {
+  return root_causes_.Find(reported, inputs, own, [&](const Status& status) { return Here(status.WithPrefix(what)); });
 }
 
 void Engine::Poison(uint64_t run, std::span<const uint64_t> results, const Status& status) {

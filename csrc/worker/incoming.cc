@@ -11,6 +11,28 @@ uint64_t Incoming::Entry::Expected() const {
   return static_cast<uint64_t>(assembly ? BoxBytes(buffer->type(), box) : buffer->type().ByteSize());
 }
 
+void Incoming::SetHosts(std::vector<std::string> names) {
+  data_->Post([this, names = std::move(names)]() mutable { host_names_ = std::move(names); });
+}
+
+Status Incoming::CheckSender(std::string_view peer, uint64_t key, uint32_t from_host) const {
+  if (peer.empty()) return OkStatus();
+  if (from_host == kFromClient) {
+    if (peer == dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)))) return OkStatus();
+  } else if (from_host < host_names_.size()) {
+    const std::string_view name = host_names_[from_host];
+    for (const std::string_view made : {std::string_view("w/"), std::string_view("to/")}) {
+      if (peer.starts_with(made) && peer.substr(made.size()) == name) return OkStatus();
+    }
+  }
+  return Status(Code::kPermissionDenied, "transfer " + std::to_string(key) + " is another peer's");
+}
+
+Status Incoming::MaySend(std::string_view peer, uint64_t key) const {
+  const auto at = entries_.find(key);
+  return at == entries_.end() ? OkStatus() : CheckSender(peer, key, at->second.from_host);
+}
+
 void Incoming::Declare(uint64_t key, std::shared_ptr<pjrt::AsyncBuffer> buffer, uint32_t from_host) {
   data_->Post(
       [this, key, buffer = std::move(buffer), from_host] { Enter(key, Entry{buffer, from_host, 0, nullptr, {}, 0}); });
@@ -24,7 +46,11 @@ void Incoming::Assemble(std::vector<Piece> pieces, std::shared_ptr<pjrt::AsyncBu
     const bool runs = std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
       return RunOffset(buffer->type(), piece.box).has_value() && BoxBytes(buffer->type(), piece.box) > 0;
     });
-    if (!runs) assembly->staging = HostMemory(static_cast<size_t>(buffer->type().ByteSize()));
+    if (!runs) assembly->memory = buffer->memory();
+    if (!runs && assembly->memory == nullptr) {
+      assembly->staging = HostMemory(static_cast<size_t>(buffer->type().ByteSize()));
+      assembly->memory = reinterpret_cast<std::byte*>(assembly->staging.data());
+    }
     for (const Piece& piece : pieces) {
       const uint64_t offset = runs ? static_cast<uint64_t>(*RunOffset(buffer->type(), piece.box)) : 0;
       Enter(piece.key, Entry{buffer, piece.from_host, 0, assembly, piece.box, offset});
@@ -37,14 +63,14 @@ void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shar
     auto it = entries_.find(key);
     if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
     if (when == When::kDeclared || IsGone(wire::ClientOf(key))) return;
-    KeepEarly(key, {0, bytes.size(), bytes, {}, {}, owner});
+    KeepEarly(key, {"", 0, bytes.size(), bytes, {}, {}, owner});
   });
 }
 
 void Incoming::DeliverFailure(uint64_t key, Status status, When when) {
   data_->Post([this, key, status = std::move(status), when] {
     if (when == When::kDeclared) return Fail(key, status);
-    OnTransferFailed(key, status);
+    OnTransferFailed("", key, status);
   });
 }
 
@@ -79,20 +105,25 @@ void Incoming::KeepEarly(uint64_t key, Early early) {
   early_[key].push_back(std::move(early));
 }
 
-void Incoming::KeepEarlyFailure(uint64_t key, const Status& status, bool more_may_come) {
+void Incoming::KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come) {
   if (const auto at = early_.find(key); at != early_.end()) {
-    at->second.clear();  // of no use any more
+    std::erase_if(at->second, [peer](const Early& item) { return item.peer == peer; });  // of no use any more
   } else if (early_.size() >= kMaxEarlyTransfers) {
     return;
   }
-  early_[key].push_back({0, 0, {}, {}, status, nullptr, nullptr, more_may_come});
+  early_[key].push_back({std::string(peer), 0, 0, {}, {}, status, nullptr, nullptr, more_may_come});
 }
 
-void Incoming::FailTransfer(uint64_t key, Status status) {
-  data_->Post([this, key, status = std::move(status)] {
+void Incoming::FailTransfer(uint64_t key, uint32_t from_host, Status status) {
+  data_->Post([this, key, from_host, status = std::move(status)] {
     if (const auto at = entries_.find(key); at == entries_.end()) {
-      if (!IsGone(wire::ClientOf(key))) KeepEarlyFailure(key, status, true);
-    } else if (at->second.buffer != nullptr) {
+      if (IsGone(wire::ClientOf(key))) return;
+      const std::string peer = from_host == kFromClient
+                                   ? dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)))
+                               : from_host < host_names_.size() ? "w/" + host_names_[from_host]
+                                                                : "";
+      if (!peer.empty()) KeepEarlyFailure(peer, key, status, true);
+    } else if (at->second.buffer != nullptr && at->second.from_host == from_host) {
       FailAndRefuse(key, status);
     }
   });
@@ -102,7 +133,9 @@ void Incoming::TakeEarly(uint64_t key, std::vector<Early> early) {
   for (Early& item : early) {
     auto entered = entries_.find(key);
     if (entered == entries_.end()) return;  // an earlier one failed it; the leases tell the sender
-    if (!item.failure.ok() && item.more_may_come) {
+    if (Status sender = CheckSender(item.peer, key, entered->second.from_host); !sender.ok()) {
+      item.lease.Drop(std::move(sender));
+    } else if (!item.failure.ok() && item.more_may_come) {
       FailAndRefuse(key, item.failure);
     } else if (!item.failure.ok()) {
       Fail(key, item.failure);
@@ -124,11 +157,11 @@ void Incoming::OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uin
           ResourceExhausted("expected at most " + std::to_string(kMaxEarlyBytes >> 20) +
                             " MiB of one sender before their buffers are announced, got more; these were refused");
       lease.Drop(status);
-      return KeepEarlyFailure(key, status, true);
+      return KeepEarlyFailure(peer, key, status, true);
     }
     *count += bytes.size();
     std::shared_ptr<const void> counted(nullptr, [count, size = bytes.size()](const void*) { *count -= size; });
-    return KeepEarly(key, {offset, total, bytes, std::move(lease), {}, nullptr, std::move(counted)});
+    return KeepEarly(key, {std::string(peer), offset, total, bytes, std::move(lease), {}, nullptr, std::move(counted)});
   }
   Take(key, it->second, offset, total, bytes, std::move(lease), nullptr);
 }
@@ -148,20 +181,14 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
     Status status = DataLoss("expected " + std::to_string(expected) + " bytes for " + entry.buffer->type().ToString() +
                              ", got bytes " + std::to_string(offset) + " to " + std::to_string(offset + bytes.size()) +
                              " of " + std::to_string(total));
-    const uint64_t seen = entry.received + bytes.size();
     lease.Drop(status);
-    FailAndRefuse(key, status);
-    if (auto refused = entries_.find(key); refused != entries_.end()) {
-      refused->second.received = seen;
-      if (seen >= total) entries_.erase(refused);
-    }
-    return;
+    return FailWith(key, status, entry.received + bytes.size(), total);
   }
   entry.received += bytes.size();
   const bool last = entry.received == expected;
   if (std::shared_ptr<Assembly> assembly = entry.assembly) {
     const uint64_t run_offset = entry.run_offset;
-    if (assembly->staging.size() == 0) {
+    if (assembly->memory == nullptr) {
       if (last) {
         entries_.erase(key);
         --assembly->pieces_left;
@@ -171,7 +198,7 @@ void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total,
                  std::move(owner));
     }
     if (!assembly->failed) {
-      ScatterBox(entry.buffer->type(), entry.box, bytes.data(), offset, bytes.size(), assembly->staging.data());
+      ScatterBox(entry.buffer->type(), entry.box, bytes.data(), offset, bytes.size(), assembly->memory);
     }
     lease.Drop();
     if (!last) return;
@@ -195,17 +222,23 @@ void Incoming::Put(const std::shared_ptr<pjrt::AsyncBuffer>& buffer, std::span<c
 }
 
 void Incoming::Complete(std::shared_ptr<Assembly> assembly) {
-  const HostMemory& bytes = assembly->staging;
-  assembly->buffer->Transfer(bytes.data(), bytes.size(), 0, true,
-                             [this, assembly](Status) { data_->Post([assembly] {}); });
+  // Of what lies in the buffer already nothing is left to transfer but the news that it is all there.
+  const size_t size = assembly->staging.size();
+  assembly->buffer->Transfer(assembly->memory, size, 0, true, [this, assembly](Status) { data_->Post([assembly] {}); });
 }
 
-void Incoming::OnTransferFailed(uint64_t key, const Status& status) {
+void Incoming::OnTransferFailed(std::string_view peer, uint64_t key, const Status& status) {
   if (entries_.contains(key)) {
     Fail(key, status);
   } else if (!IsGone(wire::ClientOf(key))) {
-    KeepEarlyFailure(key, status, false);
+    KeepEarlyFailure(peer, key, status, false);
   }
+}
+
+void Incoming::OnPieceLost(std::string_view peer, uint64_t key, uint64_t size, uint64_t total, const Status& status) {
+  const auto at = entries_.find(key);
+  if (at != entries_.end()) return FailWith(key, status, at->second.received + size, total);
+  if (!IsGone(wire::ClientOf(key))) KeepEarlyFailure(peer, key, status, size < total);
 }
 
 void Incoming::Fail(uint64_t key, const Status& status) {
@@ -226,6 +259,14 @@ void Incoming::FailAndRefuse(uint64_t key, const Status& status) {
   Entry& refused = entries_[key];
   refused.from_host = from_host;
   refused.refused = status;
+}
+
+void Incoming::FailWith(uint64_t key, const Status& status, uint64_t seen, uint64_t total) {
+  FailAndRefuse(key, status);
+  const auto refused = entries_.find(key);
+  if (refused == entries_.end()) return;
+  refused->second.received = seen;
+  if (seen >= total) entries_.erase(refused);
 }
 
 template <typename Predicate>

@@ -3,6 +3,9 @@
 // The engine declares a buffer when the control message comes; its bytes may arrive before or after that. The device
 // buffer exists, and computations are enqueued on it, before the first byte does.
 //
+// Each transfer has one sender, which the control message names: a client, whose keys it has, or a host. What others
+// send under its key is refused, before the announcement and after it.
+//
 // Ownership: owned by the engine; the data plane's sink.
 // Threads:   Declare, Assemble, Deliver and the Fail functions may be called from any thread once Attach was; all else
 // is the data thread's. Locks: mutex_ guards gone_.
@@ -20,6 +23,7 @@
 #include "csrc/base/host_memory.h"
 #include "csrc/base/status.h"
 #include "csrc/base/strided.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
 
@@ -31,6 +35,9 @@ class Incoming : public dataplane::DataSink {
  public:
   // Called once, before traffic.
   void Attach(dataplane::DataPlane* data) { data_ = data; }
+
+  // What hosts are called, by number; before anything is declared to come from them.
+  void SetHosts(std::vector<std::string> names);
 
   // Bytes under `key` fill `buffer`. `from_host` is the sender, or kFromClient.
   void Declare(uint64_t key, std::shared_ptr<pjrt::AsyncBuffer> buffer, uint32_t from_host);
@@ -69,13 +76,16 @@ class Incoming : public dataplane::DataSink {
   // Whom to tell that a transfer from here has failed (dataplane::DataSink). Constant after start.
   using SendFailedHandler = std::function<void(const std::string& peer, uint64_t key, const Status& status)>;
   void OnSendFailed(SendFailedHandler handler) { send_failed_ = std::move(handler); }
-  // The sender has told by another way that these bytes will not come; some may come nevertheless.
-  void FailTransfer(uint64_t key, Status status);
+  // The sender, a host or kFromClient, has told by another way that these bytes will not come; some may nevertheless.
+  void FailTransfer(uint64_t key, uint32_t from_host, Status status);
 
   // dataplane::DataSink
   void OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override;
-  void OnTransferFailed(uint64_t key, const Status& status) override;
+  void OnTransferFailed(std::string_view peer, uint64_t key, const Status& status) override;
+  void OnPieceLost(std::string_view peer, uint64_t key, uint64_t size, uint64_t total, const Status& status) override;
+  // PERMISSION_DENIED when another peer was announced as the sender.
+  Status MaySend(std::string_view peer, uint64_t key) const override;
   // A client's number may have been another's before.
   void OnPeer(std::string_view peer, uint64_t session) override;
   void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override {
@@ -96,7 +106,10 @@ class Incoming : public dataplane::DataSink {
  private:
   struct Assembly {
     std::shared_ptr<pjrt::AsyncBuffer> buffer;
-    HostMemory staging;  // empty: every piece is one run of bytes in the buffer and goes there directly
+    // Where pieces are put together: the buffer's own memory, or `staging` where that is out of reach. Null: every
+    // piece is one run of bytes in the buffer and is transferred there.
+    std::byte* memory = nullptr;
+    HostMemory staging;
     size_t pieces_left = 0;
     bool failed = false;
   };
@@ -106,12 +119,13 @@ class Incoming : public dataplane::DataSink {
     uint64_t received = 0;
     std::shared_ptr<Assembly> assembly;  // null: the transfer is the whole buffer
     BoxView box;
-    uint64_t run_offset = 0;  // of the box in the buffer, without staging
+    uint64_t run_offset = 0;  // of the box in the buffer, where pieces are transferred
     int64_t since_ms = NowMs();
     Status refused = OkStatus();
     uint64_t Expected() const;
   };
   struct Early {
+    std::string peer;  // who sent it; empty: this host itself
     uint64_t offset;
     uint64_t total;
     std::span<const std::byte> bytes;
@@ -121,9 +135,11 @@ class Incoming : public dataplane::DataSink {
     std::shared_ptr<const void> counted = nullptr;  // while it lives, the bytes are on their peer's account
     bool more_may_come = false;                     // of a failure: bytes, nevertheless
   };
+  // OK when `peer` (empty: this host itself) is what `from_host` is called, or the client whose key this is.
+  Status CheckSender(std::string_view peer, uint64_t key, uint32_t from_host) const;
   // Keeps what came before its buffer was announced, within limits.
   void KeepEarly(uint64_t key, Early early);
-  void KeepEarlyFailure(uint64_t key, const Status& status, bool more_may_come);
+  void KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come);
   void Enter(uint64_t key, Entry entry);
   void TakeEarly(uint64_t key, std::vector<Early> early);
   void Complete(std::shared_ptr<Assembly> assembly);
@@ -135,6 +151,8 @@ class Incoming : public dataplane::DataSink {
   void Fail(uint64_t key, const Status& status);
   // As Fail, when more of its bytes may come.
   void FailAndRefuse(uint64_t key, const Status& status);
+  // As that, when `seen` bytes of the `total` have come or were lost.
+  void FailWith(uint64_t key, const Status& status, uint64_t seen, uint64_t total);
   template <typename Predicate>
   void FailWhere(Predicate predicate, const Status& status);
 
@@ -146,9 +164,11 @@ class Incoming : public dataplane::DataSink {
   std::unordered_map<uint64_t, std::vector<Early>> early_;
   std::unordered_map<std::string, std::shared_ptr<uint64_t>> early_bytes_;  // by peer
   std::unordered_map<uint32_t, Status> lost_;                               // hosts
+  std::vector<std::string> host_names_;
 
   mutable std::mutex mutex_;
-  std::unordered_map<uint32_t, uint64_t> gone_;  // clients and their latest sessions; guarded by mutex_
+  std::unordered_map<uint32_t, uint64_t> gone_
+      PW_GUARDED_BY(mutex_);  // clients and their latest sessions; guarded by mutex_
 };
 
 }  // namespace pathways::worker

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <future>
+#include <numeric>
 
 #include "csrc/pjrt/test_support.h"
 #include "csrc/testing/test.h"
@@ -91,6 +92,28 @@ TEST(WhatALostHostShouldHaveSentFailsWhetherDeclaredBeforeOrAfter) {
   EXPECT_OK(pjrt::Fetch(early).status());
   c.incoming.Deliver(20, *c.bytes, c.bytes);
   EXPECT_OK(pjrt::Fetch(other).status());
+}
+
+TEST(ABufferIsPutTogetherFromBoxes) {
+  NEED_PLUGIN(client);
+  Arrivals c;
+  const TensorType type{DType::kF32, {2, 4}};
+  ASSERT_OK_AND_ASSIGN(auto async, client->CreateAsyncBuffer(type, 0));
+  ASSERT_OK_AND_ASSIGN(const pjrt::Buffer buffer, async->TakeBuffer());
+  std::vector<float> values(8);
+  std::iota(values.begin(), values.end(), 1.0f);
+  std::vector<Incoming::Piece> pieces;
+  std::vector<std::shared_ptr<std::vector<std::byte>>> halves;
+  for (uint64_t i = 0; i < 2; ++i) {
+    const BoxView columns{{0, static_cast<int64_t>(2 * i)}, {2, 2}};
+    pieces.push_back({60 + i, 9, columns});
+    halves.push_back(std::make_shared<std::vector<std::byte>>(16));
+    GatherBox(type, columns, values.data(), 0, 16, halves.back()->data());
+  }
+  c.incoming.Assemble(pieces, std::move(async));
+  for (uint64_t i : {1, 0}) c.incoming.Deliver(60 + i, *halves[i], halves[i]);
+  ASSERT_OK_AND_ASSIGN(const auto arrived, pjrt::Fetch(buffer));
+  EXPECT(arrived == values);
 }
 
 TEST(BytesForABufferThatIsNotThereAnyMoreAreLetGo) {

@@ -78,10 +78,11 @@ Result<wire::IslandAnswer> IslandLink::Ask(uint64_t request, std::string frame, 
     asked_[request];
   }
   Status sent = socket_->Send({}, transport::Frame(std::move(frame)));
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   auto entry = asked_.find(request);
   if (sent.ok()) {
-    changed_.wait_until(lock, deadline, [&] { return entry->second.has_value() || !failure_.ok(); });
+    changed_.wait_until(lock, deadline,
+                        [&]() PW_REQUIRES(mutex_) { return entry->second.has_value() || !failure_.ok(); });
     if (!entry->second) {
       sent = !failure_.ok() ? failure_
                             : DeadlineExceeded("expected an answer from the controller at " + controller_ +

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 #include "csrc/pjrt/key_value.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/transport/socket.h"
@@ -61,9 +62,9 @@ class IslandLink : public pjrt::KeyValueStore, private transport::SocketHandler 
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  uint64_t next_request_ = 1;
-  std::map<uint64_t, std::optional<wire::IslandAnswer>> asked_;  // by request
-  Status failure_;
+  uint64_t next_request_ PW_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::optional<wire::IslandAnswer>> asked_ PW_GUARDED_BY(mutex_);  // by request
+  Status failure_ PW_GUARDED_BY(mutex_);
   std::function<void(const Status&)> on_lost_;
 };
 

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/base/thread_annotations.h"
 
 namespace pathways::worker {
 
@@ -107,8 +108,8 @@ class Pipeline {
   Status broken_;
 
   std::mutex mutex_;
-  std::vector<std::pair<uint32_t, Request>> asked_;  // guarded by mutex_
-  bool closing_ = false;                             // guarded by mutex_
+  std::vector<std::pair<uint32_t, Request>> asked_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
+  bool closing_ PW_GUARDED_BY(mutex_) = false;                             // guarded by mutex_
 };
 
 }  // namespace pathways::worker

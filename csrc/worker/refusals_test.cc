@@ -1,6 +1,7 @@
 // Bytes of buffers that were refused, and bytes that nobody announced.
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <future>
 
 #include "csrc/pjrt/test_support.h"
@@ -15,7 +16,7 @@ class Nobody : public dataplane::DataSink {
  public:
   void OnBytes(std::string_view, uint64_t, uint64_t, uint64_t, std::span<const std::byte>,
                transport::BulkLease) override {}
-  void OnTransferFailed(uint64_t, const Status&) override {}
+  void OnTransferFailed(std::string_view, uint64_t, const Status&) override {}
   void OnSendFailed(const std::string&, uint64_t, const Status&) override {}
 };
 
@@ -49,18 +50,26 @@ struct Uploads {
   }
   std::future<Status> Upload(uint64_t key) {
     auto done = std::make_shared<std::promise<Status>>();
-    client->Send("to/h", key, bytes.data(), bytes.size(), [done](const Status& status) { done->set_value(status); });
+    client->Send("to/h", key, {bytes.data(), bytes.size()}, [done](const Status& status) { done->set_value(status); });
     return done->get_future();
   }
   Status Await(std::future<Status> outcome) {
     if (outcome.wait_for(std::chrono::seconds(20)) != std::future_status::ready) return DeadlineExceeded("no end");
     return outcome.get();
   }
-  // When all that was posted before has been done.
-  void Settle() {
-    std::promise<void> done;
-    host->Post([&] { done.set_value(); });
-    done.get_future().wait();
+  pjrt::Buffer Declare(pjrt::Client* device, uint64_t key, uint32_t from_host) {
+    auto async = device->CreateAsyncBuffer({DType::kF32, {static_cast<int64_t>(bytes.size() / 4)}}, 0);
+    EXPECT_OK(async.status());
+    auto buffer = (*async)->TakeBuffer();
+    EXPECT_OK(buffer.status());
+    incoming.Declare(key, *std::move(async), from_host);
+    return *std::move(buffer);
+  }
+  // Buffers that wait for bytes or were refused, when all that was posted before has been done.
+  size_t Expected() {
+    std::promise<size_t> found;
+    host->Post([&] { found.set_value(incoming.expected()); });
+    return found.get_future().get();
   }
 };
 
@@ -90,30 +99,113 @@ TEST(WhatIsKeptForARefusedBufferGoesWithItsBytes) {
     c.incoming.Refuse(UploadKey(n), kFromClient, ResourceExhausted("no room"));
     (void)c.Await(c.Upload(UploadKey(n)));
   }
-  for (int i = 0; i < 2000 && c.incoming.expected() > 0; ++i) c.Settle();
-  EXPECT_EQ(c.incoming.expected(), 0u);
+  for (int i = 0; i < 2000 && c.Expected() > 0; ++i) {
+  }
+  EXPECT_EQ(c.Expected(), 0u);
   EXPECT_EQ(c.incoming.unannounced(), 0u);
 }
 
 TEST(AFailureToldByAnotherWayPoisonsAndWhatComesLaterIsLetGo) {
   NEED_PLUGIN(device);
   Uploads c;
-  const auto declare = [&](uint64_t key) {
-    auto async = device->CreateAsyncBuffer({DType::kF32, {static_cast<int64_t>(c.bytes.size() / 4)}}, 0);
-    EXPECT_OK(async.status());
-    auto buffer = (*async)->TakeBuffer();
-    EXPECT_OK(buffer.status());
-    c.incoming.Declare(key, *std::move(async), kFromClient);
-    return *std::move(buffer);
-  };
+  const auto declare = [&](uint64_t key) { return c.Declare(device, key, kFromClient); };
   const pjrt::Buffer before = declare(UploadKey(1));
-  c.incoming.FailTransfer(UploadKey(1), DeadlineExceeded("61 s of silence"));
-  c.incoming.FailTransfer(UploadKey(2), DeadlineExceeded("61 s of silence"));
+  c.incoming.FailTransfer(UploadKey(1), kFromClient, DeadlineExceeded("61 s of silence"));
+  c.incoming.FailTransfer(UploadKey(2), kFromClient, DeadlineExceeded("61 s of silence"));
   const pjrt::Buffer after = declare(UploadKey(2));
   for (const pjrt::Buffer* buffer : {&before, &after}) {
     EXPECT_HAS(pjrt::Fetch(*buffer).status().message(), "61 s of silence");
   }
   for (uint64_t n : {1, 2}) EXPECT_HAS(c.Await(c.Upload(UploadKey(n))).message(), "61 s of silence");
+}
+
+// Their shared memory is gone: an error, before the buffer is announced and after, and whole or in part.
+TEST(BytesThatCannotBeReadFailTheirTransfer) {
+  NEED_PLUGIN(device);
+  Uploads c;
+  const auto declare = [&](uint64_t n) { return c.Declare(device, UploadKey(n), kFromClient); };
+  const auto send = [&](uint64_t n, uint64_t size) {
+    wire::Data data;
+    data.key = UploadKey(n);
+    data.size = size;
+    data.total = c.bytes.size();
+    data.segment = "/ptpathways-refusals-" + std::to_string(::getpid()) + "-1-424242";
+    data.release = n;
+    transport::Frames frames;
+    frames.emplace_back(wire::Encode(data));
+    EXPECT_OK(c.client->SendMessage("to/h", std::move(frames)));
+  };
+  const pjrt::Buffer whole = declare(1), part = declare(2);
+  for (const uint64_t n : {1, 3}) send(n, c.bytes.size());
+  for (const uint64_t n : {2, 4}) send(n, 4096);
+  c.incoming.Refuse(UploadKey(6), kFromClient, Cancelled("seen"));
+  EXPECT_HAS(c.Await(c.Upload(UploadKey(6))).message(), "seen");  // and all that was sent before
+  for (const pjrt::Buffer* buffer : {&whole, &part}) {
+    EXPECT_HAS(pjrt::Fetch(*buffer).status().message(), "cannot be opened");
+  }
+  const pjrt::Buffer early = declare(3), early_part = declare(4);
+  for (const pjrt::Buffer* buffer : {&early, &early_part}) {
+    EXPECT_HAS(pjrt::Fetch(*buffer).status().message(), "cannot be opened");
+  }
+  // The rest of what came in part is let go.
+  for (const uint64_t n : {2, 4}) EXPECT_HAS(c.Await(c.Upload(UploadKey(n))).message(), "cannot be opened");
+}
+
+// The host waits for bytes of host 1, "f"; host 2, "g", is the enemy.
+struct Forgery : Uploads {
+  std::unique_ptr<dataplane::DataPlane> honest, enemy;
+
+  Forgery() {
+    incoming.SetHosts({"h", "f", "g"});
+    dataplane::DataPlaneOptions options;
+    options.curve.insecure = true;
+    options.machine = "here";
+    for (const auto& [plane, name] : {std::pair(&honest, "w/f"), std::pair(&enemy, "w/g")}) {
+      options.membership = {"refusals-" + std::to_string(::getpid()), name, "", 0};
+      *plane = std::move(*dataplane::DataPlane::Start(options, &nobody));
+      EXPECT_OK((*plane)->ConnectTo("h", host->endpoint(), "here"));
+    }
+  }
+  ~Forgery() {
+    honest->Stop();
+    enemy->Stop();
+  }
+  pjrt::Buffer Declare(pjrt::Client* device, uint64_t key) { return Uploads::Declare(device, key, 1); }
+  void SendBytes(dataplane::DataPlane& from, uint64_t key, const std::vector<char>& what) {
+    from.Send("to/h", key, {what.data(), what.size()}, [](const Status&) {});
+  }
+  // When what `from` has sent so far has been looked at: its messages arrive in order, and an own transfer ends.
+  void Heard(dataplane::DataPlane& from, uint64_t key) {
+    incoming.Refuse(key, &from == enemy.get() ? 2 : 1, Cancelled("seen"));
+    auto done = std::make_shared<std::promise<Status>>();
+    from.Send("to/h", key, {bytes.data(), bytes.size()}, [done](const Status& status) { done->set_value(status); });
+    EXPECT_HAS(Await(done->get_future()).message(), "seen");
+  }
+};
+
+TEST(AHostFillsAndFailsNoTransferOfAnother) {
+  NEED_PLUGIN(device);
+  Forgery c;
+  const std::vector<char> lies(c.bytes.size(), 'L');
+  // Before the buffer is announced and after, with bytes and with bad news.
+  c.SendBytes(*c.enemy, UploadKey(1), lies);
+  c.enemy->SendFailure("to/h", UploadKey(2), Internal("forged"));
+  c.Heard(*c.enemy, UploadKey(50));
+  const pjrt::Buffer early = c.Declare(device, UploadKey(1)), failed = c.Declare(device, UploadKey(2)),
+                     late = c.Declare(device, UploadKey(3)), told = c.Declare(device, UploadKey(4));
+  (void)c.Expected();  // now all of them are announced
+  c.SendBytes(*c.enemy, UploadKey(3), lies);
+  c.enemy->SendFailure("to/h", UploadKey(3), Internal("forged"));
+  c.incoming.FailTransfer(UploadKey(4), 2, Internal("forged"));
+  c.incoming.FailTransfer(UploadKey(4), kFromClient, Internal("forged"));
+  c.Heard(*c.enemy, UploadKey(51));
+  for (uint64_t n = 1; n <= 4; ++n) c.SendBytes(*c.honest, UploadKey(n), c.bytes);
+  std::vector<float> wanted(c.bytes.size() / 4);
+  std::memcpy(wanted.data(), c.bytes.data(), c.bytes.size());
+  for (const pjrt::Buffer* buffer : {&early, &failed, &late, &told}) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> got, pjrt::Fetch(*buffer));
+    EXPECT(got == wanted);
+  }
 }
 
 TEST(BytesThatNobodyAnnouncedHaveALimitOfTheirSenderOnly) {

@@ -124,7 +124,7 @@ Status TensorFile::WriteBox(const wire::FileBox& box, const TensorType& shard, c
   const char* next = static_cast<const char*>(from);
   if (!IsWhole(box, shard)) {
     dense = HostMemory(static_cast<size_t>(BoxBytes(shard, InShard(box))));
-    GatherBox(shard, InShard(box), from, dense.data());
+    GatherBox(shard, InShard(box), from, 0, dense.size(), dense.data());
     next = dense.data();
   }
   return VisitRows({shard.dtype, box.dims}, InFile(box), [&](int64_t offset, int64_t bytes) {

@@ -34,7 +34,7 @@ _TIMEOUT_S = 60.0
 _DEVICE = 0
 
 
-class _Add:
+class Add:
     """The computation and its argument on the device."""
 
     def __init__(self, session: Session, runs: int, trips: int) -> None:
@@ -81,7 +81,7 @@ def _one_device(options: BenchOptions) -> list[Record]:
 
     size = options.cluster(hosts=1)
     with local.start(size) as cluster:
-        add = _Add(cluster.session, runs=options.choose(20_000, 2_000), trips=options.choose(3_000, 300))
+        add = Add(cluster.session, runs=options.choose(20_000, 2_000), trips=options.choose(3_000, 300))
         variants = {
             "pipelined, C++": add.pipelined_cpp,
             "pipelined, Python": add.pipelined_python,

@@ -17,7 +17,9 @@ from ptpathways.bench._checkpoint import CHECKPOINT
 from ptpathways.bench._collectives import COLLECTIVES
 from ptpathways.bench._data_parallel import DATA_PARALLEL
 from ptpathways.bench._dispatch import DISPATCH
+from ptpathways.bench._first_step import FIRST_STEP
 from ptpathways.bench._input import INPUT
+from ptpathways.bench._operators import OPERATORS
 from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._pipelining import PIPELINE_TRAINING
@@ -27,6 +29,7 @@ from ptpathways.bench._reshard import RESHARD
 from ptpathways.bench._shares import SHARES
 from ptpathways.bench._show import show_records, show_workloads
 from ptpathways.bench._stages import STAGES
+from ptpathways.bench._standby import STANDBY
 from ptpathways.bench._startup import STARTUP
 from ptpathways.bench._step import STEP
 from ptpathways.bench._systems import parse_peers
@@ -50,9 +53,12 @@ _ALL = (
     STEP,
     CAPTURE,
     TRAIN,
+    OPERATORS,
     INPUT,
     DATA_PARALLEL,
+    STANDBY,
     STARTUP,
+    FIRST_STEP,
     CHECKPOINT,
 )
 

@@ -49,18 +49,52 @@ def _resnet18() -> nn.Module:
     return model
 
 
+def _mobilenet() -> nn.Module:
+    from torchvision.models import mobilenet_v3_small
+
+    model: nn.Module = mobilenet_v3_small(num_classes=_CLASSES, dropout=0.0)
+    return model
+
+
+def _regnet() -> nn.Module:
+    from torchvision.models import regnet_y_400mf
+
+    model: nn.Module = regnet_y_400mf(num_classes=_CLASSES)
+    return model
+
+
+def _convnext() -> nn.Module:
+    """Of the size that is called atto, of which torchvision has no function."""
+    from torchvision.models import convnext
+
+    widths, depths = (40, 80, 160, 320), (2, 2, 6, 2)
+    blocks = [
+        convnext.CNBlockConfig(width, after, depth)
+        for width, after, depth in zip(widths, (*widths[1:], None), depths, strict=True)
+    ]
+    model: nn.Module = convnext.ConvNeXt(blocks, num_classes=_CLASSES)
+    return model
+
+
+def _images(make: Callable[[], nn.Module]) -> Training:
+    return Training(
+        make,
+        lambda count: torch.rand(count, 3, _IMAGE, _IMAGE),
+        lambda count: torch.randint(_CLASSES, (count,)),
+        8,
+    )
+
+
 TRAININGS = {
     "gpt 4/128": _gpt(GptShape(), BATCH),
     "gpt 4/256": _gpt(GptShape(layers=4, width=256, heads=4), 8),
     "gpt 12/768": _gpt(GptShape(layers=12, width=768, heads=12), 2),
-    "resnet18": Training(
-        _resnet18,
-        lambda count: torch.rand(count, 3, _IMAGE, _IMAGE),
-        lambda count: torch.randint(_CLASSES, (count,)),
-        8,
-    ),
+    "resnet18": _images(_resnet18),
+    "mobilenet v3 small": _images(_mobilenet),
+    "regnet y 400mf": _images(_regnet),
+    "convnext atto": _images(_convnext),
 }
-"""By name; a GPT's says layers and width. A GPT's sample is a row of ``CONTEXT`` bytes, the ResNet's an image."""
+"""By name; a GPT's says layers and width. A GPT's sample is a row of ``CONTEXT`` bytes, the others' an image."""
 
 
 class Loop:

@@ -18,7 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ptpathways.checkpoint._plan import check_pieces
+from ptpathways.checkpoint._safetensors import read_file
 from ptpathways.core import CheckpointError
+from ptpathways.sharding import Box
 
 MANIFEST = "manifest.json"
 FORMAT = "ptpathways checkpoint"
@@ -64,13 +67,13 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path))
     except FileNotFoundError:
         what = "there is no such directory" if not directory.exists() else f"it has no {MANIFEST}: no save was finished"
         raise CheckpointError(f"'{directory}' is no checkpoint: {what}") from None
     except OSError as error:
         raise CheckpointError(f"cannot read '{path}': {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"'{path}' is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise CheckpointError(f"'{path}' is no manifest of a checkpoint")
@@ -98,6 +101,10 @@ def _check(manifest: Manifest) -> None:
         for piece in entry["pieces"]:
             if not 0 <= piece["file"] < len(manifest.files) or piece["offset"] < 0:
                 raise ValueError(f"a piece of {name} must lie in a data file, got {piece!r}")
+        try:
+            check_pieces(tuple(entry["shape"]), [Box(tuple(p["start"]), tuple(p["size"])) for p in entry["pieces"]])
+        except ValueError as error:
+            raise ValueError(f"tensor {name}: {error}") from None
 
 
 class Lock:
@@ -239,10 +246,10 @@ def _time_of(directory: Path) -> float | None:
     path = directory / MANIFEST
     try:
         changed = path.stat().st_mtime
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, CheckpointError):
         return changed if path.exists() else None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         return None

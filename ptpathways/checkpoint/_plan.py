@@ -6,6 +6,7 @@ boxes, each once. Whatever the two divisions are, a part is made of its intersec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -140,6 +141,29 @@ def intersect(one: Box, other: Box) -> Box | None:
     end = (min(a + n, b + m) for a, n, b, m in zip(one.start, one.size, other.start, other.size, strict=True))
     size = tuple(last - first for last, first in zip(end, start, strict=True))
     return None if any(n <= 0 for n in size) else Box(start, size)
+
+
+def check_pieces(shape: tuple[int, ...], boxes: Sequence[Box]) -> None:
+    """Checks that every element of a tensor is in one piece, and in one only.
+
+    Raises:
+        ValueError: it is not so; says which pieces.
+    """
+    for box in boxes:
+        if not len(box.start) == len(box.size) == len(shape):
+            raise ValueError(f"expected a piece of {len(shape)} dimensions, got {box}")
+        if any(not 0 <= a <= a + n <= whole for a, n, whole in zip(box.start, box.size, shape, strict=True)):
+            raise ValueError(f"expected a piece inside of {list(shape)}, got {box}")
+    by_start = sorted(boxes, key=lambda box: box.start)
+    for number, box in enumerate(by_start):
+        for other in by_start[number + 1 :]:
+            if shape and other.start[0] >= box.start[0] + box.size[0]:
+                break
+            if intersect(box, other) is not None:
+                raise ValueError(f"expected pieces that have no element in common, got {box} and {other}")
+    found = sum(box.elements for box in boxes)
+    if found != math.prod(shape):
+        raise ValueError(f"expected pieces with all {math.prod(shape)} elements of {list(shape)}, got {found}")
 
 
 def gather(part: Box, pieces: Iterable[Piece]) -> list[FileBox]:

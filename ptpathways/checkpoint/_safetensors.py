@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from ptpathways.core import CheckpointError
@@ -22,6 +24,8 @@ ITEM_BYTES = {
 """Bytes of one element, by the format's name of the type."""
 
 _HEADER_MAX = 100_000_000
+_TEXT_MAX = 1 << 30
+"""Of a manifest or an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,35 @@ def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
     )
 
 
+def open_file(path: Path) -> BufferedReader:
+    """A file to read, of which somebody else may have made anything: a pipe, say, would keep its reader waiting.
+
+    Raises:
+        CheckpointError: it is no regular file.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise CheckpointError(f"expected a regular file, got '{path}', which is a folder, a pipe or a device")
+    return file
+
+
+def read_file(path: Path) -> bytes:
+    """All of a manifest or an index.
+
+    Raises:
+        CheckpointError: it is no regular file, or too large.
+        OSError: it cannot be read.
+    """
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _TEXT_MAX:
+            raise CheckpointError(f"expected at most {_TEXT_MAX} bytes in '{path}', got {size}")
+        return file.read(_TEXT_MAX)
+
+
 def read_header(path: Path) -> dict[str, Entry]:
     """What is in a safetensors file, by name.
 
@@ -67,8 +100,8 @@ def read_header(path: Path) -> dict[str, Entry]:
         CheckpointError: it is no such file, or was cut off.
         OSError: it cannot be read.
     """
-    size = os.path.getsize(path)
-    with open(path, "rb") as file:
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
         prefix = file.read(8)
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else -1
         if not 0 < length <= min(_HEADER_MAX, size - 8):
@@ -79,9 +112,11 @@ def read_header(path: Path) -> dict[str, Entry]:
         text = file.read(length)
     try:
         table = json.loads(text)
+        if not isinstance(table, dict):
+            raise ValueError(f"expected tensors by name, got a JSON {type(table).__name__}")
         table.pop("__metadata__", None)
         found = {name: _entry(name, item, 8 + length) for name, item in table.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"the header of '{path}' is damaged: {error}") from None
     end = max((entry.offset + entry.bytes for entry in found.values()), default=0)
     if end > size:
@@ -108,9 +143,9 @@ def index_files(path: Path) -> dict[str, str]:
         CheckpointError: it is no such file.
     """
     try:
-        weights = json.loads(path.read_bytes())["weight_map"]
+        weights = json.loads(read_file(path))["weight_map"]
         return {str(name): str(file) for name, file in weights.items()}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"expected an index of safetensors files with a weight_map, got '{path}': {error!r}"
         ) from None

@@ -65,7 +65,7 @@ class Checkpoint:
     def _read_into(self, piece: _plan.Piece, room: Any) -> None:
         path = self.files[piece.file][0]
         try:
-            with open(path, "rb") as file:
+            with _safetensors.open_file(path) as file:
                 if piece.file not in self._checked:
                     _check_contents(path, file, self.checksums.get(piece.file))
                     self._checked.add(piece.file)
@@ -100,6 +100,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
             return _open_directory(path)
         if not path.exists():
             raise CheckpointError(f"there is no '{path}'")
+        _safetensors.open_file(path).close()
         if path.name.endswith(".index.json"):
             return _open_index(path)
         if path.suffix == ".safetensors":

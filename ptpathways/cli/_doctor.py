@@ -16,6 +16,7 @@ from ptpathways import core, launch, native, platforms
 _REQUIRED = {"torch": "2.9.0", "torch_xla": "2.9.0"}
 _SHM_MIN_BYTES = 256 << 20
 _TRY_S = 30.0
+_ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def examine() -> list[Finding]:
     findings += [_package(name, version) for name, version in _REQUIRED.items()]
     findings.append(_extension())
     findings.append(_shared_memory())
+    findings.append(_onednn())
     if address := os.environ.get("PTPATHWAYS_ADDRESS"):
         findings.append(_address(address))
     if findings[3].state == "ok":
@@ -98,14 +100,21 @@ def _shared_memory() -> Finding:
     return Finding("shared memory", state, f"/dev/shm, {usage.free >> 20} of {usage.total >> 20} MiB free{advice}")
 
 
+def _onednn() -> Finding:
+    path = platforms.find_onednn()
+    if not path or path == "off":
+        why = "switched off by PTPATHWAYS_ONEDNN" if path else "not installed; run `pip install onednn-cpu-gomp`"
+        return Finding("oneDNN", "warning", f"{why}: convolutions on CPU devices are XLA's own, which are slower")
+    if not os.path.isfile(path):
+        return Finding("oneDNN", "warning", f"PTPATHWAYS_ONEDNN must be a file or off, got {path!r}")
+    return Finding("oneDNN", "ok", path)
+
+
 def _address(address: str) -> Finding:
     try:
-        with (
-            native.translated(),
-            native.Session.connect(
-                address, "doctor", 3.0, token=os.environ.get(core.TOKEN_VARIABLE, "").strip() or launch.find(address)
-            ) as session,
-        ):
+        controller = launch.endpoint(address)
+        token = core.check_token(os.environ.get(core.TOKEN_VARIABLE, "")) or launch.find(controller)
+        with launch.connect(controller, "doctor", _ANSWER_S, token=token) as session:
             return Finding("PTPATHWAYS_ADDRESS", "ok", f"{address}: {session.device_count} devices")
     except core.PathwaysError as error:
         return Finding("PTPATHWAYS_ADDRESS", "wrong", str(error))

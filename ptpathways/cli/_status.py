@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import core, native
+from ptpathways import core, launch, native
 from ptpathways.cli._token import token_of
 from ptpathways.launch import endpoint
 
@@ -26,19 +26,16 @@ def main(arguments: argparse.Namespace) -> int:
 
     Raises:
         InvalidOption: no address is given, or it is none.
-        ConnectionFailed, DeadlineExceeded: no controller answers there.
+        ConnectionFailed: no controller answers there, or the token is not its cluster's.
     """
     address = arguments.address or os.environ.get("PTPATHWAYS_ADDRESS", "")
     if not address:
         raise core.InvalidOption("give the controller's address with --address or PTPATHWAYS_ADDRESS, got none")
-    if arguments.watch is not None and arguments.watch <= 0:
-        raise core.InvalidOption(f"--watch must be a positive number of seconds, got {arguments.watch}")
+    if arguments.watch is not None and not 0 < arguments.watch <= 86_400:
+        raise core.InvalidOption(f"--watch must be a positive number of seconds up to 86400, got {arguments.watch}")
     controller = endpoint(address)
-    token = token_of(arguments, controller)
-    with (
-        native.translated("connecting"),
-        native.Session.connect(controller, _NAME, _TIMEOUT_S, token=token) as session,
-    ):
+    token = token_of(arguments, "client", controller)
+    with launch.connect(controller, _NAME, _TIMEOUT_S, token=token) as session, native.translated("connecting"):
         try:
             while True:
                 status = json.loads(session.status_json(_TIMEOUT_S))
@@ -61,9 +58,9 @@ def _show(status: dict[str, Any], *, as_json: bool, clear: bool) -> None:
         return
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False)  # names are members' own
     if not console.is_terminal:  # a pipe has no width to fold to
-        console = Console(width=_PIPE_COLUMNS)
+        console = Console(width=_PIPE_COLUMNS, markup=False)
     if clear and console.is_terminal:
         console.clear()
     print_status(status, console)
@@ -75,11 +72,19 @@ def print_status(status: dict[str, Any], console: Console) -> None:
         f"cluster {status['cluster']}, ptpathways {status['build']}: policy {status['policy']}, "
         f"device queues of {status['queue_ms']:g} ms; {status['functions']} functions, {status['programs']} programs"
     )
+    console.print(_controller_text(status["controller"]))
     for table in (_islands(status["islands"]), _hosts(status["hosts"]), _clients(status["clients"])):
         if table.row_count:
             console.print(table)
     if not status["clients"]:
         console.print("no clients")
+
+
+def _controller_text(controller: dict[str, Any]) -> str:
+    text = f"controller: process {controller['pid']}, "
+    text += f"standby: process {controller['standby']}" if controller["standby"] else "without a standby"
+    times = controller["takeovers"]
+    return text + (f"; a standby went on {times} times" if times else "")
 
 
 def _table(title: str, *columns: str) -> Table:

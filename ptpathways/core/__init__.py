@@ -12,6 +12,7 @@ from ptpathways.core._errors import (
     CheckpointMismatch,
     CheckpointWarning,
     CompileFailed,
+    ConcurrentUse,
     ConnectionFailed,
     DeadlineExceeded,
     HostLost,
@@ -37,10 +38,18 @@ from ptpathways.core._errors import (
     VersionMismatch,
     WrongCluster,
 )
-from ptpathways.core._ids import Counter, random_name
+from ptpathways.core._ids import MAX_NAME_BYTES, Counter, random_name
 from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, POLICIES, Options, Variable, environment_table
 from ptpathways.core._simulated import Simulated
-from ptpathways.core._token import INSECURE, TOKEN_VARIABLE, check_token, make_token, read_token, write_token
+from ptpathways.core._token import (
+    INSECURE,
+    TOKEN_VARIABLE,
+    check_role,
+    check_token,
+    make_token,
+    read_token,
+    write_token,
+)
 from ptpathways.core._units import format_bytes, parse_bytes
 from ptpathways.core._version import __version__
 
@@ -48,6 +57,7 @@ __all__ = [
     "ENVIRONMENT",
     "INSECURE",
     "LOG_LEVELS",
+    "MAX_NAME_BYTES",
     "POLICIES",
     "TOKEN_VARIABLE",
     "AlreadyInitialized",
@@ -59,6 +69,7 @@ __all__ = [
     "CheckpointWarning",
     "Clock",
     "CompileFailed",
+    "ConcurrentUse",
     "ConnectionFailed",
     "Counter",
     "DeadlineExceeded",
@@ -90,6 +101,7 @@ __all__ = [
     "VersionMismatch",
     "WrongCluster",
     "__version__",
+    "check_role",
     "check_token",
     "environment_table",
     "format_bytes",

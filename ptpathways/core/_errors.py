@@ -114,6 +114,14 @@ class CaptureMismatch(PathwaysError):
     """
 
 
+class ConcurrentUse(PathwaysError):
+    """Two threads compute on one device at the same time, which PyTorch/XLA cannot do.
+
+    Raised where the second one begins, before it does harm. Give each thread a slice of its own, or let them take
+    turns.
+    """
+
+
 class NotOneIsland(PathwaysError):
     """One computation was asked to run on devices that no collective connects.
 
@@ -184,9 +192,9 @@ class ImpureFunction(PathwaysError, ValueError):
 
 
 class UsedAfterDonation(PathwaysError, ValueError):
-    """A future is used that was given up by an earlier call (``donate=``).
+    """A future or a tensor is used that was given up by an earlier call (``donate=``).
 
-    Raised by calls and by waits. The message names the call that took it. Use that call's results instead.
+    Raised by calls and by waits. Of a future the message names the call that took it. Use that call's results instead.
     """
 
 

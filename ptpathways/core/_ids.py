@@ -6,6 +6,8 @@ import itertools
 import secrets
 import string
 
+MAX_NAME_BYTES = 128
+"""Of a host's or client's name (csrc/wire/identity.h)."""
 _ALPHABET = string.ascii_lowercase + string.digits
 
 

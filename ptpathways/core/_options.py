@@ -53,6 +53,7 @@ ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_WAITS", "waits", str, "what a line that waits at every step does: warn or ignore"),
     Variable("PTPATHWAYS_LEASE", "lease_s", float, "seconds for which a member that is silent stays one"),
     Variable("PTPATHWAYS_WAIT_NOTICE", "wait_notice_s", float, "seconds after which a wait says for what; 0: never"),
+    Variable("PTPATHWAYS_COMPILE_NOTICE", "compile_notice_s", float, "seconds before a compile is shown; 0: never"),
     Variable("PTPATHWAYS_LOGICAL_DEVICES", "logical_devices", int, "slices that a process can use as torch devices"),
     Variable("PTPATHWAYS_BACKEND", "backend", str, "pathways, or xla-cpu for PyTorch/XLA's own CPU client"),
 )
@@ -117,6 +118,8 @@ class Options:
     where it was when it comes back in time. A process that ends is lost at once."""
     wait_notice_s: float = 10.0
     """Seconds after which a wait says on standard error for what, and what the hosts do meanwhile; 0: never."""
+    compile_notice_s: float = 2.0
+    """Seconds after which a compilation is shown: what, for which line, how long so far; 0: never."""
     logical_devices: int = 64
     """Slices that this process can use as torch devices at the same time, that of everything among them. Autograd
     starts a thread for each at the first backward pass."""
@@ -165,8 +168,10 @@ class Options:
             raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
         if not _is_number(self.lease_s) or not 1 <= self.lease_s <= 86_400:
             raise InvalidOption(f"option lease_s must be a number of seconds from 1 to 86400, got {self.lease_s!r}")
-        if not _is_number(self.wait_notice_s) or not 0 <= self.wait_notice_s < float("inf"):
-            raise InvalidOption(f"option wait_notice_s must be a number of seconds, or 0, got {self.wait_notice_s!r}")
+        for name in ("wait_notice_s", "compile_notice_s"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value < float("inf"):
+                raise InvalidOption(f"option {name} must be a number of seconds, or 0, got {value!r}")
         if not isinstance(self.logical_devices, int) or not 2 <= self.logical_devices <= 120:
             raise InvalidOption(f"option logical_devices must be from 2 to 120, got {self.logical_devices!r}")
         if not _is_number(self.weight) or not 1e-3 <= self.weight <= 1e6:

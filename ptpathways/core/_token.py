@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -47,30 +48,85 @@ def check_token(text: str) -> str:
     return token
 
 
+def check_role(token: str, role: str) -> str:
+    """``token``, if one can be ``role`` (controller, worker, client) with it; none and ``INSECURE`` are for every role.
+
+    Raises:
+        InvalidOption: it is a token of another role.
+    """
+    own = {"worker": "pw1w-", "client": "pw1c-"}.get(role, _PREFIX)
+    if token in ("", INSECURE) or token.startswith((_PREFIX, own)):
+        return token
+    whose = "a client's" if token.startswith("pw1c-") else "a worker's"
+    needed = f"the cluster's join token ({_PREFIX}...)"
+    if own == _PREFIX:
+        raise InvalidOption(f"a {role} needs {needed}, got {whose} token; take that which `ptpathways token` made")
+    raise InvalidOption(
+        f"a {role} needs {needed} or a {role}'s ({own}...), got {whose} token; make one with "
+        f"`ptpathways token --role {role}`"
+    )
+
+
 def read_token(path: str) -> str:
     """The token in a file, or on standard input when ``path`` is ``"-"``.
 
     Raises:
         InvalidOption: there is no such file, others may read it, or it has no token.
     """
-    if path == "-":
-        text = sys.stdin.readline()
-    else:
-        try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                text = file.read(4096)
-        except OSError as error:
-            raise InvalidOption(f"the token file must be readable, got {path!r}: {error.strerror}") from None
-        if stat.S_ISREG(mode) and mode & 0o077:
-            raise InvalidOption(
-                f"only its owner may be able to read a token file, got {path!r} with mode {mode & 0o777:o}; "
-                f"run chmod 600 {path}"
-            )
+    text = _first_line_of_stdin() if path == "-" else _read_private(path)
     token = check_token(text)
     if not token:
-        raise InvalidOption(f"the token file must hold a join token, got nothing in {path!r}; see `ptpathways token`")
+        place = "on standard input" if path == "-" else f"in {path!r}"
+        raise InvalidOption(f"expected a join token {place}, got nothing; see `ptpathways token`")
     return token
+
+
+def _first_line_of_stdin() -> str:
+    try:
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, "it is closed")
+        return sys.stdin.readline()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "bytes that are no text"
+        raise InvalidOption(f"expected a join token on standard input, got: {why}") from None
+
+
+def _read_private(path: str) -> str:
+    """What a file holds that nobody else can read or could have written; links are followed."""
+    try:
+        # Without waiting for the other end of a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InvalidOption(f"the token file must be readable, got {path!r}: {error.strerror}") from None
+    except ValueError:
+        raise InvalidOption(f"the token file must be a path, got {path!r}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidOption(
+                f"a token file must be a plain file, got {path!r}, which is {_kind_of(status.st_mode)}; "
+                "give what comes out of a pipe to standard input and say --token -"
+            )
+        if status.st_uid not in (os.geteuid(), 0):
+            raise InvalidOption(
+                f"a token file must be owned by this user or root, got {path!r}, which is user {status.st_uid}'s; "
+                "copy it to a file of your own with mode 600"
+            )
+        if status.st_mode & 0o077:
+            raise InvalidOption(
+                f"only its owner may be able to read a token file, got {path!r} with mode {status.st_mode & 0o777:o}; "
+                f"run chmod 600 {path}"
+            )
+        return os.read(descriptor, 4096).decode("ascii", errors="replace")
+    except OSError as error:
+        raise InvalidOption(f"the token file must be readable, got {path!r}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _kind_of(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds.get(stat.S_IFMT(mode), "none")
 
 
 def write_token(path: Path, token: str) -> None:

@@ -6,6 +6,8 @@ import re
 
 from ptpathways.core._errors import InvalidOption
 
+_TOO_MUCH = 2**63
+
 
 def parse_bytes(text: str) -> int:
     """``"1048576"``, ``"512MiB"`` or ``"1.5 GiB"`` in bytes.
@@ -15,10 +17,10 @@ def parse_bytes(text: str) -> int:
     """
     units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    size = int(float(match[1]) * units.get(match[2].lower(), 0)) if match else 0
-    if size <= 0:
+    size = float(match[1]) * units.get(match[2].lower(), 0) if match else 0.0
+    if not 1 <= size < _TOO_MUCH:
         raise InvalidOption(f"an amount of memory must be bytes or a number with KiB, MiB, GiB or TiB, got {text!r}")
-    return size
+    return int(size)
 
 
 def format_bytes(count: int) -> str:

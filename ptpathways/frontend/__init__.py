@@ -10,6 +10,7 @@ from ptpathways.frontend._busy import device_seconds
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning
 from ptpathways.frontend._capture_draws import loading
 from ptpathways.frontend._capture_recording import is_recording
+from ptpathways.frontend._compile_notice import in_notebook
 from ptpathways.frontend._dtypes import name_of as dtype_name
 from ptpathways.frontend._dtypes import torch_dtype
 from ptpathways.frontend._fallback import ClientFallbackWarning, client_operations
@@ -31,6 +32,7 @@ from ptpathways.frontend._init import (
 from ptpathways.frontend._locator import user_source_line, warn
 from ptpathways.frontend._mesh import BatchLayout, batch_layout, copies, layout_of_tensor, size_of
 from ptpathways.frontend._mixed import explain
+from ptpathways.frontend._optimizer_state import before_step as optimizer_state_hook
 from ptpathways.frontend._parts import (
     DevicePart,
     generator_states,
@@ -52,6 +54,7 @@ from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_
 from ptpathways.frontend._shard import lay, said_of, shard, tiling_of
 from ptpathways.frontend._slice import VirtualSlice
 from ptpathways.frontend._step import cut_count, step, wait
+from ptpathways.frontend._times import timed_runs
 from ptpathways.frontend._trace import DataDependent, TensorSpec, exclusively
 from ptpathways.frontend._transfer import transfer
 from ptpathways.frontend._upload import put
@@ -103,6 +106,7 @@ __all__ = [
     "function",
     "generator_states",
     "get",
+    "in_notebook",
     "init",
     "is_recording",
     "lay",
@@ -110,6 +114,7 @@ __all__ = [
     "loading",
     "make_own",
     "manual_seed",
+    "optimizer_state_hook",
     "parts_of",
     "play",
     "program",
@@ -130,6 +135,7 @@ __all__ = [
     "submit_pending",
     "swap",
     "tiling_of",
+    "timed_runs",
     "torch_dtype",
     "trace",
     "transfer",

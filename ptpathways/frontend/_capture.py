@@ -9,7 +9,6 @@ the same buffers, so the tensors stay the objects they are.
 from __future__ import annotations
 
 import functools
-import threading
 import time
 import warnings
 from collections.abc import Callable, Collection
@@ -17,7 +16,7 @@ from typing import Any
 
 from ptpathways import core
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_state, _state, _step
+from ptpathways.frontend import _capture_state, _state, _step, _threads
 from ptpathways.frontend._capture_holders import Holders
 from ptpathways.frontend._capture_recording import ABSENT, Call, Recording, Rules, leaf_key, numbers, text_of
 from ptpathways.frontend._capture_state import Surroundings
@@ -65,7 +64,7 @@ class CapturedStep:
         self._blocked = 0
         self._checks = False  # whether the call that is recorded could have been replayed
         self._said: set[str] = set()
-        self._lock = threading.RLock()
+        self._devices: set[int] = set()  # on which it computes, as far as is known
         self._holders = Holders()
         self.replays = 0
         """Calls that were replayed."""
@@ -77,22 +76,29 @@ class CapturedStep:
 
         Raises:
             CaptureMismatch: an audit has found that earlier replays did something else than the function does.
+            ConcurrentUse: another thread computes on a device of the step.
             Whatever the function raises.
         """
-        if Recording.active or _state.runtime().connection is None:
+        if _state.runtime().connection is None:
             return self._function(*args, **kwargs)
-        with self._lock:
+        with Recording.turn:
+            if Recording.active:
+                return self._function(*args, **kwargs)
             if self._connection is not _state.runtime().connection:  # the process has joined another cluster
                 self._connection = _state.runtime().connection
                 self._variants.clear()
                 self._holders.clear()
                 self._last = None
-            if self._lazy:
-                return self._run_lazily(args, kwargs)
-            self._holders.begin()
-            result = self._step(args, kwargs)
-            self._holders.end(lambda: list(self._variants.values()))
-            return result
+            _threads.claim(self._devices)
+            try:
+                if self._lazy:
+                    return self._run_lazily(args, kwargs)
+                self._holders.begin()
+                result = self._step(args, kwargs)
+                self._holders.end(lambda: list(self._variants.values()))
+                return result
+            finally:
+                _threads.release(self._devices)
 
     def __repr__(self) -> str:
         ready = sum(variant.ready for variant in self._variants.values())
@@ -100,6 +106,7 @@ class CapturedStep:
 
     def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(args, kwargs, self._rules)
+        buffers.take_writes(call.tensors().values())  # a view of another tensor has no value of its own before
         traced = self._submit_pending()
         for key, variant in self._candidates(call):
             if variant.holds():
@@ -178,7 +185,7 @@ class CapturedStep:
             self._say("is traced again: a tensor of the CPU that it uses was written")
             variant.ready = False
             return False, None
-        self._checks = True  # from here on the function would do what a replay does
+        self._checks = not variant.coincides(rates)  # from here on the function would do what a replay does
         name = self._holders.held(variant)
         if name:
             self._say(
@@ -186,7 +193,7 @@ class CapturedStep:
                 "copy (clone()), or return it"
             )
             return False, None
-        if variant.audits.due():
+        if variant.audits.due() and self._checks:
             return False, None
         started = time.perf_counter()
         try:
@@ -203,10 +210,17 @@ class CapturedStep:
 
     def _record(self, variant: Variant, key: Key, call: Call, surroundings: Surroundings) -> Any:
         """Traces a call, and learns from it. A variant that could have replayed it must do the same: an audit."""
+        import torch
+
         started = time.perf_counter()
-        recording = Recording(self._function, surroundings, call)
-        with Recording.turn:
-            result = recording.run()
+        self._devices |= {
+            tensor.device.index or 0
+            for tensor in (*surroundings.tensors.values(), *call.leaves)
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla"
+        }
+        _threads.claim(self._devices)
+        recording = Recording(self._function, surroundings, call, self._devices)
+        result = recording.run()
         self._holders.recorded()
         self._clean = buffers.least_created()
         if recording.draws.moved and not recording.draws.certain:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
-from ptpathways.frontend import _feeding, _rng, _transfer, _xla
+from ptpathways.frontend import _feeding, _rng, _threads, _transfer, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +44,61 @@ def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(names) for names in groups.values() if len(names) > 1)
 
 
+def take_writes(tensors: Iterable[torch.Tensor]) -> None:
+    """Lets every tensor that is or has a view see what was written through the other; this may be traced."""
+    import torch
+
+    for tensor in tensors:
+        if torch._is_functional_tensor(tensor):
+            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+
+
+def part_from_bases(tensors: Iterable[torch.Tensor]) -> None:
+    """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value.
+
+    Gradients of linear layers are such views. What is derived from a view after it was written in place, such as its
+    ``detach()``, is computed from what torch's functionalization keeps of the base, which a replay does not reach.
+    """
+    import torch
+
+    for tensor in tensors:
+        if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
+            continue
+        if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) == 1:
+            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+            tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+
+
+class Aliases:
+    """Other tensors on the storages of those whose values replays put in their places: views, ``detach()``.
+
+    Torch's functionalization keeps the value of a view until it is told that the tensor was written. A replay does that
+    behind its back, so it is told after each one.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        import torch
+
+        self._tensors = tensors
+        self._storages = [tensor.untyped_storage() for tensor in tensors]  # alive, so that addresses stay their own
+        self._places = [storage._cdata for storage in self._storages]
+        self._count: Callable[[int], int] = torch._C._storage_Use_Count
+        self._alone = [2] * len(self._places)  # the tensor and this object
+
+    def refresh(self) -> None:
+        """After the tensors have got other values."""
+        counts = list(map(self._count, self._places))
+        if counts == self._alone:
+            return
+        import torch
+
+        for tensor, count in zip(self._tensors, counts, strict=True):
+            if count > 2 and torch._is_functional_tensor(tensor):
+                one_more = tensor.detach()  # it is behind, so its sync makes the storage take the value over
+                torch._functionalize_commit_update(tensor)
+                torch._sync(one_more)  # type: ignore[attr-defined,no-untyped-call]
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a new tensor for a value is like."""
@@ -72,16 +126,20 @@ def adopt(tokens: Sequence[int], shapes: Sequence[Shape]) -> list[torch.Tensor]:
         native.adopt_next_uploads([])
 
 
-def live_tensors() -> Iterator[torch.Tensor]:
-    """Every XLA tensor that Python knows in this process. Takes a fraction of a second."""
+def live_tensors(devices: Collection[int]) -> Iterator[torch.Tensor]:
+    """Every XLA tensor that something in Python refers to.
+
+    Where several threads compute, those on ``devices`` only: others may have no value for a moment. Tensors that only
+    torch still has, such as those that autograd saved, are not given, as one of its threads may be letting them go.
+    """
     import torch
 
-    for thing in gc.get_objects():
-        # type() and not isinstance(): the latter asks objects for __class__, which may be anything. is_xla and not
-        # device: a kernel of ours may be given an undefined tensor, for an argument that is left out, which has none.
-        if issubclass(type(thing), torch.Tensor) and thing.is_xla:
-            thing._fix_weakref()  # torch may be about to let go of the Python object that is found here
-            yield thing
+    alone = not _threads.several()
+    for tensor in native.owning_tensors(torch.Tensor):
+        # is_xla and not device: a kernel of ours may be given an undefined tensor, for an argument that is left out,
+        # which has none.
+        if tensor.is_xla and (alone or tensor.device.index in devices):
+            yield tensor
 
 
 def most_created() -> int:
@@ -100,8 +158,12 @@ def least_created() -> int:
 
 
 def submit_pending() -> None:
-    """Submits what was traced so far, without the rest of a cut: the random generators go on where they were."""
-    for device, seed in seeds(_rng.in_use()).items():
+    """Submits what was traced so far, without the rest of a cut: the random generators go on where they were.
+
+    What other threads trace on devices of theirs is left to them.
+    """
+    others = _threads.theirs()
+    for device, seed in seeds(index for index in _rng.in_use() if index not in others).items():
         _xla.binding()._xla_sync_live_tensors(_xla.device_name(device), [], True)
         set_seeds({device: seed})
 

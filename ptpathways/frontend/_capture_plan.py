@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ptpathways.frontend import _capture_move
 from ptpathways.frontend._capture_wiring import (
@@ -80,7 +81,9 @@ class _Lowering:
         self._donated: set[Any] = set()
         self._channels = 0
         kept = [*wiring.written.values(), *(item for item in wiring.returned if isinstance(item, Result))]
-        self._kept = list(dict.fromkeys(kept))
+        self._results = list(dict.fromkeys(kept))
+        self._copy_of = _passed_copies(wiring, self._results)
+        self._kept = [self._copy_of.get(result, result) for result in self._results]
         self._last_use = {
             source: number
             for number, op in enumerate(wiring.ops)
@@ -90,6 +93,8 @@ class _Lowering:
 
     def go(self) -> Lowered:
         for number, op in enumerate(self._wiring.ops):
+            if Result(number, 0) in self._copy_of:
+                continue
             given = zip(op.arguments, op.argument_types, op.argument_tokens, strict=True)
             arguments = [self._argument(*each) for each in given]
             if op.function < 0:
@@ -114,7 +119,7 @@ class _Lowering:
         return Lowered(
             plans,
             [Input(*self._inputs[key], key in self._donated) for key in inputs],
-            [Output(result, self._type_of(result), self._token_of(result)) for result in self._kept],
+            [Output(result, self._type_of(result), self._token_of(result)) for result in self._results],
         )
 
     def _type_of(self, result: Result) -> Type:
@@ -217,6 +222,28 @@ class _Lowering:
             for host in self._hosts_of(self._type_of(result)):
                 plan = self._plan(host)
                 plan.steps.append({"kind": "free", "slots": [plan.slot_of[result]]})
+
+
+def _passed_copies(wiring: Wiring, kept: Sequence[Result]) -> dict[Result, Result]:
+    """Results that need not be computed, and the copies made in the step that they are.
+
+    PyTorch/XLA ends a step like ``target.load_state_dict(source.state_dict())`` with a computation that only passes on
+    what was copied from elsewhere, and as XLA computes it that is another copy. It is left out where each of its
+    arguments is such a copy that nothing else uses.
+    """
+    uses = Counter(source for op in wiring.ops for source in op.arguments if isinstance(source, Result))
+    uses.update(kept)
+    found: dict[Result, Result] = {}
+    for number, op in enumerate(wiring.ops):
+        if sorted(op.passed) != list(range(len(op.arguments))) or op.result_types != tuple(
+            op.argument_types[position] for position in op.passed
+        ):
+            continue
+        copies = [op.arguments[position] for position in op.passed]
+        if all(isinstance(copy, Result) and wiring.ops[copy.op].function < 0 and uses[copy] == 1 for copy in copies):
+            results = (Result(number, index) for index in range(len(copies)))
+            found |= dict(zip(results, cast(list[Result], copies), strict=True))
+    return found
 
 
 def input_key(source: Source) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ptpathways import native
@@ -107,13 +107,16 @@ class Recording:
     """One traced call of a step, and everything that has to be noted before and after it."""
 
     active = False
-    turn = threading.Lock()
-    """Recordings of several threads take turns."""
+    turn = threading.RLock()
+    """Calls of captured steps take turns, whatever their threads: a recording notes all that the process submits."""
 
-    def __init__(self, function: Callable[..., Any], surroundings: Surroundings, call: Call) -> None:
+    def __init__(
+        self, function: Callable[..., Any], surroundings: Surroundings, call: Call, devices: Collection[int]
+    ) -> None:
         self._function = function
         self._surroundings = surroundings
         self._call = call
+        self._devices = devices
         self._args, self._kwargs, self._leaves = call.args, call.kwargs, call.leaves
         self.draws = Draws()
         self.seen = _capture_watch.Seen()
@@ -124,8 +127,10 @@ class Recording:
         import torch
         from torch.utils import _pytree as pytree
 
+        self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors(self._devices)}
+        buffers.part_from_bases(self._surroundings.tensors.values())  # as replays leave them
+        buffers.take_writes(self._before_ids.values())  # else views would be computed with the step
         buffers.submit_pending()
-        self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors()}
         self._before: dict[int, Source] = {}
         self._noted: set[int] = set()
         self._digests: dict[int, int] = {}
@@ -140,8 +145,7 @@ class Recording:
                         self._digests[number] = _capture_watch.digest(leaf)
         self._sharing: dict[int, list[str]] = {}
         for name, tensor in self._surroundings.tensors.items():
-            self._note(tensor, State(name))
-            token = _token(tensor)
+            token = self._note(tensor, State(name))
             if token is not None:
                 self._sharing.setdefault(token, []).append(name)
         known = {id(tensor) for tensor in self._surroundings.tensors.values()} | {id(leaf) for leaf in self._leaves}
@@ -150,8 +154,11 @@ class Recording:
             for identity, tensor in self._before_ids.items()
             if identity not in known
         }
+        self._alias_of: dict[str, str] = {}
         for name, tensor in self._extras.items():
-            self._note(tensor, State(name))
+            token = self._note(tensor, State(name))
+            if token in self._sharing:
+                self._alias_of[name] = self._sharing[token][0]
         self._found = self._surroundings.with_gradient()
         self._required = self._surroundings.required()
         self._seeds = buffers.seeds(_rng.in_use())
@@ -180,11 +187,12 @@ class Recording:
         self._cuts = _step.cut_count() - cuts
         return result
 
-    def _note(self, tensor: Any, source: Source) -> None:
+    def _note(self, tensor: Any, source: Source) -> int | None:
         token = _token(tensor)
         if token is not None:
             self._before.setdefault(token, source)
             self._noted.add(id(tensor))
+        return token
 
     def outcome(self, result: Any) -> tuple[Outcome, _capture_wiring.Wiring]:
         """What has to be known of the call.
@@ -203,6 +211,7 @@ class Recording:
         returned, tree = pytree.tree_flatten(result)
         after = self._call.walk(self._function)
         after.ignore(self._surroundings.ignored)
+        buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
         found = effects(self._surroundings, after, self._rates)
         for name in found.settings:  # a replay begins with what this call began with
             after.settings[name] = self._surroundings.settings[name]
@@ -218,7 +227,8 @@ class Recording:
             names[name] = token
         for name, tensor in self._extras.items():
             token = _token(tensor) if id(tensor) in self._noted else None
-            if token is not None:
+            # One that is an alias of the state, such as from state_dict(), follows what a replay does to that.
+            if token is not None and (name not in self._alias_of or names.get(self._alias_of[name]) != token):
                 extras[name] = tensor
                 names[name] = token
         items: list[Any] = []
@@ -343,10 +353,10 @@ class Recording:
 
         known = {id(tensor) for tensor in [*after.tensors.values(), *returned]} | set(self._before_ids)
         known |= {id(item._base) for item in returned if isinstance(item, torch.Tensor)}  # a view keeps its base
-        if not any(id(tensor) not in known for tensor in buffers.live_tensors()):
+        if not any(id(tensor) not in known for tensor in buffers.live_tensors(self._devices)):
             return
         gc.collect()  # a cycle is no fault
-        for tensor in buffers.live_tensors():
+        for tensor in buffers.live_tensors(self._devices):
             if id(tensor) not in known and leaf_key(tensor)[0] == "tensor" and not self._is_upload(tensor):
                 raise Uncapturable(
                     f"it keeps a tensor {text_of(leaf_key(tensor))} that it does not return, which a replay would not "

@@ -188,6 +188,8 @@ class Variant:
         self._shapes = [outcome.shapes[result] for result in self._returned]
         self._followed = {source for op in wiring.ops for source in op.arguments if isinstance(source, Rate)}
         self._used = {expression for rate in self._followed for expression in rate.expressions}
+        self._numbers = self._used | {f"argument {feed.leaf}" for feed in self._feeds if isinstance(feed, Feed)}
+        self._constants = {source for op in wiring.ops for source in op.arguments if isinstance(source, Number)}
         self._tied = [rate for rate in self._followed if len(rate.expressions) > 1]
         self._settle(outcome)
 
@@ -229,6 +231,7 @@ class Variant:
             item.name: tensors[item.name] for item in self._wiring.returned if isinstance(item, State)
         }
         self._tensors = [tensors[name] for name in self._states]
+        buffers.part_from_bases(self._tensors)
         # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
         self._assignable_places = [
             place for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)
@@ -267,6 +270,8 @@ class Variant:
 
     def _bind_moved(self) -> None:
         """Binds every state whose tensor has another buffer than before."""
+        buffers.take_writes(self._tensors)
+        self._aliases = buffers.Aliases(self._tensors)
         handles = buffers.handles(self._tensors)
         if handles is None:
             buffers.submit_pending()
@@ -321,7 +326,23 @@ class Variant:
 
     def has_baked(self, rates: Mapping[str, float]) -> bool:
         """Whether an argument is now a number that PyTorch/XLA would make part of the computation."""
-        return any(_capture_wiring.is_baked(rates[name]) for name in self._used if name in rates)
+        return any(_capture_wiring.is_baked(rates[name]) for name in self._numbers if name in rates)
+
+    def coincides(self, rates: Mapping[str, float]) -> bool:
+        """Whether an argument happens to be equal to another number of the step.
+
+        PyTorch/XLA then passes the two as one, so that a trace would differ, though what it computes does not.
+        """
+        tied = {name: rate.expressions for rate in self._tied for name in rate.expressions}
+        for name in self._numbers:
+            if not name.startswith("argument ") or name not in rates:
+                continue
+            value = rates[name]
+            if any(other == value for of, other in rates.items() if of != name and of not in tied.get(name, ())):
+                return True
+            if any(_capture_wiring.number_bits(value, known.dtype) == known.bits for known in self._constants):
+                return True
+        return False
 
     def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
@@ -345,6 +366,7 @@ class Variant:
             if error.code == "FAILED_PRECONDITION":
                 raise Stale(str(error)) from error
             raise native.translate(error) from error
+        self._aliases.refresh()
         buffers.set_seeds({device: _capture_wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
         self._effects.apply(self._surroundings)

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ptpathways import native
 from ptpathways.frontend import _capture_code as _code
 from ptpathways.frontend import _locator
 from ptpathways.frontend._capture_state import (
@@ -164,8 +165,8 @@ class _Walker:
         elif isinstance(value, weakref.ref):
             self._kind(name, type(value))
             of = value()
-            if isinstance(of, torch.Tensor):
-                of._fix_weakref()  # torch asks for it
+            if isinstance(of, torch.Tensor) and not native.owns_its_tensor(of):
+                of = None  # only autograd has it, and one of its threads may be letting it go
             self.visit(f"{name}()", of, depth + 1)
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))

@@ -153,6 +153,8 @@ class Op:
     """Values that were its arguments when it was recorded."""
     result_tokens: tuple[int, ...] = field(default=(), compare=False)
     donated: tuple[int, ...] = ()
+    passed: tuple[int, ...] = ()
+    """The argument that each result is, as it came or laid another way, or -1; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,7 @@ class _Wirer:
             identity=event["identity"],
             function=event["function"],
             donated=tuple(event["donated"]),
+            passed=tuple(event["passed"]),
         )
 
     def _copy(self, event: Mapping[str, Any]) -> None:
@@ -267,6 +270,7 @@ class _Wirer:
         identity: int = -1,
         function: int = -1,
         donated: tuple[int, ...] = (),
+        passed: tuple[int, ...] = (),
     ) -> None:
         op = Op(
             what,
@@ -278,6 +282,7 @@ class _Wirer:
             tuple(arguments),
             tuple(results),
             donated,
+            passed,
         )
         self._results.update({token: Result(len(self._ops), index) for index, token in enumerate(results)})
         self._ops.append(op)

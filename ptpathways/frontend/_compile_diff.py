@@ -26,6 +26,7 @@ DTYPE_HINT = "make its type the same at each step"
 BAKED_HINT = "PyTorch/XLA makes 0, 1 and -1 part of the computation; every other value of that number is an input"
 NUMBER_HINT = "keep the number the same, or make it a tensor on the device"
 SLICE_HINT = "keep the range the same: compute all of it and mask, or take it with index_select and a tensor"
+ARGUMENTS_HINT = "the computation takes it as an argument from now on, so other values need no compile"
 KEPT_HINT = "keep the same tensors alive at each step; of values for later keep detach()ed ones, or pw.log them"
 STRUCTURE_HINT = (
     "another branch or another number of rounds of the user's Python, another mode (training or evaluation), or "
@@ -43,6 +44,8 @@ class Module:
     instructions: tuple[Instruction, ...]
     line: str
     """Of the user, where it was submitted: ``file:line``."""
+    numbers: int = 0
+    """How many of its numbers are arguments of what was compiled."""
 
     @functools.cached_property
     def opcodes(self) -> Counter[str]:
@@ -180,12 +183,13 @@ def _of_few_operations(module: Module, before: Module) -> Cause | None:
 
 
 def _of_instructions(module: Module, before: Module) -> Cause:
-    """The same operations in the same order: the first that differs in what people can do something about."""
+    """The same operations in the same order: their numbers, or the first that people can do something about."""
     pairs = [(o, n) for o, n in zip(before.instructions, module.instructions, strict=True) if o[:3] != n[:3]]
-    for old, new in pairs:
-        if old[0] == "constant" and old[1] == new[1] and old[2] != new[2]:
-            cause = _number([old[2]], [new[2]])
-            return Cause(cause.kind, cause.text, cause.hint, new[3])
+    constants = [(old, new) for old, new in pairs if old[0] == "constant" and old[1] == new[1]]
+    if constants:
+        distinct = list(dict.fromkeys((old[2], new[2]) for old, new in constants))[:_SHOWN]
+        cause = _number(*zip(*distinct, strict=True))
+        return Cause(cause.kind, cause.text, cause.hint, constants[0][1][3])
     for old, new in pairs:
         if old[0] == "slice" and old[2] != new[2]:
             return _slice(old[2], new[2], new[3])

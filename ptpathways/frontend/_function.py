@@ -376,13 +376,15 @@ def leaves_at(positions: Sequence[int], structure: Any, what: str) -> set[int]:
     """Leaves of ``(args, kwargs)`` under the arguments at ``positions``.
 
     Raises:
-        ValueError: there is no such argument. ``what`` says who named it: ``"donate of f"``.
+        TypeError, ValueError: there is no such argument. ``what`` says who named it: ``"donate of f"``.
     """
     if not positions:
         return set()
     args, _ = _arguments.unflatten(range(structure.num_leaves), structure)
     found: set[int] = set()
     for position in positions:
+        if not isinstance(position, int):
+            raise TypeError(f"{what} takes positions of arguments, from 0, got {position!r}")
         if not 0 <= position < len(args):
             raise ValueError(f"{what} names argument {position}, and there are {len(args)}; they count from 0")
         found.update(_arguments.flatten(args[position], lists=False)[0])

@@ -108,6 +108,17 @@ class Future:
         spec = self._layout.spec
         return _dtypes.from_numpy(programs.assemble(shards, spec.shape, self._layout.sharding, spec.dtype), spec.dtype)
 
+    def item(self) -> Any:
+        """The only element, as a Python number. Raises as ``wait`` does, and RuntimeError for several elements."""
+        return self.result().item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __format__(self, spec: str) -> str:
+        """With a format, the number's: ``f"{loss:.3f}"`` waits for it, as it does for a tensor."""
+        return format(self.item(), spec) if spec else str(self)
+
     def tensor(self) -> torch.Tensor:
         """The value as a tensor on ``slice.device``, at once: no copy is made and nothing waits.
 

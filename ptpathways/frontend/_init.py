@@ -15,16 +15,21 @@ from ptpathways.frontend import (
     _backend,
     _compile,
     _fallback,
+    _first_forward,
     _hooks,
     _inference,
     _kernels,
+    _loaders,
+    _loading,
     _locator,
     _long_waits,
     _mixed,
     _operations,
+    _optimizer_state,
     _read_warnings,
     _recompiles,
     _rng,
+    _safetensors,
     _scan,
     _session,
     _show,
@@ -132,6 +137,7 @@ def init(
     waits: str | None = None,
     lease_s: float | None = None,
     wait_notice_s: float | None = None,
+    compile_notice_s: float | None = None,
     backend: str | None = None,
     simulated: core.Simulated | None = None,
 ) -> Cluster:
@@ -184,16 +190,21 @@ def init(
             _spmd.register()
             _wrapped.register()
             _scan.register()
+            _loaders.register()
         _fallback.register()
         _operations.register()
+        _first_forward.register()
+        _optimizer_state.register()
         _kernels.register()
         _read_warnings.register(options.waits)
         _compile.register()
         _inference.register()
+        _loading.register()
+        _safetensors.register()
         _mixed.register()
         if connection is not None:
             _locator.register()
-            _long_waits.register(connection.session, options.wait_notice_s)
+            _long_waits.register(connection.session, options.wait_notice_s, options.compile_notice_s)
             native.watch_interrupts(threading.main_thread().ident or 0)
             _recompiles.register(options.recompiles, options.recompile_limit)
         # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.

@@ -85,6 +85,9 @@ def _library_folders() -> tuple[str, ...]:
         found = importlib.util.find_spec(name)  # which need not be imported yet
         if found is not None and found.origin is not None:
             folders.append(os.path.dirname(found.origin))
+    wrapper = importlib.util.find_spec("typing_extensions")  # around every method that a library calls deprecated
+    if wrapper is not None and wrapper.origin is not None:
+        folders.append(wrapper.origin)
     paths = sysconfig.get_paths()
     library = {paths["stdlib"], paths["platstdlib"]}
     # Installed packages lie inside the standard library's folder, but those are somebody's code: a user may well be

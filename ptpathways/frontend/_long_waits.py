@@ -6,16 +6,16 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ptpathways import native
-from ptpathways.frontend import _locator
+from ptpathways.frontend import _compile_notice, _locator
+from ptpathways.frontend._compile_notice import Notice
+from ptpathways.frontend._due import Due
 
 ASK_S = 1.0
 """A controller or host that does not answer within this time is said not to answer."""
-AGAIN = 3
-"""A wait is told of again when it has lasted this many times as long."""
 LISTED = 4
 
 
@@ -44,6 +44,8 @@ class Situation:
     controller_silent: bool = False
     others: Sequence[str] = field(default=())
     """Other clients, with computations under way."""
+    sends: Sequence[tuple[str, int]] = ()
+    """Hosts to which this client is sending, and how many values."""
 
 
 def describe(situation: Situation) -> list[str]:
@@ -61,6 +63,8 @@ def describe(situation: Situation) -> list[str]:
         text = f"the controller holds this client's messages back: it waits for {situation.waiting_for}"
         others = f" (clients with work under way: {', '.join(situation.others)})" if situation.others else ""
         lines.append(text + others)
+    for name, count in situation.sends:
+        lines.append(f"this process sends {count} value{'s' if count > 1 else ''} to host '{name}'")
     for host in situation.hosts:
         lines += _describe_host(host)
     return lines
@@ -81,37 +85,20 @@ def _describe_host(host: Host) -> list[str]:
     ]
 
 
-class Due:
-    """Which waits are to be told of now. Pure: the caller has the clock."""
-
-    def __init__(self, first_s: float) -> None:
-        self._first_s = first_s
-        self._next: dict[tuple[int, str], tuple[float, float]] = {}  # when it began, after how many seconds
-
-    def pick(self, waits: Iterable[tuple[int, str, float]], now: float) -> list[tuple[int, str, float]]:
-        """Of ``waits`` (thread, what, seconds) at the time ``now`` those that have become due."""
-        due, known = [], {}
-        for thread, what, seconds in waits:
-            key, began = (thread, what), now - seconds
-            before, after = self._next.get(key, (began, self._first_s))
-            if abs(began - before) > 1.0:  # another one, for the same
-                before, after = began, self._first_s
-            if seconds >= after:
-                due.append((thread, what, seconds))
-                while after <= seconds:
-                    after *= AGAIN
-            known[key] = before, after
-        self._next = known
-        return due
-
-
 class Watcher:
-    """A thread that tells of long waits on standard error."""
+    """A thread that tells of long waits and long compilations on standard error, or in the notebook.
 
-    def __init__(self, session: native.Session, notice_s: float) -> None:
+    Args:
+        notice_s: tells of waits of so many seconds; None: of none.
+        notice: is shown the compilations under way; None: nobody is.
+        every_s: how often it looks.
+    """
+
+    def __init__(self, session: native.Session, notice_s: float | None, notice: Notice | None, every_s: float) -> None:
         self._session = session
-        self._due = Due(notice_s)
-        self._every_s = min(1.0, notice_s / 4)
+        self._due = None if notice_s is None else Due(notice_s)
+        self._notice = notice
+        self._every_s = every_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ptpathways-waits", daemon=True)
         self._thread.start()
@@ -124,6 +111,10 @@ class Watcher:
         own = threading.get_ident()
         silent: set[str] = set()
         while not self._ended.wait(self._every_s):
+            if self._notice is not None:
+                self._notice.look(_compiles(self._session))
+            if self._due is None:
+                continue
             silent = _tell_of_silence(silent, set(self._session.silent_hosts()))
             waits = [wait for wait in native.waits_under_way() if wait[0] != own]
             due = self._due.pick(waits, time.monotonic())
@@ -137,6 +128,8 @@ class Watcher:
                 lines = [f"(nothing more is known: {error})"]
             if not self._ended.is_set():
                 print("\n  ".join([text, *lines]), file=sys.stderr, flush=True)
+        if self._notice is not None:
+            self._notice.close()
 
 
 def _tell_of_silence(before: set[str], now: set[str]) -> set[str]:
@@ -152,6 +145,12 @@ def _tell_of_silence(before: set[str], now: set[str]) -> set[str]:
     return now
 
 
+def _compiles(session: native.Session) -> list[_compile_notice.Compile]:
+    found = [(what, hosts, seconds) for sort, what, hosts, seconds in session.pending() if sort == "compile"]
+    names = [host["name"] for host in session.hosts()] if found else []
+    return [(what, [names[host] for host in hosts], seconds) for what, hosts, seconds in found]
+
+
 def look(session: native.Session) -> Situation:
     """Asks the controller and the hosts that have not answered; takes ``ASK_S`` for each that is silent."""
     pending = session.pending()
@@ -162,7 +161,7 @@ def look(session: native.Session) -> Situation:
     try:
         status = json.loads(session.status_json(ASK_S))
     except native.NativeError:
-        return Situation(named, controller_silent=True)
+        return Situation(named, controller_silent=True, sends=session.sends())
     hosts = [
         _look_at(session, status["hosts"][number], described[number]["first_device"]) for number in sorted(concerned)
     ]
@@ -171,7 +170,7 @@ def look(session: native.Session) -> Situation:
     others = [
         f"{c['name']} (pid {c['pid']})" for c in status["clients"] if c["client"] != own and c["gangs_in_flight"] > 0
     ]
-    return Situation(named, hosts, waiting, False, others)
+    return Situation(named, hosts, waiting, False, others, session.sends())
 
 
 def _look_at(session: native.Session, host: dict[str, object], device: int) -> Host:
@@ -197,11 +196,13 @@ def _line_of(thread: int) -> str:
 _watcher: Watcher | None = None
 
 
-def register(session: native.Session, notice_s: float) -> None:
-    """Tells of waits of more than ``notice_s`` seconds from now on; 0: of none."""
+def register(session: native.Session, notice_s: float, compile_notice_s: float) -> None:
+    """Tells of waits and of compilations that last longer than so many seconds from now on; 0: of none."""
     global _watcher
-    if notice_s > 0:
-        _watcher = Watcher(session, notice_s)
+    given = [seconds for seconds in (notice_s, compile_notice_s) if seconds > 0]
+    if given:
+        notice = Notice(compile_notice_s, _compile_notice.choose(compile_notice_s)) if compile_notice_s > 0 else None
+        _watcher = Watcher(session, notice_s or None, notice, min(1.0, *(seconds / 4 for seconds in given)))
     native.explain_deadlines(lambda: "\n  ".join(["", *describe(look(session))]))
 
 

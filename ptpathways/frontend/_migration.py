@@ -32,17 +32,26 @@ def host_numbers(session: native.Session, names: Sequence[str]) -> list[int]:
     return [known[name] for name in names]
 
 
+def submit_traced(index: int) -> None:
+    """So that all values of torch device ``index`` are on their way."""
+    _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], True)
+
+
 def move_values(slice: VirtualSlice, index: int, devices: Sequence[int]) -> int:
     """Makes torch device ``index``, which stands for ``slice``, stand for ``devices``, and moves its values there.
+
+    What lies on a host that is lost stays behind.
 
     Returns:
         The bytes that were moved, all shards together.
     """
     moved = 0
-    _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], True)
     target = list(devices)
+    lost = not _lost_devices(slice.session).isdisjoint(slice.devices)
+    if lost:
+        native.bind_device(index, target)
     for _ in range(_ROUNDS_MAX):  # what other threads upload meanwhile may still go to the old devices
-        waiting = _values_on(index, slice.devices) if target != list(slice.devices) else {}
+        waiting = _values_on(index, slice.devices) if not lost and target != list(slice.devices) else {}
         if not waiting and moved_binding(index, target):
             return moved
         native.bind_device(index, target)
@@ -52,6 +61,15 @@ def move_values(slice: VirtualSlice, index: int, devices: Sequence[int]) -> int:
     raise core.PathwaysError(
         f"{slice!r} cannot be moved: other threads go on making tensors on its old devices; let them wait"
     )
+
+
+def _lost_devices(session: native.Session) -> set[int]:
+    return {
+        host["first_device"] + place
+        for host in session.hosts()
+        if not host["alive"]
+        for place in range(len(host["devices"]))
+    }
 
 
 def moved_binding(index: int, target: Sequence[int]) -> bool:

@@ -34,18 +34,20 @@ def register() -> None:
 
 
 def all_true(values: torch.Tensor, dim: int | list[int] | None = None, keepdim: bool = False) -> torch.Tensor:
-    """``torch.all``, over one dimension, several, or all of them. Of type bool, or uint8 for uint8."""
-    return _as_answer((values == 0).sum(_dimensions(values, dim), keepdim=keepdim) == 0, values)
+    """``torch.all``, over one dimension, several, or all of them (None). Of type bool, or uint8 for uint8."""
+    return _as_answer(_count(values == 0, dim, keepdim) == 0, values)
 
 
 def any_true(values: torch.Tensor, dim: int | list[int] | None = None, keepdim: bool = False) -> torch.Tensor:
     """``torch.any``, as ``all_true``."""
-    return _as_answer((values != 0).sum(_dimensions(values, dim), keepdim=keepdim) != 0, values)
+    return _as_answer(_count(values != 0, dim, keepdim) != 0, values)
 
 
-def _dimensions(values: torch.Tensor, dim: int | list[int] | None) -> list[int]:
-    given = [dim] if isinstance(dim, int) else list(dim or ())
-    return given if given and values.dim() > 0 else list(range(values.dim()))
+def _count(found: torch.Tensor, dim: int | list[int] | None, keepdim: bool) -> torch.Tensor:
+    if dim is None or found.dim() == 0:
+        return found.sum(list(range(found.dim())), keepdim=keepdim)
+    # Unlike other reductions these go over none where none is named.
+    return found.sum(dim, keepdim=keepdim) if dim != [] else found
 
 
 def _as_answer(answer: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -147,14 +149,15 @@ def _members(offs: torch.Tensor, count: int) -> torch.Tensor:
     return (index >= starts) & (index < ends)
 
 
-def _dims(v: torch.Tensor, dim: int) -> list[int]:
-    """All but ``dim``, over which a norm is taken."""
-    return [index for index in range(v.dim()) if index != dim % v.dim()]
+def _sum_but(v: torch.Tensor, dim: int) -> torch.Tensor:
+    """Over all dimensions but ``dim``, as a norm is taken."""
+    others = [index for index in range(v.dim()) if index != dim % v.dim()]
+    return v.sum(others, keepdim=True) if others else v  # torch would take none for all
 
 
 def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """``v * (g / norm)`` and the norm, of ``v`` over all dimensions but ``dim``, in g's shape."""
-    norm = v.square().sum(_dims(v, dim), keepdim=True).sqrt()
+    norm = _sum_but(v.square(), dim).sqrt()
     return v * (g / norm), norm
 
 
@@ -162,7 +165,7 @@ def weight_norm_backward(
     gradient: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norm: torch.Tensor, dim: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of ``v`` and ``g``."""
-    along = (gradient * v).sum(_dims(v, dim), keepdim=True)  # in the direction of v, times its norm
+    along = _sum_but(gradient * v, dim)  # in the direction of v, times its norm
     return (g / norm) * (gradient - v * (along / (norm * norm))), along / norm
 
 

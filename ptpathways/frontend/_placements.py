@@ -2,7 +2,8 @@
 
 A *layout* is a list of placements, one per mesh axis (``[Shard(0), Replicate()]``), or a partition spec, a tuple with
 an entry per dimension of the tensor (``("data", None)``). Where several tensors are described, a layout stands for all
-of them; a list has one entry per argument or result; a dict has one per name or key; None is a copy on every device.
+of them; a list has one entry per argument or result; a dict has one per name or key; None and ``()`` are a copy on
+every device.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ptpathways.sharding import Mesh, Sharding
 
 def is_layout(given: Any) -> bool:
     """Whether ``given`` describes one tensor, rather than several."""
-    if given is None:
+    if given is None or given == ():
         return True
     if not isinstance(given, list | tuple) or not given:
         return False
@@ -31,7 +32,7 @@ def sharding(given: Any, mesh: Mesh, rank: int) -> Sharding:
     Raises:
         InvalidSharding: it does not fit the mesh or the rank.
     """
-    if given is None or given == ():
+    if not given:
         return Sharding.replicated(mesh)
     if all(_is_placement(entry) for entry in given):
         return Sharding(mesh, given, rank=rank)

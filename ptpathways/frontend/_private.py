@@ -7,10 +7,11 @@ of a loop.
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ptpathways import core
+from ptpathways import core, native
 from ptpathways.frontend import _spmd, _xla
 
 TORCH = "2.9.0"
@@ -39,6 +40,7 @@ BINDING = (
     "_xla_sync_live_tensors",
     "_xla_sync_multi",
     "_xla_tensors_from_aten",
+    "_xla_user_computation",
     "_xla_wait_device_ops",
 )
 """Of ``torch_xla._XLAC``."""
@@ -59,19 +61,28 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C._swap_tensor_impl",
         "_foreach_mul",
         "_from_functional_tensor",
+        "_functionalize_commit_update",
         "_grouped_mm",
         "_is_functional_tensor",
+        "_is_functional_tensor_base",
         "_ops.HigherOrderOperator",
         "_ops.OpOverload",
         "_register_device_module",
         "_sync",
         "_to_functional_tensor",
     ),
+    "torch._utils": (
+        "_get_restore_location",
+        "_rebuild_device_tensor_from_cpu_tensor",
+        "_restore_device_fake_mode",
+    ),
+    "torch._weights_only_unpickler": ("_get_allowed_globals",),
     "torch.library": ("get_kernel", "Library"),
     "torch._subclasses.fake_tensor": ("FakeTensorMode",),
     "torch.optim.optimizer": ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"),
     "torch_xla._dynamo.dynamo_bridge": ("extract_compiled_graph",),
     "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
+    "torch_xla.distributed.parallel_loader": ("MpDeviceLoader.__iter__",),
     "torch_xla.experimental.plugins": ("DevicePlugin", "register_plugin"),
     "torch_xla.experimental.scan": ("_scan_impl_flat",),
 }
@@ -85,6 +96,8 @@ def check() -> None:
             lacking += missing(module, importlib.import_module(module), names)
         except ImportError:
             lacking.append(module)
+    if not owners_are_told():
+        lacking.append("a tensor's flag in its Python object that says which of the two owns the other")
     if lacking:
         import torch
         import torch_xla
@@ -94,6 +107,24 @@ def check() -> None:
             f"{torch.__version__} and torch_xla {torch_xla.__version__} lack {', '.join(lacking)}, which it uses or "
             f"replaces: install torch=={TORCH} torch_xla=={TORCH_XLA}"
         )
+
+
+def owners_are_told() -> bool:
+    """Whether ``native.owns_its_tensor`` reads the installed torch's objects rightly, in both of their states."""
+    import torch
+
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
+        leaf = torch.zeros((), requires_grad=True, device="cpu")
+        graph = leaf * 1  # it saves the leaf
+    found = weakref.ref(leaf)
+    owned = native.owns_its_tensor(leaf)
+    del leaf
+    kept = found()  # from here on torch has it, and Python sees an object that does not own it
+    lent = kept is not None and not native.owns_its_tensor(kept)
+    if kept is not None:
+        kept._fix_weakref()  # type: ignore[attr-defined]
+    del graph
+    return owned and lent and kept is not None and native.owns_its_tensor(kept)
 
 
 def missing(name: str, module: Any, names: Iterable[str]) -> list[str]:

@@ -3,10 +3,13 @@
 PyTorch/XLA by itself computes what the read tensors need and keeps only those, so that whatever went into them is
 computed again by the next read and by the rest of the step: a loss that is read before ``backward()`` would cost a
 second forward pass, an optimizer that reads (LBFGS, a gradient scaler) one more backward pass for each read, and
-every one of these a compile of its own. Here a read is a cut: all live tensors of the device get their values.
+every one of these a compile of its own. Here a read is a cut: all live tensors of the device get their values. So do
+the seeds of what is drawn next, which would otherwise be computed from the first seed since the last step, by a longer
+computation at each read: a policy that samples action after action would be compiled for each.
 
-Copies to the CPU (``cpu()``, ``print``) are not among these reads: torch's table of operations has them under
-``_to_copy``, with each change of type, and a step under autocast would pay for being asked some hundred times.
+Copies to the CPU (``cpu()``, ``print``) never come here as an operation: torch's table has them under ``_to_copy``,
+with each change of type, and a step under autocast would pay for being asked some hundred times. ``_wrapped`` asks for
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptpathways import native
-from ptpathways.frontend import _recompiles, _step, _xla
+from ptpathways.frontend import _recompiles, _rng, _step, _threads, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -48,9 +51,25 @@ def fetch(tensors: Sequence[torch.Tensor | float]) -> list[torch.Tensor]:
     return [torch.view_as_complex(value) if pair else value for value, pair in zip(fetched, pairs, strict=True)]
 
 
-def _get(there: list[torch.Tensor]) -> list[torch.Tensor]:
-    pending = _xla.binding()._check_tensor_need_materialization(there)
-    for index in sorted({tensor.device.index for tensor, waits in zip(there, pending, strict=True) if waits}):
+def submit(tensors: Sequence[torch.Tensor]) -> None:
+    """Submits all that was traced on the devices of those ``tensors`` that have no value yet. Does not wait."""
+    pending = _xla.binding()._check_tensor_need_materialization(list(tensors))
+    waiting = sorted({tensor.device.index for tensor, waits in zip(tensors, pending, strict=True) if waits})
+    _threads.claim(waiting)
+    for index in waiting:
         _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], False)
+        _rng.begin_anew(index)
+    _threads.release(waiting)
+
+
+def submit_for_copy(tensor: torch.Tensor) -> None:
+    """As ``submit``, for a tensor of a device that is about to be copied to the CPU."""
+    _recompiles.about_to_read(_step.cut_count())
+    submit([tensor])
+    _recompiles.report()
+
+
+def _get(there: list[torch.Tensor]) -> list[torch.Tensor]:
+    submit(there)
     values: list[torch.Tensor] = _xla.binding()._xla_get_cpu_tensors(there)
     return values

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import core
 from ptpathways.frontend import _dtypes, _locator, _state
-from ptpathways.frontend._compile_diff import Cause, Instruction, Module, cause_of, most_alike
+from ptpathways.frontend._compile_diff import ARGUMENTS_HINT, Cause, Instruction, Module, cause_of, most_alike
 
 if TYPE_CHECKING:
     import torch
 
 WARM_UP = 3
-"""A line's first so many runs may compile: the first step makes the optimizer's state, the second uses it."""
+"""A line's first so many runs may compile: not every optimizer has its state at the first (``_optimizer_state``)."""
 KNOWN_MAX = 64
 KEPT_MAX = 1000
 _NAMES_MAX = 2000
@@ -73,12 +73,13 @@ class Watch:
         results: list[str],
         instructions: list[Instruction],
         line: str,
+        numbers: int,
     ) -> None:
         """The plugin compiles this. Only noted: the caller is in the middle of something."""
         if getattr(_thread, "expects", False):
             return
         said = [(sys.intern(a), sys.intern(b), sys.intern(c), sys.intern(d)) for a, b, c, d in instructions]
-        self._arrived.append(Module(name, tuple(parameters), tuple(results), tuple(said), line))
+        self._arrived.append(Module(name, tuple(parameters), tuple(results), tuple(said), line, numbers))
 
     def run(self, line: str, step: int | None = None) -> None:
         """The user's line is about to submit something; with ``step``, again and again in one run of a step."""
@@ -123,15 +124,17 @@ class Watch:
         self._known.append(module)
         if run <= WARM_UP or alike is None:
             return None
-        self._count += 1
+        if not module.numbers:
+            self._count += 1
         if self._count > self._limit + 1:
             cause = Cause("structure", "not looked into: there were too many before", "")
         else:
             cause = cause_of(module, alike, _names_in(_user_frames()))
         own = cause.line and not _locator.is_library(cause.line.rpartition(":")[0])
-        made = Recompile(cause.line if own else module.line, run, cause.kind, cause.text, cause.hint)
+        hint = ARGUMENTS_HINT if module.numbers else cause.hint
+        made = Recompile(cause.line if own else module.line, run, cause.kind, cause.text, hint)
         self._kept.append(made)
-        return made
+        return None if module.numbers else made
 
     def _tell(self, found: Recompile) -> None:
         if self._count > self._limit:

@@ -72,6 +72,12 @@ def begin(index: int) -> None:
     _xla.binding()._xla_set_rng_seed(torch.initial_seed() & _SEED_MASK, _xla.device_name(index))
 
 
+def begin_anew(index: int) -> None:
+    """What is drawn next begins with the seed that it would have had, as a number and not as what is computed."""
+    name = _xla.device_name(index)
+    _xla.binding()._xla_set_rng_seed(_xla.binding()._xla_get_rng_seed(name), name)
+
+
 def follow_torch() -> None:
     """Gives the devices the seed of torch's own generator, if that is another than the last time: so
     ``torch.manual_seed`` before ``device`` or ``prepare`` decides all."""

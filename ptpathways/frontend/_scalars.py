@@ -34,22 +34,23 @@ def submit_means(groups: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]
     """Submits one small computation of its own: the mean of each group, f64 where all are, else f32; does not wait.
 
     Args:
-        groups: snapshots of one device, one element each, none of them pending: cut between.
+        groups: snapshots, those of a group of one device, one element each, none of them pending: cut between.
     """
     import torch
 
     with torch.no_grad():
         means = [torch.stack([_as_float(value) for value in group]).mean() for group in groups]
     with _recompiles.expected():
-        _xla.binding()._xla_sync_multi(means, [], False)
+        for positions in _by_device(means):
+            _xla.binding()._xla_sync_multi([means[position] for position in positions], [], False)
     return means
 
 
 def settle(tensors: Sequence[torch.Tensor]) -> None:
     """Submits what these values need, if that has not happened, and nothing else. Waits for no device."""
-    if tensors:
+    for positions in _by_device(tensors):
         with _recompiles.expected():
-            _xla.binding()._xla_sync_multi(list(tensors), [], True)
+            _xla.binding()._xla_sync_multi([tensors[position] for position in positions], [], True)
 
 
 def fetch_beside(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -63,7 +64,19 @@ def fetch_beside(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """
     if _state.runtime().connection is not None:
         native.account_fetches_of_this_thread(False)
-    return list(_xla.binding()._xla_get_cpu_tensors(list(tensors)))
+    found: dict[int, torch.Tensor] = {}
+    for positions in _by_device(tensors):
+        fetched = _xla.binding()._xla_get_cpu_tensors([tensors[position] for position in positions])
+        found |= zip(positions, fetched, strict=True)
+    return [found[position] for position in range(len(tensors))]
+
+
+def _by_device(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Positions; PyTorch/XLA takes tensors of one device at a time."""
+    positions: dict[torch.device, list[int]] = {}
+    for position, tensor in enumerate(tensors):
+        positions.setdefault(tensor.device, []).append(position)
+    return list(positions.values())
 
 
 def _as_float(tensor: torch.Tensor) -> torch.Tensor:

@@ -81,16 +81,14 @@ def open_connection(options: core.Options) -> Connection:
         started = local.start(options)
         session, end = started.session, started.close
     else:
-        with native.translated("connecting"):
-            session = native.Session.connect(
-                controller="" if launch.serves(options.address) else options.address,
-                name=core.random_name("client"),
-                timeout_s=options.startup_timeout_s,
-                weight=options.weight,
-                priority=options.priority,
-                token=options.token or launch.find(options.address),
-                lease_s=options.lease_s,
-            )
+        session = launch.connect(
+            "" if launch.serves(options.address) else options.address,
+            core.random_name("client"),
+            options.startup_timeout_s,
+            token=options.token or launch.find(options.address),
+            weight=options.weight,
+            priority=options.priority,
+        )
         end = session.close
     session.make_current()
     return Connection(session, end)

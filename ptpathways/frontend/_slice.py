@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ptpathways import core
-from ptpathways.frontend import _state
+from ptpathways.frontend import _first_forward, _state
 from ptpathways.sharding import Mesh
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class VirtualSlice:
         """
         import torch
 
+        _first_forward.expect()
         return torch.device("xla", self.index)
 
     @property
@@ -109,6 +110,7 @@ class VirtualSlice:
 
         Raises:
             SliceUnavailable: no such devices are there; says what there is. Nothing has changed.
+            HostLost: values were lost on the way. The slice has moved; what was lost stays behind.
             InvalidOption: the slice of everything, or of a single device by its number, has no other devices.
         """
         from ptpathways import native
@@ -122,17 +124,28 @@ class VirtualSlice:
         with native.translated("slicing"):
             granted = self.session.request_slice(len(self._devices), among=among, timeout_s=timeout_s)
         with _state.lock:
-            moved = 0
-            if self._index is not None:
-                moved = _migration.move_values(self, self._index, granted["devices"])
-            self._devices = tuple(granted["devices"])
-            global _moves
-            _moves += 1
-            self._give_back()
-            self._number = granted["slice"]
-            self._give_back = weakref.finalize(self, _give_back, self.session, self._number)
-            self._give_back.atexit = False
-        return moved
+            if self._index is None:
+                self._adopt(granted)
+                return 0
+            try:
+                _migration.submit_traced(self._index)
+            except BaseException:
+                _give_back(self.session, granted["slice"])  # nothing has changed
+                raise
+            try:
+                return _migration.move_values(self, self._index, granted["devices"])
+            finally:
+                self._adopt(granted)  # also when values are left behind: what is new is made there
+
+    def _adopt(self, granted: Any) -> None:
+        """What this slice had is given back, and it stands for the grant from now on."""
+        global _moves
+        _moves += 1
+        self._devices = tuple(granted["devices"])
+        self._give_back()
+        self._number = granted["slice"]
+        self._give_back = weakref.finalize(self, _give_back, self.session, self._number)
+        self._give_back.atexit = False
 
     def release(self) -> None:
         """Gives the devices back. Futures keep their values; tensors of ``device`` cannot be used any more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptpathways.frontend import _hooks, _recompiles, _rng, _state, _xla
+from ptpathways.frontend import _hooks, _recompiles, _rng, _state, _threads, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -18,11 +18,11 @@ def step(*devices: torch.device) -> None:
     ``prepare`` calls it after each ``optimizer.step()`` and after each batch without one.
 
     Args:
-        devices: of the slices whose trace is submitted; none: of all. PyTorch/XLA cannot submit what another thread is
-            just tracing, so where several threads use a slice each, each gives its own.
+        devices: of the slices whose trace is submitted; none: of all but those on which another thread computes.
 
     Raises:
         NotInitialized: before ``init``.
+        ConcurrentUse: another thread computes on one of ``devices``.
         RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
     """
     _cut(wait_for_submit=False, devices=devices)
@@ -64,12 +64,17 @@ def _cut(wait_for_submit: bool, devices: tuple[torch.device, ...] = ()) -> None:
     _recompiles.about_to_run()
     _cuts += 1
     current = -1
-    if not devices:
+    indices = {_xla.index_of(device) for device in devices} or set(_rng.in_use())
+    if devices:
+        _threads.claim(indices)
+    else:
+        indices -= _threads.theirs()
+    if not devices and not _threads.several():
         torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
         current = _xla.binding()._xla_get_default_device_ordinal()
-    for index in {_xla.index_of(device) for device in devices} if devices else _rng.in_use():
-        if index != current:
-            _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
+    for index in indices - {current}:
+        _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
+    _threads.release(indices)
     _recompiles.report()
 
 

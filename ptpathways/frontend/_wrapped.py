@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
-from ptpathways.frontend import _identity, _state, _transfer, _xla
+from ptpathways.frontend import _capture_recording, _feeding, _identity, _reads, _state, _threads, _transfer, _xla
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def register() -> None:
     plain_to, plain_copy, plain_cpu, plain_list = base.to, base.copy_, base.cpu, base.tolist
     plain_apply: Any = torch.nn.Module._apply
     on_devices: Any = base.is_xla.__get__
+    main = threading.main_thread().ident
 
     @functools.wraps(plain_to)
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -44,11 +45,24 @@ def register() -> None:
                 if target.type == "xla" and _xla.index_of(target) != _xla.index_of(self.device):
                     self = _transfer.transfer(self, target)
                 elif target.type != "xla":
-                    self = whole(self)
+                    self = read(self)
+        elif _state.is_running():
+            if threading.get_ident() != main:
+                _threads.arrived()
+            if _threads.several() and (uploaded := _upload_at_once(plain_to, self, args, kwargs)) is not None:
+                return uploaded
         try:
-            return plain_to(self, *args, **kwargs)
+            result = plain_to(self, *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
+        if not on_devices(result):
+            was_read(self)
+        return result
+
+    def was_read(tensor: Any) -> None:
+        """As a rule its thread has then done with the device."""
+        if _threads.several() and on_devices(tensor):
+            _threads.release([tensor.device.index or 0])
 
     def whole(tensor: Any) -> Any:
         """On the CPU if it is complex128, of which PyTorch/XLA drops the imaginary parts on the way there."""
@@ -56,19 +70,35 @@ def register() -> None:
             return tensor
         return torch.view_as_complex(plain_to(torch.view_as_real(tensor.resolve_conj()), "cpu"))
 
+    def read(tensor: Any) -> Any:
+        """What is to be copied to the CPU in place of ``tensor``; a read like any other (``_reads``)."""
+        if not on_devices(tensor) or not _state.is_running():
+            return tensor
+        try:
+            _reads.submit_for_copy(tensor)
+        except core.ConcurrentUse:
+            raise
+        except RuntimeError:
+            pass  # whatever is wrong is told when the value is fetched
+        return whole(tensor)
+
     @functools.wraps(plain_cpu)
     def cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return plain_cpu(whole(self), *args, **kwargs)
+            result = plain_cpu(read(self), *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
+        was_read(self)
+        return result
 
     @functools.wraps(plain_list)
     def tolist(self: Any) -> Any:
         try:
-            return plain_list(whole(self))
+            values = plain_list(read(self))
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
+        was_read(self)
+        return values
 
     @functools.wraps(plain_copy)
     def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,6 +130,28 @@ def register() -> None:
     patched: Any = torch
     patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
     patched.Tensor.cpu, patched.Tensor.tolist = cpu, tolist
+
+
+def _upload_at_once(plain_to: Any, tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """What ``tensor.to(...)`` gives where that is an upload and nothing else; None where it is more.
+
+    PyTorch/XLA makes a tensor of zeros first and gives it its value afterwards. When another thread submits the
+    device's trace between the two, it stays zero.
+    """
+    import torch
+
+    where = kwargs.get("device", args[0] if args else None)
+    dtype = where.dtype if isinstance(where, torch.Tensor) else None
+    place = where.device if isinstance(where, torch.Tensor) else where
+    if not isinstance(place, str | torch.device) or torch.device(place).type != "xla" or tensor.device.type != "cpu":
+        return None
+    if tensor.layout is not torch.strided or (tensor.requires_grad and torch.is_grad_enabled()):
+        return None
+    if _capture_recording.is_recording():  # which looks at how arguments are uploaded
+        return None
+    rest = {name: value for name, value in kwargs.items() if name != "device"}
+    on_cpu = plain_to(tensor.detach(), "cpu" if dtype is None else dtype, *args[1:], **{"copy": True, **rest})
+    return _feeding.upload_alone(on_cpu, torch.device(place))
 
 
 def _own(source: torch.Tensor) -> torch.Tensor:

@@ -10,14 +10,17 @@ from ptpathways.launch import local, simulated
 from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, reachable, stays_here
 from ptpathways.launch._cache import cache_folder
 from ptpathways.launch._embedded import serves
-from ptpathways.launch._tokens import ROLES, find, forget, keep, role_token
+from ptpathways.launch._standing import connect
+from ptpathways.launch._tokens import ROLES, asking, find, forget, keep, refuse_rotation, role_token, token_files
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
 __all__ = [
     "DEFAULT_PORT",
     "ROLES",
     "WorkerOptions",
+    "asking",
     "cache_folder",
+    "connect",
     "data_endpoint",
     "endpoint",
     "find",
@@ -25,10 +28,12 @@ __all__ = [
     "keep",
     "local",
     "reachable",
+    "refuse_rotation",
     "role_token",
     "serves",
     "simulated",
     "stays_here",
+    "token_files",
     "worker_command",
     "worker_environment",
 ]

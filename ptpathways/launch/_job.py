@@ -338,11 +338,15 @@ def _reached(addresses: list[str], token: str) -> str:
     if len(addresses) == 1:
         return addresses[0]
     for address in addresses:
-        with contextlib.suppress(core.DeadlineExceeded), native.translated("connecting"):
+        try:
             native.Session.connect(address, "looking for the controller", _PROBE_S, token=token).close("it is here")
-            return address
+        except native.NativeError as error:
+            if error.code != "UNAVAILABLE" or "refused" in str(error):  # there is somebody, who says why not
+                raise native.translate(error, "connecting") from None
+            continue
+        return address
     raise core.ConnectionFailed(
-        f"rank 0's controller must be reachable from this machine, got no answer at {', '.join(addresses)}; "
+        f"rank 0's controller must be reachable from this machine, got no welcome at {', '.join(addresses)}; "
         "open the port to the job's machines, or name rank 0's address with --advertise"
     )
 

@@ -16,7 +16,14 @@ from pathlib import Path
 from ptpathways import core
 
 _TAIL_LINES = 20
-_TAIL_BYTES = 8192
+_TAIL_BYTES = 65536
+_LINE_MAX = 300
+_NOISE = (
+    "cpu_aot_loader.cc",
+    "All log messages before absl::InitializeLog()",
+    "cpu_device_count set via create_options",
+)
+"""What XLA writes into any worker's log, whatever happens; lines of the first kind have some 4 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +151,20 @@ def describe_exit(code: int, log: Path | None = None) -> str:
 
 
 def tail_of(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a file, or nothing when there is no such file."""
+    """The last lines of a file that say something, cut to some length; nothing when there is no such file."""
     try:
         with open(log, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            if (start := file.tell() - _TAIL_BYTES) > 0:
+                file.seek(start)
+                file.readline()  # which began before
+            else:
+                file.seek(0)
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.rstrip().splitlines()[-lines:])
+    telling = [line for line in text.rstrip().splitlines() if not any(noise in line for noise in _NOISE)]
+    return "\n".join(line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}..." for line in telling[-lines:])
 
 
 def wait_gone(pids: Sequence[int], timeout_s: float) -> list[int]:

@@ -17,6 +17,7 @@ from ptpathways import core
 
 _POLL_S = (0.02, 0.5)
 _LISTED = 8
+_ANSWER_S = 10.0
 
 
 class Store(Protocol):
@@ -209,7 +210,8 @@ class Meeting:
             found.append(Answer(**json.loads(text)))
             return True
 
-        if not self._wait(answered, timeout_s):
+        # Rank 0 may have begun to wait a little later, and it is the one that knows who did not come.
+        if not self._wait(answered, timeout_s + _ANSWER_S):
             raise core.DeadlineExceeded(
                 f"rank {self._rank} expected rank 0's answer within {timeout_s:g} s, got none; look at rank 0's output"
             )

@@ -1,8 +1,13 @@
-"""A cluster's own folder: its sockets and its workers' logs, gone when it ends."""
+"""A cluster's own folder: its sockets and its workers' logs, gone when it ends.
+
+Its maker holds a lock (flock) on the folder. The lock ends with the process, however it ends, and it means the same to
+programs that share the folder above but not this process's numbers, such as containers; systemd-tmpfiles heeds it too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -27,42 +32,61 @@ def base_folder() -> Path:
     return Path("/tmp")
 
 
+_locks: dict[Path, int] = {}
+"""The locks of this process, as file descriptors, by folder."""
+
+
 def create() -> Path:
-    """A new folder that only this user can read; folders of processes that are gone are removed on the way."""
+    """A new folder that only this user can read; folders whose makers are gone are removed on the way."""
     base = base_folder()
     remove_dead(base)
-    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
+        with contextlib.suppress(OSError):  # until it was locked, another could take it for one whose maker is gone
+            descriptor = _open(folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(folder, descriptor):
+                _locks[folder] = descriptor
+                return folder
+            os.close(descriptor)
 
 
 def remove(folder: Path) -> None:
     """Removes a cluster's folder; nothing happens if it is gone already."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def leftovers(base: Path | None = None) -> list[Path]:
-    """Folders of this user whose process is gone: it was killed, and its workers with it."""
-    found = []
-    for folder in (base or base_folder()).glob(f"{PREFIX}*-*"):
-        owner = folder.name.removeprefix(PREFIX).split("-")[0]
-        with contextlib.suppress(OSError):
-            if owner.isdigit() and folder.stat().st_uid == os.getuid() and not _alive(int(owner)):
-                found.append(folder)
-    return found
+    if (descriptor := _locks.pop(folder, None)) is not None:
+        os.close(descriptor)
 
 
 def remove_dead(base: Path | None = None) -> int:
-    """Removes ``leftovers``; how many."""
-    folders = leftovers(base)
-    for folder in folders:
-        remove(folder)
-    return len(folders)
+    """Removes folders of this user whose makers are gone: they were killed, and their workers with them; how many."""
+    return sum(remove_if_dead(folder) for folder in (base or base_folder()).glob(f"{PREFIX}[0-9]*-*"))
 
 
-def _alive(pid: int) -> bool:
+def remove_if_dead(folder: Path) -> bool:
+    """Removes the folder if its maker is gone; whether it did."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        descriptor = _open(folder)
+    except OSError:
         return False
-    except PermissionError:
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(folder, descriptor):
+            shutil.rmtree(folder, ignore_errors=True)
         return True
-    return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _open(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _is_at(folder: Path, descriptor: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), folder.lstat())
+    return False

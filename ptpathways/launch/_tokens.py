@@ -7,13 +7,16 @@ A controller writes its cluster's token to a file of mode 600 in a folder of mod
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import hashlib
 import os
 import secrets
 import socket
 import stat
+import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ptpathways import core, native
@@ -31,7 +34,11 @@ def role_token(token: str, role: str) -> str:
         InvalidOption: ``token`` is not a cluster's.
     """
     if not token.startswith(_CLUSTER):
-        raise core.InvalidOption(f"a {role}'s token is made of the cluster's join token ({_CLUSTER}...), got another")
+        got = "another token" if token else "none"
+        raise core.InvalidOption(
+            f"a {role}'s token is made of the cluster's join token ({_CLUSTER}...), got {got}; give it with "
+            f"--token-file, --token - or {core.TOKEN_VARIABLE}"
+        )
     digits = native.keys_of_role(token, role)
     return f"{_ROLES[role]}{digits}{zlib.crc32(bytes.fromhex(digits)):08x}"
 
@@ -47,15 +54,50 @@ def keep(endpoints: Sequence[str], token: str) -> list[Path]:
     Raises:
         InvalidOption: there is no folder that only this user can read.
     """
+    _tell_of_unusable_folder(os.environ.get("XDG_RUNTIME_DIR", ""))
+    files = token_files(endpoints)
     folder = _own_folder()
-    files = []
-    for bound in endpoints:
-        path = folder / _name(bound)
+    for path in files:
         fresh = folder / f".{secrets.token_hex(8)}"
         core.write_token(fresh, token)
+        _lock(fresh)
         fresh.replace(path)  # of a controller that listened there before, and is gone
-        files.append(path)
+    _remove_dead(folder)
     return files
+
+
+def token_files(endpoints: Sequence[str]) -> list[Path]:
+    """Where ``keep`` writes the token of a controller that listens at these.
+
+    Raises:
+        InvalidOption: there is no folder that only this user can read.
+    """
+    folder = _own_folder()
+    return [folder / _name(bound) for bound in endpoints]
+
+
+_locks: list[int] = []
+"""On the files that this process has written; they end with it, however it ends."""
+
+
+def _lock(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    _locks.append(descriptor)
+
+
+def _remove_dead(folder: Path) -> None:
+    """Removes what controllers that were killed have left: nobody holds a lock on it."""
+    for path in folder.glob("*.token"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    path.unlink()
+                    _asked(path).unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
 
 
 def forget(files: Sequence[Path], token: str) -> None:
@@ -64,6 +106,7 @@ def forget(files: Sequence[Path], token: str) -> None:
         with contextlib.suppress(OSError, core.InvalidOption):
             if _read(path) == token:
                 path.unlink()
+                _asked(path).unlink(missing_ok=True)
 
 
 def find(address: str) -> str:
@@ -72,14 +115,71 @@ def find(address: str) -> str:
     Raises:
         InvalidOption: there is a file, but others may read or could have written it.
     """
-    names = _names(address)
-    for folder in _folders():
-        if not _is_own(folder):
-            continue
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                return _read(folder / name)
+    for path in _places(address):
+        with contextlib.suppress(FileNotFoundError):
+            return _read(path)
+    if _addresses.stays_here(address):  # its controller may keep the token where we do not look
+        _tell_of_unusable_folder(os.environ.get("XDG_RUNTIME_DIR", ""))
     return ""
+
+
+@contextlib.contextmanager
+def asking(address: str) -> Iterator[Callable[[], str]]:
+    """While this process asks the controller at ``address``, whose token it has found, for another one.
+
+    Gives what tells why the controller refused; empty as long as it has not.
+
+    Raises:
+        ConnectionFailed: another process asks it, or it has ended.
+    """
+    held = next((path for path in _places(address) if path.exists()), None)
+    if held is None:
+        raise core.ConnectionFailed(f"the controller at {address} has ended")
+    descriptor = os.open(_asked(held), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise core.ConnectionFailed(
+                f"the controller at {address} must be asked by one process at a time for another join token, and one "
+                "waits for it now"
+            ) from None
+        os.truncate(descriptor, 0)
+        yield lambda: os.pread(descriptor, 4096, 0).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def refuse_rotation(endpoints: Sequence[str], why: str) -> None:
+    """Tells who asks for another join token at one of these endpoints, if anybody does, why there will be none."""
+    for held in token_files(endpoints):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(_asked(held), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(why.encode()[:4096])
+
+
+def _asked(held: Path) -> Path:
+    """Locked by who asks; the controller writes there why not. It is there until the controller ends."""
+    return held.with_suffix(".asked")
+
+
+@functools.cache
+def _tell_of_unusable_folder(runtime: str) -> None:
+    """Once: a folder that others may enter, or that is not there, holds no token."""
+    if not runtime or _is_own(Path(runtime)):
+        return
+    try:
+        status = os.lstat(runtime)
+        got = f"mode {status.st_mode & 0o777:o}, user {status.st_uid}"
+    except OSError as error:
+        got = str(error.strerror)
+    print(
+        f"ptpathways: XDG_RUNTIME_DIR must be a folder of this user with mode 700 to hold join tokens, got {runtime!r} "
+        f"({got}); {_folders()[0]} is used instead",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _folders() -> list[Path]:
@@ -130,6 +230,12 @@ def _name(bound: str) -> str:
     host = _addresses.host_of(bound)
     place = "any" if _addresses.is_wildcard(host) else host.replace(":", "_")
     return f"tcp-{place}-{_addresses.port_of(bound)}.token"
+
+
+def _places(address: str) -> Iterator[Path]:
+    for folder in _folders():
+        if _is_own(folder):
+            yield from (folder / name for name in _names(address))
 
 
 def _names(address: str) -> list[str]:

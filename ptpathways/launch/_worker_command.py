@@ -71,6 +71,7 @@ class WorkerOptions:
             "plugin": self.plugin.path,
             "memory_limit_bytes": self.memory_limit_bytes,
             "cache_dir": self.cache_dir,
+            "kernels": launch.kernels,
             "root": self.root,
             "runtime_dir": self.runtime_dir,
             "data_endpoint": self.data_endpoint,

@@ -10,6 +10,7 @@ texts; ``key:int=``, ``key:float=``, ``key:bool=`` and ``key:ints=`` (comma-sepa
 import sys
 
 ORPHANED = 3
+RELEASE_S = 2.0
 
 
 def parse(arguments: list[str]) -> dict[str, object]:
@@ -51,20 +52,38 @@ def main(arguments: list[str]) -> int:
     native.load_zmq(str(options.pop("zmq")))
     code = int(native.run_worker(options))
     if code == ORPHANED:
-        import shutil
-
         native.clean_up_dead_shared_memory()
-        if options.get("runtime_dir"):
-            shutil.rmtree(str(options["runtime_dir"]), ignore_errors=True)
+        if folder := str(options.get("runtime_dir", "")):
+            _remove_if_dead(folder)
     return code
+
+
+def _remove_if_dead(folder: str) -> None:
+    """Its maker's death may be known here a moment before the kernel has released its lock on the folder."""
+    import time
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    spec = spec_from_file_location("_runtime_dir", Path(__file__).with_name("_runtime_dir.py"))
+    assert spec is not None and spec.loader is not None
+    runtime_dir = module_from_spec(spec)
+    spec.loader.exec_module(runtime_dir)
+    until = time.monotonic() + RELEASE_S
+    while not runtime_dir.remove_if_dead(Path(folder)) and Path(folder).exists() and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":
     exit_code = 1
     try:
         exit_code = main(sys.argv[1:])
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except KeyboardInterrupt:
+        exit_code = 130
+    except BaseException as error:
+        if hasattr(error, "code") and isinstance(error, RuntimeError):  # the extension's own: it says what is wrong
+            print(f"ptpathways worker: {error}", file=sys.stderr)
+        else:
+            sys.excepthook(*sys.exc_info())
     sys.stdout.flush()
     sys.stderr.flush()
     import os

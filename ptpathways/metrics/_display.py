@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol, TextIO
 
+from ptpathways import frontend
+
 
 class Display(Protocol):
     """Shows ``done`` of ``total`` batches (None: nobody knows) and a text. Called by any one thread at a time."""
@@ -83,7 +85,7 @@ class Lines:
 
 def choose(description: str, lines_every_s: float) -> Display:
     """The display that suits where this process runs."""
-    if _in_notebook():
+    if frontend.in_notebook():
         return Notebook(description)
     from rich.console import Console
 
@@ -94,10 +96,3 @@ def choose(description: str, lines_every_s: float) -> Display:
 def _line(description: str, done: int, total: int | None, text: str) -> str:
     count = f"{done}/{total}" if total is not None else f"{done}"
     return " ".join(part for part in (f"{description}:" if description else "", count, text) if part)
-
-
-def _in_notebook() -> bool:
-    """Whether IPython runs this process as the kernel of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"

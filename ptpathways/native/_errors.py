@@ -12,6 +12,7 @@ _BY_CODE: dict[str, type[core.PathwaysError]] = {
     "RESOURCE_EXHAUSTED": core.OutOfDeviceMemory,
     "UNAVAILABLE": core.HostLost,
     "CANCELLED": core.ConnectionFailed,
+    "OUT_OF_RANGE": core.UsedAfterDonation,
 }
 
 _CONNECTING: dict[str, type[core.PathwaysError]] = {

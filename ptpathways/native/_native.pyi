@@ -158,6 +158,16 @@ def attach_clients(session: Session) -> bool:
     Raises NativeError FAILED_PRECONDITION when that has other devices, by number and island.
     """
 
+def owning_tensors(tensor_class: type) -> list[Any]:
+    """Every instance of ``torch.Tensor``, which is given, that something in Python refers to. Takes milliseconds.
+
+    Left out are objects that only torch's C++ side holds, such as those of tensors that autograd saved: one of its
+    threads may be letting them go, and a new reference to one would destroy it twice.
+    """
+
+def owns_its_tensor(tensor: Any) -> bool:
+    """Whether this object of torch.Tensor keeps its tensor alive, and is not kept by it."""
+
 def watch_interrupts(main_thread: int) -> None:
     """From now on SIGINT ends waits of this process's main thread inside PyTorch/XLA, with KeyboardInterrupt.
 
@@ -169,13 +179,14 @@ def set_source_locator(locator: Callable[[], str] | None) -> None:
     """``locator()`` names the user's ``file:line``; called under the GIL when a function is registered by torch_xla."""
 
 def set_compile_listener(
-    listener: Callable[[str, list[str], list[str], list[tuple[str, str, str, str]], str], None] | None,
+    listener: Callable[[str, list[str], list[str], list[tuple[str, str, str, str]], str, int], None] | None,
 ) -> None:
-    """``listener(name, parameters, results, instructions, source)`` hears of every HLO module that torch_xla compiles.
+    """``listener(name, parameters, results, instructions, source, numbers)`` hears of HLO modules that are compiled.
 
     Called under the GIL on the compiling thread; what it raises is dropped. ``parameters``, ``results``: types such as
     ``"f32[8,128]"``. An instruction is (opcode, type, detail, ``file:line`` or empty); detail: a constant's value, a
     parameter's number, a slice's ranges, else a number for all attributes. ``source``: what the locator said.
+    ``numbers``: how many constants and starts of slices are arguments, so that modules with others need no compile.
     """
 
 def waits_under_way() -> list[tuple[int, str, float]]:
@@ -423,6 +434,20 @@ class Controller:
         """Where it is bound, with real port numbers, in the order of ``bind``."""
     @property
     def cluster(self) -> str: ...
+    def rotate(self, cluster: str, worker: str, client: str) -> None:
+        """The join token is to be ``cluster``; ``worker`` and ``client`` are those of the roles, made of it.
+
+        Returns at once. Members are told; when all have heard, or were given up, ``rotating`` ends, and only the new
+        tokens are admitted.
+
+        Raises NativeError: FAILED_PRECONDITION (there is no token, one is being changed, or hosts of one island hold
+        connections that do not survive it).
+        """
+    @property
+    def rotating(self) -> bool: ...
+    @property
+    def token(self) -> str:
+        """The cluster's join token once it was changed; empty before."""
     def wait_for_hosts(self, count: int, timeout_s: float) -> None:
         """Returns once ``count`` hosts are alive.
 
@@ -430,12 +455,46 @@ class Controller:
         ``host_exited`` was called for a host that had not joined.
         """
     def status_json(self) -> str:
-        """The cluster as JSON: ``{"cluster", "build", "policy", "hosts": [...], "islands": [...], "clients": [...],
-        "slices": [...], ...}``."""
+        """The cluster as JSON: ``{"cluster", "build", "policy", "controller": {"pid", "standby", "takeovers"},
+        "hosts": [...], "islands": [...], "clients": [...], "slices": [...], ...}``."""
     def host_exited(self, name: str, reason: str) -> None:
         """The launcher saw the worker process called ``name`` end. Its buffers and runs fail with ``reason`` now."""
     def close(self, reason: str) -> None:
         """Tells every worker and client goodbye, stops the threads. Idempotent."""
+
+@final
+class Standby:
+    """What goes on with a standing controller whose process ends. For a process with one thread.
+
+    In turn: ``prepare``, fork, ``serve`` in the child and ``follow`` in the parent; again when the child was killed.
+    """
+
+    def __init__(self, options: dict[str, object]) -> None:
+        """``options``: as for ``Controller``."""
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def endpoints(self) -> list[str]:
+        """Where the child listens, or is to listen."""
+    @property
+    def token(self) -> str:
+        """As ``Controller.token``; empty also when this process does not follow any more."""
+    @property
+    def is_successor(self) -> bool:
+        """The next child, or this one, is not the first."""
+    def prepare(self) -> None:
+        """Raises NativeError: RESOURCE_EXHAUSTED (no memory to share with the child)."""
+    def serve(self) -> Controller:
+        """In the child: the controller, which goes on where the process before it was.
+
+        Raises NativeError: as ``Controller``.
+        """
+    def follow(self, child: int) -> tuple[int, int, str]:
+        """In the parent: does what the child does, until it ends; passes SIGINT, SIGTERM and SIGHUP on to it.
+
+        These and SIGCHLD must be blocked. The child's exit code, the signal that ended it (0: it exited), and why it
+        cannot be taken over, empty if it can.
+        """
 
 # --- simulated devices
 
@@ -601,14 +660,14 @@ class Session:
         weight: float = ...,
         priority: int = ...,
         token: str = ...,
-        lease_s: float = ...,
     ) -> Session:
         """Connects to the controller at the endpoint, or with ``''`` to this process's embedded one.
 
         ``weight`` is the client's share under the fair policy, ``priority`` its class under the priority policy.
-        ``token``: the cluster's join token, if it has one. ``lease_s``: for how long the controller may be silent.
+        ``token``: the cluster's join token, if it has one.
 
-        Raises NativeError: UNAVAILABLE, DEADLINE_EXCEEDED, FAILED_PRECONDITION (versions differ; no embedded one).
+        Raises NativeError: UNAVAILABLE (nobody answers), FAILED_PRECONDITION (versions differ; no embedded one).
+        A signal's handler of Python's, such as Ctrl-C's, ends the wait for the answer.
         """
     def make_current(self) -> None:
         """Makes it the session that the PJRT plugin of this process attaches to."""
@@ -656,6 +715,15 @@ class Session:
 
         Raises NativeError INVALID_ARGUMENT, UNAVAILABLE (a host is lost). What a host finds wrong with its plan is
         raised by ``Program.wait_ready`` and by the results of runs.
+        """
+    def times_of(
+        self, program: Program, device: int, timeout_s: float
+    ) -> tuple[int, list[tuple[int, int, list[tuple[int, str, int, int, int]]]]]:
+        """When the computations of the program's last runs began and ended on the host of ``device``, and by how much
+        real time is ahead of these times: nanoseconds, and for each run its number, the number of computations that
+        are missing, and of the others device, node, the node's place in the program, start and end.
+
+        Raises NativeError DEADLINE_EXCEEDED, UNAVAILABLE, DATA_LOSS.
         """
     def run_program(
         self, program: Program, args: Sequence[Buffer | Sequence[Buffer]], donated: Sequence[int] = ...
@@ -705,6 +773,8 @@ class Session:
         """
     def silent_hosts(self) -> list[str]:
         """Names of hosts that the controller has heard nothing of for a while; they may come back."""
+    def sends(self) -> list[tuple[str, int]]:
+        """To which hosts this client is sending just now, and how many values."""
     def pending(self) -> list[tuple[str, str, list[int], float]]:
         """What has been sent and not been answered, the oldest first: its sort (``run``, ``compile``, ``prepare``,
         ``fetch``), what it is, the hosts that have not answered, and for how many seconds."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
-from ptpathways import core
+from ptpathways import core, frontend
 from ptpathways.pipelines import _unused
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -120,7 +120,11 @@ def refuse_hooks(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     hooks: list[Any] = [
         [hook for hook in optimizer._optimizer_step_pre_hooks.values() if hook is not _unused.on_step],
         optimizer._optimizer_step_post_hooks,
-        torch_optimizer._global_optimizer_pre_hooks,
+        [
+            hook
+            for hook in torch_optimizer._global_optimizer_pre_hooks.values()
+            if hook is not frontend.optimizer_state_hook
+        ],
         torch_optimizer._global_optimizer_post_hooks,
     ]
     if any(hooks):

@@ -76,6 +76,7 @@ class Pipeline:
         self._steps: dict[Any, StepProgram] = {}
         self._setting: _changes.Setting | None = None
         self._last: StepProgram | None = None
+        self._taken: tuple[StepProgram, list[int], Future] | None = None
         self._shapes = ""  # of a microbatch that the model took
         self._lock = threading.RLock()
         whole = weakref.ref(self)
@@ -132,6 +133,8 @@ class Pipeline:
             step.program.trace(parameters, after, fixed, buffers, given, step.numbers(), step.seeds())
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
         found: Future = loss
+        devices = [slice.devices[0] for slice in self.slices]
+        self._taken = step, devices, Future(found.buffer(), found.layout)  # the user may give the other one up
         return found
 
     @property
@@ -208,28 +211,38 @@ class Pipeline:
         )
 
     def measured(self, *, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
-        """The last whole step as the devices ran it, in the colours of ``plan``. ``costs``, for its theory, as there.
+        """The last whole step as the devices ran it, in the colours of ``plan``. Waits for the last step.
 
-        Only simulated devices note when each computation ran. Workers with real devices report the end of a whole
-        program, so for these there is no such picture.
+        Hosts note when each computation began and ended, for the last few steps. Times are in microseconds after the
+        step's first action; slices on several machines are compared by these machines' clocks.
+
+        Args:
+            costs: for its theory, as of ``plan``.
 
         Raises:
-            PipelineError: the devices are real, or no step of this pipeline is in the trace.
+            PipelineError: no step was taken, or no whole step is known any more.
+            HostLost: a host is lost, and with it what it noted.
         """
-        if self._last is None:
-            raise core.PipelineError("no step was taken yet")
-        try:
-            trace = frontend.trace()
-        except core.InvalidOption:
-            raise core.PipelineError(
-                "workers with real devices report when a whole program ended, and not when each part of it ran: there "
-                "is no measured schedule; use simulated devices, or plan()"
-            ) from None
-        each = [costs] if isinstance(costs, schedules.Costs) else self._last.costs if costs is None else costs
+        with self._lock:
+            taken = self._taken
+        if taken is None:
+            raise core.PipelineError("no step was taken yet; take one with pipe.step(*batch)")
+        step, devices, loss = taken
+        failure = None
+        with host_may_be_lost():
+            try:
+                loss.wait()
+            except (core.HostLost, core.ConnectionFailed, core.DeadlineExceeded, core.NotInitialized):
+                raise
+            except core.PathwaysError as error:  # a step before may be whole
+                failure = error
+            runs = frontend.timed_runs(step.program)
+        each = [costs] if isinstance(costs, schedules.Costs) else step.costs if costs is None else costs
         theory = self.schedule.bubble(self.size, each)
-        intervals = ((one.device, one.node, one.run, one.start_us, one.end_us) for one in trace.intervals())
-        devices = [slice.devices[0] for slice in self.slices]
-        return _plan.measured(self._last.order, self.size, self.schedule, theory, devices, intervals)
+        try:
+            return _plan.measured(step.order, self.size, self.schedule, theory, devices, runs)
+        except core.PipelineError as error:
+            raise error from failure
 
     def stages(self) -> list[list[str]]:
         """The model's parameters in each stage, by name. Raises PipelineError before the first step or plan."""
@@ -352,13 +365,24 @@ def _size(stages: int, slices: Sequence[Any], microbatches: int, schedule: sched
     return size
 
 
+def _equal_slices(stages: int) -> list[VirtualSlice]:
+    cluster = frontend.cluster()
+    size = cluster.device_count // max(stages, 1)
+    if size == 0:
+        raise core.PipelineError(
+            f"each of {stages} stages needs a device of its own, and the cluster has {cluster.device_count}; give "
+            "slices= for several stages on each"
+        )
+    return [cluster.slice((size,)) for _ in range(stages)]
+
+
 def pipeline(
     model: nn.Module,
     *,
     stages: int | Sequence[str],
     microbatches: int,
     schedule: str = "1f1b",
-    slices: Sequence[VirtualSlice],
+    slices: Sequence[VirtualSlice] | None = None,
     loss: Callable[..., Any] | None = None,
     optimizer: MakeOptimizer,
     recompute: bool = False,
@@ -380,7 +404,7 @@ def pipeline(
         microbatches: how many a batch is divided into.
         schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``; see ``docs/pipelines.md``.
         slices: stage ``s`` runs on slice ``s % len(slices)``. Inside a slice, a microbatch is divided over the devices
-            along the slice's first axis.
+            along the slice's first axis. None: one slice per stage, of equal parts of the cluster's devices.
         loss: a function of the model's output and the batch's last tensor that gives the mean over samples, or what
             ``reduction`` says. None: the model is called with the batch and returns the loss.
         optimizer: makes a dense torch optimizer for the parameters it is called with.
@@ -395,4 +419,6 @@ def pipeline(
         PipelineError: an unknown schedule, or stages, slices and microbatches that do not fit each other.
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
+    if slices is None:
+        slices = _equal_slices(stages if isinstance(stages, int) else len(stages) + 1)
     return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements, reduction)

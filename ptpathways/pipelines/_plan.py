@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from ptpathways import core, frontend, schedules
+from ptpathways import core, frontend, programs, schedules
 from ptpathways.frontend import RecordedStep, Recording, Ref
 from ptpathways.pipelines._parts import Part, StageParts
 from ptpathways.schedules import Action, Costs, Kind, Size
@@ -162,34 +162,40 @@ def measured(
     schedule: schedules.Schedule,
     theory: float,
     devices: Sequence[int],
-    intervals: Iterable[tuple[int, str, int, float, float]],
+    runs: Sequence[programs.TimedRun],
 ) -> Plan:
-    """The last whole step in a trace of simulated devices.
+    """The last whole one of a step's runs.
 
     Args:
         devices: one of each rank's slice.
-        intervals: device, node, run, start and end in us.
+        runs: the oldest first.
 
     Raises:
-        PipelineError: the trace has no whole step.
+        PipelineError: none is whole.
     """
-    rank_of = {device: rank for rank, device in enumerate(devices)}
-    found: dict[int, list[tuple[int, Kind, int, float, float]]] = {}
-    for device, node, run, start, end in intervals:
-        match = _NAME.search(node)
-        if match is not None and device in rank_of:
-            entry = (rank_of[device], _PARTS[match[1]], int(match[2]), start, end)
-            found.setdefault(run, []).append(entry)
     wanted = sum(map(len, order))
-    whole = [entries for _, entries in sorted(found.items()) if len(entries) == wanted]
-    if not whole:
-        raise core.PipelineError("no whole step of this pipeline is in the trace; take one and wait for its loss")
-    spans: list[schedules.Span] = []
+    for run in reversed(runs):
+        found: list[tuple[Kind, int, programs.Computation]] = []
+        for one in run.computations:
+            match = _NAME.search(one.node)
+            if match is not None and one.device == devices[size.rank_of(int(match[2]))]:
+                found.append((_PARTS[match[1]], int(match[2]), one))
+        if len(found) == wanted and not run.missing:
+            break
+    else:
+        raise core.PipelineError(
+            "no whole step of this pipeline is known: hosts note the last few steps, and forget them when a slice "
+            "moves or the step is traced anew; a step that fails is never whole. Take a step with pipe.step(*batch), "
+            "and call measured() again"
+        )
     places: dict[tuple[Kind, int], list[int]] = {}
     for actions in order:
         for action in actions:
             places.setdefault((action.kind, action.stage), []).append(action.microbatch)
-    for rank, kind, stage, start, end in sorted(whole[-1], key=lambda entry: entry[3]):
-        number = places[kind, stage].pop(0)
-        spans.append(schedules.Span(Action(kind, stage, number), rank, start, end))
+    first = min((one.start for *_, one in found), default=0.0)
+    spans: list[schedules.Span] = []
+    for kind, stage, one in sorted(found, key=lambda entry: entry[2].place):
+        action = Action(kind, stage, places[kind, stage].pop(0))
+        spans.append(schedules.Span(action, size.rank_of(stage), one.start - first, one.end - first))
+    spans.sort(key=lambda span: (span.start, span.end))
     return Plan(schedule.name, size, schedules.Timeline(size.ranks, tuple(spans)), theory, "us", measured=True)

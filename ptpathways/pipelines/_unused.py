@@ -25,10 +25,15 @@ def watch(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) 
     found = weakref.ref(optimizer)
     for parameter in parameters:
         _trained[parameter] = found
+    # Programs import these by name before this runs, so what is replaced is what torch's wrapper of each one calls.
+    for function in (nn.utils.clip_grad.clip_grad_norm_, nn.utils.clip_grad.clip_grad_value_):
+        wrapper: Any = function
+        inside = wrapper.__closure__[wrapper.__code__.co_freevars.index("func")]
+        if not hasattr(inside.cell_contents, "of_pipelines"):
+            inside.cell_contents = _clipping(inside.cell_contents)
     home: Any = nn.utils
-    for module in (home, home.clip_grad):
-        if not hasattr(module.clip_grad_norm_, "of_pipelines"):
-            module.clip_grad_norm_ = _clipping(module.clip_grad_norm_)
+    if home.clip_grad_norm_ is not home.clip_grad.clip_grad_norm_ and not hasattr(home.clip_grad_norm_, "of_pipelines"):
+        home.clip_grad_norm_ = _clipping(home.clip_grad_norm_)  # PyTorch/XLA has put its own there
 
 
 def on_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -5,6 +5,7 @@ Nothing here loads a plugin or imports the package that brings it.
 
 from __future__ import annotations
 
+from ptpathways.platforms._cpu import find_onednn
 from ptpathways.platforms._discover import PLATFORMS, discover, find_plugin, launch_of
 from ptpathways.platforms._plugin import Launch, OptionValue, Platform, Plugin
 
@@ -15,6 +16,7 @@ __all__ = [
     "Platform",
     "Plugin",
     "discover",
+    "find_onednn",
     "find_plugin",
     "launch_of",
 ]

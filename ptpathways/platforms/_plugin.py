@@ -35,6 +35,8 @@ class Launch:
     """Named values for ``PJRT_Client_Create``."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to set before the plugin is loaded."""
+    kernels: str = ""
+    """Path of a library of kernels that computes what the plugin computes slowly; empty: none, ``off``: unwanted."""
     node_id_option: str = "node_id"
     """The create option by which a client of several hosts takes this host's number; empty: there is none."""
     num_nodes_option: str = "num_nodes"

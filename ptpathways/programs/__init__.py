@@ -6,16 +6,20 @@ from ptpathways.programs._bind import BoundProgram, Functions, SequentialProgram
 from ptpathways.programs._bundle import Bundle
 from ptpathways.programs._replay import Replay, ReplayedResult, replay
 from ptpathways.programs._shards import assemble, distinct, numpy_dtype, split
+from ptpathways.programs._times import Computation, TimedRun, gather
 
 __all__ = [
     "BoundProgram",
     "Bundle",
+    "Computation",
     "Functions",
     "Replay",
     "ReplayedResult",
     "SequentialProgram",
+    "TimedRun",
     "assemble",
     "distinct",
+    "gather",
     "hosts_of",
     "numpy_dtype",
     "replay",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, ir, native
+from ptpathways.programs._times import TimedRun, gather
 
 if TYPE_CHECKING:
     from ptpathways.native import Buffer, Function, Session
@@ -109,6 +110,7 @@ class BoundProgram:
                 functions=[held.function for held in self._held],
                 source=self.lowered.source,
             )
+        self._session = session
         self._run = session.run_program
         self.donated = frozenset(self.lowered.donated)
         self._donated = self.lowered.donated
@@ -125,6 +127,18 @@ class BoundProgram:
             NativeError: an argument does not fit, or the session is over.
         """
         return self._run(self._program, arguments, self._donated)
+
+    def times(self, timeout_s: float) -> list[TimedRun]:
+        """When the computations of its last runs began and ended, the oldest first; few runs.
+
+        Raises:
+            NativeError: a host is lost, or does not answer in time.
+        """
+        hosts = {host["host"]: host for host in self._session.hosts()}
+        places = [hosts[plan["host"]] for plan in self.lowered.plans]
+        return gather(
+            (host["machine"], self._session.times_of(self._program, host["first_device"], timeout_s)) for host in places
+        )
 
 
 class SequentialProgram:

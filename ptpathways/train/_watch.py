@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,7 @@ class Watch:
         with torch.no_grad():
             flags = [*_sums([value for _, value in named]), *rows, *_sums([value for _, value in with_gradient])]
             if flags:
-                self._pending = _Letter(self.step, [*before, *names, *after], *_fused(flags))
+                self._pending = _Letter(self.step, [*before, *names, *after], _fused(flags))
 
     def _send(self, submit: bool) -> None:
         """Hands the last step's vector over; it has been submitted by the cut after that step."""
@@ -104,7 +104,7 @@ class Watch:
             return
         letter, self._pending = self._pending, None
         if submit:
-            frontend.settle([letter.bad])
+            frontend.settle([bad for _, bad in letter.parts])
         self._mailbox.put(letter)
 
     def _report(self) -> None:
@@ -116,12 +116,12 @@ class Watch:
 
 @dataclass(slots=True)
 class _Letter:
-    """A step's vector: element i says whether tensor ``names[order[i]]`` is bad."""
+    """A step's vectors, one for each device: element i of ``bad`` says whether tensor ``names[order[i]]`` is bad."""
 
     step: int
     names: list[str]
-    order: list[int]
-    bad: Tensor
+    parts: list[tuple[list[int], Tensor]]
+    """Order and bad."""
 
 
 class _Hook:
@@ -199,9 +199,12 @@ class _Mailbox:
     def _run(self) -> None:
         while (letter := self._sent.get()) is not None:
             try:
-                (flags,) = frontend.fetch_beside([letter.bad])
-                indices = sorted(index for index, flag in zip(letter.order, flags.tolist(), strict=True) if flag)
-                wrong = [letter.names[index] for index in indices]
+                fetched = frontend.fetch_beside([bad for _, bad in letter.parts])
+                flags = [flag for bad in fetched for flag in bad.tolist()]
+                order = [index for part, _ in letter.parts for index in part]
+                wrong = [
+                    letter.names[index] for index in sorted(i for i, flag in zip(order, flags, strict=True) if flag)
+                ]
             except Exception:  # the step has failed; the loop is told by its own values
                 wrong = []
             with self._done:
@@ -246,20 +249,30 @@ def _row(value: Tensor) -> Tensor:
 
 def _sums(values: Sequence[Tensor]) -> list[Tensor]:
     """For each the same, in a vector of one."""
-    if not values:
-        return []
-    return [zeros.sum().float().reshape(1) for zeros in torch._foreach_mul(list(values), 0.0)]
+    sums: dict[int, Tensor] = {}
+    for indices in _grouped(value.device for value in values):
+        zeros = torch._foreach_mul([values[index] for index in indices], 0.0)
+        sums |= {index: zero.sum().float().reshape(1) for index, zero in zip(indices, zeros, strict=True)}
+    return [sums[index] for index in range(len(values))]
 
 
-def _fused(rows: Sequence[Tensor]) -> tuple[list[int], Tensor]:
-    """One vector: whether each row vector has a NaN. And which row vector each of its elements is of."""
-    by_size: dict[int, list[int]] = {}
-    for index, row in enumerate(rows):
-        by_size.setdefault(row.shape[0], []).append(index)
-    groups = [torch.stack([rows[index] for index in indices]) for indices in by_size.values()]
-    bad = torch.cat([(group != 0).sum(1, dtype=torch.int32) for group in groups])
-    order = [index for indices in by_size.values() for index in indices]
-    return order, bad
+def _fused(rows: Sequence[Tensor]) -> list[tuple[list[int], Tensor]]:
+    """One vector for each device, with the row vector that each of its elements is of: whether that has a NaN."""
+    parts = []
+    for on_device in _grouped(row.device for row in rows):
+        by_size = [[on_device[place] for place in places] for places in _grouped(len(rows[i]) for i in on_device)]
+        groups = [torch.stack([rows[index] for index in indices]) for indices in by_size]
+        bad = torch.cat([(group != 0).sum(1, dtype=torch.int32) for group in groups])
+        parts.append(([index for indices in by_size for index in indices], bad))
+    return parts
+
+
+def _grouped(keys: Iterable[Any]) -> list[list[int]]:
+    """The positions of equal keys, in the order of their first."""
+    positions: dict[Any, list[int]] = {}
+    for position, key in enumerate(keys):
+        positions.setdefault(key, []).append(position)
+    return list(positions.values())
 
 
 def _sentence(step: int, wrong: Sequence[str]) -> str:

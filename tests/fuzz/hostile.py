@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 8
+PROTOCOL = 9
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
@@ -18,7 +19,7 @@ ADD_ONE = (
 
 FIELDS: dict[int, tuple[str, ...]] = {
     4: ("hosts",),
-    5: ("u64", "u64"),
+    5: ("u64", "u64", "u64", "bool", "u64", "u64", "bytes"),
     7: ("id", "text", "format", "text", "small", "small", "bool", "bool", "devices"),
     8: ("id", "small", "status", "types", "u64", "u64", "u64"),
     9: ("ids", "ids"),
@@ -55,6 +56,9 @@ FIELDS: dict[int, tuple[str, ...]] = {
 """Kinds of the fields of each message type, by its number, in order (csrc/wire/bodies.h)."""
 
 
+OTHERS = (2, 3, 6, 26, 27, 30, 34, 35, 37, 38, 45, 46, 47, 49)
+"""Types that no message begins with, but which a flipped bit may give it."""
+
 NUMBERED = (20, 21, 37, 38)
 """Messages that a data connection takes in the order of their numbers."""
 
@@ -62,6 +66,11 @@ NUMBERED = (20, 21, 37, 38)
 def frame(kind: int, body: bytes, number: int = 0) -> bytes:
     """A head frame."""
     return struct.pack("<4sHHQII", b"PWY1", PROTOCOL, kind, number, len(body), 0) + body
+
+
+def on_line(head: bytes, number: int) -> bytes:
+    """A head frame as the message ``number`` of its sender's line with the controller, counted from 1."""
+    return head[:20] + struct.pack("<I", 1 << 31 | number) + head[24:]
 
 
 def peer_hello(cluster: str, machine: str) -> bytes:
@@ -75,10 +84,22 @@ def text(value: str | bytes) -> bytes:
     return struct.pack("<I", len(raw)) + raw
 
 
-def hello(build: str, name: str) -> bytes:
-    """A client's first message."""
+def hello(build: str, name: str, line: bytes = b"") -> bytes:
+    """A client's first message; ``line``: own_line(), of which the caller wants to know."""
     body = b"\x01" + text(build) + text(name) + struct.pack("<Q", 1) + text("elsewhere") + text("") * 4
-    return frame(HELLO, body + struct.pack("<Iqdi", 0, 0, 1.0, 0))
+    return frame(HELLO, body + struct.pack("<Iqdi", 0, 0, 1.0, 0) + (line or own_line()))
+
+
+def own_line() -> bytes:
+    """The end of a HELLO: a line that nobody else has, its secret, and no process space."""
+    return struct.pack("<Q", secrets.randbits(63) | 1) + text(secrets.token_bytes(16)) + text("")
+
+
+def heartbeat(line: bytes, count: int, secret: bytes = b"") -> bytes:
+    """Claims a connection for ``line``, with its secret or another one."""
+    return frame(
+        5, struct.pack("<QQQBBQQ", 0, 0, 0, 0, 0, *struct.unpack("<Q", line[:8]), count) + text(secret or line[12:28])
+    )
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
+from tests.fuzz.capture_steps import FOUND
 from tests.scenarios import ROOT, needs_native
 
 pytestmark = needs_native
@@ -19,8 +20,20 @@ pytestmark = needs_native
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("first", [1000, 2000])
 def test_loops_from_a_grammar_leave_what_eager_pytorch_leaves(first: int) -> None:
+    totals = run(str(first), "8")
+    assert totals["wrong"] == 0 and totals["loops"] >= 6 and totals["replayed"] >= 1
+
+
+@pytest.mark.timeout(400)
+def test_loops_that_were_wrong_once_are_right() -> None:
+    totals = run("found")
+    assert totals["wrong"] == totals["mismatch"] == 0
+    assert totals["loops"] == totals["replayed"] == len(FOUND)
+
+
+def run(*arguments: str) -> dict[str, int]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.capture_steps", str(first), "8"],
+        [sys.executable, "-m", "tests.fuzz.capture_steps", *arguments],
         capture_output=True,
         text=True,
         timeout=380,
@@ -29,5 +42,5 @@ def test_loops_from_a_grammar_leave_what_eager_pytorch_leaves(first: int) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    totals = json.loads(done.stdout.splitlines()[-1])
-    assert totals["wrong"] == 0 and totals["loops"] >= 6 and totals["replayed"] >= 1
+    totals: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return totals

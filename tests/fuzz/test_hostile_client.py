@@ -56,6 +56,13 @@ def _join(endpoint: str) -> tuple[zmq.Socket[bytes], int, bytes]:
     return socket, struct.unpack("<I", head[24:28])[0], identity[0]
 
 
+def _is_well_formed(head: bytes) -> bool:
+    """Whether the controller can read the header, and so counts the message."""
+    magic, version, kind, _, size, _ = struct.unpack("<4sHHQII", head[:24])
+    known = kind in hostile.FIELDS or kind in hostile.OTHERS
+    return bool(magic == b"PWY1" and version == hostile.PROTOCOL and known and size == len(head) - 24)
+
+
 def _swallow(socket: zmq.Socket[bytes]) -> None:
     while socket.poll(0):
         socket.recv_multipart()
@@ -74,9 +81,17 @@ def _check_unharmed(cluster: local.LocalCluster) -> None:
 def test_a_client_that_joined(cluster: local.LocalCluster, seed: int) -> None:
     socket, client, _ = _join(cluster.controller.endpoints[0])
     with socket:
-        attacker = hostile.Hostile(random.Random(seed), client)
+        source = random.Random(seed)
+        attacker = hostile.Hostile(source, client)
+        number = 0
         for _ in range(MESSAGES):
-            socket.send_multipart(attacker.message())
+            head, *payloads = attacker.message()
+            # Most take their place on the line, so that they are looked at; others claim any, or none.
+            if len(head) >= 24 and source.random() < 0.95:
+                taken = _is_well_formed(head)
+                head = hostile.on_line(head, number + 1)
+                number += taken
+            socket.send_multipart([head, *payloads])
             _swallow(socket)
         _check_unharmed(cluster)
 

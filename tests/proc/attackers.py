@@ -6,8 +6,9 @@ import hashlib
 import hmac
 import re
 import struct
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import zmq
 from zmq.utils import z85
@@ -38,6 +39,7 @@ def connect(
     """A socket that shows the key of ``role``, or none without a token, and calls itself ``identity``."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     socket.linger = 0
+    socket.sndtimeo = 20_000
     socket.reconnect_ivl = -1  # who is shown the door stays out
     if identity:
         socket.routing_id = identity
@@ -48,6 +50,12 @@ def connect(
     return socket
 
 
+def say(socket: zmq.Socket[bytes], *frames: bytes) -> None:
+    """Sends a message, unless the other end has closed the connection already, as it does to strangers."""
+    with suppress(zmq.Again):
+        socket.send_multipart(frames, zmq.NOBLOCK)
+
+
 def hello(role: int = 1, name: str = "attacker") -> bytes:
     """HELLO of a client (1) or worker (2) with one device."""
     if role == 1:
@@ -56,7 +64,7 @@ def hello(role: int = 1, name: str = "attacker") -> bytes:
     device = struct.pack("<I", 0) + text("cpu") + struct.pack("<qq", 0, 0)
     body = struct.pack("<B", role) + text(core.__version__) + text(name) + struct.pack("<Q", 1) + text("m")
     body += text("tcp://127.0.0.1:9") + text("cpu") + text("v") + text("") + struct.pack("<I", 1) + device
-    return hostile.frame(hostile.HELLO, body + struct.pack("<qdi", 0, 1.0, 0))
+    return hostile.frame(hostile.HELLO, body + struct.pack("<qdi", 0, 1.0, 0) + hostile.own_line())
 
 
 def answer(socket: zmq.Socket[bytes], timeout_s: float = 10.0) -> tuple[int, bytes]:
@@ -71,6 +79,16 @@ def ask(socket: zmq.Socket[bytes], *frames: bytes, timeout_s: float = 10.0) -> t
     """Sends a message; the answer to it."""
     socket.send_multipart(frames)
     return answer(socket, timeout_s)
+
+
+def next_of(socket: zmq.Socket[bytes], kind: int, timeout_s: float = 10.0) -> bytes | None:
+    """The body of the next message of this type, if one comes in time."""
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0:
+        got, body = answer(socket, left)
+        if got == kind:
+            return body
+    return None
 
 
 def text_of(body: bytes) -> str:

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend import _state
+from tests.proc import capture_views
 from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
 from tests.proc.capture_changes import frozen, guards, late_rate, numbers_as_tensors, parted, replaced
 
@@ -427,7 +428,12 @@ ONE: tuple[Scenario, ...] = (
 )
 LAZY = (dropout,)
 """Compared with a lazy run, because other devices draw other random numbers."""
-SCENARIOS: dict[str, tuple[Scenario, ...]] = {"one": ONE, "two": (pipeline,), "tight": (crowded, lost)}
+SCENARIOS: dict[str, tuple[Scenario, ...]] = {
+    "one": ONE,
+    "two": (pipeline,),
+    "tight": (crowded, lost),
+    "views": capture_views.SCENARIOS,
+}
 
 
 def main() -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from ptpathways import core, testing
 from ptpathways.launch import local
+from tests.proc.standing import Standing
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup, too, hang-ups end what a test starts; this process does not mind them.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 ADD_ONE = """module @add_one {
   func.func public @main(%a: tensor<f32>) -> tensor<f32> {
@@ -24,6 +29,13 @@ ADD_ONE = """module @add_one {
 
 
 StartCluster = Callable[..., local.LocalCluster]
+
+
+@pytest.fixture
+def standing(tmp_path: Path) -> Iterator[Standing]:
+    """A controller with its standby; workers join it on demand."""
+    with Standing(tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

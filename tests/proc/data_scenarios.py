@@ -11,6 +11,7 @@ import random
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -227,9 +228,48 @@ def _children(process: int, task: str) -> list[str]:
         return file.read().split()
 
 
+def of_torch_xla() -> dict[str, Any]:
+    """PyTorch/XLA's own loader reads in the loop's thread, and hands on what the one that it wraps raises."""
+    from torch_xla.distributed import parallel_loader
+
+    wrapped: Any = parallel_loader.MpDeviceLoader
+    threads: list[str] = []
+
+    class Watched(Dataset[Any]):
+        def __len__(self) -> int:
+            return SAMPLES
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            threads.append(threading.current_thread().name)
+            return torch.tensor([float(index)])
+
+    plain = DataLoader(Watched(), batch_size=BATCH)
+    loader = wrapped(plain, pw.device())
+    batches = [(str(batch.device), batch.flatten().tolist()) for batch in loader]
+    failing = wrapped(DataLoader(Augmented("raise"), batch_size=BATCH), pw.device())
+    got, error = 0, ""
+    try:
+        for _ in failing:
+            got += 1
+    except LookupError as raised:
+        error = str(raised)
+    there = pw.device(3)
+    left = iter(wrapped(plain, there))
+    kept = next(left) * 2
+    del left  # no submission in the middle of whatever comes then
+    whole = [value for _, values in batches for value in values]
+    return {
+        "right": whole == list(range(SAMPLES)) and {device for device, _ in batches} == {str(pw.device())},
+        "threads": sorted(set(threads)),
+        "same": loader.dataset is plain.dataset,
+        "failing": [got, error],
+        "on a slice": [str(kept.device) == str(there), kept.flatten().tolist()],
+    }
+
+
 SCENARIOS: dict[str, list[Callable[[], Any]]] = {
     "1x1": [order, streamed, faults, refusals],
-    "2x2": [order, training, on_a_slice],
+    "2x2": [order, training, on_a_slice, of_torch_xla],
     "4x1": [order, lost_worker],
 }
 

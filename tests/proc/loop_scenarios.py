@@ -44,6 +44,7 @@ LOOPS: tuple[Loop, ...] = (
     loops_of_models.compiled,
     loops_of_optimizers.early_stopping,
     loops_of_models.parametrized,
+    loops_of_models.parametrized_there,
     loops_of_models.weight_norm_of_old,
     loops_of_optimizers.gradients_stay,
     loops_of_optimizers.saved,

@@ -172,6 +172,34 @@ def parametrized(place: Place) -> Iterator[Any]:
     yield model[0].weight.detach().abs().sum()
 
 
+def parametrized_there(place: Place) -> Iterator[Any]:
+    """Parametrizations of a model that is on the devices: torch sets its weights to others, or to themselves."""
+
+    class Scaled(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            return weight * 0.5
+
+        def right_inverse(self, weight: Tensor) -> Tensor:
+            made = torch.zeros_like(weight)
+            made.diagonal().fill_(1.0)  # not computed yet when the weight is set to it
+            return made
+
+    class Kept(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            return weight.clone()
+
+        def right_inverse(self, weight: Tensor) -> Tensor:
+            return weight
+
+    model: Any = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES))
+    model, loader = place.prepare(model, batches())
+    parametrize.register_parametrization(model[0], "weight", Scaled(), unsafe=True)
+    parametrize.register_parametrization(model[2], "weight", Kept())
+    optimizer = place.prepare(adam(model))
+    for inputs, labels in loader:
+        yield descend(model, optimizer, inputs, labels)
+
+
 def weight_norm_of_old(place: Place) -> Iterator[Any]:
     """torch.nn.utils.weight_norm, which makes the weight anew in a hook before each forward pass."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, CLASSES))

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # by name, before any pipeline is made
 
 import ptpathways as pw
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
@@ -283,10 +284,16 @@ def calls_without_effect(cluster: pw.Cluster) -> None:
                 scheduler.step()
         return [str(one.message) for one in caught]
 
+    def clip_values(pipe: pw.Pipeline) -> None:
+        with contextlib.suppress(RuntimeError):  # torch's own, which says nothing of gradients
+            clip_grad_value_(pipe.module.parameters(), 1.0)
+
     assert not said(lambda pipe: nn.utils.clip_grad_norm_(Blocks().parameters(), 1.0))
     calls: list[tuple[Callable[[pw.Pipeline], Any], str]] = [
         (lambda pipe: pipe.optimizer.step(), "optimizer.step()"),
         (lambda pipe: nn.utils.clip_grad_norm_(pipe.module.parameters(), 1.0), "clip_grad_norm_()"),
+        (lambda pipe: clip_grad_norm_(pipe.module.parameters(), 1.0), "clip_grad_norm_()"),
+        (clip_values, "clip_grad_value_()"),
     ]
     for call, name in calls:
         (one,) = said(call)

@@ -6,17 +6,20 @@ python pipeline_scenarios.py training|handling
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
+from ptpathways import schedules
 from tests.proc import pipeline_models as models
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
 
@@ -106,6 +109,20 @@ def two_stages_with_each_schedule(cluster: pw.Cluster) -> None:
     for schedule in ("gpipe", "1f1b", "zero-bubble"):
         torch.manual_seed(0)
         trained(cluster, models.perceptron(), sgd, F.mse_loss, models.regression_batch, ranks=2, schedule=schedule)
+
+
+def slices_of_equal_parts_when_none_are_given(cluster: pw.Cluster) -> None:
+    torch.manual_seed(0)
+    eager = models.perceptron()
+    pipe = pw.pipeline(copy.deepcopy(eager), stages=2, microbatches=4, loss=F.mse_loss, optimizer=sgd)
+    assert [len(slice.devices) for slice in pipe.slices] == [cluster.device_count // 2] * 2
+    assert not set(pipe.slices[0].devices) & set(pipe.slices[1].devices)
+    agrees(pipe, eager, sgd, F.mse_loss, models.regression_batch)
+    loss = pipe.step(*models.regression_batch(SAMPLES, torch.Generator().manual_seed(2)))
+    assert float(loss) == loss.item() and f"{loss:.3f}" == f"{loss.result():.3f}"
+    refused = pytest.raises(pw.PipelineError, match=f"each of 99 stages .* has {cluster.device_count}; give slices=")
+    with refused:
+        pw.pipeline(models.perceptron(), stages=99, microbatches=4, loss=F.mse_loss, optimizer=sgd)
 
 
 def four_stages_with_each_schedule(cluster: pw.Cluster) -> None:
@@ -330,7 +347,7 @@ def a_step_does_not_wait(cluster: pw.Cluster) -> None:
 
 
 def plans(cluster: pw.Cluster) -> None:
-    """A plan says its bubble and theory's; real devices have no measured one."""
+    """A plan says its bubble and theory's."""
     torch.manual_seed(0)
     pipe = pw.pipeline(
         models.Gpt(),
@@ -347,8 +364,79 @@ def plans(cluster: pw.Cluster) -> None:
     assert "1f1b, planned: 4 stages on 4 slices, 8 microbatches; bubble" in str(made)
     equal = pipe.plan(costs=pw.pipelines.Costs(1, 1, 1))
     assert abs(equal.bubble - 3 / 11) < 1e-9 and abs(equal.theory - 3 / 11) < 1e-9
-    pipe.step(*batch).wait(WAIT_S)
-    refused(pw.PipelineError, "report when a whole program ended", pipe.measured)
+    refused(pw.PipelineError, ["no step was taken", "pipe.step(*batch)"], pipe.measured)
+
+
+def the_measured_schedule(cluster: pw.Cluster) -> None:
+    """What devices on two hosts did: every action of the schedule on its slice, one after the other."""
+    x, y = torch.randn(256, 512), torch.randn(256, 512)
+    for schedule, stages in (("gpipe", 4), ("1f1b", 4), ("interleaved", 8), ("zero-bubble", 4)):
+        pipe = pw.pipeline(
+            nn.Sequential(*(nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(stages))),
+            stages=stages,
+            microbatches=4,
+            schedule=schedule,
+            slices=slices_of(cluster, 4),
+            loss=F.mse_loss,
+            optimizer=sgd,
+        )
+        assert {slice.devices[0] for slice in pipe.slices} == {0, 1, 2, 3}, "two on each host"
+        for _ in range(6):
+            pipe.step(x, y)
+        made = pipe.measured()  # waits
+        planned = pipe.plan()
+        for rank in range(4):
+            spans = made.timeline.of_rank(rank)
+            assert {span.action for span in spans} == {span.action for span in planned.timeline.of_rank(rank)}
+            assert len(spans) == len(planned.timeline.of_rank(rank))
+            assert all(one.end <= after.start for one, after in itertools.pairwise(spans)), spans
+        assert made.measured and 0 < made.bubble < 1 and made.theory == planned.theory
+        assert f"{schedule}, measured: {stages} stages on 4 slices" in made.title
+        assert made.svg().count("<title>") == len(planned.timeline.spans) and made.timeline.start == 0
+        whole = [span for span in made.timeline.spans if span.end > span.start]
+        assert len(whole) > len(made.timeline.spans) / 2, "a thread that tells of an end may be late, not all of them"
+        early = _starts_too_early(made)
+        for _ in range(20):  # the threads that tell of it may be late, on a machine that is busy
+            if not early:
+                break
+            pipe.step(x, y)
+            made = pipe.measured()
+            early &= _starts_too_early(made)
+        assert not early, "too early in every step"
+        assert pipe.measured() == made, "nothing has run since"
+        for slice in pipe.slices:
+            slice.release()
+
+
+def _starts_too_early(made: pw.pipelines.Plan) -> set[schedules.Action]:
+    """Forward passes that began before the stage before had ended."""
+    forward = {
+        (span.action.stage, span.action.microbatch): span
+        for span in made.timeline.spans
+        if span.action.kind is schedules.Kind.FORWARD
+    }
+    pairs = [(forward[stage - 1, number], one) for (stage, number), one in forward.items() if stage]
+    return {one.action for before, one in pairs if one.start < before.end}
+
+
+def what_is_measured_after_a_failure(cluster: pw.Cluster) -> None:
+    """The last whole step; a moved slice has none."""
+    slices = slices_of(cluster, 2)
+    pipe = pw.pipeline(models.perceptron(), stages=2, microbatches=4, slices=slices, loss=F.mse_loss, optimizer=sgd)
+    batch = models.regression_batch(SAMPLES, torch.Generator().manual_seed(1))
+    pipe.plan(*batch)
+    refused(pw.PipelineError, "no step was taken", pipe.measured)
+    for _ in range(3):
+        loss = pipe.step(*batch)
+    del loss
+    assert len(pipe.measured().timeline.spans) == 16
+    state = pipe.state_dict()
+    place = slices[0].devices
+    slices[0].move(hosts=["host1" if place[0] < 2 else "host0"])
+    assert slices[0].devices != place and len(pipe.measured().timeline.spans) == 16, "where it ran"
+    pipe.load_state_dict(state)
+    pipe.step(*batch)
+    assert len(pipe.measured().timeline.spans) == 16
 
 
 def bad_input(cluster: pw.Cluster) -> None:
@@ -445,6 +533,7 @@ def bad_input(cluster: pw.Cluster) -> None:
 
 TRAINING: list[Scenario] = [
     two_stages_with_each_schedule,
+    slices_of_equal_parts_when_none_are_given,
     four_stages_with_each_schedule,
     interleaved_stages,
     tied_weights,
@@ -461,6 +550,8 @@ HANDLING: list[Scenario] = [
     values_on_request,
     a_step_does_not_wait,
     plans,
+    the_measured_schedule,
+    what_is_measured_after_a_failure,
     bad_input,
 ]
 

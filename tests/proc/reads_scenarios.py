@@ -32,6 +32,10 @@ READS: dict[str, Callable[[Tensor], Any]] = {
     "if": _branch,
     "format": lambda value: f"{value:.3f}",
     "equal": lambda value: torch.equal(value, value + 1),
+    "cpu": lambda value: value.cpu(),
+    "to": lambda value: value.to("cpu"),
+    "tolist": lambda value: value.tolist(),
+    "print": repr,
     "an operation on the client": lambda value: torch.nonzero(value.detach()),
 }
 

@@ -6,9 +6,10 @@ import copy
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -426,13 +427,75 @@ def a_tensor_of_a_freed_slice_says_so(cluster: pw.Cluster) -> None:
     del x
 
 
+def a_tensor_that_a_function_took_says_so_wherever_it_is_used(cluster: pw.Cluster) -> None:
+    for devices in (1, 2):
+        s = cluster.slice(devices)
+        taken = torch.ones(4, 4, device=s.device)
+        take = pw.function(lambda v: v + 1, slice=s, donate=(0,))
+        result = take(taken)
+        uses: list[Any] = [lambda t=taken: t.cpu(), lambda t=taken: t.sum().item(), lambda t=taken, f=take: f(t)]
+        for use in [*uses, lambda t=taken: print(t)]:
+            with pytest.raises(pw.UsedAfterDonation, match="given up"):
+                use()
+        torch.testing.assert_close(result.tensor().cpu(), torch.full((4, 4), 2.0))
+        s.release()
+    with pytest.raises(TypeError, match="takes positions of arguments, from 0, got 'v'"):
+        pw.function(lambda v: v, slice=cluster.slice(1), donate=("v",))(torch.ones(1))  # type: ignore[arg-type]
+
+
 def operands_on_two_slices_are_named_with_the_line(cluster: pw.Cluster) -> None:
     with cluster.slice((2,)) as s, cluster.slice((4,)) as t:
-        a, b = torch.ones(4, 2).to(s.device), torch.ones(4, 2).to(t.device)
-        text = refused(RuntimeError, ("f32[4,2]", "lie on one slice"), lambda: (a + b).sum().item())
+        a, b = torch.ones(4, 2).to(s.device), torch.ones(2, dtype=torch.float64).to(t.device)
+        text = refused(RuntimeError, ("f32[4,2]", "f64[2]", "lie on one slice"), lambda: (a + b).sum().item())
         assert f"xla:{s.device.index}" in text and f"xla:{t.device.index}" in text
-        assert "slice_device_scenarios.py:" in text
+        assert "slice_device_scenarios.py:" in text and "'add' with argument" in text
         equal((a + 1).cpu(), torch.full((4, 2), 2.0))  # nothing else is harmed
+
+
+def gradients_of_two_slices_are_clipped_and_watched_together(cluster: pw.Cluster) -> None:
+    x = data()
+
+    def passes(first: nn.Module, second: nn.Module, devices: Sequence[torch.device | str]) -> None:
+        second(first(x.to(devices[0])).to(devices[1])).square().sum().backward()
+
+    torch.manual_seed(3)
+    ours, eager = ([nn.Linear(8, 8), nn.Linear(8, 8)] for _ in range(2))
+    for mine, plain in zip(ours, eager, strict=True):
+        mine.load_state_dict(plain.state_dict())
+    with cluster.slice((2,)) as s, cluster.slice((2,)) as t:
+        devices = (s.device, t.device)
+        both = nn.ModuleList([layer.to(device) for layer, device in zip(ours, devices, strict=True)])
+        optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+        watch = pw.watch(both, optimizer)
+        passes(ours[0], ours[1], devices)
+        passes(eager[0], eager[1], ("cpu", "cpu"))
+        norm = torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
+        right = torch.nn.utils.clip_grad_norm_([one for layer in eager for one in layer.parameters()], 1.0)
+        torch.testing.assert_close(norm.cpu(), right, rtol=1e-5, atol=1e-5)
+        plain_parameters = [one for layer in eager for one in layer.parameters()]
+        for given, wanted in zip(both.parameters(), plain_parameters, strict=True):
+            assert given.grad is not None and wanted.grad is not None
+            torch.testing.assert_close(given.grad.cpu(), wanted.grad, rtol=1e-4, atol=1e-6)
+        optimizer.step()
+        watch.check()
+        with torch.no_grad():
+            ours[1].weight[0, 0] = float("nan")
+        optimizer.zero_grad()
+        passes(ours[0], ours[1], devices)
+        optimizer.step()
+        refused(pw.NonFinite, ("1.weight",), watch.check)
+        watch.remove()
+
+
+def metrics_of_two_slices_are_logged_together(cluster: pw.Cluster) -> None:
+    found: list[dict[str, float]] = []
+    with cluster.slice((2,)) as s, cluster.slice((2,)) as t:
+        pw.metrics.to(pw.metrics.Callback(lambda step, values: found.append(values)), every=2)
+        for step in range(2):
+            pw.log({"s": torch.ones((), device=s.device) + step, "t": torch.ones((), device=t.device) * 3})
+            pw.step()
+        pw.metrics.flush()
+    assert found == [{"s": 1.5, "t": 3.0}], found
 
 
 def a_slice_larger_than_the_cluster_says_what_there_is(cluster: pw.Cluster) -> None:
@@ -459,7 +522,10 @@ def the_loss_of_a_host_leaves_other_slices_alone(cluster: pw.Cluster) -> None:
     lost = _slice.single(last.devices[0])
     model, x = model_of().to(s.device), data().to(s.device)
     doomed = torch.ones(4, device=lost.device) + 1
+    doubted = cluster.slice((2,), hosts=[last.name])
+    on_it = torch.ones(4).to(doubted.device)
     pw.wait()
+    assert set(doubted.devices) == set(last.devices) and on_it.device == doubted.device
 
     def between(number: int) -> None:
         if number == 2:
@@ -469,6 +535,14 @@ def the_loss_of_a_host_leaves_other_slices_alone(cluster: pw.Cluster) -> None:
 
     same(train(model, x, between=between, steps=12), train(model_of(), data(), steps=12))
     refused(RuntimeError, last.name, lambda: doomed.sum().item())
+    # Its slice moves without what was lost, and moves again with what is new.
+    alive = [host.name for host in cluster.hosts if host.name != last.name]
+    doubted.move(hosts=alive[0])
+    assert not set(doubted.devices) & set(last.devices)
+    fresh = torch.arange(4.0).to(doubted.device)
+    pw.wait()
+    assert doubted.move(hosts=alive[1]) > 0
+    equal((fresh + 1).cpu(), torch.arange(4.0) + 1)
 
 
 SCENARIOS = (
@@ -489,7 +563,10 @@ SCENARIOS = (
     functions_and_loops_may_come_in_any_order,
     slices_are_made_freed_and_made_again,
     a_tensor_of_a_freed_slice_says_so,
+    a_tensor_that_a_function_took_says_so_wherever_it_is_used,
     operands_on_two_slices_are_named_with_the_line,
+    gradients_of_two_slices_are_clipped_and_watched_together,
+    metrics_of_two_slices_are_logged_together,
     a_slice_larger_than_the_cluster_says_what_there_is,
     seeds_give_the_same_numbers_on_any_slice,
     the_loss_of_a_host_leaves_other_slices_alone,

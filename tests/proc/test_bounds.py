@@ -45,7 +45,7 @@ def test_answers_that_nobody_reads_have_a_limit(start_cluster: StartCluster) -> 
             for _ in range(2000):
                 asked += 1
                 body = struct.pack("<QBQI", (number << 48) + asked, _STATUS, 0, 0)
-                client.send(hostile.frame(_QUERY, body))
+                client.send(hostile.on_line(hostile.frame(_QUERY, body), asked))
         assert _resident_bytes() - before < 250 * MIB
         array = np.arange(1 << 18, dtype=np.float32)
         np.testing.assert_array_equal(cluster.session.put(array, 0).result(WAIT_S), array)

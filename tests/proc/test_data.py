@@ -137,3 +137,10 @@ def test_nothing_is_left_of_a_cluster_that_had_pipelines(shape: str) -> None:
             if any(argument.endswith("data/_process.py") for argument in arguments) and set(arguments) & set(marks):
                 left.append(entry.name)
     assert not left and not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+
+
+def test_torch_xlas_loader_reads_in_the_loops_thread_and_loses_no_error() -> None:
+    result = outcome("2x2", "of_torch_xla")
+    assert result["right"] and result["same"] and result["threads"] == ["MainThread"]
+    assert result["failing"][0] == 1 and result["failing"][1]
+    assert result["on a slice"] == [True, [2.0 * index for index in range(scenarios.BATCH)]]

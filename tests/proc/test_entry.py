@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zmq
 
 from ptpathways import core, launch, native
 from ptpathways.testing import wait_until
@@ -36,8 +37,6 @@ class Standing:
     address: str
     runtime: Path
     log: Path
-    pid: int
-    """Of the controller."""
 
     @property
     def token(self) -> str:
@@ -46,6 +45,12 @@ class Standing:
 
     def session(self, name: str = "honest") -> native.Session:
         return native.Session.connect(self.address, name, 20.0, token=self.token)
+
+    def serving(self) -> int:
+        """The controller's process that members talk to, not its standby."""
+        with self.session("asks") as session:
+            pid: int = json.loads(session.status_json(WAIT_S))["controller"]["pid"]
+            return pid
 
 
 def _environment(runtime: Path) -> dict[str, str]:
@@ -77,7 +82,7 @@ def _standing(folder: Path, *arguments: str, bind: str = "tcp://127.0.0.1:*") ->
             env=environment,
         )
         try:
-            yield Standing(found[1], runtime, log, controller.pid)
+            yield Standing(found[1], runtime, log)
         finally:
             controller.send_signal(signal.SIGINT)
             assert controller.wait(WAIT_S) == 0
@@ -117,7 +122,7 @@ def test_strangers_on_this_machine_are_not_heard(cluster: Standing, token: str) 
         endpoint = session.hosts()[0]["data_endpoint"]
     for address, server in ((cluster.address, "controller"), (endpoint, "worker")):
         with attackers.connect(address, token, server=server, kind=attackers.DEALER) as stranger:
-            stranger.send(attackers.hello())
+            attackers.say(stranger, attackers.hello())
             assert attackers.answer(stranger, 1.0) == (0, b"")
     _check_unharmed(cluster)
 
@@ -127,7 +132,7 @@ def test_an_abstract_socket_needs_the_token_too(tmp_path: Path) -> None:
     with _standing(tmp_path, bind=name) as cluster, cluster.session() as session:
         wait_until(lambda: session.device_count == 1, WAIT_S)
         with attackers.connect(name) as stranger:
-            stranger.send(attackers.hello())
+            attackers.say(stranger, attackers.hello())
             assert attackers.answer(stranger, 1.0) == (0, b"")
 
 
@@ -141,7 +146,7 @@ def test_insecure_is_said_loudly_and_stays_on_this_machine(tmp_path: Path) -> No
             kind, body = attackers.ask(anybody, attackers.hello())
             number = struct.unpack("<I", body[:4])[0]
             asked = struct.pack("<QQIIQQ", number << 48 | 1, number << 48 | 2, 0, 1, 1000, 1000) + hostile.text("x")
-            kind, body = attackers.ask(anybody, hostile.frame(45, asked), b"cbuiltins\nprint\n.")
+            kind, body = attackers.ask(anybody, hostile.on_line(hostile.frame(45, asked), 1), b"cbuiltins\nprint\n.")
             assert kind == 23 and b"join token" in body
     done = subprocess.run(
         [*COMMAND, "controller", "--bind", "tcp://0.0.0.0:*", "--insecure"],
@@ -191,7 +196,7 @@ def test_nobody_joins_in_anothers_role(cluster: Standing, key: str, role: int) -
     with attackers.connect(cluster.address, cluster.token, key) as liar:
         kind, body = attackers.ask(liar, attackers.hello(role))
         assert kind == attackers.REJECT and f"got that of a {key}" in attackers.text_of(body)
-        assert attackers.ask(liar, hostile.frame(5, bytes(16)))[0] == attackers.REJECT, "it has not joined"
+        assert attackers.ask(liar, hostile.frame(5, bytes(45)))[0] == attackers.REJECT, "it has not joined"
     _check_unharmed(cluster)
 
 
@@ -215,7 +220,7 @@ def test_a_role_token_serves_its_role_only(cluster: Standing) -> None:
         [*COMMAND, "worker", "--join", cluster.address, "--token", "-"],
         input=client, capture_output=True, text=True, timeout=WAIT_S,
     )  # fmt: skip
-    assert refused.returncode == 1 and "another role" in refused.stderr
+    assert refused.returncode == 2 and "a worker needs" in refused.stderr and "a client's token" in refused.stderr
     printed = subprocess.run(
         [*COMMAND, "token", "--role", "client", "--token", "-"],
         input=cluster.token, capture_output=True, text=True, timeout=WAIT_S, check=True,
@@ -224,6 +229,27 @@ def test_a_role_token_serves_its_role_only(cluster: Standing) -> None:
     with cluster.session() as session:
         pid = session.hosts()[0]["pid"]
     assert cluster.token.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"), [("client", "worker"), ("client", "controller"), ("worker", "controller")]
+)
+def test_nobody_listens_in_anothers_role(key: str, expected: str) -> None:
+    """Who holds one role's key only, and can make others call it, hears nothing of them."""
+    token = core.make_token()
+    liar: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    with liar:
+        liar.linger = 0
+        liar.curve_server = True
+        liar.curve_publickey, liar.curve_secretkey = attackers.keys_of(token, key)
+        port = liar.bind_to_random_port("tcp://127.0.0.1")
+        for server, heard in ((key, True), (expected, False)):  # the first shows that there is a way at all
+            caller = attackers.connect(f"tcp://127.0.0.1:{port}", token, server=server)
+            with caller:
+                attackers.say(caller, b"secret")
+                assert bool(liar.poll(10_000 if heard else 1000)) == heard
+                if heard:
+                    assert liar.recv_multipart()[1] == b"secret"
 
 
 def test_a_routing_id_does_not_make_an_embedded_client() -> None:
@@ -239,6 +265,36 @@ def test_a_routing_id_does_not_make_an_embedded_client() -> None:
             assert [client["name"] for client in json.loads(session.status_json(10.0))["clients"]] == ["embedded"]
     finally:
         controller.close("the test is over")
+
+
+def test_a_session_goes_on_by_a_connection_with_its_secret_and_key_only(cluster: Standing) -> None:
+    line = hostile.own_line()
+    joining = hostile.hello(core.__version__, "owner", line)
+    address, token = cluster.address, cluster.token
+    with (
+        attackers.connect(address, token) as owner,
+        attackers.connect(address, token) as guesser,
+        attackers.connect(address, token, "worker") as host,
+        attackers.connect(address, token) as later,
+    ):
+        kind, body = attackers.ask(owner, joining)
+        assert kind == attackers.WELCOME
+        (number,) = struct.unpack("<I", body[:4])
+        query = hostile.frame(22, struct.pack("<QBQI", number << 48 | 1, 6, 0, 0))
+        for liar, message, reason in (
+            (guesser, hostile.heartbeat(line, 1, bytes(16)), "secret"),
+            (guesser, hostile.heartbeat(hostile.own_line(), 1), "nothing is known of this session"),
+            (host, hostile.heartbeat(line, 1), "key"),
+        ):
+            kind, body = attackers.ask(liar, message)
+            assert kind == attackers.REJECT and reason in attackers.text_of(body)
+        later.send(hostile.heartbeat(line, 1))
+        assert attackers.next_of(later, attackers.WELCOME) is not None, "what was not taken is sent again"
+        owner.send(hostile.on_line(query, 1))  # stale by now
+        assert attackers.next_of(owner, 23, 1.5) is None
+        later.send(hostile.on_line(query, 1))
+        assert attackers.next_of(later, 23) is not None
+    _check_unharmed(cluster)
 
 
 # --- data connections
@@ -321,6 +377,7 @@ def test_a_segment_is_named_by_its_owner_only(cluster: Standing) -> None:
         np.testing.assert_array_equal(session.put(array, 0).result(WAIT_S), array)
         segments = [name for name in os.listdir("/dev/shm") if name.startswith(f"ptpathways-{session.cluster}-")]
         assert segments, "the value travelled through shared memory"
+        assert all(os.stat(f"/dev/shm/{name}").st_mode & 0o777 == 0o600 for name in segments)
         endpoint = session.hosts()[0]["data_endpoint"]
         with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as spy:
             spy.send(_peer_hello(session.cluster))
@@ -338,13 +395,14 @@ def test_only_the_host_that_was_asked_answers(cluster: Standing) -> None:
         wait_until(lambda: session.device_count == before + 1, WAIT_S)
         victim = _number_of_latest(cluster)
         add_one = session.register(hostile.ADD_ONE, "mlir")
+        said = 0
         for _ in range(20):
             for number in range(1, 200):
                 request = victim << 48 | number
                 body = (
                     struct.pack("<Qi", request, 0) + hostile.text("") + struct.pack("<Q", 4) + hostile.text(b"\0" * 4)
                 )
-                host.send(hostile.frame(14, body))
+                host.send(hostile.on_line(hostile.frame(14, body), said := said + 1))
             (value,) = session.run(add_one, [session.put(np.float32(41), 0)], 0)
             assert value.result(WAIT_S) == 42
     _check_unharmed(cluster)
@@ -356,6 +414,8 @@ def test_only_the_host_that_was_asked_answers(cluster: Standing) -> None:
 @contextmanager
 def _program(cluster: Standing, code: str) -> Iterator[subprocess.CompletedProcess[str]]:
     head = "import sys, torch, ptpathways as pw\npw.init(sys.argv[1])\nx = torch.arange(8.0).to(pw.device())\n"
+    with cluster.session() as session:  # hosts that other tests made up are gone when they have not come back in time
+        wait_until(lambda: sum(host["alive"] for host in session.hosts()) == 1, WAIT_S)
     yield subprocess.run(
         [sys.executable, "-c", head + code, cluster.address],
         env=_environment(cluster.runtime), capture_output=True, text=True, timeout=2 * WAIT_S,
@@ -408,13 +468,35 @@ except pw.CheckpointError as error:
 # --- limits
 
 
-def _descriptors(cluster: Standing) -> int:
-    return len(os.listdir(f"/proc/{cluster.pid}/fd"))
+def _descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def _processor_s(cluster: Standing) -> float:
-    fields = Path(f"/proc/{cluster.pid}/stat").read_text().rpartition(")")[2].split()
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_messages_beyond_the_limits_are_refused_with_the_limit(cluster: Standing) -> None:
+    for frames, said in (
+        ([attackers.hello(name="x" * (10 << 20))], "at most 128 bytes"),
+        ([attackers.hello(name="x" * (16 << 20))], "at most 16 MiB"),
+        ([attackers.hello(), *[b"x"] * 9], "at most 4 frames"),
+    ):
+        with attackers.connect(cluster.address, cluster.token) as greedy:
+            kind, body = attackers.ask(greedy, *frames)
+            assert kind == attackers.REJECT and said in attackers.text_of(body)
+            assert len(body) < 1000
+    _check_unharmed(cluster)
+
+
+def test_the_log_says_who_joins_and_leaves(cluster: Standing) -> None:
+    with cluster.session("visitor") as session:
+        visitor = f"client 'visitor' (client {session.client_index}, pid {os.getpid()})"
+    lines = [f"{visitor} has joined from 127.0.0.1\n", f"{visitor} is gone: "]
+    wait_until(lambda: all(line in cluster.log.read_text() for line in lines), 20.0)
+    assert "host 'w' (host 0, pid" in cluster.log.read_text()
+    assert "has joined from 127.0.0.1: 1 cpu device from number 0 on, island 'w'" in cluster.log.read_text()
 
 
 def test_silent_and_half_open_connections_are_not_kept(cluster: Standing) -> None:
@@ -423,17 +505,18 @@ def test_silent_and_half_open_connections_are_not_kept(cluster: Standing) -> Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     silent = [attackers.connect(cluster.address, cluster.token) for _ in range(60)]  # with the key, and without a hello
     half_open = []
+    serving = cluster.serving()
     try:
-        before = _descriptors(cluster)
+        before = _descriptors(serving)
         for _ in range(min(2000, hard - 500)):
             half_open.append(socket.create_connection((host, int(port))))
         _check_unharmed(cluster)
-        assert _descriptors(cluster) < before + 700, "strangers from one address have a limit"
-        wait_until(lambda: _descriptors(cluster) < 40, 25.0)
-        used = _processor_s(cluster)
+        assert _descriptors(serving) < before + 700, "strangers from one address have a limit"
+        wait_until(lambda: _descriptors(serving) < 40, 25.0)
+        used = _processor_s(serving)
         started = time.monotonic()
         _check_unharmed(cluster)
-        assert _processor_s(cluster) - used < 0.5 * max(time.monotonic() - started, 1.0)
+        assert _processor_s(serving) - used < 0.5 * max(time.monotonic() - started, 1.0)
     finally:
         for connection in half_open:
             connection.close()
@@ -449,7 +532,7 @@ def test_bad_messages_fill_no_log_and_bring_no_raw_bytes_there(cluster: Standing
         for _ in range(20_000):
             noisy.send(b"\x1b[31mgarbage\n" * 3)
             noisy.send(hostile.frame(99, b""))
-        noisy.send(hostile.frame(6, hostile.text("bye")))
+        noisy.send(hostile.on_line(hostile.frame(6, hostile.text("bye")), 1))
         _check_unharmed(cluster)
     with cluster.session() as session, attackers.joined(cluster.address, cluster.token) as (_, identity):
         endpoint = session.hosts()[0]["data_endpoint"]

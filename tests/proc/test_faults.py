@@ -19,7 +19,7 @@ import pytest
 
 from ptpathways import core, native, platforms
 from ptpathways.launch import WorkerOptions, worker_command, worker_environment
-from ptpathways.testing import is_running, kill, resume, shared_memory_files, suspend, wait_until
+from ptpathways.testing import hold_thread, is_running, kill, resume, shared_memory_files, suspend, wait_until
 from tests.proc import attackers
 from tests.proc.conftest import ADD_ONE, StartCluster
 from tests.scenarios import ROOT
@@ -156,6 +156,63 @@ def test_a_worker_that_stops_answering_is_lost_after_its_lease(start_cluster: St
         resume(cluster, "host1")
 
 
+def test_a_worker_whose_engine_hangs_is_lost_by_name(start_cluster: StartCluster) -> None:
+    """Its other threads go on, heartbeats included; so nothing but its own word can say what is wrong.
+
+    The lease is also how long a busy machine may keep a heartbeat back before its member is lost for another reason.
+    """
+    lease_s = 8.0
+    cluster = start_cluster(hosts=2, lease_s=lease_s)
+    session = cluster.session
+    value = session.put(np.float32(1), 1)
+    value.wait(WAIT_S)
+    pid = cluster.worker_pids["host1"]
+    with hold_thread(pid, "pw-engine"):
+        start_s = time.monotonic()
+        copy = value.copy_to(0)  # a transfer that host1 would have to begin
+        for wait in (value.result, copy.result):
+            with pytest.raises(native.NativeError, match=r"'host1'.* its engine hangs: for \d+ ms") as caught:
+                wait(WAIT_S)
+            assert caught.value.code == "UNAVAILABLE"
+        assert lease_s - 1.0 < time.monotonic() - start_s < lease_s + 2 * NOTICED_S
+        wait_until(lambda: not is_running(pid), NOTICED_S)
+
+
+def test_what_a_killed_worker_has_in_shared_memory_is_removed_by_its_neighbours(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=2)
+    cluster.session.put(np.zeros(1 << 20, np.float32), 1).copy_to(0).wait(WAIT_S)
+    descriptors = Path(f"/proc/{cluster.worker_pids['host1']}/fd")
+    links = [os.readlink(descriptor) for descriptor in descriptors.iterdir()]
+    segments = [Path(link) for link in links if link.startswith("/dev/shm/ptpathways-")]
+    assert segments and all(segment.exists() for segment in segments)
+    kill(cluster, "host1")
+    wait_until(lambda: not any(segment.exists() for segment in segments), NOTICED_S)
+
+
+def test_a_worker_that_ends_in_order_leaves_no_shared_memory() -> None:
+    """Also where nobody else could remove it: on another machine than the controller's."""
+    with _StandingCluster() as cluster:
+        with native.Session.connect(cluster.endpoint, "client", 10.0, token=cluster.token) as session:
+            session.put(np.zeros(1 << 20, np.float32), 0).wait(WAIT_S)
+            assert cluster.files()
+        cluster.end()
+        assert not cluster.files()
+
+
+def test_a_lost_controller_is_no_lost_host() -> None:
+    command = [sys.executable, "-m", "ptpathways.cli", "controller", "--no-standby", "--bind", "tcp://127.0.0.1:*"]
+    token = core.make_token()
+    environment = {**os.environ, "PTPATHWAYS_TOKEN": token}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as controller:
+        assert controller.stdout is not None
+        address = next(word for word in controller.stdout.readline().split() if word.startswith("tcp://"))
+        with native.Session.connect(address, "client", 10.0, token=token) as session:
+            controller.kill()
+            controller.wait()
+            with pytest.raises(core.ConnectionFailed, match=re.escape(address)), native.translated():
+                wait_until(lambda: not session.status_json(WAIT_S))
+
+
 def test_a_program_killed_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
     script = tmp_path / "victim.py"
     script.write_text(
@@ -217,7 +274,7 @@ def test_a_client_killed_with_its_buffers_on_a_standing_cluster(tmp_path: Path) 
 def test_nobody_at_the_address() -> None:
     with pytest.raises(native.NativeError) as caught:
         native.Session.connect("tcp://127.0.0.1:9", "lonely", 0.5, token=core.make_token())
-    assert caught.value.code == "DEADLINE_EXCEEDED"
+    assert caught.value.code == "UNAVAILABLE"
     assert "127.0.0.1:9" in str(caught.value) and "ptpathways controller" in str(caught.value)
 
 
@@ -268,7 +325,14 @@ class _StandingCluster:
     def wait_for(self, reached: Callable[[dict[str, Any]], bool]) -> None:
         wait_until(lambda: reached(json.loads(self._controller.status_json())), WAIT_S)
 
-    def __exit__(self, *_: object) -> None:
+    def files(self) -> list[str]:
+        """All in shared memory."""
+        return shared_memory_files(self._controller.cluster)
+
+    def end(self) -> None:
         self._controller.close("the test is over")
         assert self._worker.wait(WAIT_S) == 0
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
         native.clean_up_shared_memory(self._controller.cluster)

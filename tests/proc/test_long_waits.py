@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch_xla")
 
-from tests.scenarios import needs_native
+from tests.scenarios import ROOT, needs_native
 
 pytestmark = [needs_native, pytest.mark.timeout(120)]
 
@@ -43,6 +44,14 @@ threading.Thread(target=lambda: (said.wait(60), os.kill(pid, signal.SIGCONT)), d
 print((value * 3).sum().item())  # LINE
 """
 
+COMPILES = """
+x = torch.ones(32, 32).to(pw.device())
+for number in range(40):
+    x = torch.tanh(x @ x.roll(number, 0)).cumsum(0)
+pw.step()  # LINE
+print(x.sum().item() == x.sum().item())
+"""
+
 DEADLINE = """
 slice = cluster.slice(1)
 def slow(x):
@@ -50,7 +59,7 @@ def slow(x):
         x = torch.tanh(x @ x)
     return x
 slow = pw.function(slow, slice=slice)
-future = slow(torch.ones(1200, 1200))
+future = slow(torch.ones(2000, 2000))
 try:
     future.result(timeout=0.3)
 except pw.DeadlineExceeded as error:
@@ -68,15 +77,19 @@ for read in (lambda: value.sum().item(), lambda: bool(value.sum() > 0), lambda: 
 """
 
 
-def _run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-
+def _run(program: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``folder``: where the program is a file, so that its lines have names."""
+    given = ["-c", PROGRAM + program]
+    if folder is not None:
+        (folder / "program.py").write_text(PROGRAM + program)
+        given = [str(folder / "program.py")]
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM + program],
+        [sys.executable, *given],
         capture_output=True,
         text=True,
         timeout=100,
         check=True,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
 
 
@@ -86,6 +99,19 @@ def test_a_long_wait_says_for_what_at_which_line_and_which_host_does_not_answer(
     notice = done.stderr[done.stderr.index("ptpathways: ") :]
     assert "has waited" in notice and "function 'SyncTensorsGraph" in notice and "submitted" in notice
     assert "host 'host1'" in notice and "does not answer" in notice
+
+
+def test_a_compilation_that_lasts_is_shown_with_the_users_line(tmp_path: Path) -> None:
+    done = _run(COMPILES, tmp_path, PTPATHWAYS_COMPILE_NOTICE="0.2", PTPATHWAYS_CACHE_DIR="off")
+    assert done.stdout.split() == ["True"]
+    line = 1 + (PROGRAM + COMPILES).splitlines().index("pw.step()  # LINE")
+    said = [text for text in done.stderr.splitlines() if text.startswith("ptpathways: compil")]
+    begun, ended = (
+        [text for text in said if text.startswith(f"ptpathways: {verb} function 'SyncTensorsGraph")]
+        for verb in ("compiling", "compiled")
+    )
+    assert any(f"program.py:{line}) on host" in text and " s so far" in text for text in begun), done.stderr
+    assert any(f"program.py:{line}): about" in text for text in ended), done.stderr
 
 
 def test_a_deadline_says_the_same() -> None:
@@ -105,3 +131,6 @@ def test_a_notice_can_be_switched_off_and_a_wrong_number_is_refused() -> None:
         core.Options.from_environment({"PTPATHWAYS_WAIT_NOTICE": "soon"})
     with pytest.raises(core.InvalidOption, match="wait_notice_s must be a number of seconds"):
         core.Options(wait_notice_s=-1)
+    assert core.Options.from_environment({"PTPATHWAYS_COMPILE_NOTICE": "0"}).compile_notice_s == 0
+    with pytest.raises(core.InvalidOption, match="compile_notice_s must be a number of seconds"):
+        core.Options(compile_notice_s=float("inf"))

@@ -98,6 +98,31 @@ def test_the_example_runs_is_interrupted_and_leaves_nothing() -> None:
     asyncio.run(asyncio.wait_for(_run(nbclient, nbformat, notebook), 240))
 
 
+COMPILES = """
+import torch
+import ptpathways as pw
+pw.init(compile_notice_s=0.1, cache_dir="off")
+x = torch.ones(32, 32).to(pw.device())
+for number in range(40):
+    x = torch.tanh(x @ x.roll(number, 0)).cumsum(0)
+print(x.sum().item() > 0)
+pw.shutdown()
+"""
+
+
+def test_a_compilation_that_lasts_is_shown_in_the_cell_that_waits_for_it() -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.v4.new_notebook(cells=[_cell(nbformat, COMPILES)])
+    client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(ROOT)}})
+    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    (cell,) = notebook.cells
+    assert "True" in _text(cell)
+    shown = [output.data["text/plain"] for output in cell.outputs if output.output_type == "display_data"]
+    assert any(re.match(r"compil(ing|ed) function 'SyncTensorsGraph\.\d+'", text) for text in shown), cell.outputs
+
+
 async def _run(nbclient: Any, nbformat: Any, notebook: Any) -> None:
     client = nbclient.NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}

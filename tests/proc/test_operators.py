@@ -84,14 +84,15 @@ def test_what_was_repaired_gives_the_cpus_results(case: Case, rows: dict[Case, A
 
 
 @needs_native
+@pytest.mark.parametrize("devices", ["1", "2"])
 @pytest.mark.parametrize("name", [function.__name__ for function in scenarios.SCENARIOS] + ["randomised"])
-def test_results_are_those_of_the_cpu(name: str) -> None:
-    assert outcome_of(Path(scenarios.__file__))[name] == ""
+def test_results_are_those_of_the_cpu(name: str, devices: str) -> None:
+    assert outcome_of(Path(scenarios.__file__), devices)[name] == ""
 
 
 @needs_native
 def test_what_the_client_computes_in_place_of_a_wrong_kernel_is_said() -> None:
-    (message,) = outcome_of(Path(scenarios.__file__))["warnings"]
+    (message,) = outcome_of(Path(scenarios.__file__), "1")["warnings"]
     assert "_linalg_slogdet" in message and "runs on the client" in message
 
 

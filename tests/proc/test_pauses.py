@@ -82,17 +82,18 @@ def test_a_loop_survives_pauses_of_each_member_with_the_same_losses(tmp_path: Pa
             for name in ("a", "b")
         ]
 
-        def alive() -> int:
-            status = [*COMMAND, "status", "--address", address, "--json"]
-            done = subprocess.run(status, capture_output=True, text=True, env=environment, check=False)
+        def status() -> dict[str, Any]:
+            command = [*COMMAND, "status", "--address", address, "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
             found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"hosts": []}
-            return len(found["hosts"])
+            return found
 
-        testing.wait_until(lambda: alive() == 2, 60)
+        testing.wait_until(lambda: len(status()["hosts"]) == 2, 60)
+        serving = status()["controller"]["pid"]
         client = stack.enter_context(_running([sys.executable, "-c", TRAIN, address], environment, log))
         assert client.stdout is not None
         losses = []
-        paused = {10: workers[1].pid, 20: controller.pid, 30: client.pid}
+        paused = {10: workers[1].pid, 20: serving, 30: client.pid}
         for line in client.stdout:
             losses.append(line.strip())
             if len(losses) in paused:

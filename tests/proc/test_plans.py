@@ -241,7 +241,7 @@ def test_donated_arguments_are_gone(cluster: local.LocalCluster) -> None:
     (result,) = session.run_program(program, [argument], [0])
     np.testing.assert_array_equal(result.result(TIMEOUT_S), np.full(4, 2, dtype=np.float32))
     assert argument.given_up
-    with pytest.raises(native.NativeError, match=r"argument 0: it was given up \(donated\)"):
+    with pytest.raises(native.NativeError, match=r"argument 0: a value f32\[4\] was given up \(donated\)"):
         session.run_program(program, [argument])
 
 

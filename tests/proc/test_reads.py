@@ -28,6 +28,8 @@ def outcome(mode: str, backend: str) -> Any:
 @pytest.mark.parametrize(("mode", "backend"), RUNS)
 @pytest.mark.parametrize("name", scenarios.READS)
 def test_the_backward_pass_takes_what_a_read_left(name: str, mode: str, backend: str) -> None:
+    if backend == "xla-cpu" and name in ("cpu", "to", "tolist", "print"):
+        pytest.skip("nothing of torch is wrapped there")
     read = outcome(mode, backend)["reads"][name]
     assert read["before"], "the loss comes of the forward pass"
     assert not read["after"], "the gradient comes of its results"

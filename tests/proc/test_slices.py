@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -42,6 +43,11 @@ def test_what_cannot_be_given_says_what_there_is(start_cluster: StartCluster) ->
     assert caught.value.code == "RESOURCE_EXHAUSTED"
     assert "4 devices" in str(caught.value) and "the largest" in str(caught.value)
     assert "island 'island0': 1 host x 2 cpu devices, 64.00 MiB each, 0 slices bound" in str(caught.value)
+    assert "0 slices bound, 2 of 2 devices in no slice" in str(caught.value)
+    session.request_slice(1, island="island0", timeout_s=WAIT_S)
+    holder = rf"1 slice bound \(1 by client '[^']+' \(pid {os.getpid()}\)\), 1 of 2 devices in no slice"
+    with pytest.raises(native.NativeError, match=holder):
+        session.request_slice(4, timeout_s=WAIT_S)
     with pytest.raises(native.NativeError, match=r"at least 1\.00 GiB"):
         session.request_slice(1, min_memory_bytes=1 << 30, timeout_s=WAIT_S)
     with pytest.raises(native.NativeError) as caught:

@@ -89,7 +89,7 @@ def test_a_slice_over_two_hosts_computes_each_shard_where_it_lies(
         (value,) = session.run_program(program, [value])
     assert value.devices == devices
     np.testing.assert_array_equal(np.concatenate(value.fetch(TIMEOUT_S)), np.arange(8) * 8)
-    scratch = list(Path(cluster.runtime_dir).glob("pw-partition*"))
+    scratch = list(Path(cluster.runtime_dir).glob("pw-dump*"))
     assert not scratch, "the files of partitioning are gone"
 
 

@@ -17,7 +17,7 @@ STEPS = 14
 
 
 @needs_native
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("mode", "strategy"), [("sync", "ddp"), ("off-policy", "fsdp")])
 def test_the_reward_rises_and_the_generator_has_the_weights(tmp_path: Path, mode: str, strategy: str) -> None:
     name = str(ROOT / "examples" / "07_trainer_and_generator.py")
@@ -25,7 +25,7 @@ def test_the_reward_rises_and_the_generator_has_the_weights(tmp_path: Path, mode
         [sys.executable, name, "--mode", mode, "--strategy", strategy, "--steps", str(STEPS)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

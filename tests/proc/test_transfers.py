@@ -16,9 +16,9 @@ import zmq
 
 from ptpathways import core, native, platforms
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
+from ptpathways.testing import Proxy
 from tests.fuzz import hostile
 from tests.proc.conftest import ADD_ONE, StartCluster
-from tests.proc.proxies import Proxy
 
 WAIT_S = 60.0
 MIB = 1 << 20
@@ -107,6 +107,18 @@ def test_a_connection_that_is_cut_between_two_uses_is_made_again(cluster: _Proxi
     np.testing.assert_array_equal(cluster.session.put(sent, 1).result(WAIT_S), sent)
 
 
+def test_garbage_in_a_connection_is_noticed_and_it_is_made_again(cluster: _ProxiedCluster) -> None:
+    """Each end may be the one that reads what is no message; libzmq then does not call again by itself."""
+    sent = value(2)
+    held = cluster.session.put(sent, 0)
+    held.copy_to(1).wait(WAIT_S)
+    for damaged in (cluster.proxies[:1], cluster.proxies[1:], cluster.proxies, cluster.proxies[1:]):
+        assert sum(proxy.damage() for proxy in damaged) > 0
+        np.testing.assert_array_equal(held.copy_to(1).result(WAIT_S), sent)
+        np.testing.assert_array_equal(cluster.session.put(sent, 1).result(WAIT_S), sent)
+        np.testing.assert_array_equal(held.result(WAIT_S), sent)
+
+
 def test_a_blackholed_connection_is_noticed_and_made_again(cluster: _ProxiedCluster) -> None:
     sent = value(2)
     held = cluster.session.put(sent, 0)
@@ -162,15 +174,17 @@ def test_a_partly_refused_value_of_many_shards_has_no_value_at_all(start_cluster
         client.connect(cluster.controller.endpoints[0])
         client.send(hostile.hello(core.__version__, "partly"))
         number = struct.unpack("<I", _receive(client, hostile.WELCOME)[24:28])[0]
+        said = 0
         for attempt, first_is_small in enumerate((True, False)):
             buffer = (number << 48) + 100 * (attempt + 1)
             types = (small, large) if first_is_small else (large, small)
             for shard, type_ in enumerate(types):
                 inline = hostile.text(bytes(8) if type_ is small else b"")
                 body = struct.pack("<QQIII", buffer, buffer + shard, shard, 2, shard) + type_ + inline
-                client.send(hostile.frame(_PUT, body))
+                client.send(hostile.on_line(hostile.frame(_PUT, body), said := said + 1))
             for shard in (0, 1):
-                client.send(hostile.frame(_FETCH, struct.pack("<QQIIB", buffer + 10 + shard, buffer, shard, shard, 0)))
+                fetch = struct.pack("<QQIIB", buffer + 10 + shard, buffer, shard, shard, 0)
+                client.send(hostile.on_line(hostile.frame(_FETCH, fetch), said := said + 1))
             for _ in (0, 1):
                 assert b"out of device memory" in _receive(client, _FETCHED)
     np.testing.assert_array_equal(cluster.session.put(value(1), 0).result(WAIT_S), value(1))

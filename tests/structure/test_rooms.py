@@ -39,6 +39,7 @@ CPP_ROOMS = {
     "wire": 1,
     "transport": 2,
     "dataplane": 3,
+    "kernels": 3.5,
     "pjrt": 4,
     "store": 5,
     "plan": 5.5,

@@ -305,3 +305,22 @@ def test_arguments_that_are_not_plain_are_told_apart() -> None:
     assert key_of(step, types.SimpleNamespace(a=1)) == key_of(step, types.SimpleNamespace(a=1))
     assert key_of(step, types.SimpleNamespace(a=1)) != key_of(step, types.SimpleNamespace(a=2))
     assert key_of(step, F.relu) != key_of(step, F.gelu)
+
+
+def test_a_weak_reference_to_a_tensor_that_only_autograd_has_leads_to_nothing() -> None:
+    """One of autograd's threads may be letting it go; who takes a reference then destroys it twice."""
+    tensor = torch.zeros(3, requires_grad=True)
+    weak = weakref.ref(tensor)
+
+    def step() -> Any:
+        return weak()
+
+    def found() -> list[Any]:
+        return [each.of for each in _capture_walk.walk(step, (), {}).versions]
+
+    graph = tensor * 1  # saves it
+    assert found()[0] is tensor
+    del tensor
+    assert weak() is not None and found() == []
+    del graph
+    assert weak() is None

@@ -74,7 +74,14 @@ class Recording:
         self.events.append({"kind": "upload", "value": token, "digest": digest})
         return token
 
-    def run(self, *arguments: int, results: int = 1, donated: tuple[int, ...] = (), **more: Any) -> list[int]:
+    def run(
+        self,
+        *arguments: int,
+        results: int = 1,
+        donated: tuple[int, ...] = (),
+        passed: tuple[int, ...] = (),
+        **more: Any,
+    ) -> list[int]:
         made = [self.value(**more) for _ in range(results)]
         self.events.append(
             {
@@ -86,6 +93,7 @@ class Recording:
                 "arguments": list(arguments),
                 "results": made,
                 "donated": list(donated),
+                "passed": list(passed),
             }
         )
         return made
@@ -308,6 +316,28 @@ def test_a_plan_per_host_with_transfers_between_them() -> None:
     freed = [slot for step in here["steps"] if step["kind"] == "free" for slot in step["slots"]]
     kept = {*here["outputs"], *here["inputs"]}
     assert sorted({*freed, *kept} - {-1}) == list(range(len(here["slots"])))
+
+
+def test_copies_that_a_computation_only_passes_on_are_not_computed() -> None:
+    def lowered(passed: tuple[int, ...], used_again: bool = False) -> list[list[str]]:
+        recording = Recording()
+        here, there = recording.value(device=0), recording.value(device=2)
+        copies = [recording.copy(here, 2) for _ in range(2)]
+        new, loss = recording.run(*copies, results=2, passed=passed, device=2)
+        if used_again:
+            recording.run(copies[0], device=2)
+        wiring = recording.wiring(there, new, loss, before={here: Feed(0)})
+        plans = lower(wiring, {0: 0, 2: 1}).plans
+        slots = plans[1]["outputs"]
+        assert len(set(slots)) == 2 and -1 not in slots
+        return [[step["kind"] for step in plan["steps"]] for plan in plans]
+
+    for order in ((0, 1), (1, 0)):
+        assert lowered(order) == [["send", "send"], ["receive", "receive"]]
+    computed: tuple[tuple[int, ...], ...] = ((), (0, -1), (0, 0))
+    for passed in computed:
+        assert lowered(passed)[1].count("execute") == 1
+    assert lowered((0, 1), used_again=True)[1].count("execute") == 2
 
 
 HOSTS = {device: device // 2 for device in range(8)}

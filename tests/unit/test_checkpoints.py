@@ -51,7 +51,16 @@ def test_headers_are_those_of_the_safetensors_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"1234567", b"\xff" * 8 + b"{}", b"\x02" + b"\0" * 7 + b"[]", b"\x02" + b"\0" * 7 + b"{"]
+    "content",
+    [
+        b"",
+        b"1234567",
+        b"\xff" * 8 + b"{}",
+        b"\x02" + b"\0" * 7 + b"[]",
+        b"\x02" + b"\0" * 7 + b"{",
+        b"\x03" + b"\0" * 7 + b"[1]",
+        (200_000).to_bytes(8, "little") + b"[" * 200_000,
+    ],
 )
 def test_damaged_headers_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(content)
@@ -403,6 +412,12 @@ def _manifest(folder: Path, **changes: Any) -> Path:
         {"tensors": {"x": {"dtype": "F32", "shape": [], "pieces": [{"file": -1, "offset": 0}]}}},
         {"tensors": {"x": {"dtype": "F32", "shape": [], "pieces": [{"file": 0, "offset": -8}]}}},
         {"tensors": [1]},
+        {"tensors": {"x": {"dtype": "F32", "shape": [], "pieces": []}}},
+        {
+            "tensors": {
+                "x": {"dtype": "F32", "shape": [], "pieces": [{"file": 0, "offset": 0, "start": [0], "size": [1]}]}
+            }
+        },
     ],
 )
 def test_a_manifest_names_nothing_outside_its_folder(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -410,6 +425,48 @@ def test_a_manifest_names_nothing_outside_its_folder(changes: dict[str, Any], tm
     folder = _manifest(tmp_path / "saved", **changes)
     with pytest.raises(CheckpointError, match="damaged"):
         _sources.open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", [_directory.MANIFEST, "model.safetensors", "model.safetensors.index.json", "state.pt"])
+def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(CheckpointError, match=f"expected a regular file, got '.*{name}'"):
+        _sources.open_checkpoint(tmp_path if name == _directory.MANIFEST else tmp_path / name)
+
+
+def test_a_pipe_in_a_series_keeps_nobody_waiting(tmp_path: Path) -> None:
+    (tmp_path / "run-1").mkdir()
+    os.mkfifo(tmp_path / "run-1" / _directory.MANIFEST)
+    assert _directory.Series(f"{tmp_path}/run-{{step}}").finished() == [tmp_path / "run-1"]
+
+
+def test_a_device_in_place_of_a_manifest_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / _directory.MANIFEST).symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match="regular file"):
+        _sources.open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "wrong"),
+    [
+        ([((0, 0), (4, 3)), ((0, 3), (4, 3))], None),
+        ([((0, 0), (2, 6)), ((2, 0), (2, 2)), ((2, 2), (2, 4))], None),
+        ([((0, 0), (4, 6)), ((0, 0), (0, 6))], None),
+        ([((0, 0), (4, 3)), ((0, 0), (4, 3))], "in common"),
+        ([((0, 0), (3, 6)), ((2, 0), (1, 6))], "in common"),
+        ([((0, 0), (4, 3))], "all 24 elements"),
+        ([((0, 0), (4, 7))], "inside"),
+        ([((-1, 0), (5, 6))], "inside"),
+        ([((0, 0), (5, -6))], "inside"),
+        ([((0,), (4,))], "2 dimensions"),
+    ],
+)
+def test_pieces_have_each_element_once(boxes: list[tuple[Any, Any]], wrong: str | None) -> None:
+    given = [Box(start, size) for start, size in boxes]
+    if wrong is None:
+        return _plan.check_pieces((4, 6), given)
+    with pytest.raises(ValueError, match=wrong):
+        _plan.check_pieces((4, 6), given)
 
 
 def test_a_data_file_is_no_link(tmp_path: Path) -> None:

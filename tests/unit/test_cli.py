@@ -85,6 +85,7 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     status = {
         "cluster": "c", "build": "0.1.0", "policy": "fair", "queue_ms": 20.0, "functions": 1, "programs": 0,
         "hosts": [host, {**host, "name": "h1", "alive": False, "lost": "host 'h1' is lost: killed"}],
+        "controller": {"pid": 31, "standby": 30, "takeovers": 2},
         "islands": [
             {"name": "a", "hosts": 1, "devices": 2, "gangs_in_flight": 2, "gangs_waiting": 1, "gangs_ordered": 6,
              "queued_ms": 12.34},
@@ -95,6 +96,6 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for text in (
         "policy fair", "3.0 MiB of 1.0 GiB", "host 'h1' is lost: killed", "compiling step (and 2 messages behind)",
-        "12.3", "5.0 KiB", "7.0 MiB", "train.py (pid 7)",
+        "12.3", "5.0 KiB", "7.0 MiB", "train.py (pid 7)", "process 31, standby: process 30", "went on 2 times",
     ):  # fmt: skip
         assert text in shown, shown

@@ -86,6 +86,9 @@ def test_layouts_are_spread_over_structures() -> None:
     spread = _placements.spread
     assert spread(rows, tree, "x") == [rows] * 4
     assert spread([rows, None], tree, "x") == [rows, None, None, None]
+    assert spread([(), {"a": rows}], tree, "x") == [(), rows, None, None]
+    assert spread((), tree, "x") == [()] * 4
+    assert spread((), (), "x") == []
     assert spread([None, {"b": [rows, columns]}], tree, "x") == [None, None, rows, columns]
     assert spread([Shard(0), Replicate()], tree, "x") == [[Shard(0), Replicate()]] * 4
     with pytest.raises(core.InvalidSharding, match="x has 3 entries, and there are 2"):

@@ -50,18 +50,55 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
+_MAKER = """
+from ptpathways.launch import _runtime_dir
+print(_runtime_dir.create(), flush=True)
+input()
+"""
+
+
 def test_folders_of_processes_that_are_gone_are_removed(runtime: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        gone.wait(WAIT_S)
-    left = runtime / f"ptpathways-{gone.pid}-abc"
+    """Whether one is gone is not asked of its process number: another container's mean nothing here."""
     stranger = runtime / "ptpathways-notes-abc"
-    for folder in (left, stranger):
-        (folder / "inside").mkdir(parents=True)
-    mine = _runtime_dir.create()
-    assert mine.parent == runtime and mine.stat().st_mode & 0o777 == 0o700
-    assert not left.exists() and stranger.exists() and mine.exists()
+    (stranger / "inside").mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", _MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as maker:
+        assert maker.stdout is not None
+        theirs = Path(maker.stdout.readline().strip())
+        (theirs / "inside").mkdir()
+        elsewhere = theirs.rename(runtime / "ptpathways-4194305-abc")  # beyond the greatest number of a process
+        mine = _runtime_dir.create()
+        assert mine.parent == runtime and mine.stat().st_mode & 0o777 == 0o700
+        assert elsewhere.exists() and not _runtime_dir.remove_if_dead(elsewhere)
+        assert _runtime_dir.remove_dead() == 0
+        maker.kill()
+        maker.wait(WAIT_S)
+    assert _runtime_dir.remove_dead() == 1
+    assert not elsewhere.exists() and stranger.exists() and mine.exists()
     _runtime_dir.remove(mine)
     _runtime_dir.remove(mine)
+    assert not _runtime_dir.remove_if_dead(mine)
+
+
+def test_two_who_make_folders_at_once_keep_them(runtime: Path) -> None:
+    """A folder that a third removed before it was locked is made anew."""
+    made: list[Path] = []
+    both = threading.Barrier(4)
+
+    def make() -> None:
+        both.wait(WAIT_S)
+        for _ in range(50):
+            made.append(_runtime_dir.create())
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == len(set(made)) == 200 and all(folder.is_dir() for folder in made)
+    for folder in made:
+        _runtime_dir.remove(folder)
 
 
 def test_a_folder_too_deep_for_sockets_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,3 +158,10 @@ def test_only_the_end_of_a_long_log_is_told(tmp_path: Path) -> None:
     assert _processes.tail_of(log, 2) == "line 9998\nline 9999"
     assert _processes.describe_exit(-6, log).startswith("was killed by SIGABRT; the end of its log:\n")
     assert _processes.describe_exit(-200) == "was killed by signal 200"
+
+
+def test_what_xla_writes_into_any_log_is_not_told(tmp_path: Path) -> None:
+    log = tmp_path / "host0.log"
+    noise = [f"E0000 00:00:1 2 cpu_aot_loader.cc:195] Target machine feature {'+x,' * 1000}" for _ in range(30)]
+    log.write_text("\n".join([*noise, "out of memory: " + "9" * 1000, *noise[:3]]))
+    assert _processes.tail_of(log) == "out of memory: " + "9" * 285 + "..."

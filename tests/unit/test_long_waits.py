@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ptpathways.frontend import _long_waits
-from ptpathways.frontend._long_waits import Due, Host, Situation
+from ptpathways.frontend._due import Due
+from ptpathways.frontend._long_waits import Host, Situation
 
 
 def test_a_wait_is_told_of_when_it_lasts_and_again_when_it_has_lasted_three_times_as_long() -> None:
@@ -34,6 +35,7 @@ def test_a_situation_names_what_is_missing_and_what_its_hosts_do() -> None:
             ],
             waiting_for="its turn",
             others=["other (pid 12)"],
+            sends=[("a", 1), ("e", 2)],
         )
     )
     assert lines == [
@@ -41,6 +43,8 @@ def test_a_situation_names_what_is_missing_and_what_its_hosts_do() -> None:
         "not fetched: 4 bytes, submitted 11.0 s ago, on a",
         "the controller holds this client's messages back: it waits for its turn (clients with work under way: other "
         "(pid 12))",
+        "this process sends 1 value to host 'a'",
+        "this process sends 2 values to host 'e'",
         "host 'a' (pid 7) runs function 'f' (train.py:3), for 12.0 s so far",
         "host 'b' (pid 8) does not answer; the controller heard of it 3.0 s ago: it is stopped, or its engine hangs",
         "host 'c' (pid 9) waits for host 'b' in a collective of function 'f', for 4.0 s so far",

@@ -69,6 +69,18 @@ def test_the_newest_cuda_is_preferred_and_told_where_its_toolkit_is(
     assert launch.environment["XLA_FLAGS"] == f"--xla_dump_to=/x --xla_gpu_cuda_data_dir={toolkit}"
 
 
+def test_flags_of_the_cpu_compiler_are_added_to_the_users_unless_they_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugin = platforms.find_plugin("cpu")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    flags = platforms.launch_of(plugin, 1).environment["XLA_FLAGS"].split()
+    assert flags == ["--xla_cpu_enable_fast_min_max=false", "--xla_cpu_prefer_vector_width=512"]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x --xla_cpu_prefer_vector_width=256")
+    flags = platforms.launch_of(plugin, 1).environment["XLA_FLAGS"].split()
+    assert flags == ["--xla_dump_to=/x", "--xla_cpu_prefer_vector_width=256", "--xla_cpu_enable_fast_min_max=false"]
+
+
 @pytest.mark.parametrize(
     ("index", "devices", "count", "gpus"),
     [(0, 1, 4, [0]), (3, 1, 4, [3]), (4, 1, 4, [0]), (1, 2, 4, [2, 3]), (1, 3, 4, [0, 1, 2]), (1, 1, 0, [0])],
@@ -99,3 +111,19 @@ def test_looking_for_plugins_imports_neither_them_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_onednn_is_found_by_its_package_and_named_by_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PTPATHWAYS_ONEDNN", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert platforms.find_onednn() == ""
+    library = _install(tmp_path, "lib/libdnnl.so.3")
+    _install(tmp_path, "onednn_cpu_gomp-2023.2.0.dist-info/METADATA").write_text("Name: onednn-cpu-gomp\n")
+    (tmp_path / "onednn_cpu_gomp-2023.2.0.dist-info/RECORD").write_text("lib/libdnnl.so,,\nlib/libdnnl.so.3,,\n")
+    assert platforms.find_onednn() == str(library)
+    plugin = platforms.Plugin("cpu", "x", "option")
+    assert platforms.launch_of(plugin, 1).kernels == str(library)
+    monkeypatch.setenv("PTPATHWAYS_ONEDNN", "off")
+    assert platforms.launch_of(plugin, 1).kernels == "off"

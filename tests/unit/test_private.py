@@ -6,12 +6,15 @@ import ast
 import re
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch_xla")
 
-from ptpathways import core
+import torch
+
+from ptpathways import core, native
 from ptpathways.frontend import _private
 
 PACKAGE = Path(_private.__file__).parent.parent
@@ -19,6 +22,12 @@ PACKAGE = Path(_private.__file__).parent.parent
 
 def test_what_is_looked_for_is_there() -> None:
     _private.check()
+
+
+@pytest.mark.parametrize("inside", [torch.no_grad, torch.inference_mode, lambda: torch.device("meta")])
+def test_it_is_found_wherever_init_is_called(inside: Any) -> None:
+    with inside():
+        assert _private.owners_are_told()
 
 
 def test_every_binding_that_the_code_uses_is_looked_for() -> None:
@@ -55,3 +64,19 @@ def test_a_release_that_lacks_something_is_refused_by_name(monkeypatch: pytest.M
 def test_dotted_names_are_followed() -> None:
     there = types.SimpleNamespace(a=types.SimpleNamespace(b=1))
     assert _private.missing("m", there, ("a.b", "a.c", "d.e")) == ["m.a.c", "m.d.e"]
+
+
+def test_tensors_that_only_torch_has_are_not_found() -> None:
+    """Autograd's threads let them go without the GIL, and a reference taken in that moment destroys them twice."""
+    saved, kept = torch.zeros(3, requires_grad=True), torch.ones(3)
+    identity = id(saved)
+    graph = saved * kept
+
+    def found() -> set[int]:
+        return {id(tensor) for tensor in native.owning_tensors(torch.Tensor)}
+
+    assert {identity, id(kept), id(graph)} <= found()
+    del saved
+    assert identity not in found() and id(graph) in found()
+    again = graph.grad_fn.next_functions[0][0].variable  # type: ignore[union-attr]
+    assert id(again) == identity and identity in found()

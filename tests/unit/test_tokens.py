@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,46 @@ def test_a_token_file_is_for_its_owner_only(tmp_path: Path) -> None:
         core.read_token(str(path))
     with pytest.raises(core.InvalidOption, match="must be readable"):
         core.read_token(str(tmp_path / "missing"))
+
+
+def test_the_file_of_a_controller_that_was_killed_goes_when_another_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    token = core.make_token()
+    script = (
+        f"import sys; from ptpathways import launch; launch.keep([sys.argv[1]], {token!r}); print(); sys.stdin.read()"
+    )
+    addresses = [f"tcp://127.0.0.1:{port}" for port in (7001, 7002)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for address in addresses
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline()
+    assert [launch.find(address) for address in addresses] == [token, token]
+    processes[0].kill()
+    processes[0].wait()
+    kept = launch.keep(["tcp://127.0.0.1:7003"], token)
+    assert [launch.find(address) for address in addresses] == ["", token]
+    launch.forget(kept, token)
+    processes[1].communicate(timeout=30)
+
+
+def test_a_runtime_folder_that_others_may_enter_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, mode in (("open", 0o755), ("missing", 0)):
+        folder = tmp_path / name
+        if mode:
+            folder.mkdir(mode=mode)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+        for _ in range(2):
+            assert launch.find("tcp://127.0.0.1:1") == ""
+        said = capsys.readouterr().err
+        assert said.count("XDG_RUNTIME_DIR must be a folder of this user with mode 700") == 1 and str(folder) in said
+        assert f"/tmp/ptpathways-{os.geteuid()}" in said
 
 
 def test_a_token_is_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

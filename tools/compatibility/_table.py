@@ -72,8 +72,8 @@ had other work, too, so times say little more than their order of magnitude.
 - **of PyTorch to itself**: the same number for two runs of plain PyTorch, one with weights that were changed by about
   one rounding of their type. Training amplifies rounding, some models by orders of magnitude in a few steps; a right
   implementation cannot be expected to be much nearer than this.
-- **recompiles**: computations compiled after step 3. Before that there are two: the first step makes the optimizer's
-  state. An evaluation has its own.
+- **recompiles**: computations compiled after step 3. Before that there are one or two (docs/recompilation.md).
+  An evaluation has its own.
 - **on the client**: operations that have no XLA form, so they are computed by the client, which waits for their
   arguments.
 

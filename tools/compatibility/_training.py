@@ -16,7 +16,7 @@ from tools.compatibility._models import BATCH, Batch, ModelCase
 
 STEPS = 20
 WARM_STEPS = 3
-"""What is compiled up to here is expected: the first step makes the optimizer's state, so its graph is another."""
+"""What is compiled up to here is expected: a warm-up begins with a learning rate of 0, which is a graph of its own."""
 
 Prepare = Callable[..., Any]
 

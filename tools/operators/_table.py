@@ -56,6 +56,8 @@ of the factors and that columns are orthonormal (signs and phases may differ, th
 
 What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
 another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.
+Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused. XLA takes
+a boolean times a float for a choice: false times infinity, or times no number, is zero.
 On other platforms than the CPU nothing of this was run.
 
 ## Refused, and what to do

@@ -43,5 +43,6 @@ def register() -> None:
         wrapped_above |= getattr(module, "WRAPPED_ABOVE_AUTOGRAD", {})
     _libraries.extend((_xla.replace_kernels(replaced), _xla.wrap_kernels(wrapped)))
     _optimizers.accept_devices()
+    _optimizers.take_own_clipping()
     above = "AutogradXLA"
     _libraries.extend((_xla.replace_kernels(replaced_above, above), _xla.wrap_kernels(wrapped_above, above)))

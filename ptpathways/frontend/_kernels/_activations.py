@@ -1,5 +1,5 @@
 """ELU and its relatives: PyTorch/XLA's gradient is wrong, and its CELU forgets ``alpha`` when it looks for a compiled
-computation."""
+computation. Its thresholds take what is no number for something below."""
 
 from __future__ import annotations
 
@@ -39,4 +39,22 @@ def celu(values: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     return found
 
 
-REPLACED: dict[str, Callable[..., Any]] = {"elu_backward": elu_backward, "celu": celu}
+def threshold(values: torch.Tensor, threshold: float, value: float) -> torch.Tensor:
+    import torch
+
+    return torch.where(values <= threshold, value, values).to(values.dtype)
+
+
+def threshold_backward(gradient: torch.Tensor, values: torch.Tensor, threshold: float) -> torch.Tensor:
+    """Also of ReLU, which is given the result."""
+    import torch
+
+    return torch.where(values <= threshold, 0.0, gradient).to(gradient.dtype)
+
+
+REPLACED: dict[str, Callable[..., Any]] = {
+    "elu_backward": elu_backward,
+    "celu": celu,
+    "threshold": threshold,
+    "threshold_backward": threshold_backward,
+}

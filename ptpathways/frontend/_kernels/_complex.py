@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _fallback, _xla
-from ptpathways.frontend._kernels import _precision
+from ptpathways.frontend._kernels import _precision, _small
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,8 @@ def moments(operation: str) -> Callable[..., Any]:
     """``var``, ``std`` and their relatives: of complex numbers on the client."""
 
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if rest:
+            rest = (_small.dimensions(values, rest[0]), *rest[1:])
         if not values.is_complex():
             return kernel(values, *rest, **named)
         import torch
@@ -73,6 +75,7 @@ def mean(
     kernel: Callable[..., Any], values: torch.Tensor, dim: Sequence[int] | None = None, *rest: Any, **named: Any
 ) -> Any:
     """``mean`` over some dimensions; of a 0-dimensional tensor, too."""
+    dim = _small.dimensions(values, dim)
     if values.dim() > 0 and not _precision.is_short(values.dtype) and not values.is_complex():
         return kernel(values, dim, *rest, **named)
     import torch
@@ -82,9 +85,8 @@ def mean(
         return _precision.wider(wide, values, dim, *rest, **named)
     if values.dim() == 0:
         return values.to(named["dtype"]) if named.get("dtype") else values.clone()
-    dims = list(dim or range(values.dim()))
-    count = math.prod(values.shape[index] for index in dims)
-    return torch.sum(values, dims, *rest, **named) / count
+    count = math.prod(values.shape[index] for index in dim)
+    return torch.sum(values, dim, *rest, **named) / count
 
 
 def tanh_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result: torch.Tensor) -> Any:

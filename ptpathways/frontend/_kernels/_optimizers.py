@@ -26,6 +26,13 @@ def accept_devices() -> None:
     optimizer._get_fused_kernels_supported_devices = lambda: [*plain(), "xla"]
 
 
+def take_own_clipping() -> None:
+    """``torch.nn.utils.clip_grad_norm_`` is torch's again: PyTorch/XLA's knows one device. Idempotent."""
+    import torch
+
+    torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_
+
+
 def _adam(decoupled: bool) -> Callable[..., None]:
     def step(
         parameters: Tensors,

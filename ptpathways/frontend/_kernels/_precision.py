@@ -1,4 +1,4 @@
-"""16-bit floats: torch adds them up, and divides with rounding, in float32. PyTorch/XLA does not."""
+"""16-bit floats: torch adds them up in float32. PyTorch/XLA does not."""
 
 from __future__ import annotations
 
@@ -26,26 +26,11 @@ def wider(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named:
 
 
 def summed(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    if rest:
+        rest = (_small.dimensions(values, rest[0]), *rest[1:])
     if is_short(values.dtype) and values.dim() > 0:
         return wider(kernel, values, *rest, **named)
     return _small.scalar_as_vector(kernel, values, *rest, **named) if rest else kernel(values, **named)
-
-
-def divided(kernel: Callable[..., Any], values: torch.Tensor, other: Any, **named: Any) -> Any:
-    """A quotient that is rounded to an integer."""
-    import torch
-
-    if not isinstance(other, torch.Tensor):
-        other = torch.full((), other, dtype=torch.result_type(values, other), device=values.device)
-    if is_short(values.dtype) and is_short(other.dtype):
-        left, right = values.float(), other.float()
-        quotient = kernel(left, right, **named)
-        if named.get("rounding_mode", "floor") == "floor":  # a quotient too small for a float is rounded down, too
-            rest = left - quotient * right
-            below = (rest != 0) & ((rest < 0) != (right < 0)) & (quotient == 0)
-            quotient = torch.where(below, quotient - 1, quotient)
-        return quotient.to(torch.promote_types(values.dtype, other.dtype))
-    return kernel(values, other, **named)
 
 
 def softmax_backward(
@@ -58,11 +43,20 @@ def softmax_backward(
     return _small.scalar_as_vector(kernel, gradient, output, dim, input_dtype)
 
 
+def convolution_backward(kernel: Callable[..., Any], gradient: torch.Tensor, *rest: Any) -> Any:
+    """The gradients of values, weight and bias. The bias's is the sum over batch and positions, of thousands of terms:
+    a sum of ones that is kept in bfloat16 stops at 256."""
+    *others, (of_values, of_weight, of_bias) = rest
+    if not of_bias or not is_short(gradient.dtype):
+        return kernel(gradient, *rest)
+    first, second, _ = kernel(gradient, *others, [of_values, of_weight, False])
+    return first, second, gradient.sum([dim for dim in range(gradient.dim()) if dim != 1])
+
+
 WRAPPED: dict[str, Callable[..., Any]] = {
     "_log_softmax_backward_data": softmax_backward,
     "_softmax_backward_data": softmax_backward,
-    "div.Tensor_mode": divided,
-    "floor_divide": divided,
+    "convolution_backward_overrideable": convolution_backward,
     "sum": summed,
     "sum.dim_IntList": summed,
 }

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 def _added(values: torch.Tensor, product: torch.Tensor, beta: complex, alpha: complex) -> torch.Tensor:
-    """Where ``beta`` is zero, nan and infinity in ``values`` do not matter."""
+    """Where ``beta`` is zero, nan and infinity in ``values`` do not matter. Integers are multiplied by integers."""
+    if not product.is_floating_point() and not product.is_complex():
+        beta, alpha = int(beta.real), int(alpha.real)
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
         return scaled

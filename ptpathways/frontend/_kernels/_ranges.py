@@ -1,8 +1,9 @@
-"""Ranges of numbers: PyTorch/XLA rounds those of integers otherwise, and takes float32 for float64."""
+"""Tensors made of numbers: PyTorch/XLA rounds ranges of integers otherwise, and takes float32 for float64 there; filled
+with a complex number they are complex128."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,4 +26,20 @@ def linspace(
     return torch.linspace(start, end, steps, dtype=dtype).to(device or "xla")
 
 
+def full(
+    kernel: Callable[..., Any],
+    size: Sequence[int],
+    fill_value: complex,
+    *,
+    dtype: torch.dtype | None = None,
+    **named: Any,
+) -> Any:
+    if dtype is None and isinstance(fill_value, complex):
+        import torch
+
+        dtype = torch.get_default_dtype().to_complex()
+    return kernel(size, fill_value, dtype=dtype, **named)
+
+
 REPLACED: dict[str, Callable[..., Any]] = {"linspace": linspace}
+WRAPPED: dict[str, Callable[..., Any]] = {"full": full}

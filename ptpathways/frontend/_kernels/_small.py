@@ -25,6 +25,11 @@ def scalar_as_vector(kernel: Callable[..., Any], *arguments: Any, **named: Any) 
     return tree_map_only(torch.Tensor, lambda tensor: tensor.reshape(()), result)
 
 
+def dimensions(values: torch.Tensor, dim: Sequence[int] | None) -> list[int]:
+    """Those that a reduction goes over: all where none is named, which PyTorch/XLA takes for none of them."""
+    return list(dim or range(values.dim()))
+
+
 def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, **named: Any) -> Any:
     """The result has the index's shape, and either may be 0-dimensional where the other is a vector."""
     if index.numel() == 0:

@@ -1,0 +1,30 @@
+// The custom call `pathways.kernel`, which stands for a convolution or a product of matrices that a kernel library
+// computes (use_kernels.h).
+//
+//   pathways.kernel {kernel = array<i64: ...>, threads = N} (left, right) -> (result, room)
+//
+// `kernel` is what kernels::Convolution::Encode or kernels::Product::Encode writes. `room` is a u8[] of no meaning:
+// memory to work in, a result so that the plugin plans and accounts for it like any other.
+//
+// Threads: the handler runs on the plugin's threads and uses `threads` OpenMP threads.
+#ifndef PTPATHWAYS_PJRT_KERNEL_CALLS_H_
+#define PTPATHWAYS_PJRT_KERNEL_CALLS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "csrc_generated/pjrt_abi.h"
+
+namespace pathways::pjrt {
+
+inline constexpr std::string_view kKernelCall = "pathways.kernel";
+
+std::string KernelAttributes(std::span<const int64_t> encoded, int64_t threads);
+
+XLA_FFI_Error* ServeKernelCall(XLA_FFI_CallFrame* frame);
+
+}  // namespace pathways::pjrt
+
+#endif  // PTPATHWAYS_PJRT_KERNEL_CALLS_H_

@@ -1,0 +1,34 @@
+// Writes a module such that XLA does not get it wrong (as of the XLA in torch_xla 2.9 and in the CPU plugin):
+//
+// - It takes `x * convert(mask)` for `select(mask, x, 0)`, so an infinity or NaN behind a mask became 0. Booleans
+// become
+//   numbers by a select, which it leaves alone.
+// - Its CPU devices' own all-reduce of a maximum or minimum drops NaNs. Reductions of floating-point numbers by maximum
+//   or minimum become reductions of integers that stand in the same order, with NaN beyond both infinities. Which of
+//   them will meet other devices is known only to the partitioner, so all are written anew.
+// - Its partitioner takes what it has padded once for the next padding of the same operand by as much, whatever that
+//   is to be padded with: an average had the maximum's minus infinity at its borders. Each pad and reduce-window gets
+//   its operand for itself, through a barrier.
+//
+// Threads: pure functions of bytes. Bytes that are not a module give INVALID_ARGUMENT.
+#ifndef PTPATHWAYS_PJRT_XLA_MISTAKES_H_
+#define PTPATHWAYS_PJRT_XLA_MISTAKES_H_
+
+#include <string>
+#include <string_view>
+
+#include "csrc/base/status.h"
+
+namespace pathways::pjrt {
+
+struct MetBy {
+  bool partitioner = false;
+  bool cpu_collectives = false;  // XLA's, of the CPU devices of one process
+};
+
+// The module itself where nothing is to do.
+Result<std::string> AvoidXlaMistakes(std::string_view module, MetBy met_by);
+
+}  // namespace pathways::pjrt
+
+#endif  // PTPATHWAYS_PJRT_XLA_MISTAKES_H_

@@ -1,0 +1,188 @@
+// Modules that XLA gets wrong, by a real plugin on one device and on several.
+#include "csrc/pjrt/xla_mistakes.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "csrc/pjrt/hlo_edit.h"
+#include "csrc/pjrt/test_hlo.h"
+#include "csrc/pjrt/test_support.h"
+
+namespace pathways::pjrt {
+namespace {
+
+constexpr int64_t kTall = 8, kWide = 3;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+constexpr MetBy kEverything{true, true};
+
+// Of two dimensions, the first into four.
+std::string FourRows() {
+  ProtoWriter out;
+  out.Int64(1, 3);
+  for (const int64_t parts : {4, 1}) out.Int64(3, parts);
+  for (int64_t i = 0; i < 4; ++i) out.Int64(4, i);
+  return std::move(out).Take();
+}
+
+// The maximum or minimum of each column of f32[8, 3].
+std::string Extreme(const std::string& opcode) {
+  HloBuilder hlo(opcode);
+  const int64_t x = hlo.Parameter(F32({kTall, kWide}));
+  const int64_t none = hlo.Add("constant", F32({}), {}, FloatConstant(opcode == "maximum" ? -kInfinity : kInfinity));
+  ProtoWriter fields;
+  fields.Int64(14, 0);
+  fields.Int64(38, HloBuilder::kReduction);
+  hlo.Add("reduce", F32({kWide}), {x, none}, std::string(fields.bytes()));
+  return hlo.Build("extreme");
+}
+
+std::vector<float> Drawn(std::mt19937& random) {
+  const float special[] = {kInfinity, -kInfinity, 0.0f, -0.0f, NAN, -NAN, 1e-42f, -1e-42f};
+  std::vector<float> out;
+  for (int64_t i = 0; i < kTall * kWide; ++i) {
+    const uint32_t drawn = random();
+    out.push_back(drawn % 16 < 8 && drawn % 5 == 0 ? special[drawn % 16]
+                                                   : std::normal_distribution<float>(0, 100)(random));
+  }
+  return out;
+}
+
+// Of each device that takes part.
+Result<std::vector<std::vector<float>>> Run(Client* client, const std::string& module, const std::vector<float>& values,
+                                            int64_t partitions) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < partitions; ++i) ids.push_back(client->devices()[static_cast<size_t>(i)].id);
+  PW_ASSIGN_OR_RETURN(const std::string options, ForDevices("", 1, partitions, ids));
+  PW_ASSIGN_OR_RETURN(const auto executable, client->Compile(module, "hlo", options));
+  const size_t part = values.size() / static_cast<size_t>(partitions);
+  std::vector<Buffer> buffers;
+  for (const int device : executable->devices()) {
+    PW_ASSIGN_OR_RETURN(Buffer buffer,
+                        client->BufferFromHost(values.data() + part * buffers.size(),
+                                               TensorType{DType::kF32, {kTall / partitions, kWide}}, device));
+    buffers.push_back(std::move(buffer));
+  }
+  std::vector<Buffer*> pointers;
+  for (Buffer& buffer : buffers) pointers.push_back(&buffer);
+  std::vector<std::span<Buffer* const>> rows;
+  for (Buffer*& pointer : pointers) rows.emplace_back(&pointer, 1);
+  ExecuteArgs args;
+  args.arguments = rows;
+  ExecuteOutputs outputs;
+  PW_RETURN_IF_ERROR(executable->Execute(args, &outputs));
+  std::vector<std::vector<float>> out;
+  for (const auto& row : outputs.buffers) {
+    PW_ASSIGN_OR_RETURN(std::vector<float> fetched, Fetch(row[0]));
+    out.push_back(std::move(fetched));
+  }
+  return out;
+}
+
+std::vector<float> Wanted(const std::vector<float>& values, bool largest) {
+  std::vector<float> out(values.begin(), values.begin() + kWide);
+  for (size_t i = kWide; i < values.size(); ++i) {
+    float& best = out[i % kWide];
+    const bool better = largest ? values[i] > best : values[i] < best;
+    if (std::isnan(values[i]) || better) best = std::isnan(best) ? best : values[i];
+  }
+  return out;
+}
+
+bool Same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+TEST(ExtremesOfColumnsWithNansAreNaNOnOneDeviceAndOnFour) {
+  NEED_PLUGIN(client);
+  std::mt19937 random(7);
+  int nans = 0;
+  for (const std::string opcode : {"maximum", "minimum"}) {
+    const std::string module = Extreme(opcode);
+    ASSERT_OK_AND_ASSIGN(const std::string kept, AvoidXlaMistakes(module, kEverything));
+    EXPECT(kept != module);
+    ASSERT_OK_AND_ASSIGN(const std::string divided, AnnotateShardings(kept, {{FourRows()}}, {{std::string()}}));
+    for (int i = 0; i < 20; ++i) {
+      const std::vector<float> values = Drawn(random);
+      const std::vector<float> wanted = Wanted(values, opcode == "maximum");
+      for (const auto& [edited, devices] : {std::pair(&kept, 1), std::pair(&divided, 4)}) {
+        ASSERT_OK_AND_ASSIGN(const auto found, Run(client, *edited, values, devices));
+        EXPECT_EQ(found.size(), static_cast<size_t>(devices));
+        for (const std::vector<float>& each : found) {
+          for (size_t c = 0; c < kWide; ++c) EXPECT(Same(each[c], wanted[c]));
+        }
+      }
+      for (const float value : wanted) nans += std::isnan(value) ? 1 : 0;
+    }
+  }
+  EXPECT(nans > 10);
+}
+
+// x + y, where x is a column padded with minus infinity and y the same with 0; divided, the columns meet at their ends.
+TEST(EachPaddingHasItsOwnValueOnSeveralDevices) {
+  NEED_PLUGIN(client);
+  HloBuilder hlo;
+  const int64_t x = hlo.Parameter(F32({kTall, kWide}));
+  ProtoWriter config, fields;
+  for (const int64_t by : {1, 0}) {
+    ProtoWriter dimension;
+    dimension.Int64(1, by);
+    dimension.Int64(2, -by);
+    config.Bytes(1, dimension.bytes());
+  }
+  fields.Bytes(21, config.bytes());
+  const std::string shape = F32({kTall, kWide}), padding(fields.bytes());
+  const int64_t low = hlo.Add("pad", shape, {x, hlo.Add("constant", F32({}), {}, FloatConstant(-kInfinity))}, padding);
+  const int64_t zero = hlo.Add("pad", shape, {x, hlo.Zero()}, padding);
+  hlo.Add("maximum", shape, {low, zero});
+  ASSERT_OK_AND_ASSIGN(const std::string written, AvoidXlaMistakes(hlo.Build("padded"), kEverything));
+  ASSERT_OK_AND_ASSIGN(const std::string module, AnnotateShardings(written, {{FourRows()}}, {{FourRows()}}));
+  std::mt19937 random(3);
+  std::vector<float> values;
+  for (int64_t i = 0; i < kTall * kWide; ++i) values.push_back(static_cast<float>(random() % 100) + 1);
+  ASSERT_OK_AND_ASSIGN(const auto found, Run(client, module, values, 4));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t part = values.size() / 4;
+    EXPECT_EQ(found[i / part][i % part], i < kWide ? 0 : values[i - kWide]);
+  }
+}
+
+TEST(AMaskHidesNoNan) {
+  NEED_PLUGIN(client);
+  HloBuilder hlo;
+  const int64_t x = hlo.Parameter(F32({4})), limit = hlo.Parameter(F32({4}));
+  ProtoWriter above;
+  above.Bytes(63, "GT");
+  const int64_t mask = hlo.Add("compare", ShapeProto(1, {4}), {x, limit}, std::string(above.bytes()));
+  hlo.Add("multiply", F32({4}), {x, hlo.Add("convert", F32({4}), {mask})});
+  const std::string module = hlo.Build("masked");
+  ASSERT_OK_AND_ASSIGN(const std::string kept, AvoidXlaMistakes(module, {}));
+  const TensorType type{DType::kF32, {4}};
+  const std::vector<float> values{2, NAN, -kInfinity, -3}, limits{0, 0, 0, 0};
+  ASSERT_OK_AND_ASSIGN(const auto found, RunTwo(client, kept, type, values, type, limits));
+  for (size_t i = 0; i < values.size(); ++i) EXPECT(Same(found[i], values[i] * (values[i] > 0 ? 1.0f : 0.0f)));
+}
+
+TEST(OtherModulesStayAsTheyAre) {
+  HloBuilder sum;
+  const int64_t x = sum.Parameter(F32({4}));
+  ProtoWriter fields;
+  fields.Int64(14, 0);
+  fields.Int64(38, HloBuilder::kReduction);
+  sum.Add("reduce", F32({}), {x, sum.Zero()}, std::string(fields.bytes()));
+  const std::string module = sum.Build("sum");
+  ASSERT_OK_AND_ASSIGN(const std::string same, AvoidXlaMistakes(module, kEverything));
+  EXPECT(same == module);
+  HloBuilder integers("maximum");
+  const int64_t n = integers.Parameter(ShapeProto(4, {4}));
+  integers.Add("reduce", ShapeProto(4, {}), {n, integers.Add("constant", ShapeProto(4, {}), {}, "")},
+               std::string(fields.bytes()));
+  ASSERT_OK_AND_ASSIGN(const std::string whole, AvoidXlaMistakes(integers.Build("whole"), kEverything));
+  EXPECT(whole == integers.Build("whole"));
+  ASSERT_OK_AND_ASSIGN(const std::string alone, AvoidXlaMistakes(Extreme("maximum"), {}));
+  EXPECT(alone == Extreme("maximum"));
+  EXPECT_EQ(AvoidXlaMistakes("no module", kEverything).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pathways::pjrt

@@ -1,0 +1,40 @@
+"""Slices that begin or end before the first element, which PyTorch/XLA refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def slice_copy(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    return kernel(values, dim, *_within(values.shape[dim], start, end), step)
+
+
+def slice_scatter(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    source: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    return kernel(values, source, dim, *_within(values.shape[dim], start, end), step)
+
+
+def _within(size: int, *bounds: int | None) -> list[int | None]:
+    """Bounds that are at least zero, as Python's slices have it."""
+    return [bound if bound is None or bound >= 0 else max(bound + size, 0) for bound in bounds]
+
+
+WRAPPED: dict[str, Callable[..., Any]] = {"slice_copy.Tensor": slice_copy, "slice_scatter": slice_scatter}

@@ -1,0 +1,130 @@
+"""Captured steps and what else looks at the same values: views, ``detach()``, what ``state_dict()`` gave earlier.
+
+In float64, so that rounding hides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.proc.capture_basis import Capture, batches, network
+
+
+def _numbers(tensors: list[Tensor]) -> list[float]:
+    return [value for tensor in tensors for value in tensor.detach().cpu().double().reshape(-1).tolist()]
+
+
+def _replayed(step: Any) -> None:
+    """Says so if hardly any call was replayed: then nothing is tested."""
+    assert getattr(step, "replays", len(batches())) >= 8, step
+
+
+def _step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, capture: Capture, place: torch.device, clipped: bool = True
+) -> Any:
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place).double()), y.to(place).double())
+        loss.backward()
+        if clipped:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss.detach()
+
+    return capture(step)
+
+
+def views(places: list[torch.device], capture: Capture) -> list[float]:
+    """Views of parts of parameters and of momentum follow replays; what is written through them is seen by the next."""
+    torch.manual_seed(0)
+    model = network().double().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    step = _step(model, optimizer, capture, places[0])
+    row, column = model[0].weight.data[1], model[2].weight[:, :2]
+    found, slots = [], []
+    for number, (x, y) in enumerate(batches()):
+        found.append(step(x, y))
+        if number == 7:
+            slots.append(optimizer.state[model[0].weight]["momentum_buffer"][:, 0])
+        if number in (9, 13):
+            row.fill_(0.1)
+        if number in (4, 8, 10, 15):
+            found += [row.clone(), column.detach().clone(), *(slot.clone() for slot in slots)]
+    _replayed(step)
+    return _numbers([*found, row, column, *slots, *model.parameters()])
+
+
+def held(places: list[torch.device], capture: Capture) -> list[float]:
+    """What ``state_dict()``, ``detach()`` and ``data`` gave in the middle of a loop is no change of the step, and
+    shows what replays leave."""
+    torch.manual_seed(0)
+    model = network(nn.BatchNorm1d(16)).double().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    step = _step(model, optimizer, capture, places[0])
+    losses, kept = [], []
+    for number, (x, y) in enumerate(batches()):
+        losses.append(step(x, y))
+        if number == 6:
+            kept += [value for name, value in model.state_dict().items() if "running_var" not in name]
+            kept += [model[0].bias.detach(), model[0].bias.data[2:5]]
+    _replayed(step)
+    return _numbers([*losses, *kept, *model.parameters()])
+
+
+def gradients(places: list[torch.device], capture: Capture) -> list[float]:
+    """Gradients that the step writes in place, looked at in every way after each call."""
+    torch.manual_seed(0)
+    model = network().double().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    step = _step(model, optimizer, capture, places[0])
+    found = []
+    for number, (x, y) in enumerate(batches()):
+        found.append(step(x, y))
+        if number in (5, 9, 15):
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                found += [parameter.grad.detach().clone(), parameter.grad.view(-1).clone(), parameter.grad.clone()]
+    _replayed(step)
+    return _numbers(found)
+
+
+def not_in_the_optimizer(places: list[torch.device], capture: Capture) -> list[float]:
+    """A parameter put in the place of another one, unknown to the optimizer: its gradient grows, call by call."""
+    torch.manual_seed(0)
+    model = network().double().to(places[0])
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01)
+    step = _step(model, optimizer, capture, places[0], clipped=False)
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            model[2].bias = nn.Parameter(torch.zeros(1, dtype=torch.float64, device=places[0]))
+        losses.append(step(x, y))
+    _replayed(step)
+    return _numbers([*losses, *(parameter.grad for parameter in model.parameters() if parameter.grad is not None)])
+
+
+def numbers_of_one(places: list[torch.device], capture: Capture) -> list[float]:
+    """A float64 number on the CPU that comes by 1, which PyTorch/XLA compiles into the step, when an audit is due."""
+    torch.manual_seed(0)
+    model = network().double().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def step(x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0]).double()), y.to(places[0]).double()) * scale.to(places[0])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    captured = capture(step)
+    scales = [torch.tensor(0.5 + number / 10, dtype=torch.float64) for number in range(20)]
+    losses = [captured(x, y, scale) for (x, y), scale in zip(batches(), scales, strict=True)]
+    _replayed(captured)
+    return _numbers([*losses, *model.parameters()])
+
+
+SCENARIOS = (views, held, gradients, not_in_the_optimizer, numbers_of_one)

@@ -1,0 +1,140 @@
+"""``torch.save`` and ``torch.load`` with devices. A program of its own: one process, one use.
+
+Prints one JSON object: for each way to save and to load where the tensors are, whether they are right, and tied.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import json
+import os
+import pickle
+import sys
+import tempfile
+from typing import Any
+
+import torch
+from torch import nn
+
+import ptpathways as pw
+
+
+class Tied(nn.Module):
+    """Weights with two names, buffers of types that torch or PyTorch/XLA treat in a way of their own, and a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4)
+        self.output = nn.Linear(4, 5, bias=False)
+        self.output.weight = self.embedding.weight
+        self.normal = nn.BatchNorm1d(4)
+        self.register_buffer("phases", torch.randn(3, dtype=torch.complex64))
+        self.register_buffer("halves", torch.randn(2, 2).half())
+        self.register_buffer("turned", torch.randn(2, 3).t())
+
+
+def saved(thing: Any, **options: Any) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(thing, file, **options)
+    return file
+
+
+def outcome(file: io.BytesIO, wanted: dict[str, torch.Tensor], location: Any, weights_only: bool) -> Any:
+    file.seek(0)
+    try:
+        loaded = torch.load(file, map_location=location, weights_only=weights_only)
+    except pw.PathwaysError as error:
+        return f"{type(error).__name__}: {error}"
+    state = loaded.state_dict() if isinstance(loaded, nn.Module) else loaded
+    devices = sorted({str(value.device) for value in state.values()})
+    right = all(
+        torch.equal(value.cpu(), wanted[name]) and value.dtype == wanted[name].dtype for name, value in state.items()
+    )
+    with torch.no_grad():
+        state["embedding.weight"].fill_(7.0)
+    return [devices, right, bool((state["output.weight"].cpu() == 7.0).all())]
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    cluster = pw.init(hosts=1, devices_per_host=2)
+    one = cluster.slice((1,)).device
+    plain = Tied()
+    wanted = {name: value.clone() for name, value in plain.state_dict().items()}
+    there = copy.deepcopy(plain).to(pw.device())
+    locations = {
+        "device": pw.device(),
+        "slice": one,
+        "text": str(one),
+        "no number": "xla",
+        "cpu": "cpu",
+        "none": None,
+        "function": lambda storage, location: storage,
+        "function of no opinion": lambda storage, location: None,
+        "table": {"cpu": str(one), str(pw.device()): str(one)},
+        "table of devices": {"cpu": one, str(pw.device()): one},
+        "unbound": "xla:9",
+        "too large": "xla:700",
+    }
+    results: dict[str, Any] = {"whole": str(pw.device()), "one": str(one)}
+    for place, model in (("cpu", plain), ("device", there)):
+        files = {
+            "state": saved(model.state_dict()),
+            "model": saved(model),
+            "old": saved(model.state_dict(), _use_new_zipfile_serialization=False),
+        }
+        for (kind, file), (name, location) in itertools.product(files.items(), locations.items()):
+            for weights_only in (True, False) if kind != "model" else (False,):
+                key = f"{place}, {kind}, {name}, {'weights' if weights_only else 'all'}"
+                results[key] = outcome(file, wanted, location, weights_only)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state.pt")
+        torch.save(plain.state_dict(), path)
+        mapped = torch.load(path, map_location=pw.device(), mmap=True)
+        results["mapped"] = all(torch.equal(value.cpu(), wanted[name]) for name, value in mapped.items())
+    sizes = [len(saved(model.state_dict()).getvalue()) for model in (plain, there)]
+    results["sizes"] = sizes
+    results["safetensors"] = through_safetensors()
+    parameter = there.embedding.weight
+    mixed = torch.load(saved_at_start({"trained": parameter, "not": parameter.detach()}))
+    results["gradients"] = [mixed["trained"].requires_grad, mixed["not"].requires_grad]
+    try:
+        torch.load(saved_at_start(there.state_dict()), map_location="xla:9")
+    except pw.SliceUnavailable:
+        results["pickled after an error"] = str(pickle.loads(pickle.dumps(there.halves)).device)
+    json.dump(results, sys.stdout)
+
+
+def through_safetensors() -> list[bool]:
+    """Whether tied weights are in the file once, right and tied afterwards, for each pair of places."""
+    from safetensors import torch as library
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 3, bias=False)
+            self.last.weight = self.first.weight
+
+    outcomes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for source, target in itertools.product((torch.device("cpu"), pw.device()), repeat=2):
+            path = os.path.join(folder, "model.safetensors")
+            model, other = Small().to(source), Small().to(target)
+            wanted = {name: value.cpu() for name, value in model.state_dict().items()}
+            library.save_model(model, path)
+            library.load_model(other, path)
+            right = all(torch.equal(value.cpu(), wanted[name]) for name, value in other.state_dict().items())
+            outcomes.append(right and len(library.load_file(path)) == 2 and other.last.weight is other.first.weight)
+    return outcomes
+
+
+def saved_at_start(thing: Any) -> io.BytesIO:
+    file = saved(thing)
+    file.seek(0)
+    return file
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""A client that asks for far more than its share: the others go on, and what they are told is about themselves."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import zmq
+
+from ptpathways import native
+from ptpathways.testing import wait_until
+from tests.fuzz import hostile
+from tests.proc import attackers
+from tests.proc.test_entry import WAIT_S, Standing, _standing
+
+PUT, FETCH = 10, 13
+BYTES_INLINE = 4096
+ASKED = 20_000
+"""Fetches of the flood; a member that leaves 65,536 messages untaken is ended."""
+SHARE_S = 2.0
+"""Within this time a fetch of somebody else is answered, on a machine with much else to do."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    with _standing(tmp_path_factory.mktemp("floods")) as standing, standing.session("first") as session:
+        wait_until(lambda: session.device_count > 0, WAIT_S)
+        yield standing
+
+
+def _put(client: int, values: int) -> bytes:
+    """Buffer 1 of the client: so many f32, with its bytes if they are few."""
+    own = client << 48 | 1
+    inline = bytes(4 * values) if 4 * values <= BYTES_INLINE else b""
+    tensor = struct.pack("<BIq", 11, 1, values)  # f32, one dimension
+    return hostile.frame(PUT, struct.pack("<QQIII", own, own, 0, 0, 1) + tensor + hostile.text(inline))
+
+
+def _fetch(client: int, request: int, *, only_readiness: bool) -> bytes:
+    body = struct.pack("<QQIIB", client << 48 | request, client << 48 | 1, 0, 0, only_readiness)
+    return hostile.frame(FETCH, body)
+
+
+@contextmanager
+def _flood(cluster: Standing, asks: int, *, reads: bool, only_readiness: bool = False) -> Iterator[Callable[[], int]]:
+    """A client that has sent so many fetches; yields how many of them were answered so far."""
+    with attackers.connect(cluster.address, cluster.token) as enemy:
+        enemy.setsockopt(zmq.SNDHWM, 0)
+        if reads:
+            enemy.setsockopt(zmq.RCVHWM, 0)
+        kind, body = attackers.ask(enemy, attackers.hello(name="flood"))
+        assert kind == attackers.WELCOME
+        number = struct.unpack("<I", body[:4])[0]
+        enemy.send(hostile.on_line(_put(number, BYTES_INLINE // 4), 1))
+        answered = 0
+        for request in range(asks):
+            fetch = _fetch(number, 100 + request, only_readiness=only_readiness)
+            enemy.send(hostile.on_line(fetch, 2 + request))
+
+        def count() -> int:
+            nonlocal answered
+            while reads and enemy.poll(0):
+                answered += enemy.recv_multipart()[0][6:8] == struct.pack("<H", 14)
+            return answered
+
+        yield count
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["that reads", "that does not read"])
+def test_a_flood_of_fetches_delays_nobody_else(cluster: Standing, reads: bool) -> None:
+    with cluster.session("honest") as session:
+        small, large = session.put(np.float32(3), 0), session.put(np.zeros(1 << 20, np.float32), 0)
+        waited = []
+        with _flood(cluster, ASKED, reads=reads) as answered:
+            for value in (small, large) * 10:
+                began = time.monotonic()
+                value.result(WAIT_S)
+                waited.append(time.monotonic() - began)
+                activity = session.activity(0, WAIT_S)
+                assert all("hang" not in what for _, what, _ in activity)
+            if reads:
+                wait_until(lambda: answered() == ASKED, WAIT_S)
+        assert max(waited) < SHARE_S, waited
+
+
+def test_a_flood_that_a_host_cannot_keep_up_with_does_not_end_the_host(cluster: Standing) -> None:
+    """More than a line keeps for a host (65,536): the flooder's messages wait at the controller instead."""
+    with cluster.session("honest") as session:
+        value = session.put(np.float32(3), 0)
+        with _flood(cluster, 200_000, reads=False, only_readiness=True):
+            began = time.monotonic()
+            while time.monotonic() - began < 3.0:
+                assert value.result(WAIT_S) == 3
+        assert session.put(np.float32(4), 0).result(WAIT_S) == 4
+
+
+def test_who_waits_for_its_own_flood_is_told_so(cluster: Standing) -> None:
+    """With the host's engine held up, the controller says what the flooder waits for, and the others nothing of it."""
+    import json
+
+    from ptpathways.testing import hold_thread
+
+    with cluster.session("honest") as session:
+        host = session.hosts()[0]
+        with hold_thread(host["pid"], "pw-engine"), _flood(cluster, ASKED, reads=True):
+
+            def waits() -> dict[str, str]:
+                clients = json.loads(session.status_json(WAIT_S))["clients"]
+                return {client["name"]: client["waiting_for"] for client in clients}
+
+            wait_until(lambda: bool(waits().get("flood")), WAIT_S)
+            assert waits()["flood"] == f"its 1024 latest fetches to be taken by host '{host['name']}'"
+            assert waits()["honest"] == ""
+        assert session.put(np.float32(3), 0).result(WAIT_S) == 3
+
+
+def test_many_readers_of_one_process_are_one_client(cluster: Standing) -> None:
+    """200 threads that read a large value again and again: another client reads its own in between."""
+    with cluster.session("many") as many, cluster.session("honest") as honest:
+        value = many.put(np.zeros(1 << 19, np.float32), 0)
+        own = honest.put(np.ones(1 << 19, np.float32), 0)
+        value.wait(WAIT_S)
+        ends = time.monotonic() + 4.0
+
+        def read() -> None:
+            while time.monotonic() < ends:
+                value.result(WAIT_S)
+
+        threads = [threading.Thread(target=read) for _ in range(200)]
+        for thread in threads:
+            thread.start()
+        waited = []
+        while time.monotonic() < ends:
+            began = time.monotonic()
+            own.result(WAIT_S)
+            waited.append(time.monotonic() - began)
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert len(waited) > 3 and max(waited) < SHARE_S, waited
+        assert isinstance(many, native.Session)
