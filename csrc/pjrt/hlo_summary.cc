@@ -225,12 +225,13 @@ Result<HloSummary> SummarizeHlo(std::string_view module) {
   return out;
 }
 
-Result<std::string> UseOfParameter(std::string_view module, int64_t number) {
+Result<ParameterUse> UseOfParameter(std::string_view module, int64_t number) {
   PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
   PW_ASSIGN_OR_RETURN(const auto computations, SubMessages(module, module_field::kComputations));
   struct Node {
     Instruction instruction;
     std::vector<int64_t> operands;
+    std::string_view metadata;
     int64_t user = 0;  // the first
   };
   std::map<int64_t, Node> nodes;
@@ -243,6 +244,8 @@ Result<std::string> UseOfParameter(std::string_view module, int64_t number) {
       Node node;
       PW_ASSIGN_OR_RETURN(node.instruction, ReadInstruction(bytes));
       PW_ASSIGN_OR_RETURN(node.operands, Integers(bytes, instruction_field::kOperandIds));
+      PW_ASSIGN_OR_RETURN(const auto metadata, SubMessages(bytes, instruction_field::kMetadata));
+      if (!metadata.empty()) node.metadata = metadata.back();
       for (const int64_t operand : node.operands) {
         if (const auto found = nodes.find(operand); found != nodes.end() && found->second.user == 0) {
           found->second.user = node.instruction.id;
@@ -268,12 +271,13 @@ Result<std::string> UseOfParameter(std::string_view module, int64_t number) {
       PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(given.shape));
       PW_ASSIGN_OR_RETURN(const std::string text, ShapeText(given.shape));
       if (shape.dims.empty()) continue;  // a number, such as add's alpha
-      return "'" + std::string(user->second.instruction.opcode) + "' with argument " +
-             std::to_string(given.parameter_number) + ", " + text;
+      return ParameterUse{.text = "'" + std::string(user->second.instruction.opcode) + "' with argument " +
+                                  std::to_string(given.parameter_number) + ", " + text,
+                          .source = SourceText(user->second.metadata)};
     }
     found = user;
   }
-  return std::string();
+  return ParameterUse();
 }
 
 }  // namespace pathways::pjrt

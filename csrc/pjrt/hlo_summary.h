@@ -30,8 +30,12 @@ struct HloSummary {
 Result<HloSummary> SummarizeHlo(std::string_view module);
 
 // The first operation on the parameter `number` of the entry computation, or on what is made of it, that takes another
-// array parameter too: "'add' with argument 1, f32[4,2]". Empty where there is none.
-Result<std::string> UseOfParameter(std::string_view module, int64_t number);
+// array parameter too. Empty where there is none.
+struct ParameterUse {
+  std::string text;    // "'add' with argument 1, f32[4,2]"
+  std::string source;  // "file:line", where the module says so
+};
+Result<ParameterUse> UseOfParameter(std::string_view module, int64_t number);
 
 }  // namespace pathways::pjrt
 

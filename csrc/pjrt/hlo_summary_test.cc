@@ -77,13 +77,18 @@ TEST(WhatAParameterIsUsedWith) {
   const int64_t x = module.Parameter(F32({4, 2})), y = module.Parameter(F32({2}));
   const int64_t alone = module.Parameter(F32({3}));
   const int64_t spread = module.Add("broadcast", F32({4, 2}), {y});
-  const int64_t sum = module.Add("add", F32({4, 2}), {x, spread});
+  ProtoWriter metadata, fields;
+  metadata.Bytes(3, "train.py");
+  metadata.Int64(4, 12);
+  fields.Bytes(7, metadata.bytes());
+  const int64_t sum = module.Add("add", F32({4, 2}), {x, spread}, fields.bytes());
   module.Add("tuple", TupleShape({F32({4, 2}), F32({3})}), {sum, module.Add("negate", F32({3}), {alone})});
   const std::string bytes = module.Build("m");
-  EXPECT_EQ(*UseOfParameter(bytes, 0), "'add' with argument 1, f32[2]");
-  EXPECT_EQ(*UseOfParameter(bytes, 1), "'add' with argument 0, f32[4,2]");
-  EXPECT_EQ(*UseOfParameter(bytes, 2), "");
-  EXPECT_EQ(*UseOfParameter(bytes, 7), "");
+  EXPECT_EQ(UseOfParameter(bytes, 0)->text, "'add' with argument 1, f32[2]");
+  EXPECT_EQ(UseOfParameter(bytes, 0)->source, "train.py:12");
+  EXPECT_EQ(UseOfParameter(bytes, 1)->text, "'add' with argument 0, f32[4,2]");
+  EXPECT_EQ(UseOfParameter(bytes, 2)->text, "");
+  EXPECT_EQ(UseOfParameter(bytes, 7)->text, "");
 }
 
 }  // namespace

@@ -180,11 +180,18 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     if (buffer == nullptr) return InvalidArgument(which() + " is null");
     if (buffer->device != device) {
       const std::string& module = program.callers_module.empty() ? program.spec.module : program.callers_module;
-      const Result<std::string> use = pjrt::UseOfParameter(module, static_cast<int64_t>(i));  // of an HLO module
-      const std::string used = use.ok() && !use->empty() ? ", where it is used by " + *use : std::string();
+      const Result<pjrt::ParameterUse> use = pjrt::UseOfParameter(module, static_cast<int64_t>(i));  // of an HLO module
+      std::string used, hint;
+      if (use.ok() && !use->text.empty()) {
+        used = ", where it is used by " + use->text + (use->source.empty() ? "" : " (" + use->source + ")");
+        // PyTorch/XLA keeps the operations' lines when it is asked to, and that takes time.
+        if (use->source.empty())
+          hint = "; with XLA_IR_DEBUG=1 in the environment this message names the operation's line";
+      }
       return InvalidArgument(which() + ", " + buffer->type.ToString() + ", lies on " + NameOf(*buffer->device) +
                              ", but it executes on " + NameOf(*device) + used +
-                             ": the operands of an operation lie on one slice; move one with tensor.to(slice.device)");
+                             ": the operands of an operation lie on one slice; move one with tensor.to(slice.device)" +
+                             hint);
     }
     if (program.parameters && program.partitions == 1 && (*program.parameters)[i] != buffer->type) {
       return InvalidArgument(which() + ": expected " + (*program.parameters)[i].ToString() + ", got " +

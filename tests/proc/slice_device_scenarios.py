@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_xla
 from torch import nn
 
 import ptpathways as pw
@@ -448,7 +450,13 @@ def operands_on_two_slices_are_named_with_the_line(cluster: pw.Cluster) -> None:
         a, b = torch.ones(4, 2).to(s.device), torch.ones(2, dtype=torch.float64).to(t.device)
         text = refused(RuntimeError, ("f32[4,2]", "f64[2]", "lie on one slice"), lambda: (a + b).sum().item())
         assert f"xla:{s.device.index}" in text and f"xla:{t.device.index}" in text
-        assert "slice_device_scenarios.py:" in text and "'add' with argument" in text
+        assert "slice_device_scenarios.py:" in text and "'add' with argument" in text and "XLA_IR_DEBUG=1" in text
+        torch_xla._XLAC._set_ir_debug(True)  # what XLA_IR_DEBUG=1 does
+        try:
+            wrong, line = a * b.float(), sys._getframe().f_lineno
+            refused(RuntimeError, ("'multiply' with", f"{__file__}:{line})"), lambda: wrong.sum().item())
+        finally:
+            torch_xla._XLAC._set_ir_debug(False)
         equal((a + 1).cpu(), torch.full((4, 2), 2.0))  # nothing else is harmed
 
 
