@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +162,68 @@ def total(layouts: SliceLayouts, spec: TensorSpec, placement: Any) -> CompiledFu
     )
 
 
+def whole_gradients(
+    copies: Sequence[int], placements: Sequence[Any], slice: frontend.VirtualSlice, name: str, *, divided: bool
+) -> CompiledFunction:
+    """The whole gradients of some parameters on one slice, and the norm of all of them, a scalar.
+
+    Args:
+        copies: of each parameter, how many gradients are to be added up.
+        divided: gradients are to be divided by the loss's weight, which is given first.
+    """
+
+    def gradients(*values: Tensor) -> tuple[Tensor, list[Tensor]]:
+        made = _added_up(iter(values), copies, divided=divided)
+        return norm_of([torch.linalg.vector_norm(_exact(one)) for one in made]), made
+
+    given = [placement for number, placement in zip(copies, placements, strict=True) for _ in range(number)]
+    plain = all(placement is None for placement in placements)
+    return CompiledFunction(
+        gradients,
+        slice,
+        in_placements=None if plain else [*([None] if divided else []), *given],
+        out_placements=None if plain else [None, list(placements)],
+        donate=range(int(divided), int(divided) + sum(copies)),
+        name=name,
+    )
+
+
+def norm_of(norms: Sequence[Tensor]) -> Tensor:
+    """The norm of what has these norms, in the widest of their types."""
+    widest = torch.float64 if any(one.dtype == torch.float64 for one in norms) else torch.float32
+    whole: Tensor = torch.linalg.vector_norm(torch.stack([one.to(widest) for one in norms]))
+    return whole
+
+
+def clipping(slice: frontend.VirtualSlice) -> CompiledFunction:
+    """Of the largest norm allowed and the parts' norms, the whole norm and what gradients are to be divided by.
+
+    That is 1 where the norm is small enough, and not a number where it is none, as ``torch.nn.utils.clip_grad_norm_``.
+    """
+
+    def clip(largest: Tensor, *norms: Tensor) -> tuple[Tensor, Tensor]:
+        norm = norm_of(norms)
+        return norm, torch.clamp((norm + 1e-6) / largest.to(norm.dtype), min=1.0)
+
+    return CompiledFunction(clip, slice, name="clip")
+
+
+def _added_up(given: Iterator[Tensor], copies: Sequence[int], *, divided: bool) -> list[Tensor]:
+    """Each parameter's gradient, of the weight if they are divided by one, and all parts."""
+    weight = next(given) if divided else None
+    made = []
+    for number in copies:
+        gradient = next(given)
+        for _ in range(number - 1):
+            gradient = gradient + next(given)
+        made.append(gradient if weight is None else gradient / weight.to(gradient.dtype))
+    return made
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
 class Update:
     """The optimizer's step for some parameters on one slice."""
 
@@ -179,7 +242,7 @@ class Update:
     ) -> None:
         """
         Args:
-            divided: gradients are to be divided by the loss's weight, which is given.
+            divided: gradients are to be divided by a number that is given.
             copies: of each parameter, how many gradients are to be added up.
             state_keys: of each parameter, with the number of dimensions; empty before the first step.
         """
@@ -187,16 +250,11 @@ class Update:
         self._used = used = followed.used(state_keys)
 
         def update(*values: Tensor) -> Any:
-            given = iter(values[len(used) :])
-            weight = next(given) if divided else None
+            first = len(used) + int(divided)
+            given = iter(values[first:])
             parameters = [next(given) for _ in range(count)]
             state = [{key: next(given) for key, _ in keys} for keys in state_keys]
-            gradients = []
-            for number in copies:
-                gradient = next(given)
-                for _ in range(number - 1):
-                    gradient = gradient + next(given)
-                gradients.append(gradient if weight is None else gradient / weight.to(gradient.dtype))
+            gradients = _added_up(itertools.chain(values[len(used) : first], given), copies, divided=divided)
             return rule.update(names, parameters, gradients, state, followed, values[: len(used)])
 
         of_state = [

@@ -34,6 +34,7 @@ class Pipeline:
             and ``load_state_dict`` fetch and send its state; ``optimizer.state`` is here only after ``state_dict``.
         slices: one per rank.
         size: ranks, microbatches and stages per rank.
+        clip_grad_norm: as given; may be changed between steps. From None to a number and back compiles once more.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Pipeline:
         recompute: bool,
         placements: Placements | None,
         reduction: str,
+        clip_grad_norm: float | None,
     ) -> None:
         _losses.check_reduction(reduction)
         _check_callables(loss, optimizer, placements)
@@ -61,6 +63,9 @@ class Pipeline:
         self._loss = loss
         self._reduction = reduction
         self._recompute = recompute
+        self.clip_grad_norm = clip_grad_norm
+        _check_norm(clip_grad_norm)
+        self._norm: Future | None = None
         self._parameters = dict(model.named_parameters())
         self._place = placements
         self._placements: dict[str, Any] = {
@@ -127,15 +132,32 @@ class Pipeline:
         first = not any(state.values())
         fixed = {name: value for name, value in held.parameters.items() if name not in trained}
         buffers = step.buffers()
-        loss, parameters, after = step.program(trained, state, fixed, buffers, given, step.numbers(), step.seeds())
+        numbers = step.numbers(self.clip_grad_norm)
+        loss, parameters, after, norms = step.program(trained, state, fixed, buffers, given, numbers, step.seeds())
         self._values.stepped(parameters, after)
+        self._norm = norms[0] if norms else None
         if first and any(after.values()):  # with state it is another program: compiled while the first step runs
-            step.program.trace(parameters, after, fixed, buffers, given, step.numbers(), step.seeds())
+            step.program.trace(parameters, after, fixed, buffers, given, numbers, step.seeds())
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
         found: Future = loss
         devices = [slice.devices[0] for slice in self.slices]
         self._taken = step, devices, Future(found.buffer(), found.layout)  # the user may give the other one up
         return found
+
+    @property
+    def grad_norm(self) -> Future:
+        """The norm of all gradients of the last step before they were clipped, a future of a scalar.
+
+        Raises:
+            PipelineError: no step was taken, or it was taken without ``clip_grad_norm``.
+        """
+        with self._lock:
+            if self._norm is None:
+                raise core.PipelineError(
+                    "the gradients' norm is computed by steps of a pipeline with clip_grad_norm=, and there was none "
+                    'yet; clip_grad_norm=float("inf") computes it and clips nothing'
+                )
+            return self._norm
 
     @property
     def module(self) -> nn.Module:
@@ -271,7 +293,9 @@ class Pipeline:
             self._steps.clear()
         if self._rule.changed():  # a number that was compiled in is another one now
             self._steps.clear()
-        kinds = (structure, tuple(_batch.kind(leaf) for leaf in leaves), mode)
+        _check_norm(self.clip_grad_norm)
+        clipped = self.clip_grad_norm is not None
+        kinds = (structure, tuple(_batch.kind(leaf) for leaf in leaves), mode, clipped)
         step = None if self._setting is None else self._steps.get((kinds, self._setting.now(self.optimizer)))
         if step is None:
             step = self._build(leaves, structure, samples, mode)
@@ -307,7 +331,16 @@ class Pipeline:
         scale = 1.0 / microbatches if self._reduction == "mean" else 1.0
         parts = record_stages(stages, frozen, scale, recompute=self._recompute)
         layouts = [SliceLayouts(slice, samples) for slice in self.slices]
-        step = StepProgram(parts, layouts, self.size, self.schedule, self._rule, self._placements, self._reduction)
+        step = StepProgram(
+            parts,
+            layouts,
+            self.size,
+            self.schedule,
+            self._rule,
+            self._placements,
+            self._reduction,
+            clipped=self.clip_grad_norm is not None,
+        )
         step.ignoring = _losses.Ignoring(graph, microbatches, self._reduction, tried=self._loss is not None)
         step.ignoring.warned |= warned
         state_of = {name: self._rule.state_sizes.get(group, 0.0) for name, group in self._rule.group_of.items()}
@@ -346,6 +379,16 @@ def _check_callables(loss: Any, optimizer: Any, placements: Any) -> None:
     if placements is not None and not callable(placements):
         raise TypeError(
             f"placements must be a function of a parameter's name and value that says how it lies, got {placements!r}"
+        )
+
+
+def _check_norm(largest: Any) -> None:
+    """Raises PipelineError if gradients' norms cannot be limited to it."""
+    fits = largest is None or (isinstance(largest, int | float) and not isinstance(largest, bool) and largest >= 0)
+    if not fits:
+        raise core.PipelineError(
+            "clip_grad_norm must be the largest norm of all gradients, a number of at least 0, or None, got "
+            f"{largest!r}"
         )
 
 
@@ -388,6 +431,7 @@ def pipeline(
     recompute: bool = False,
     placements: Placements | None = None,
     reduction: str = "mean",
+    clip_grad_norm: float | None = None,
 ) -> Pipeline:
     """Divides a model into stages on slices and trains it, a step as one program (paper, section 5.3).
 
@@ -414,11 +458,25 @@ def pipeline(
         reduction: how the microbatches' losses become the batch's: ``"mean"``, for losses that are a mean over samples;
             ``"sum"``, for those that are a sum; ``"weighted"``, for losses that return a sum and its weight, of which
             all sums are divided by all weights.
+        clip_grad_norm: the largest norm of the gradients of all parameters of the optimizer together; larger ones are
+            scaled down as ``torch.nn.utils.clip_grad_norm_`` does. ``pipe.grad_norm`` is what it was. None: as it is.
 
     Raises:
-        PipelineError: an unknown schedule, or stages, slices and microbatches that do not fit each other.
+        PipelineError: an unknown schedule or norm, or stages, slices and microbatches that do not fit each other.
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
     if slices is None:
         slices = _equal_slices(stages if isinstance(stages, int) else len(stages) + 1)
-    return Pipeline(model, stages, microbatches, schedule, slices, loss, optimizer, recompute, placements, reduction)
+    return Pipeline(
+        model,
+        stages,
+        microbatches,
+        schedule,
+        slices,
+        loss,
+        optimizer,
+        recompute,
+        placements,
+        reduction,
+        clip_grad_norm,
+    )

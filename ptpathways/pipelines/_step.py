@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from ptpathways import frontend, schedules
-from ptpathways.pipelines._functions import StageFunctions, Update, begin, total, whole_loss
+from ptpathways.pipelines._functions import (
+    StageFunctions,
+    Update,
+    begin,
+    clipping,
+    total,
+    whole_gradients,
+    whole_loss,
+)
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import StageParts
@@ -29,9 +37,12 @@ class StepProgram:
         rule: OptimizerRule,
         placements: Mapping[str, Any],
         reduction: str,
+        *,
+        clipped: bool,
     ) -> None:
         """
         Args:
+            clipped: the gradients' norm is limited, by a number that ``numbers`` is given.
             layouts: one per rank.
             reduction: of the microbatches' losses.
             placements: of parameters, by the model's name; a copy on each device where there is none.
@@ -60,6 +71,8 @@ class StepProgram:
         ]
         self._loss = whole_loss(self._layout(len(parts) - 1).slice, size.microbatches, reduction)
         self._weight = parts[-1].stage.graph.weight
+        self._clip = clipping(self._layout(0).slice) if clipped else None
+        self._wholes: dict[int, Any] = {}
         self._begins: dict[Any, Any] = {}
         self._totals: dict[Any, Any] = {}
         self._updates: dict[Any, Update] = {}
@@ -74,6 +87,9 @@ class StepProgram:
                 one.stage.graph.parameters[placeholder] for one in parts for placeholder in one.parameter_gradients
             )
         }
+        self.homes: dict[int, list[str]] = {}  # by stage, what is updated there: its first user
+        for name, uses in self.trained.items():
+            self.homes.setdefault(uses[0][0], []).append(name)
         self.ignoring: Any = None
         """Watches the batches' targets."""
         shapes = self._shapes()
@@ -96,9 +112,11 @@ class StepProgram:
                 self._fixed[key] = (tensor, tensor._version, frontend.put(tensor.detach(), slice))
         return {key: held for key, (_, _, held) in self._fixed.items()}
 
-    def numbers(self) -> list[frontend.Future]:
+    def numbers(self, largest_norm: float | None) -> list[frontend.Future]:
         """The hyperparameters now, once for each rank; sent only if they have changed."""
         values = self._rule.numbers(self.followed.formulas)
+        if largest_norm is not None:
+            values.append(largest_norm)
         if values != self._sent[0]:
             vector = torch.tensor(values, dtype=self._numbers_type)
             self._sent = values, [frontend.put(vector, layout.slice) for layout in self._layouts]
@@ -145,8 +163,9 @@ class StepProgram:
         for action in self.actions:
             run.act(action)
         loss, weight = self._loss(*run.losses, *run.weights)
-        fresh, after = run.update(state, [weight] if run.weights else [])
-        return loss, fresh, after
+        gradients, divisors, norms = run.whole_gradients([weight] if run.weights else [])
+        fresh, after = run.update(state, gradients, divisors)
+        return loss, fresh, after, norms
 
 
 class _Run:
@@ -211,46 +230,65 @@ class _Run:
         if action.kind is Kind.BACKWARD:
             del self._values[stage, microbatch]
 
-    def update(self, state: Any, weights: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The optimizer's step on every slice. ``weights``: what gradients are to be divided by, if there is one."""
+    def whole_gradients(self, weights: Sequence[Any]) -> tuple[dict[str, list[Any]], Sequence[Any], Sequence[Any]]:
+        """What each parameter's gradient is the sum of, what that is to be divided by, and the norm if it is limited.
+
+        Args:
+            weights: of the whole loss, if it has one.
+        """
+        step = self._step
+        parts = {
+            name: [self._sums[stage][_place(step._parts[stage], placeholder)] for stage, placeholder in uses]
+            for name, uses in step.trained.items()
+        }
+        if step._clip is None:
+            return parts, weights, ()
+        norms = []
+        for number, names in step.homes.items():
+            if number not in step._wholes:
+                step._wholes[number] = whole_gradients(
+                    [len(parts[name]) for name in names],
+                    [step._placements.get(name) for name in names],
+                    step._layout(number).slice,
+                    f"gradients{number}",
+                    divided=bool(weights),
+                )
+            norm, made = step._wholes[number](*weights, *(one for name in names for one in parts[name]))
+            norms.append(norm)
+            parts.update((name, [one]) for name, one in zip(names, made, strict=True))
+        norm, divisor = step._clip(self._numbers[0][-1], *norms)
+        return parts, (divisor,), (norm,)
+
+    def update(
+        self, state: Any, gradients: Mapping[str, list[Any]], divisors: Sequence[Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The optimizer's step on every slice. ``divisors``: what gradients are to be divided by, if there is one."""
         step = self._step
         fresh: dict[str, Any] = {}
         after: dict[str, Any] = {}
-        for parts in step._parts:
-            number = parts.stage.number
-            names = [name for name, uses in step.trained.items() if uses[0][0] == number]
-            if not names:
-                continue
-            gradients = [
-                [
-                    self._sums[stage][_place(step._parts[stage], placeholder)]
-                    for stage, placeholder in step.trained[name]
-                ]
-                for name in names
-            ]
+        for number, names in step.homes.items():
             keys = tuple(
                 tuple((key, len(value.spec.shape)) for key, value in state.get(name, {}).items()) for name in names
             )
             known = (number, keys)
             if known not in step._updates:
-                rank = step._size.rank_of(number)
                 step._updates[known] = Update(
                     step._rule,
                     step.followed,
                     names,
-                    [len(one) for one in gradients],
+                    [len(gradients[name]) for name in names],
                     keys,
                     [step._placements.get(name) for name in names],
-                    step._layouts[rank].slice,
+                    step._layout(number).slice,
                     f"update{number}",
-                    divided=bool(weights),
+                    divided=bool(divisors),
                 )
             made, held = step._updates[known](
-                [*self._numbers[step._size.rank_of(number)]],
-                weights,
+                self._numbers[step._size.rank_of(number)],
+                divisors,
                 [self._parameters[name] for name in names],
                 [state[name][key] for name, mine in zip(names, keys, strict=True) for key, _ in mine],
-                [gradient for one in gradients for gradient in one],
+                [one for name in names for one in gradients[name]],
             )
             fresh.update(zip(names, made, strict=True))
             after.update(zip(names, held, strict=True))

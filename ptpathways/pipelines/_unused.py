@@ -50,7 +50,9 @@ def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
         tensors = [given] if isinstance(given, Tensor) else given
         owner = next((_trained[one] for one in tensors if one in _trained), None)
         if owner is not None and owner() is not None and all(one.grad is None for one in tensors):
-            _warn(owner(), f"{original.__name__}()", "a pipeline does not clip gradients")
+            _warn(
+                owner(), f"{original.__name__}()", "pw.pipeline(clip_grad_norm=...) clips the gradients of all stages"
+            )
         return original(given, *args, **kwargs)
 
     clip.of_pipelines = True  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways import schedules
+from ptpathways.frontend import session
 from tests.proc import pipeline_models as models
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
 
@@ -338,9 +339,10 @@ def a_step_does_not_wait(cluster: pw.Cluster) -> None:
     pipe = pw.pipeline(models.perceptron(), stages=2, microbatches=4, slices=slices, loss=F.mse_loss, optimizer=adamw)
     x, y = models.regression_batch(SAMPLES, torch.Generator().manual_seed(1))
     wanted = [float(pipe.step(x, y).result(WAIT_S)) for _ in range(3)]
-    before = pw.wait_stats().count
+    before, runs = pw.wait_stats().count, session().transfer_stats()["runs"]
     losses = [pipe.step(x, y) for _ in range(10)]
     assert pw.wait_stats().count == before
+    assert session().transfer_stats()["runs"] == runs + 10  # of programs, each one message per host
     assert float(losses[-1].result(WAIT_S)) < wanted[-1]
     held = pw.put((x, y), slices[0])
     assert float(pipe.step(*held).result(WAIT_S)) < wanted[-1]

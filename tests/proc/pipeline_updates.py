@@ -17,10 +17,11 @@ import torch
 from torch.nn import functional as F
 
 import ptpathways as pw
+from tests.proc import pipeline_models as models
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run
 from tests.proc.pipeline_changes import Change, follows
 from tests.proc.pipeline_mistakes import Blocks, Pipes, one_batch
-from tests.proc.pipeline_scenarios import adamw, sgd
+from tests.proc.pipeline_scenarios import adamw, sgd, slices_of
 
 
 def _set(key: str, values: Sequence[Any]) -> Change:
@@ -176,7 +177,87 @@ def states_that_do_not_fit(cluster: pw.Cluster) -> None:
     assert float(pipe.step(*data).result(WAIT_S)) == float(control.step(*data).result(WAIT_S))
 
 
-SCENARIOS: list[Scenario] = [numbers_that_decide, types, resumed, states_that_do_not_fit]
+def _summed(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    kept = targets % 3 != 0
+    each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return (each * kept.flatten()).sum(), kept.sum()
+
+
+def clipped_gradients(cluster: pw.Cluster) -> None:
+    """The norm is that of all stages' gradients together, each tied weight's once, as in eager PyTorch."""
+    pipes = Pipes(cluster)
+
+    def quotient(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        total, weight = _summed(logits, targets)
+        return total / weight
+
+    rows = {"placements": lambda name, tensor: ("x",) if tensor.dim() and tensor.shape[0] % 2 == 0 else None}
+    cases: list[tuple[dict[str, Any], Any, bool]] = [
+        (rows, models.language_loss, False),
+        ({"schedule": "1f1b"}, models.language_loss, False),
+        ({"schedule": "zero-bubble", "loss": _summed, "reduction": "weighted"}, quotient, False),
+        ({"schedule": "gpipe", "optimizer": adamw}, models.language_loss, True),
+    ]
+    for options, loss, frozen in cases:
+        pipes.slices = slices_of(cluster, 2, devices=2 if options is rows else 1)
+        torch.manual_seed(0)
+        model = models.Gpt()
+        if frozen:
+            model.blocks[0].requires_grad_(False)
+        eager = copy.deepcopy(model)
+        pipe = pipes(model, **{"loss": models.language_loss, **options, "clip_grad_norm": 0.3})
+        refused(pw.PipelineError, "there was none yet", lambda pipe=pipe: pipe.grad_norm)
+        optimizer = options.get("optimizer", sgd)(eager.parameters())
+        generator = torch.Generator().manual_seed(1)
+        for largest in (0.3, 0.1, float("inf"), 0, 0.5, None, 0.2):
+            pipe.clip_grad_norm = largest
+            batch = models.language_batch(8, generator)
+            given = pipe.step(*batch)
+            optimizer.zero_grad()
+            wanted = loss(eager(batch[0]), batch[1])
+            wanted.backward()
+            if largest is not None:
+                norm = torch.nn.utils.clip_grad_norm_(eager.parameters(), largest)
+                torch.testing.assert_close(pipe.grad_norm.result(WAIT_S), norm, rtol=1e-4, atol=1e-6)
+            else:
+                refused(pw.PipelineError, "clip_grad_norm", lambda pipe=pipe: pipe.grad_norm)
+            optimizer.step()
+            torch.testing.assert_close(given.result(WAIT_S), wanted.detach(), rtol=1e-4, atol=1e-5)
+        for (name, one), other in zip(pipe.module.named_parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def norms_that_are_none(cluster: pw.Cluster) -> None:
+    """A gradient that is not finite makes the norm so, and with it every gradient, as in eager PyTorch."""
+    pipes = Pipes(cluster)
+    model = Blocks()
+    eager = copy.deepcopy(model)
+    pipe = pipes(model, clip_grad_norm=1.0)
+    x, y = one_batch()
+    x[0, 0] = float("nan")
+    pipe.step(x, y)
+    assert torch.isnan(pipe.grad_norm.result(WAIT_S))
+    optimizer = sgd(eager.parameters())
+    F.mse_loss(eager(x), y).backward()
+    torch.nn.utils.clip_grad_norm_(eager.parameters(), 1.0)
+    optimizer.step()
+    for one, other in zip(pipe.module.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+    wrong: list[Any] = [-1.0, float("nan"), "1", True, torch.ones(())]
+    for largest in wrong:
+        refused(pw.PipelineError, "at least 0", lambda largest=largest: pipes(Blocks(), clip_grad_norm=largest))
+    pipe.clip_grad_norm = -2
+    refused(pw.PipelineError, "at least 0, or None, got -2", lambda: pipe.step(x, y))
+
+
+SCENARIOS: list[Scenario] = [
+    numbers_that_decide,
+    types,
+    resumed,
+    states_that_do_not_fit,
+    clipped_gradients,
+    norms_that_are_none,
+]
 
 if __name__ == "__main__":
     run({"updates": SCENARIOS}[sys.argv[1]], hosts=2, islands=2)
