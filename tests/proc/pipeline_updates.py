@@ -206,7 +206,7 @@ def clipped_gradients(cluster: pw.Cluster) -> None:
             model.blocks[0].requires_grad_(False)
         eager = copy.deepcopy(model)
         pipe = pipes(model, **{"loss": models.language_loss, **options, "clip_grad_norm": 0.3})
-        refused(pw.PipelineError, "there was none yet", lambda pipe=pipe: pipe.grad_norm)
+        refused(pw.PipelineError, "there was none yet", functools.partial(getattr, pipe, "grad_norm"))
         optimizer = options.get("optimizer", sgd)(eager.parameters())
         generator = torch.Generator().manual_seed(1)
         for largest in (0.3, 0.1, float("inf"), 0, 0.5, None, 0.2):
@@ -220,7 +220,7 @@ def clipped_gradients(cluster: pw.Cluster) -> None:
                 norm = torch.nn.utils.clip_grad_norm_(eager.parameters(), largest)
                 torch.testing.assert_close(pipe.grad_norm.result(WAIT_S), norm, rtol=1e-4, atol=1e-6)
             else:
-                refused(pw.PipelineError, "clip_grad_norm", lambda pipe=pipe: pipe.grad_norm)
+                refused(pw.PipelineError, "clip_grad_norm", functools.partial(getattr, pipe, "grad_norm"))
             optimizer.step()
             torch.testing.assert_close(given.result(WAIT_S), wanted.detach(), rtol=1e-4, atol=1e-5)
         for (name, one), other in zip(pipe.module.named_parameters(), eager.parameters(), strict=True):
@@ -245,7 +245,7 @@ def norms_that_are_none(cluster: pw.Cluster) -> None:
         torch.testing.assert_close(one, other, equal_nan=True)
     wrong: list[Any] = [-1.0, float("nan"), "1", True, torch.ones(())]
     for largest in wrong:
-        refused(pw.PipelineError, "at least 0", lambda largest=largest: pipes(Blocks(), clip_grad_norm=largest))
+        refused(pw.PipelineError, "at least 0", functools.partial(pipes, Blocks(), clip_grad_norm=largest))
     pipe.clip_grad_norm = -2
     refused(pw.PipelineError, "at least 0, or None, got -2", lambda: pipe.step(x, y))
 
