@@ -7,6 +7,7 @@ serves is its child, and is replaced when it is killed (``csrc/controller/standb
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -92,15 +93,24 @@ def _serve(
 ) -> tuple[str, int]:
     """Until a signal of ``ending``; the join token by then, and the signal."""
     signals = ending | {signal.SIGUSR1}
-    while True:
-        rotating = serving.rotating  # also as the successor of a controller that was killed in the middle
-        if serving.token not in ("", token):  # read after it: a change that has ended since is seen
-            token = serving.token
-            launch.keep(serving.endpoints, token)
-            _say_changed(serving.endpoints, arguments, token)
-        elif rotating and not signals & signal.sigpending():
-            time.sleep(_ROTATES_S)  # not in sigtimedwait, which invents a signal when the process was stopped meanwhile
-        else:
+    with contextlib.ExitStack() as mark:
+        marked = False
+        while True:
+            rotating = serving.rotating  # also as the successor of a controller that was killed in the middle
+            if serving.token not in ("", token):  # read after it: a change that has ended since is seen
+                token = serving.token
+                launch.keep(serving.endpoints, token)
+                _say_changed(serving.endpoints, arguments, token)
+            if rotating and not marked:
+                mark.enter_context(launch.changing(serving.endpoints))
+            elif marked and not rotating:
+                mark.close()
+            marked = rotating
+            if rotating and not signals & signal.sigpending():
+                time.sleep(
+                    _ROTATES_S
+                )  # not in sigtimedwait, which invents a signal if the process was stopped meanwhile
+                continue
             number = signal.sigwait(signals)
             if number != signal.SIGUSR1:
                 return token, number

@@ -34,7 +34,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.watch is not None and not 0 < arguments.watch <= 86_400:
         raise core.InvalidOption(f"--watch must be a positive number of seconds up to 86400, got {arguments.watch}")
     controller = endpoint(address)
-    token = token_of(arguments, "client", controller)
+    token = token_of(arguments, "client", controller, _TIMEOUT_S)
     with launch.connect(controller, _NAME, _TIMEOUT_S, token=token) as session, native.translated("connecting"):
         try:
             while True:

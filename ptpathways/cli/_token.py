@@ -87,15 +87,15 @@ def _command_of(pid: int) -> bytes:
         return b""
 
 
-def token_of(arguments: argparse.Namespace, role: str, controller: str = "") -> str:
+def token_of(arguments: argparse.Namespace, role: str, controller: str = "", timeout_s: float = 0.0) -> str:
     """The token of ``--token``, ``--token-file`` or PTPATHWAYS_TOKEN, or that of this user's controller at an endpoint.
 
-    Empty when there is none.
+    Empty when there is none. A controller that begins just now, or changes its token, is waited for so long.
 
     Raises:
         InvalidOption: it is no token, or of another role than ``role``; or others may read its file.
     """
-    return core.check_role(_given(arguments) or (launch.find(controller) if controller else ""), role)
+    return core.check_role(_given(arguments) or (launch.await_token(controller, timeout_s) if controller else ""), role)
 
 
 def _given(arguments: argparse.Namespace) -> str:

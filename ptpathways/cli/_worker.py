@@ -20,6 +20,8 @@ from ptpathways.launch import (
 )
 
 _MOST_DEVICES = 65_536
+_CONTROLLER_S = 30.0
+"""How long a controller that begins is waited for, as long as one that does not answer."""
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -46,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
             f"{arguments.name[:40]!a} of {len(arguments.name)} characters"
         )
     controller = endpoint(arguments.join)
-    token = token_of(arguments, "worker", controller)
+    token = token_of(arguments, "worker", controller, _CONTROLLER_S)
     bind, advertise = data_endpoint(controller, arguments.data_endpoint, arguments.advertise)
     options = WorkerOptions(
         controller=controller,

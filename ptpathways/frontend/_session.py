@@ -81,11 +81,12 @@ def open_connection(options: core.Options) -> Connection:
         started = local.start(options)
         session, end = started.session, started.close
     else:
+        here = launch.serves(options.address)
         session = launch.connect(
-            "" if launch.serves(options.address) else options.address,
+            "" if here else options.address,
             core.random_name("client"),
             options.startup_timeout_s,
-            token=options.token or launch.find(options.address),
+            token=options.token or ("" if here else launch.await_token(options.address, options.startup_timeout_s)),
             weight=options.weight,
             priority=options.priority,
         )

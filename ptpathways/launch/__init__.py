@@ -10,8 +10,18 @@ from ptpathways.launch import local, simulated
 from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, reachable, stays_here
 from ptpathways.launch._cache import cache_folder
 from ptpathways.launch._embedded import serves
-from ptpathways.launch._standing import connect
-from ptpathways.launch._tokens import ROLES, asking, find, forget, keep, refuse_rotation, role_token, token_files
+from ptpathways.launch._standing import await_token, connect
+from ptpathways.launch._tokens import (
+    ROLES,
+    asking,
+    changing,
+    find,
+    forget,
+    keep,
+    refuse_rotation,
+    role_token,
+    token_files,
+)
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
 __all__ = [
@@ -19,7 +29,9 @@ __all__ = [
     "ROLES",
     "WorkerOptions",
     "asking",
+    "await_token",
     "cache_folder",
+    "changing",
     "connect",
     "data_endpoint",
     "endpoint",

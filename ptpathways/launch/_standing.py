@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import threading
 import time
@@ -9,9 +11,55 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptpathways import native
+from ptpathways.launch import _addresses, _tokens
 
 NOTICE_S = 2.0
 """A controller that has not answered for so long is told of."""
+TOKEN_S = 30.0
+"""How long the token of a controller that begins, or changes it, is waited for unless the caller says."""
+_LOOKS_S = 0.1
+_WRITES_S = 1.0
+"""A controller has written its token so long after it began to listen."""
+
+
+def await_token(address: str, timeout_s: float = TOKEN_S) -> str:
+    """The token of the controller that this user runs at ``address`` on this machine, or empty.
+
+    Waits for one that is about to begin there, or that changes its token; standard error has a line when that takes
+    long.
+
+    Raises:
+        InvalidOption: as ``find``.
+    """
+    ends = time.monotonic() + timeout_s
+    told_at, listens_since = time.monotonic() + NOTICE_S, 0.0
+    while True:
+        token, changing = _tokens.find(address), _tokens.is_changing(address)
+        now = time.monotonic()
+        if (token and not changing) or now >= ends or not (token or _addresses.stays_here(address)):
+            return token
+        if not token and _listens(address):
+            listens_since = listens_since or now
+            if now > listens_since + _WRITES_S:  # another user's, or one that needs no token
+                return ""
+        if now >= told_at:
+            told_at = float("inf")
+            until = time.strftime("%H:%M:%S", time.localtime(time.time() + ends - now))
+            what = "changes its join token" if changing else "that this user runs has begun yet"
+            whose = "the controller" if changing else "no controller"
+            print(f"ptpathways: {whose} at {address} {what}; waiting until {until}", file=sys.stderr, flush=True)
+        time.sleep(_LOOKS_S)
+
+
+def _listens(address: str) -> bool:
+    if address.startswith("ipc://"):
+        return os.path.exists(address.removeprefix("ipc://"))  # never so for an abstract socket, which is waited for
+    try:
+        host = _addresses.host_of(address)
+        socket.create_connection((host, int(_addresses.port_of(address))), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def connect(

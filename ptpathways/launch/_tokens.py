@@ -94,8 +94,7 @@ def _remove_dead(folder: Path) -> None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                    path.unlink()
-                    _asked(path).unlink(missing_ok=True)
+                    _remove(path)
             finally:
                 os.close(descriptor)
 
@@ -105,8 +104,13 @@ def forget(files: Sequence[Path], token: str) -> None:
     for path in files:
         with contextlib.suppress(OSError, core.InvalidOption):
             if _read(path) == token:
-                path.unlink()
-                _asked(path).unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+    for beside in (_asked(path), _changing(path)):
+        beside.unlink(missing_ok=True)
 
 
 def find(address: str) -> str:
@@ -121,6 +125,32 @@ def find(address: str) -> str:
     if _addresses.stays_here(address):  # its controller may keep the token where we do not look
         _tell_of_unusable_folder(os.environ.get("XDG_RUNTIME_DIR", ""))
     return ""
+
+
+@contextlib.contextmanager
+def changing(endpoints: Sequence[str]) -> Iterator[None]:
+    """While the token of a controller that listens at these changes: nobody can join with what ``find`` gives."""
+    with contextlib.ExitStack() as stack:
+        for path in map(_changing, token_files(endpoints)):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, descriptor)
+            stack.callback(path.unlink, missing_ok=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+def is_changing(address: str) -> bool:
+    """Whether the controller that this user runs at ``address`` on this machine changes its token just now."""
+    for path in map(_changing, _places(address)):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+    return False
 
 
 @contextlib.contextmanager
@@ -162,6 +192,11 @@ def refuse_rotation(endpoints: Sequence[str], why: str) -> None:
 def _asked(held: Path) -> Path:
     """Locked by who asks; the controller writes there why not. It is there until the controller ends."""
     return held.with_suffix(".asked")
+
+
+def _changing(held: Path) -> Path:
+    """There, and locked by the controller, while the token changes."""
+    return held.with_suffix(".changing")
 
 
 @functools.cache

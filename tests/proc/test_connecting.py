@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from ptpathways import core
+from ptpathways import core, launch
 from ptpathways.testing import wait_until
 
 COMMAND = [sys.executable, "-m", "ptpathways.cli"]
@@ -82,3 +85,45 @@ def test_a_worker_waits_for_its_controller_with_a_word() -> None:
         process.terminate()
         assert process.wait(WAIT_S) == 0
     assert re.search(rf"no controller has answered at {NOBODY} for 2 s; waiting for one until .* \(30 s in all\)", line)
+
+
+def test_who_starts_before_the_controller_finds_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All started by one script, in any order; the controller's socket has a name that is known before."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    address = f"ipc://{tmp_path}/controller"
+    environment = {**_environment(), "XDG_RUNTIME_DIR": str(runtime)}
+    del environment[core.TOKEN_VARIABLE]
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    script = "import sys, ptpathways as pw; pw.init(sys.argv[1]); pw.device(); print('joined')"
+    with ExitStack() as stack:
+
+        def start(command: list[str]) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            )
+            stack.callback(process.kill)
+            return stack.enter_context(process)
+
+        early = start([*COMMAND, "worker", "--join", address, "--name", "early"])
+        assert early.stderr is not None
+        line = next((line for line in early.stderr if "no controller at" in line), "")
+        assert re.search(rf"{address} that this user runs has begun yet; waiting until \d\d:\d\d:\d\d", line), line
+        program = start([sys.executable, "-c", script, address])
+        controller = start([*COMMAND, "controller", "--bind", address])
+        said, errors = program.communicate(timeout=WAIT_S)
+        assert program.returncode == 0 and said == "joined\n", errors
+        for process in (early, controller):
+            process.terminate()
+            assert process.wait(WAIT_S) == 0
+    assert not list(runtime.rglob("*.token"))
+
+
+def test_a_controller_without_a_token_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        started = time.monotonic()
+        assert launch.await_token(f"tcp://127.0.0.1:{listening.getsockname()[1]}", 600.0) == ""
+    assert time.monotonic() - started < 60.0
+    assert launch.await_token("tcp://192.0.2.1:7450", 600.0) == ""  # of another machine, nobody here keeps it

@@ -165,6 +165,22 @@ def test_a_member_that_is_stopped_is_waited_for_and_nobody_joins_meanwhile(stand
     standing.end()
 
 
+def test_who_finds_the_token_by_itself_waits_for_the_next_one(standing: Standing) -> None:
+    standing.start_workers("a", "b")
+    command = [*COMMAND, "worker", "--join", standing.address, "--name", "late"]
+    with standing.session() as session:
+        with _held_up(standing, session, 1):
+            late = subprocess.Popen(command, env=standing.environment, stderr=subprocess.PIPE, text=True)
+            assert late.stderr is not None
+            line = next((line for line in late.stderr if "changes its join token; waiting until" in line), "")
+            assert standing.address in line, late.poll()
+        with late:
+            wait_until(lambda: len(standing.status()["hosts"]) == 3, WAIT_S)
+            late.terminate()
+            assert late.wait(WAIT_S) == 0
+    standing.end()
+
+
 def test_a_controller_that_is_killed_in_the_middle_leaves_the_rest_to_its_successor(standing: Standing) -> None:
     standing.start_workers("a", "b")
     former, serving = standing.token, standing.serving()
