@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan thread-safety lint format test fuzz-capture chaos operators demo bench-peers clean
+.PHONY: setup native native-test native-asan native-tsan thread-safety lint format test test-all fuzz-capture chaos operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -56,7 +56,11 @@ format: $(DEV)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
 
+# Without the long ones, which test-all adds (tests/tiers.py).
 test: $(DEV) native native-test
+	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long"
+
+test-all: $(DEV) native native-test
 	$(PY) -m pytest -n $(JOBS) --dist loadfile
 
 # Loops out of a grammar, captured against eager: SEEDS of them from FIRST on.

@@ -8,6 +8,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tests import tiers
+
 # Most of the time of these tests goes into XLA's compiler. The processes that they start inherit this: the same
 # computations, with less effort of LLVM to make them fast. The examples' tests run without it, as users do.
 QUICK_COMPILES = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -28,3 +30,7 @@ def pytest_runtest_makereport(
             text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed or ""
             report.sections.append((f"The program's {name}", text[-8000:]))
     return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.mark_long(items, whole=config.args == config.getini("testpaths") and not config.getoption("keyword"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -84,18 +86,29 @@ def test_four_ways_to_lay_a_model_give_the_same_losses(tmp_path: Path) -> None:
     assert found["data"][-1] < 0.7 * found["data"][0]
 
 
+SHORT = {"08_transformers_trainer.py": ("--steps", "12"), "09_accelerate.py": ("--epochs", "2")}
+
+
+@functools.cache
+def eager_losses(name: str) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        return np.ravel(run(name, Path(folder), *SHORT[name], "--eager", USE_TORCH_XLA="0")[0])
+
+
 @needs_native
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["08_transformers_trainer.py", "09_accelerate.py"])
-def test_loops_of_other_libraries_have_the_numbers_of_one_eager_process(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", ["1x1", "2x2", "4x1"])
+@pytest.mark.parametrize("name", SHORT)
+def test_loops_of_other_libraries_have_the_numbers_of_one_eager_process(name: str, shape: str, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    short = ("--steps", "12") if "trainer" in name else ("--epochs", "2")
+    hosts, devices = shape.split("x")
     quick = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
-    eager, _ = run(name, tmp_path, *short, "--eager", USE_TORCH_XLA="0")
-    for hosts, devices in (("1", "1"), ("2", "2"), ("4", "1")):
-        shape = ("--hosts", hosts, "--devices-per-host", devices)
-        found, _ = run(name, tmp_path, *short, *shape, **quick)
-        assert np.ravel(found) == pytest.approx(np.ravel(eager), rel=1e-4), shape
+    found, _ = run(name, tmp_path, *SHORT[name], "--hosts", hosts, "--devices-per-host", devices, **quick)
+    assert np.ravel(found) == pytest.approx(eager_losses(name), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_loops_of_other_libraries_have_one_line_of_ours_and_its_import(name: str) -> None:
     lines = (ROOT / "examples" / name).read_text().splitlines()
     assert len([line for line in lines if re.search(r"\bpw\b", line) and "`" not in line]) == 2
 

@@ -1,0 +1,53 @@
+"""Which tests `make test` leaves to `make test-all`, so that it takes minutes.
+
+A test that is long stands here if others of its file still see most of what it would find: another number of hosts or
+devices, more seeds of a generator, a comparison with another backend, a wait for a deadline.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+LONG = (
+    r"chaos/test_campaign.py::test_a_campaign_finds_what_is_wrong",
+    r"fuzz/test_capture_steps.py::.*\[2000\]",
+    r"proc/test_capture.py::.*\[(views|tight)-",
+    r"proc/test_captured_mesh.py::.*\[shape[0-6]-",
+    r"proc/test_code_room.py::test_a_loop_of_many_shapes",
+    r"proc/test_convolutions.py::.*(\[[1-4]\]|two hosts|bfloat16)",
+    r"proc/test_data.py::.*\[(1x1|4x1)\]",
+    r"proc/test_entry.py::test_silent_and_half_open",
+    r"proc/test_examples.py::(test_four_ways|.*(1x1|4x1)|.*eager_twin\[01)",
+    r"proc/test_first_step.py::(test_every_optimizer|test_models_of_libraries)",
+    r"proc/test_launch_torchrun.py::test_a_rank_that_never_comes",
+    r"proc/test_launch_torchrun.py::test_a_signal_to_torchrun.*\[15\]",
+    r"proc/test_mesh.py::.*\((1, 4|4, 1)\)",
+    r"proc/test_notebook.py::.*interrupts-spmd",
+    r"proc/test_numbers.py::.*1x1",
+    r"proc/test_operators.py::.*-2\]",
+    r"proc/test_pauses.py::test_a_loop_survives",  # the campaign's minute has pauses
+    r"proc/test_pipelines.py::.*\[(changes|updates)-",
+    r"proc/test_plugin_islands.py::",
+    r"proc/test_products.py::.*(\[1\]|bfloat16)",
+    r"proc/test_reads.py::.*-(one_by_one-pathways|.*xla-cpu)\]",
+    r"proc/test_resume.py::.*(\[released-|stopped_and_then_killed|bad_network)",
+    r"proc/test_rotation.py::test_a_loop_has_the_same_losses",
+    r"proc/test_standby.py::.*\[pipeline\]",
+    r"proc/test_trainer_and_generator.py::.*\[off-policy",
+    r"proc/test_training.py::.*xla-cpu",
+)
+
+
+def mark_long(items: list[pytest.Item], *, whole: bool) -> None:
+    """Marks the tests of ``LONG``. ``whole``: all tests are there, so an entry that names none is an error."""
+    stale = []
+    for entry in LONG:
+        found = [item for item in items if re.search(entry, item.nodeid)]
+        for item in found:
+            item.add_marker(pytest.mark.long)
+        if not found:
+            stale.append(entry)
+    if whole and stale:
+        raise pytest.UsageError(f"tests/tiers.py names tests that are not there: {', '.join(stale)}")
