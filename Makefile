@@ -14,6 +14,7 @@ CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 setup: $(STAMP)
 
 $(DEPS): requirements.txt
+	@df -Pm . | awk 'NR == 2 && $$4 < 12000 { print "warning: torch and its CUDA libraries need 12 GB here while they are installed, " $$4 " MB are free" }'
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --disable-pip-version-check -q -r requirements.txt
 	touch $@
