@@ -1,13 +1,40 @@
 #include "csrc/base/process.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 
 namespace pathways {
+namespace {
+
+std::atomic<int> noted{0};  // by this process, or by the one that this was forked from
+std::atomic<int> forked_from{0};
+
+// Destructors at exit would stop threads that are not there, and crash.
+void ExitAtOnce(int status, void*) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+void InChild() {
+  forked_from.store(noted.load());
+  on_exit(&ExitAtOnce, nullptr);
+}
+
+}  // namespace
+
+void NoteForks() {
+  if (noted.exchange(static_cast<int>(getpid())) == 0) pthread_atfork(nullptr, nullptr, &InChild);
+}
+
+int ForkedFrom() { return forked_from.load(std::memory_order_relaxed); }
 
 std::string ProcessSpace() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

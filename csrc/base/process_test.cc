@@ -27,5 +27,16 @@ TEST(AProcessIsGoneOnceItHasEnded) {
   EXPECT(ProcessIsGone(static_cast<uint64_t>(child)));
 }
 
+TEST(AForkedChildKnowsThatItIsOne) {
+  NoteForks();
+  EXPECT_EQ(ForkedFrom(), 0);
+  const int parent = static_cast<int>(getpid());
+  const pid_t child = fork();
+  if (child == 0) _exit(ForkedFrom() == parent ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace pathways

@@ -292,6 +292,7 @@ Result<std::shared_ptr<ClientState>> LogicalClient() {
 }
 
 Status Client_Create(PJRT_Client_Create_Args* args) {
+  NoteForks();
   PW_ASSIGN_OR_RETURN(const ClientOptions options, ReadOptions(args->create_options, args->num_options));
   PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Session> session, CurrentSession());
   PW_ASSIGN_OR_RETURN(std::shared_ptr<ClientState> state, ClientState::Create(std::move(session), options));

@@ -12,7 +12,9 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
+#include "csrc/base/process.h"
 #include "csrc/base/status.h"
 #include "csrc/plugin/error.h"
 #include "csrc_generated/pjrt_abi.h"
@@ -51,11 +53,29 @@ struct ArgsOf<Status (*)(Args*)> {
 // What every entry checks: a struct, long enough, and (when its first field after the header is a handle) that handle.
 Status CheckArgs(const char* name, const void* args, size_t size, size_t needed, bool has_handle, const void* handle);
 
+// What to do with a call in a process that was forked from the client's, and has none of its threads: nothing where an
+// object is let go, which is the parent's; refuse what would wait for an answer; what only tells something goes on.
+enum class InFork { kGoesOn, kRefused, kIgnored };
+constexpr InFork InForkOf(std::string_view name) {
+  if (name.ends_with("_Destroy") || name.ends_with("_Delete")) return InFork::kIgnored;
+  for (const std::string_view waits : {"Compile", "_BufferFromHostBuffer", "_CreateUninitializedBuffer", "_Execute",
+                                       "_CreateBuffersForAsyncHostToDevice", "_ToHostBuffer", "_CopyToDevice",
+                                       "_CopyToMemory", "_CopyRawToHost", "_DeserializeAndLoad", "_Await"}) {
+    if (name.ends_with(waits)) return InFork::kRefused;
+  }
+  return InFork::kGoesOn;
+}
+Status RefusedInFork(const char* name);
+
 template <Name kName, auto kImplementation, auto kLastNeeded, bool kHasHandle>
 PJRT_Error* Entry(typename ArgsOf<decltype(kImplementation)>::type* args) noexcept {
   using Args = typename ArgsOf<decltype(kImplementation)>::type;
   constexpr size_t kHandleOffset = sizeof(size_t) + sizeof(void*);
+  constexpr InFork kInFork = InForkOf(kName.text);
   try {
+    if (kInFork != InFork::kGoesOn && ForkedFrom() != 0) {
+      return kInFork == InFork::kIgnored ? nullptr : NewError(RefusedInFork(kName.text));
+    }
     size_t size = 0, needed = 0;
     const void* handle = nullptr;
     if (args != nullptr) {

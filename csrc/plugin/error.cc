@@ -92,6 +92,13 @@ Status StatusFromC(PJRT_Error_Code code, const char* message, size_t message_siz
                 message == nullptr ? std::string() : std::string(message, message_size));
 }
 
+Status RefusedInFork(const char* name) {
+  return FailedPrecondition(std::string(name) + ": this process was forked from process " +
+                            std::to_string(ForkedFrom()) +
+                            ", which is part of a cluster, and cannot use its devices: threads are not forked; give it "
+                            "values of the CPU, or start it with the method \"spawn\"");
+}
+
 Status CheckArgs(const char* name, const void* args, size_t size, size_t needed, bool has_handle, const void* handle) {
   if (args == nullptr) return InvalidArgument(std::string(name) + ": its args struct is null");
   if (size < needed) {

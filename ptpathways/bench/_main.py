@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -38,6 +39,7 @@ from ptpathways.bench._train import TRAIN
 from ptpathways.bench._transfer import TRANSFER
 from ptpathways.bench._workload import BenchOptions, Workload
 
+_PICTURES = (".png", ".svg", ".pdf")
 _FILE_COLUMNS = 180
 _ALL = (
     DISPATCH,
@@ -79,6 +81,17 @@ def run(name: str, options: BenchOptions | None = None) -> list[Record]:
         return WORKLOADS[name].run(options or BenchOptions())
 
 
+def _check_files(lines: Path | None, picture: Path | None) -> None:
+    """Raises InvalidOption if the figures could not be written there: before they are measured."""
+    if picture is not None and picture.suffix not in _PICTURES:
+        raise core.InvalidOption(f"--plot must end in {', '.join(_PICTURES)}, got {str(picture)!r}")
+    for option, path in (("--json", lines), ("--plot", picture)):
+        if path is None:
+            continue
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise core.InvalidOption(f"{option} must be a file that can be written, got {str(path)!r}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """``ptpathways bench``; the exit code: 0 measured, 1 failed, 2 wrong arguments."""
     parser = argparse.ArgumentParser(prog="ptpathways bench", description="Measure ptpathways on this machine.")
@@ -111,6 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parse_peers(arguments.peers),
             arguments.allreduce,
         )
+        _check_files(arguments.json, arguments.plot)
         records = run(arguments.name, options)
     except core.InvalidOption as error:
         errors.print(str(error), markup=False, style="red")

@@ -173,8 +173,18 @@ def _stand_by(standby: native.Standby, token: str) -> int | None:
 
 
 def _as_bind(bind: str) -> str:
-    """``HOST:PORT`` as an endpoint; endpoints, with ``*`` for a port too, as they are."""
-    return bind if bind.startswith(("tcp://", "ipc://")) else f"tcp://{bind}"
+    """``HOST:PORT`` as an endpoint; endpoints, with ``*`` for a port too, as they are.
+
+    Raises:
+        InvalidOption: there is no such port.
+    """
+    if bind.startswith("ipc://"):
+        return bind
+    endpoint = bind if bind.startswith("tcp://") else f"tcp://{bind}"
+    port = endpoint.rpartition(":")[2]
+    if port != "*" and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise core.InvalidOption(f"--bind must be HOST:PORT with a port from 1 to 65535, or * for any, got {bind!r}")
+    return endpoint
 
 
 def _say_how_to_join(endpoints: list[str], advertise: str, token: str, *, made: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ptpathways.data._batches import UnevenBatchWarning, flatten
+from ptpathways.data._batches import UnevenBatchWarning
 from ptpathways.data._feed import DistributedSamplerWarning, Feed
 from ptpathways.data._remote import RemoteLoader, prepared, remote
 
-__all__ = ["DistributedSamplerWarning", "Feed", "RemoteLoader", "UnevenBatchWarning", "flatten", "prepared", "remote"]
+__all__ = ["DistributedSamplerWarning", "Feed", "RemoteLoader", "UnevenBatchWarning", "prepared", "remote"]

@@ -6,6 +6,7 @@ first, because PyTorch/XLA takes its settings when it is loaded.
 
 from __future__ import annotations
 
+from ptpathways.frontend._batch_tree import flatten_batch, is_host_tensor
 from ptpathways.frontend._busy import device_seconds
 from ptpathways.frontend._capture import CapturedStep, CaptureWarning
 from ptpathways.frontend._capture_draws import loading
@@ -103,11 +104,13 @@ __all__ = [
     "expected_compiles",
     "explain",
     "fetch_beside",
+    "flatten_batch",
     "function",
     "generator_states",
     "get",
     "in_notebook",
     "init",
+    "is_host_tensor",
     "is_recording",
     "lay",
     "layout_of_tensor",

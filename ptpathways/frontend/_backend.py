@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from typing import Any
@@ -76,6 +77,13 @@ def _register_plugin(logical_devices: int) -> None:
             return 1
 
     plugins.register_plugin(PLUGIN_NAME, Plugin())
+
+
+def leave_exit_to_parent() -> None:
+    """In a forked child: PyTorch/XLA's exit handler would wait for threads that are not there."""
+    import torch_xla
+
+    atexit.unregister(torch_xla._prepare_to_exit)
 
 
 def finish() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ptpathways import native
-from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend import (
+    _batch_tree,
     _capture_probe,
     _capture_state,
     _capture_walk,
@@ -17,6 +17,7 @@ from ptpathways.frontend import (
     _rng,
     _step,
 )
+from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend._capture_draws import Draws
 from ptpathways.frontend._capture_effects import effects
 from ptpathways.frontend._capture_state import Same, Surroundings
@@ -64,7 +65,7 @@ class Call:
         for number, leaf in self.state.items():
             keys[number] = (keys[number], Same(leaf))
         for number in rules.read:
-            if number < len(leaves) and is_host_tensor(leaves[number]):
+            if number < len(leaves) and _batch_tree.is_host_tensor(leaves[number]):
                 keys[number] = (keys[number], Contents(_capture_watch.digest(leaves[number])))
         first = {id(leaf): number for number, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, torch.Tensor)}
         alike = tuple(first[id(leaf)] if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves)
@@ -139,7 +140,7 @@ class Recording:
             if isinstance(leaf, torch.Tensor) and number not in self._call.state:
                 if leaf.device.type == "xla":
                     self._note(leaf, Feed(number))
-                elif is_host_tensor(leaf):
+                elif _batch_tree.is_host_tensor(leaf):
                     self._versions[number] = leaf._version
                     if leaf.numel() > 1:
                         self._digests[number] = _capture_watch.digest(leaf)
@@ -375,13 +376,6 @@ class Recording:
 def is_recording() -> bool:
     """Whether a call of a captured step is being recorded: nothing else may be submitted now."""
     return Recording.active
-
-
-def is_host_tensor(value: Any) -> bool:
-    """Whether it is a tensor of the CPU whose elements can be looked at."""
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
 
 
 def _token(tensor: Any) -> int | None:

@@ -158,11 +158,13 @@ def init(
 
     Raises:
         InvalidOption: an argument or environment variable cannot be used.
+        NotInitialized: the process was forked from one that is part of a cluster.
         AlreadyInitialized: the process is part of another cluster, or used another backend before.
         RuntimeAlreadyStarted: PyTorch/XLA has already started its own runtime.
         ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded: there is no such cluster.
     """
     given = _again.given_options(locals())
+    _state.refuse_in_fork()
     options = core.Options.from_environment(**given)
     with _state.lock:
         if _state.is_running():
@@ -183,6 +185,8 @@ def init(
                 connection.close("the client failed to start")
             raise
         _state.begin(_state.Runtime(options, connection, count))
+        if former is None:
+            _state.note_forks(_backend.leave_exit_to_parent)
         _rng.register()
         if connection is not None:
             _slice.bind_whole(connection.session)
@@ -280,6 +284,8 @@ def shutdown() -> None:
 
     Runs by itself when the process exits.
     """
+    if _state.is_forked():  # it is the parent's
+        return
     if _state.is_running():
         _hooks.before_shutdown()
     with _state.lock:

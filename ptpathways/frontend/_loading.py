@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
-from ptpathways.frontend import _rng, _state, _transfer, _xla
+from ptpathways.frontend import _batch_tree, _rng, _state, _transfer, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,9 @@ def register() -> None:
     _registered = True
     import torch
     from torch import _utils, _weights_only_unpickler
+    from torch_xla.core import xla_model
 
+    _replace(xla_model, "_maybe_convert_to_cpu", _fetched)
     torch.serialization.register_package(_PRIORITY, _no_tag, _note)
     _replace(torch.Tensor, "_reduce_ex_internal", _reduce)
     _replace(torch.serialization, "_save", _save)
@@ -93,6 +95,21 @@ def _reduce(plain: Callable[..., Any], tensor: torch.Tensor, proto: int) -> Any:
         _utils._rebuild_device_tensor_from_cpu_tensor,
         (value, tensor.dtype, str(tensor.device), tensor.requires_grad),
     )
+
+
+def _fetched(plain: Callable[..., Any], data: Any, convert: bool = True) -> Any:
+    """What ``xm.save`` and accelerate write: each value once, however many tensors have it."""
+    import torch
+
+    leaves, make = _batch_tree.flatten_batch(data)
+    places: dict[int, Any] = {}
+    values: dict[Any, torch.Tensor] = {}
+    for number, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
+            places[number] = (leaf.untyped_storage()._cdata, *_part(leaf))
+            values.setdefault(places[number], leaf.detach())
+    fetched = dict(zip(values, plain(list(values.values()), convert), strict=True))
+    return make([fetched[places[n]].detach() if n in places else leaf for n, leaf in enumerate(leaves)])
 
 
 def _load(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

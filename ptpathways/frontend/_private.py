@@ -82,7 +82,11 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch.optim.optimizer": ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"),
     "torch_xla._dynamo.dynamo_bridge": ("extract_compiled_graph",),
     "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
-    "torch_xla.distributed.parallel_loader": ("MpDeviceLoader.__iter__",),
+    "torch_xla.distributed.parallel_loader": (
+        "MpDeviceLoader.__iter__",
+        "ParallelLoader._loader_worker",
+        "ParallelLoader.send_cpu_data_to_device",
+    ),
     "torch_xla.experimental.plugins": ("DevicePlugin", "register_plugin"),
     "torch_xla.experimental.scan": ("_scan_impl_flat",),
 }

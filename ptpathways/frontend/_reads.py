@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptpathways import native
-from ptpathways.frontend import _recompiles, _rng, _step, _threads, _xla
+from ptpathways.frontend import _recompiles, _rng, _state, _step, _threads, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +53,7 @@ def fetch(tensors: Sequence[torch.Tensor | float]) -> list[torch.Tensor]:
 
 def submit(tensors: Sequence[torch.Tensor]) -> None:
     """Submits all that was traced on the devices of those ``tensors`` that have no value yet. Does not wait."""
+    _state.refuse_in_fork()
     pending = _xla.binding()._check_tensor_need_materialization(list(tensors))
     waiting = sorted({tensor.device.index for tensor, waits in zip(tensors, pending, strict=True) if waits})
     _threads.claim(waiting)

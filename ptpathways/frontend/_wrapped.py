@@ -74,6 +74,7 @@ def register() -> None:
         """What is to be copied to the CPU in place of ``tensor``; a read like any other (``_reads``)."""
         if not on_devices(tensor) or not _state.is_running():
             return tensor
+        _state.refuse_in_fork()
         try:
             _reads.submit_for_copy(tensor)
         except core.ConcurrentUse:

@@ -113,9 +113,7 @@ def _rows(batch: Any) -> int:
     """Rows of a batch: the first dimension of its first tensor that has one; 0: nobody knows."""
     import torch
 
-    from ptpathways import data
-
-    for leaf in data.flatten(batch)[0]:
+    for leaf in frontend.flatten_batch(batch)[0]:
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
             return leaf.shape[0]
     return 0

@@ -14,12 +14,15 @@ import sys
 import threading
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import ptpathways as pw
 from ptpathways.frontend import _state, _xla
@@ -233,6 +236,7 @@ def of_torch_xla() -> dict[str, Any]:
     from torch_xla.distributed import parallel_loader
 
     wrapped: Any = parallel_loader.MpDeviceLoader
+    parallel: Any = parallel_loader.ParallelLoader
     threads: list[str] = []
 
     class Watched(Dataset[Any]):
@@ -253,6 +257,27 @@ def of_torch_xla() -> dict[str, Any]:
             got += 1
     except LookupError as raised:
         error = str(raised)
+    with_threads = wrapped(plain, pw.device(), loader_prefetch_size=2, batches_per_execution=3)
+    many = [batch.flatten().tolist() for batch in with_threads]
+    ended = ""
+    try:  # the threads of PyTorch/XLA, which hand on an error as its loop looks for it
+        there_too = parallel(DataLoader(Augmented("raise"), batch_size=BATCH), [pw.device()])
+        for _ in there_too.per_device_loader(pw.device()):
+            pass
+    except LookupError as raised:
+        ended = str(raised)
+    refused = []
+    bad: list[dict[str, Any]] = [{"loader_prefetch_size": 0}, {"host_to_device_transfer_threads": 0}, {"prefetch": 1}]
+    makers: list[Callable[[dict[str, Any]], Any]] = [
+        lambda settings: iter(wrapped(plain, pw.device(), **settings)),
+        lambda settings: parallel(plain, [pw.device()], **settings),
+    ]
+    for settings in bad:
+        for make in makers:
+            try:
+                make(settings)
+            except (TypeError, ValueError) as error_said:
+                refused.append(str(error_said))
     there = pw.device(3)
     left = iter(wrapped(plain, there))
     kept = next(left) * 2
@@ -263,8 +288,72 @@ def of_torch_xla() -> dict[str, Any]:
         "threads": sorted(set(threads)),
         "same": loader.dataset is plain.dataset,
         "failing": [got, error],
+        "with settings": [value for values in many for value in values] == whole,
+        "of threads": ended,
+        "refused": refused,
+        "kinds": _kinds(wrapped),
+        "last of a stream": _last_of_a_stream(),
         "on a slice": [str(kept.device) == str(there), kept.flatten().tolist()],
     }
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    name: str
+
+
+class Named(dict[str, Any]):
+    """Of a library's, as a tokenizer's batch."""
+
+
+def _kinds(wrapped: Any) -> list[str]:
+    """What kinds of batches come out as other kinds than they were."""
+    ones = torch.ones(4)
+    there = pw.device()
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3, 1), torch.ones(2, 1)])
+    batches: list[Any] = [
+        Pair(ones, "a"),
+        (ones, None),
+        [ones, 1.5],
+        Named(x=ones),
+        OrderedDict(x=(ones, "text")),
+        np.ones(3),
+        nn.Parameter(ones),
+        ones.to(there),
+        packed,
+    ]
+    wrong = []
+    for batch, given in zip(batches, wrapped(batches, there), strict=True):
+        parts = zip(_tensors(batch), _tensors(given), strict=True)
+        kind = type(batch) if not isinstance(batch, nn.Parameter) else torch.Tensor
+        same = all(g.device == there and torch.equal(w.detach().cpu(), g.cpu()) for w, g in parts)
+        if type(given) is not kind or not same:
+            wrong.append(f"{type(batch).__name__}: {given!r}")
+    return wrong
+
+
+def _last_of_a_stream() -> list[int]:
+    """Of each batch of a stream, how many rows accelerate gathers for metrics of a value for each of a full batch."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    loader = accelerator.prepare(DataLoader(Stream(), batch_size=BATCH))
+    return [len(accelerator.gather_for_metrics(batch.new_ones(BATCH))) for batch in loader]
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(torch.arange(float(SAMPLES)))
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    if isinstance(batch, PackedSequence):
+        return [batch.data]
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple):
+        return [one for part in batch for one in _tensors(part)]
+    return [batch] if isinstance(batch, torch.Tensor) else []
 
 
 SCENARIOS: dict[str, list[Callable[[], Any]]] = {

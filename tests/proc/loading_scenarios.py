@@ -97,6 +97,7 @@ def main() -> None:
     sizes = [len(saved(model.state_dict()).getvalue()) for model in (plain, there)]
     results["sizes"] = sizes
     results["safetensors"] = through_safetensors()
+    results["for accelerate"] = through_torch_xla(there)
     parameter = there.embedding.weight
     mixed = torch.load(saved_at_start({"trained": parameter, "not": parameter.detach()}))
     results["gradients"] = [mixed["trained"].requires_grad, mixed["not"].requires_grad]
@@ -105,6 +106,26 @@ def main() -> None:
     except pw.SliceUnavailable:
         results["pickled after an error"] = str(pickle.loads(pickle.dumps(there.halves)).device)
     json.dump(results, sys.stdout)
+
+
+def through_torch_xla(model: nn.Module) -> bool:
+    """Whether what torch_xla fetches for a file is right, and tied where it was tied."""
+    from torch_xla.core import xla_model
+
+    given = {**model.state_dict(), "text": "a", "nested": [model.state_dict()]}
+    fetched: Any = xla_model._maybe_convert_to_cpu(given)
+    storages: dict[int, set[str]] = {}
+    for name in model.state_dict():
+        storages.setdefault(fetched[name].untyped_storage().data_ptr(), set()).add(name)
+    tied: dict[int, set[str]] = {}
+    for name, value in model.state_dict().items():
+        tied.setdefault(value.untyped_storage()._cdata, set()).add(name)
+    right = all(torch.equal(fetched[name], value.cpu()) for name, value in model.state_dict().items())
+    return (
+        right
+        and fetched["text"] == "a"
+        and sorted(map(sorted, storages.values())) == sorted(map(sorted, tied.values()))
+    )
 
 
 def through_safetensors() -> list[bool]:

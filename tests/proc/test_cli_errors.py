@@ -130,6 +130,8 @@ def test_a_port_in_use_and_addresses_that_are_none(tmp_path: Path) -> None:
         done = _run("controller", "--bind", bind)
         _check(done, done.returncode, re.escape(bind))
         assert done.returncode in (1, 2)
+    for bind in ("tcp://127.0.0.1:99999", "127.0.0.1:0", "foo", "127.0.0.1:-1"):
+        _check(_run("controller", "--bind", bind), 2, "with a port from 1 to 65535")
     for arguments in (["status", "--address", "nowhere"], ["worker", "--join", "host:70000"]):
         _check(_run(*arguments), 2, "HOST:PORT")
     for place in ("ipc://" + "x" * 300, "ipc:///no/such/folder/x", "tcp://nowhere.invalid:1"):
@@ -194,3 +196,9 @@ def _no_controller_of_this_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     yield
+
+
+def test_a_benchmark_refuses_files_that_it_could_not_write_before_it_measures(tmp_path: Path) -> None:
+    _check(_run("bench", "dispatch", "--plot", str(tmp_path / "x.doc")), 2, "--plot must end in .png, .svg, .pdf")
+    for place in (tmp_path, tmp_path / "missing" / "x.json"):
+        _check(_run("bench", "dispatch", "--json", str(place)), 2, "--json must be a file that can be written")

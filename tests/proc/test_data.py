@@ -140,7 +140,12 @@ def test_nothing_is_left_of_a_cluster_that_had_pipelines(shape: str) -> None:
 
 
 def test_torch_xlas_loader_reads_in_the_loops_thread_and_loses_no_error() -> None:
+    pytest.importorskip("accelerate")
     result = outcome("2x2", "of_torch_xla")
     assert result["right"] and result["same"] and result["threads"] == ["MainThread"]
     assert result["failing"][0] == 1 and result["failing"][1]
+    assert result["with settings"] and result["of threads"] == result["failing"][1]
+    assert len(result["refused"]) == 6 and "must be at least 1, got 0" in result["refused"][0], result["refused"]
+    assert result["kinds"] == []
+    assert result["last of a stream"] == [8, 8, 6]
     assert result["on a slice"] == [True, [2.0 * index for index in range(scenarios.BATCH)]]

@@ -70,6 +70,7 @@ def test_files_that_are_mapped_pickles_and_tied_values() -> None:
     assert abs(found["sizes"][0] - found["sizes"][1]) < 2000, "tied weights are in the file twice"
     assert found["gradients"] == [True, False]
     assert found["pickled after an error"] == found["whole"]
+    assert found["for accelerate"]
 
 
 def test_models_go_through_safetensors_with_their_ties() -> None:

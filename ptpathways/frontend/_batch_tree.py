@@ -1,0 +1,59 @@
+"""Batches as trees: their leaves, and the same batch of other leaves."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def is_host_tensor(value: Any) -> bool:
+    """Whether a leaf of a batch is something to upload: a dense tensor on the CPU."""
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
+
+
+def flatten_batch(batch: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """The leaves of a batch, and what makes the same batch of others, given as many in the same order.
+
+    As torch's pytrees, which take a mapping of a class that they do not know (a tokenizer's ``BatchEncoding``, a
+    subclass of dict) for a leaf; here its values are looked at. What is made has the same class, if an object of it can
+    be copied and takes new values, and otherwise is a dict. A ``PackedSequence`` is a leaf.
+    """
+    from torch.nn.utils.rnn import PackedSequence
+    from torch.utils import _pytree as pytree
+
+    leaves: list[Any] = []
+
+    def take(value: Any) -> Callable[[Sequence[Any]], Any]:
+        parts, structure = pytree.tree_flatten(value, is_leaf=lambda part: isinstance(part, PackedSequence))
+        makers: list[Callable[[Sequence[Any]], Any]] = []
+        for part in parts:
+            if isinstance(part, Mapping):
+                makers.append(functools.partial(_made, part, {key: take(item) for key, item in part.items()}))
+            else:
+                makers.append(operator.itemgetter(len(leaves)))
+                leaves.append(part)
+        return lambda others: pytree.tree_unflatten([make(others) for make in makers], structure)
+
+    return leaves, take(batch)
+
+
+def _made(like: Any, makers: dict[Any, Callable[[Sequence[Any]], Any]], others: Sequence[Any]) -> Any:
+    items = {key: make(others) for key, make in makers.items()}
+    if all(items[key] is value for key, value in like.items()):
+        return like
+    try:
+        made = copy.copy(like)
+        if getattr(like, "__dict__", None) is like:  # whose items are its attributes, too
+            made.__dict__ = made
+        for key, value in items.items():
+            made[key] = value
+        if made is not like and all(made[key] is value for key, value in items.items()):
+            return made
+    except Exception:  # it cannot be copied, or takes no values: whatever its class says then
+        pass
+    return items
