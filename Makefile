@@ -1,4 +1,4 @@
-# `make setup test` from a fresh checkout; needs python3.11, g++ and GNU make.
+# `make setup test` from a fresh checkout; needs python3.11 (or PYTHON=python3.12, python3.13), g++ and GNU make.
 PYTHON ?= python3.11
 VENV := .venv
 PY := $(VENV)/bin/python
