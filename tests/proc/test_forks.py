@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch_xla")
 
 from tests.proc import fork_scenarios as scenarios
+from tests.proc.conftest import StartCluster
 from tests.scenarios import needs_native, outcome_of
 
 pytestmark = [needs_native, pytest.mark.timeout(300)]
+WAIT_S = 30.0
 SAID = "this process was forked from process"
 
 
@@ -35,3 +39,19 @@ def test_a_loaders_worker_that_was_given_tensors_of_devices_is_told_of_in_the_lo
 
 def test_the_parent_goes_on() -> None:
     assert outcome_of(Path(scenarios.__file__))["parent"] == [190.0, 12.0]
+
+
+def test_a_forked_child_that_closes_harms_nothing(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(hosts=2)
+    here = cluster.session.put(np.float32(5), 1)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            cluster.close("the child ends")
+        finally:
+            os._exit(7)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert here.result(WAIT_S) == 5
+    assert cluster.session.put(np.float32(6), 0).copy_to(1).result(WAIT_S) == 6
+    assert cluster.runtime_dir.exists()
