@@ -144,7 +144,8 @@ def main() -> int:
     """Command line; see the module's docstring."""
     parser = argparse.ArgumentParser(description="Builds and tests the C++ side.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("test-plugin", help="build the PJRT plugin for tests")
+    plugin = commands.add_parser("test-plugin", help="build a PJRT plugin for tests")
+    plugin.add_argument("name", nargs="?", default="pod_plugin", help="a file of csrc/testing/plugin, without .cc")
     test = commands.add_parser("test", help="build and run native tests")
     test.add_argument("--room", action="append", help="only this room (may be repeated)")
     test.add_argument("--sanitize", choices=SANITIZERS)
@@ -153,7 +154,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         if args.command == "test-plugin":
-            print(build("pod_plugin") / "libpod_plugin.so")
+            print(build(args.name) / f"lib{args.name}.so")
             return 0
         rooms = args.room or rooms_with_tests()
         return 1 if run_tests(rooms, args.sanitize or "", args.filter, not args.no_run) else 0

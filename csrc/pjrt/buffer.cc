@@ -1,16 +1,32 @@
 #include "csrc/pjrt/buffer.h"
 
+#include <cstring>
+
 #include "csrc/pjrt/client.h"
 
 namespace pathways::pjrt {
 namespace {
 
-// minor_to_major of a dense row-major array of this rank.
-std::vector<int64_t> RowMajorOrder(size_t rank) {
-  std::vector<int64_t> order(rank);
-  for (size_t i = 0; i < rank; ++i) order[i] = static_cast<int64_t>(rank - 1 - i);
-  return order;
-}
+// How dense row-major host memory of an array of this rank is described to a plugin.
+class RowMajorLayout {
+ public:
+  explicit RowMajorLayout(size_t rank) : minor_to_major_(rank) {
+    for (size_t i = 0; i < rank; ++i) minor_to_major_[i] = static_cast<int64_t>(rank - 1 - i);
+    layout_.struct_size = PjrtStructSize<PJRT_Buffer_MemoryLayout>::value;
+    layout_.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+    layout_.tiled.struct_size = PjrtStructSize<PJRT_Buffer_MemoryLayout_Tiled>::value;
+    layout_.tiled.minor_to_major = minor_to_major_.data();
+    layout_.tiled.minor_to_major_size = rank;
+  }
+  RowMajorLayout(const RowMajorLayout&) = delete;
+  RowMajorLayout& operator=(const RowMajorLayout&) = delete;
+
+  PJRT_Buffer_MemoryLayout* raw() { return &layout_; }
+
+ private:
+  std::vector<int64_t> minor_to_major_;
+  PJRT_Buffer_MemoryLayout layout_{};
+};
 
 // Dimensions of size one may stand anywhere in the order; a larger dimension must be more major than the one before.
 bool TiledIsRowMajor(const PJRT_Buffer_MemoryLayout_Tiled& tiled, const std::vector<int64_t>& dims) {
@@ -90,16 +106,10 @@ void Buffer::ToHost(void* dst, size_t size, std::function<void(Status)> done) co
     Result<EventHandle> ready = ReadyEvent();
     return ready.ok() ? ready->OnReady(std::move(done)) : done(ready.status());
   }
-  const std::vector<int64_t> order = RowMajorOrder(type_->dims.size());
-  PJRT_Buffer_MemoryLayout layout{};
-  layout.struct_size = PjrtStructSize<PJRT_Buffer_MemoryLayout>::value;
-  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
-  layout.tiled.struct_size = PjrtStructSize<PJRT_Buffer_MemoryLayout_Tiled>::value;
-  layout.tiled.minor_to_major = order.data();
-  layout.tiled.minor_to_major_size = order.size();
+  RowMajorLayout layout(type_->dims.size());
   PJRT_Buffer_ToHostBuffer_Args args{};
   args.src = raw_;
-  args.host_layout = &layout;
+  args.host_layout = layout.raw();
   args.dst = dst;
   args.dst_size = size;
   if (Status status = client_->api()->Call<&PJRT_Api::PJRT_Buffer_ToHostBuffer>(&args); !status.ok()) {
@@ -108,8 +118,7 @@ void Buffer::ToHost(void* dst, size_t size, std::function<void(Status)> done) co
   EventHandle(client_->api(), args.event).OnReady(std::move(done));
 }
 
-Result<bool> Buffer::IsRowMajor() const {
-  if (type_->dims.size() < 2) return true;
+Result<bool> Buffer::IsDense() const {
   PJRT_Buffer_GetMemoryLayout_Args args{};
   args.buffer = raw_;
   args.layout.struct_size = PjrtStructSize<PJRT_Buffer_MemoryLayout>::value;
@@ -127,8 +136,8 @@ Result<const void*> Buffer::HostPointer() const {
     return FailedPrecondition("expected a buffer in host memory, got one on a " + client_->platform_name() +
                               " device; copy it with ToHost");
   }
-  PW_ASSIGN_OR_RETURN(const bool row_major, IsRowMajor());
-  if (!row_major) {
+  PW_ASSIGN_OR_RETURN(const bool dense, IsDense());
+  if (!dense) {
     return FailedPrecondition("expected a dense row-major buffer, got " + type_->ToString() +
                               " in another layout; copy it with ToHost");
   }
@@ -190,6 +199,16 @@ Result<Buffer> AsyncBuffer::TakeBuffer() {
   // The transfer manager holds the memory as well, for its own writes.
   if (const Result<const void*> memory = buffer.HostPointer(); memory.ok()) {
     memory_ = static_cast<std::byte*>(const_cast<void*>(*memory));
+    return buffer;
+  }
+  if (type_->ByteSize() == 0) return buffer;
+  const Result<bool> dense = buffer.IsDense();
+  if (!dense.ok() && dense.status().code() != Code::kUnimplemented) return dense.status();
+  dense_ = !dense.ok() || *dense;  // a plugin that cannot say has one layout only
+  if (!dense_ && !client_->api()->Has<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferLiteral>()) {
+    return Unimplemented("expected a " + client_->platform_name() + " plugin that converts what it is sent, since " +
+                         type_->ToString() + " does not lie dense and row-major there; this one has no " +
+                         "PJRT_AsyncHostToDeviceTransferManager_TransferLiteral: install a newer one");
   }
   return buffer;
 }
@@ -200,6 +219,14 @@ void AsyncBuffer::Transfer(const void* data, size_t size, size_t offset, bool la
   if (offset > total || size > total - offset) {
     return done(InvalidArgument("expected bytes within the " + std::to_string(total) + " of " + type_->ToString() +
                                 ", got " + std::to_string(size) + " at " + std::to_string(offset)));
+  }
+  if (!dense_) {
+    if (last && size == total) return TransferLiteral(data, std::move(done));
+    if (staging_ == nullptr) staging_ = std::make_shared<std::vector<std::byte>>(total);
+    if (size > 0) std::memcpy(staging_->data() + offset, data, size);
+    if (!last) return done(OkStatus());
+    return TransferLiteral(staging_->data(),
+                           [staging = staging_, done = std::move(done)](Status status) { done(std::move(status)); });
   }
   PJRT_AsyncHostToDeviceTransferManager_TransferData_Args args{};
   args.transfer_manager = manager_;
@@ -212,6 +239,24 @@ void AsyncBuffer::Transfer(const void* data, size_t size, size_t offset, bool la
     return done(std::move(status));
   }
   finished_ = finished_ || last;
+  EventHandle(client_->api(), args.done_with_h2d_transfer).OnReady(std::move(done));
+}
+
+// Bytes that are streamed (TransferData) are taken as they lie on the device; a literal says how it lies.
+void AsyncBuffer::TransferLiteral(const void* data, std::function<void(Status)> done) {
+  RowMajorLayout layout(type_->dims.size());
+  PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args args{};
+  args.transfer_manager = manager_;
+  args.data = const_cast<void*>(data);
+  args.shape_dims = type_->dims.data();
+  args.shape_num_dims = type_->dims.size();
+  args.shape_element_type = static_cast<PJRT_Buffer_Type>(type_->dtype);
+  args.shape_layout = layout.raw();
+  if (Status status = client_->api()->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferLiteral>(&args);
+      !status.ok()) {
+    return done(std::move(status));
+  }
+  finished_ = true;
   EventHandle(client_->api(), args.done_with_h2d_transfer).OnReady(std::move(done));
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
@@ -49,6 +50,10 @@ class Buffer {
   // long as this Buffer lives undonated.
   Result<const void*> HostPointer() const;
 
+  // Whether the contents lie on the device as in dense row-major host memory. UNIMPLEMENTED where the plugin cannot
+  // say.
+  Result<bool> IsDense() const;
+
   // A copy on another device of this client, ready when its own ReadyEvent is.
   Result<Buffer> CopyToDevice(int device) const;
 
@@ -59,9 +64,6 @@ class Buffer {
   void Reset();
 
  private:
-  // Whether the plugin reports dims in row-major order without tiles.
-  Result<bool> IsRowMajor() const;
-
   std::shared_ptr<Client> client_;
   PJRT_Buffer* raw_ = nullptr;
   std::shared_ptr<const TensorType> type_;
@@ -84,8 +86,10 @@ class AsyncBuffer {
   const TensorType& type() const { return *type_; }
   // The buffer, once; FAILED_PRECONDITION the second time.
   Result<Buffer> TakeBuffer();
-  // Writes `size` bytes at `offset` (row-major). `data` must stay valid until `done`, which runs exactly once. `last`
-  // makes the buffer ready; the chunks before it may come in any order but must have been issued.
+  // Writes `size` bytes at `offset` of the array in dense row-major order; where the device keeps it in another one,
+  // chunks are collected in host memory and the plugin converts the whole. `data` must stay valid until `done`, which
+  // runs exactly once. `last` makes the buffer ready; the chunks before it may come in any order but must have been
+  // issued.
   void Transfer(const void* data, size_t size, size_t offset, bool last, std::function<void(Status)> done);
   // The buffer's own memory, dense and row-major, where that is host memory; null otherwise, and before TakeBuffer.
   // What is written there before the last Transfer need not be transferred. Valid as long as this object.
@@ -94,11 +98,15 @@ class AsyncBuffer {
   Status SetError(const Status& error);
 
  private:
+  void TransferLiteral(const void* data, std::function<void(Status)> done);
+
   const std::shared_ptr<Client> client_;
   PJRT_AsyncHostToDeviceTransferManager* const manager_;
   const std::shared_ptr<const TensorType> type_;
   const int device_;
   std::byte* memory_ = nullptr;
+  bool dense_ = true;                                // known from TakeBuffer on
+  std::shared_ptr<std::vector<std::byte>> staging_;  // the chunks so far of what is not dense
   bool taken_ = false;
   bool finished_ = false;  // last transfer issued, or poisoned
 };

@@ -27,6 +27,10 @@ class CudaPlatform:
 
         Workers of one machine take GPUs in turn, and begin again with the first when there are no more.
 
+        Enqueueing a computation whose arguments have not arrived must not wait for them, for the worker's thread that
+        enqueues also hears of lost hosts; so asynchronous dispatch is on unless ``PJRT_GPU_ENABLE_ASYNC_DISPATCH`` says
+        otherwise.
+
         XLA needs ``ptxas`` and ``libdevice``; when they are installed as a package beside the plugin, ``XLA_FLAGS``
         says where.
         """
@@ -36,6 +40,8 @@ class CudaPlatform:
             "visible_devices": gpus_of(index, devices, _gpu_count()),
         }
         environment: dict[str, str] = {}
+        if "PJRT_GPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+            environment["PJRT_GPU_ENABLE_ASYNC_DISPATCH"] = "1"
         toolkit = _toolkit(Path(plugin.path))
         flags = os.environ.get("XLA_FLAGS", "")
         if toolkit is not None and "xla_gpu_cuda_data_dir" not in flags:
