@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from ptpathways import core, native
+from ptpathways.cli import _kubernetes
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -177,6 +178,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_token(token)
 
+    _kubernetes.add_parser(commands)
     commands.add_parser("version", help="print the version")
     return parser
 
@@ -248,6 +250,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
             from ptpathways.cli import _token
 
             return _token.main(arguments)
+        case "kubernetes":
+            return _kubernetes.main(arguments)
         case "doctor":
             from ptpathways.cli import _doctor
 

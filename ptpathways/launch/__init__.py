@@ -1,12 +1,12 @@
 """Starting clusters: one file per launcher.
 
 ``local`` starts one on this machine, ``simulated`` in this process, ``torchrun`` and ``slurm`` one whose workers other
-launchers have placed on many machines (``python -m ptpathways.launch``).
+launchers have placed on many machines (``python -m ptpathways.launch``), and ``kubernetes`` writes manifests of one.
 """
 
 from __future__ import annotations
 
-from ptpathways.launch import local, simulated
+from ptpathways.launch import kubernetes, local, simulated
 from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, reachable, stays_here
 from ptpathways.launch._cache import cache_folder
 from ptpathways.launch._embedded import serves
@@ -38,6 +38,7 @@ __all__ = [
     "find",
     "forget",
     "keep",
+    "kubernetes",
     "local",
     "reachable",
     "refuse_rotation",
