@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan thread-safety lint format test test-all fuzz-capture chaos operators demo bench-peers clean
+.PHONY: setup native native-test native-asan native-tsan thread-safety lint format docs test test-all fuzz-capture chaos operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -56,6 +56,15 @@ format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
+
+# The site of docs/, in build/site; a link that leads nowhere is an error.
+docs: build/docs-venv/.stamp
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs --quiet build --strict
+
+build/docs-venv/.stamp: requirements-docs.txt
+	test -x build/docs-venv/bin/python || $(PYTHON) -m venv build/docs-venv
+	build/docs-venv/bin/python -m pip install --disable-pip-version-check -q -r requirements-docs.txt
+	touch $@
 
 # Without the long ones, which test-all adds (tests/tiers.py).
 test: $(DEV) native native-test
