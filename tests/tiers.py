@@ -37,6 +37,7 @@ LONG = (
     r"proc/test_standby.py::.*\[pipeline\]",
     r"proc/test_trainer_and_generator.py::.*\[off-policy",
     r"proc/test_training.py::.*xla-cpu",
+    r"proc/test_tutorial.py::",
 )
 
 
