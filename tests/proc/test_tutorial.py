@@ -1,4 +1,4 @@
-"""The tutorial's blocks, run one after the other as one program."""
+"""What the documentation shows beginners: the tutorial's blocks as one program, and loops of PyTorch/XLA's programs."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     assert len(epochs) == 3 and epochs[-1] < 0.5, done.stdout
     said = dict(re.findall(r"^(student|after the move|pipeline): ([0-9.]+)$", done.stdout, re.MULTILINE))
     assert set(said) == {"student", "after the move", "pipeline"}, done.stdout
+
+
+@needs_native
+@pytest.mark.timeout(300)
+def test_loops_of_programs_for_torch_xla_train_as_on_the_cpu() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.proc.torch_xla_loops"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert done.stdout.split() == ["right"]
