@@ -33,6 +33,7 @@ class CpuPlatform:
 
     name = "cpu"
     packages = ("fastatomstruct-xla-cpu", "lammps-jax-pjrt-cpu")
+    extra = ""
 
     def candidates(self) -> list[Plugin]:
         folder = package_folder("fastatomstruct_xla_cpu")

@@ -10,10 +10,11 @@ from ptpathways.platforms._plugin import Launch, OptionValue, Plugin, describe_p
 
 
 class CudaPlatform:
-    """XLA on NVIDIA GPUs. CUDA's own libraries come with the package's extra ``with-cuda`` or from the system."""
+    """XLA on NVIDIA GPUs. CUDA's own libraries come with the extra ``ptpathways[cuda13]`` or from the system."""
 
     name = "cuda"
     packages = ("jax-cuda13-pjrt", "jax-cuda12-pjrt")
+    extra = "cuda13"
 
     def candidates(self) -> list[Plugin]:
         found: list[Plugin] = []

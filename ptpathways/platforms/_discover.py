@@ -34,7 +34,9 @@ def find_plugin(platform: str = "cpu", path: str = "") -> Plugin:
         return Plugin(platform, os.path.abspath(path), "option")
     found = _platform(platform).candidates()
     if not found:
-        packages = " or ".join(f"`pip install {name}`" for name in PLATFORMS[platform].packages)
+        known = PLATFORMS[platform]
+        names = ([f"'ptpathways[{known.extra}]'"] if known.extra else []) + list(known.packages)
+        packages = " or ".join(f"`pip install {name}`" for name in names)
         raise core.PluginNotFound(
             f"platform {platform!r} needs a PJRT plugin and none is installed; run {packages}, "
             "or give the plugin's path"

@@ -54,6 +54,11 @@ class Platform(Protocol):
         """What to install, best first."""
         ...
 
+    @property
+    def extra(self) -> str:
+        """The extra of this package that brings the first of them and what it needs; empty: the package itself does."""
+        ...
+
     def candidates(self) -> list[Plugin]:
         """The plugins that are installed, best first."""
         ...

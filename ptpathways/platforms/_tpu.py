@@ -15,6 +15,7 @@ class TpuPlatform:
 
     name = "tpu"
     packages = ("libtpu",)
+    extra = "tpu"
 
     def candidates(self) -> list[Plugin]:
         override = os.environ.get(_PATH_VARIABLE)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from ptpathways import core, platforms
 from ptpathways.platforms import _cuda
+from tests.scenarios import ROOT
 
 
 def _install(root: Path, relative: str) -> Path:
@@ -127,3 +129,20 @@ def test_onednn_is_found_by_its_package_and_named_by_a_variable(
     assert platforms.launch_of(plugin, 1).kernels == str(library)
     monkeypatch.setenv("PTPATHWAYS_ONEDNN", "off")
     assert platforms.launch_of(plugin, 1).kernels == "off"
+
+
+def test_extras_that_messages_name_are_there_and_bring_the_first_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for platform in platforms.PLATFORMS.values():
+        brought = project["optional-dependencies"][platform.extra] if platform.extra else project["dependencies"]
+        assert any(line.startswith(f"{platform.packages[0]}==") for line in brought), platform.name
+
+
+def test_cuda_is_told_not_to_wait_for_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(tmp_path, "jax_plugins/xla_cuda13/xla_cuda_plugin.so")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("PJRT_GPU_ENABLE_ASYNC_DISPATCH", raising=False)
+    plugin = platforms.find_plugin("cuda")
+    assert platforms.launch_of(plugin, 1).environment["PJRT_GPU_ENABLE_ASYNC_DISPATCH"] == "1"
+    monkeypatch.setenv("PJRT_GPU_ENABLE_ASYNC_DISPATCH", "0")
+    assert "PJRT_GPU_ENABLE_ASYNC_DISPATCH" not in platforms.launch_of(plugin, 1).environment
