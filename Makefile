@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-stamp
 STAMP := $(VENV)/.setup-stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native native-test native-asan native-tsan thread-safety lint format docs test test-all fuzz-capture chaos operators demo bench-peers clean
+.PHONY: setup native plugins native-test native-asan native-tsan thread-safety lint format docs test test-all fuzz-capture chaos operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,13 @@ $(STAMP): $(DEPS) pyproject.toml setup.py
 
 native: $(STAMP)
 	$(PY) setup.py -q build_ext --inplace
+
+# Plugins of GPUs and TPUs, to compile for them on a machine without one (ptpathways compile).
+plugins: build/plugins/.stamp
+
+build/plugins/.stamp: requirements-plugins.txt $(DEPS)
+	$(PY) -m pip install --disable-pip-version-check -q --no-deps --upgrade --target build/plugins -r requirements-plugins.txt
+	touch $@
 
 native-test: $(DEPS)
 	$(PY) tools/native_build.py test
@@ -70,7 +77,7 @@ build/docs-venv/.stamp: requirements-docs.txt
 test: $(DEV) native native-test
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long"
 
-test-all: $(DEV) native native-test
+test-all: $(DEV) native native-test plugins
 	$(PY) -m pytest -n $(JOBS) --dist loadfile
 
 # Loops out of a grammar, captured against eager: SEEDS of them from FIRST on.

@@ -12,7 +12,6 @@
 namespace py = pybind11;
 
 namespace pathways::bindings {
-namespace {
 
 pjrt::NamedValues CreateOptions(const py::dict& options) {
   pjrt::NamedValues values;
@@ -32,6 +31,8 @@ pjrt::NamedValues CreateOptions(const py::dict& options) {
   }
   return values;
 }
+
+namespace {
 
 int RunWorker(const py::dict& options) {
   worker::EngineOptions engine_options;

@@ -14,6 +14,7 @@
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
 #include "csrc/controller/controller.h"
+#include "csrc/pjrt/named_value.h"
 
 namespace pathways::bindings {
 
@@ -38,6 +39,9 @@ T Option(const pybind11::dict& options, const char* key, T fallback) {
   return options.contains(key) ? options[key].template cast<T>() : fallback;
 }
 
+// Named options of a plugin: texts, truth values, integers, numbers, lists of integers.
+pjrt::NamedValues CreateOptions(const pybind11::dict& options);
+
 inline std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -58,6 +62,7 @@ void BindCapture(pybind11::module_& module);
 void BindFiles(pybind11::module_& module);
 void BindCollective(pybind11::module_& module);
 void BindPipelines(pybind11::module_& module);
+void BindTopology(pybind11::module_& module);
 void BindInterrupt(pybind11::module_& module);
 void BindObjects(pybind11::module_& module);
 

@@ -36,6 +36,7 @@ PYBIND11_MODULE(_native, module) {
   pathways::bindings::BindFiles(module);
   pathways::bindings::BindCollective(module);
   pathways::bindings::BindPipelines(module);
+  pathways::bindings::BindTopology(module);
   pathways::bindings::BindInterrupt(module);
   pathways::bindings::BindObjects(module);
 }

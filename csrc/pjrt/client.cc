@@ -1,49 +1,9 @@
 #include "csrc/pjrt/client.h"
 
-#include <type_traits>
-
 namespace pathways::pjrt {
-namespace {
-
-PJRT_NamedValue ToNamedValue(const std::string& name, const NamedValue& value) {
-  PJRT_NamedValue out{};
-  out.struct_size = PjrtStructSize<PJRT_NamedValue>::value;
-  out.name = name.data();
-  out.name_size = name.size();
-  out.value_size = 1;
-  std::visit(
-      [&out](const auto& held) {
-        using T = std::remove_cvref_t<decltype(held)>;
-        if constexpr (std::is_same_v<T, int64_t>) {
-          out.type = PJRT_NamedValue_kInt64;
-          out.int64_value = held;
-        } else if constexpr (std::is_same_v<T, bool>) {
-          out.type = PJRT_NamedValue_kBool;
-          out.bool_value = held;
-        } else if constexpr (std::is_same_v<T, float>) {
-          out.type = PJRT_NamedValue_kFloat;
-          out.float_value = held;
-        } else if constexpr (std::is_same_v<T, std::string>) {
-          out.type = PJRT_NamedValue_kString;
-          out.string_value = held.data();
-          out.value_size = held.size();
-        } else {
-          out.type = PJRT_NamedValue_kInt64List;
-          out.int64_array_value = held.data();
-          out.value_size = held.size();
-        }
-      },
-      value);
-  return out;
-}
-
-}  // namespace
-
 Result<std::shared_ptr<Client>> Client::Create(std::shared_ptr<const Api> api, const NamedValues& options,
                                                std::shared_ptr<KeyValueStore> store) {
-  std::vector<PJRT_NamedValue> values;
-  values.reserve(options.size());
-  for (const auto& [name, value] : options) values.push_back(ToNamedValue(name, value));
+  const std::vector<PJRT_NamedValue> values = ToNamedValues(options);
   PJRT_Client_Create_Args args{};
   args.create_options = values.data();
   args.num_options = values.size();

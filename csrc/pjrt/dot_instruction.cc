@@ -16,12 +16,12 @@ using Dimensions = std::vector<int64_t>;
 
 constexpr uint32_t kAlgorithm = 2;  // PrecisionConfig
 
-struct Numbers {  // DotDimensionNumbers
+struct DotNumbers {  // DotDimensionNumbers
   Dimensions left_contracting, right_contracting, left_batch, right_batch;
 };
 
-Result<Numbers> ReadNumbers(std::string_view bytes) {
-  Numbers out;
+Result<DotNumbers> ReadDotNumbers(std::string_view bytes) {
+  DotNumbers out;
   ProtoReader reader(bytes);
   ProtoField field;
   bool ok = true;
@@ -101,15 +101,15 @@ void SortLike(const LaidOutShape& shape, Dimensions* own, Dimensions* other) {
   for (size_t i = 0; i < pairs.size(); ++i) std::tie((*own)[i], (*other)[i]) = pairs[i];
 }
 
-class Reader {
+class DotReader {
  public:
-  Reader(Numbers numbers, const LaidOutShape& left, const LaidOutShape& right, const LaidOutShape& result)
+  DotReader(DotNumbers numbers, const LaidOutShape& left, const LaidOutShape& right, const LaidOutShape& result)
       : numbers_(std::move(numbers)), left_(left), right_(right), result_(result) {}
 
   std::optional<ReadProduct> Read(const Dimensions& result_order) {
     if (!Understood()) return std::nullopt;
     ReadProduct out{.product = {}, .left = left_, .right = right_, .result = result_};
-    const Numbers& n = numbers_;
+    const DotNumbers& n = numbers_;
     SortLike(left_, &numbers_.left_contracting, &numbers_.right_contracting);
     std::optional<StridedArray> left = InThree(left_, {&n.left_batch, &left_free_, &n.left_contracting});
     std::optional<StridedArray> right = InThree(right_, {&n.right_batch, &n.right_contracting, &right_free_});
@@ -148,7 +148,7 @@ class Reader {
   static bool InOnePiece(const StridedArray& array, size_t dim) { return array.strides[dim] == 1; }
 
   bool Understood() {
-    const Numbers& n = numbers_;
+    const DotNumbers& n = numbers_;
     const int64_t f32 = XlaPrimitiveFromDType(DType::kF32), bf16 = XlaPrimitiveFromDType(DType::kBF16);
     if ((left_.element_type != f32 && left_.element_type != bf16) || right_.element_type != left_.element_type ||
         result_.element_type != left_.element_type) {
@@ -184,7 +184,7 @@ class Reader {
            take(right_, right_free_, &result_columns_);
   }
 
-  Numbers numbers_;
+  DotNumbers numbers_;
   const LaidOutShape& left_;
   const LaidOutShape& right_;
   const LaidOutShape& result_;
@@ -206,8 +206,8 @@ Result<std::optional<ReadProduct>> ReadDotInstruction(std::string_view instructi
     PW_ASSIGN_OR_RETURN(const int64_t algorithm, ReadId(precision, kAlgorithm));
     if (algorithm != 0) return std::optional<ReadProduct>();
   }
-  PW_ASSIGN_OR_RETURN(Numbers read_numbers, ReadNumbers(numbers[0]));
-  return Reader(std::move(read_numbers), left, right, *result).Read(result_order);
+  PW_ASSIGN_OR_RETURN(DotNumbers read_numbers, ReadDotNumbers(numbers[0]));
+  return DotReader(std::move(read_numbers), left, right, *result).Read(result_order);
 }
 
 }  // namespace pathways::pjrt

@@ -7,22 +7,6 @@
 namespace pathways::pjrt {
 namespace {
 
-NamedValue FromNamedValue(const PJRT_NamedValue& value) {
-  switch (value.type) {
-    case PJRT_NamedValue_kString:
-      return std::string(value.string_value, value.value_size);
-    case PJRT_NamedValue_kInt64List:
-      return std::vector<int64_t>(value.int64_array_value, value.int64_array_value + value.value_size);
-    case PJRT_NamedValue_kFloat:
-      return value.float_value;
-    case PJRT_NamedValue_kBool:
-      return value.bool_value;
-    case PJRT_NamedValue_kInt64:
-      break;
-  }
-  return value.int64_value;
-}
-
 // Pointer tables of one Execute call, kept by the thread so that a steady state does not allocate.
 struct Scratch {
   std::vector<PJRT_Buffer*> arguments;
@@ -41,15 +25,10 @@ Result<std::unique_ptr<Executable>> Executable::Adopt(std::shared_ptr<Client> cl
 }
 
 Executable::~Executable() {
-  const Api& api = *client_->api();
-  if (executable_ != nullptr) {
-    PJRT_Executable_Destroy_Args args{};
-    args.executable = executable_;
-    (void)api.Call<&PJRT_Api::PJRT_Executable_Destroy>(&args);
-  }
+  compiled_.reset();
   PJRT_LoadedExecutable_Destroy_Args args{};
   args.executable = loaded_;
-  (void)api.Call<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(&args);
+  (void)client_->api()->Call<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(&args);
 }
 
 Status Executable::ReadDescription() {
@@ -57,20 +36,10 @@ Status Executable::ReadDescription() {
   PJRT_LoadedExecutable_GetExecutable_Args get{};
   get.loaded_executable = loaded_;
   PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_LoadedExecutable_GetExecutable>(&get));
-  executable_ = get.executable;
-
-  PJRT_Executable_Name_Args name{};
-  name.executable = executable_;
-  PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_Name>(&name));
-  name_.assign(name.executable_name, name.executable_name_size);
-  PJRT_Executable_NumReplicas_Args replicas{};
-  replicas.executable = executable_;
-  PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_NumReplicas>(&replicas));
-  num_replicas_ = static_cast<int64_t>(replicas.num_replicas);
-  PJRT_Executable_NumPartitions_Args partitions{};
-  partitions.executable = executable_;
-  PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_NumPartitions>(&partitions));
-  num_partitions_ = static_cast<int64_t>(partitions.num_partitions);
+  compiled_.emplace(client_->api(), get.executable);
+  PW_ASSIGN_OR_RETURN(name_, compiled_->Name());
+  PW_ASSIGN_OR_RETURN(num_replicas_, compiled_->NumReplicas());
+  PW_ASSIGN_OR_RETURN(num_partitions_, compiled_->NumPartitions());
 
   PJRT_LoadedExecutable_AddressableDevices_Args devices{};
   devices.executable = loaded_;
@@ -86,10 +55,10 @@ Status Executable::ReadDescription() {
 Status Executable::ReadOutputTypes() {
   const Api& api = *client_->api();
   PJRT_Executable_OutputElementTypes_Args types{};
-  types.executable = executable_;
+  types.executable = compiled_->raw();
   PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_OutputElementTypes>(&types));
   PJRT_Executable_OutputDimensions_Args dims{};
-  dims.executable = executable_;
+  dims.executable = compiled_->raw();
   PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_OutputDimensions>(&dims));
   if (types.num_output_types != dims.num_outputs) {
     return Internal("expected as many output types as output shapes from the plugin, got " +
@@ -184,66 +153,12 @@ Status Executable::Execute(const ExecuteArgs& args, ExecuteOutputs* outputs) con
 }
 
 Result<std::string> Executable::Fingerprint() const {
-  const Api& api = *client_->api();
-  PJRT_Executable_Fingerprint_Args args{};
-  args.executable = executable_;
-  Status status = api.Call<&PJRT_Api::PJRT_Executable_Fingerprint>(&args);
-  if (status.ok()) return std::string(args.executable_fingerprint, args.executable_fingerprint_size);
+  Result<std::string> fingerprint = compiled_->Fingerprint();
+  if (fingerprint.ok()) return fingerprint;
   PJRT_LoadedExecutable_Fingerprint_Args loaded{};  // older plugins have only this one
   loaded.executable = loaded_;
-  if (!api.Call<&PJRT_Api::PJRT_LoadedExecutable_Fingerprint>(&loaded).ok()) return status;
+  if (!client_->api()->Call<&PJRT_Api::PJRT_LoadedExecutable_Fingerprint>(&loaded).ok()) return fingerprint.status();
   return std::string(loaded.executable_fingerprint, loaded.executable_fingerprint_size);
-}
-
-Result<std::string> Executable::Serialize() const {
-  PJRT_Executable_Serialize_Args args{};
-  args.executable = executable_;
-  PW_RETURN_IF_ERROR(client_->api()->Call<&PJRT_Api::PJRT_Executable_Serialize>(&args));
-  std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
-  if (args.serialized_executable_deleter != nullptr) args.serialized_executable_deleter(args.serialized_executable);
-  return bytes;
-}
-
-Result<OptimizedProgram> Executable::GetOptimizedProgram() const {
-  const Api& api = *client_->api();
-  PJRT_Program program{};
-  program.struct_size = PjrtStructSize<PJRT_Program>::value;
-  PJRT_Executable_OptimizedProgram_Args args{};
-  args.executable = executable_;
-  args.program = &program;
-  PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(&args));  // asks for the size
-  OptimizedProgram out;
-  out.format.assign(program.format, program.format_size);
-  out.code.resize(program.code_size);
-  program.code = out.code.data();
-  PW_RETURN_IF_ERROR(api.Call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(&args));
-  return out;
-}
-
-Result<NamedValues> Executable::CostAnalysis() const {
-  PJRT_Executable_GetCostAnalysis_Args args{};
-  args.executable = executable_;
-  PW_RETURN_IF_ERROR(client_->api()->Call<&PJRT_Api::PJRT_Executable_GetCostAnalysis>(&args));
-  NamedValues out;
-  for (size_t i = 0; i < args.num_properties; ++i) {
-    const PJRT_NamedValue& property = args.properties[i];
-    out.emplace(std::string(property.name, property.name_size), FromNamedValue(property));
-  }
-  return out;
-}
-
-std::optional<CompiledMemory> Executable::MemoryStats() const {
-  PJRT_Executable_GetCompiledMemoryStats_Args args{};
-  args.executable = executable_;
-  if (!client_->api()->Call<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats>(&args).ok()) return std::nullopt;
-  CompiledMemory out;
-  out.generated_code = args.generated_code_size_in_bytes;
-  out.arguments = args.argument_size_in_bytes;
-  out.outputs = args.output_size_in_bytes;
-  out.aliased = args.alias_size_in_bytes;
-  out.temporary = args.temp_size_in_bytes;
-  out.peak = args.peak_memory_in_bytes;
-  return out;
 }
 
 }  // namespace pathways::pjrt

@@ -6,22 +6,18 @@
 #define PTPATHWAYS_PJRT_EXECUTABLE_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
 #include "csrc/pjrt/buffer.h"
+#include "csrc/pjrt/compiled.h"
 
 namespace pathways::pjrt {
-
-using NamedValue = std::variant<int64_t, bool, float, std::string, std::vector<int64_t>>;
-using NamedValues = std::map<std::string, NamedValue>;
 
 struct ExecuteArgs {
   // [device][argument]; one row per entry of Executable::devices(), in that order. All rows equally long.
@@ -37,21 +33,6 @@ struct ExecuteArgs {
 struct ExecuteOutputs {
   std::vector<std::vector<Buffer>> buffers;  // [device][output]
   std::vector<EventHandle> done;             // [device]: set when that device's part has finished or failed
-};
-
-struct OptimizedProgram {
-  std::string format;  // "hlo" (HloModuleProto), "hlo_with_config", "mlir"
-  std::string code;
-};
-
-// Bytes, as the compiler counted them.
-struct CompiledMemory {
-  int64_t generated_code = 0;
-  int64_t arguments = 0;
-  int64_t outputs = 0;
-  int64_t aliased = 0;  // part of both arguments and outputs
-  int64_t temporary = 0;
-  int64_t peak = 0;  // 0 when the plugin does not say
 };
 
 class Executable {
@@ -78,12 +59,10 @@ class Executable {
 
   Result<std::string> Fingerprint() const;
   // For Client::Deserialize of the same plugin build and kind of device.
-  Result<std::string> Serialize() const;
-  Result<OptimizedProgram> GetOptimizedProgram() const;
-  // "flops", "bytes accessed", ...
-  Result<NamedValues> CostAnalysis() const;
-  // Nothing when the plugin does not report it.
-  std::optional<CompiledMemory> MemoryStats() const;
+  Result<std::string> Serialize() const { return compiled_->Serialize(); }
+  Result<OptimizedProgram> GetOptimizedProgram() const { return compiled_->GetOptimizedProgram(); }
+  Result<NamedValues> CostAnalysis() const { return compiled_->CostAnalysis(); }
+  std::optional<CompiledMemory> MemoryStats() const { return compiled_->MemoryStats(); }
 
  private:
   Executable(std::shared_ptr<Client> client, PJRT_LoadedExecutable* loaded)
@@ -94,7 +73,7 @@ class Executable {
 
   const std::shared_ptr<Client> client_;
   PJRT_LoadedExecutable* const loaded_;
-  PJRT_Executable* executable_ = nullptr;
+  std::optional<Compiled> compiled_;  // set by Adopt
   std::vector<std::shared_ptr<const TensorType>> output_types_;
   std::vector<int> devices_;
   int64_t num_replicas_ = 1;

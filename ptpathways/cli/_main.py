@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from ptpathways import core, native
+from ptpathways import core, native, platforms
 from ptpathways.cli import _kubernetes
 
 
@@ -136,6 +136,24 @@ def build_parser() -> argparse.ArgumentParser:
     replay.add_argument("--memory-per-device", default="", metavar="SIZE", help="limit of each device, e.g. 512MiB")
     replay.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
+    compile_ = commands.add_parser(
+        "compile",
+        help="compile a saved program for chips that are not here: does it fit, how long does it take",
+        description="Compiles a program that was saved with Program.save ahead of time and prints memory, FLOPs, "
+        "collectives and an estimated time. Needs the plugin of the chips (libtpu, jax-cuda13-pjrt), no such chip, no "
+        "driver and no torch. Exit code 0 when it compiles and fits, else 1.",
+    )
+    compile_.add_argument("path", help="the file that Program.save wrote")
+    compile_.add_argument(
+        "--target",
+        required=True,
+        metavar="CHIP:SHAPE",
+        help=f"GPUs as hosts x GPUs of each, h200:2x8; TPUs as a torus, v5e:4x4 or v5p:2x2x4. Chips: "
+        f"{', '.join(platforms.CHIPS)}",
+    )
+    compile_.add_argument("--plugin", default="", metavar="PATH", help="the PJRT plugin, instead of the installed one")
+    compile_.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
     status = commands.add_parser(
         "status",
         help="show a cluster's hosts, islands, clients and queues",
@@ -242,6 +260,10 @@ def _run_command(arguments: argparse.Namespace) -> int:
             from ptpathways.cli import _replay
 
             return _replay.main(arguments)
+        case "compile":
+            from ptpathways.cli import _compile
+
+            return _compile.main(arguments)
         case "status":
             from ptpathways.cli import _status
 

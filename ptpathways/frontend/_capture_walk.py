@@ -67,7 +67,8 @@ def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
 def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
     """Whether ``function``, or the user's code that it names, refers to an object of one of ``kinds``."""
-    walker = _Walker(kinds)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    walker = _Walker(kinds, code.co_filename if code is not None else "")  # which is "<stdin>" at a prompt
     walker.visit("", function, 0)
     return walker.met
 

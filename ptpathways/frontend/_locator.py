@@ -75,6 +75,8 @@ def line_of(frame: FrameType | None) -> str:
 @functools.lru_cache(maxsize=4096)
 def is_library(filename: str) -> bool:
     """Whether a file belongs to torch, torch_xla, this package or Python itself, and not to the user."""
+    if filename == "<stdin>" or filename.startswith("<python-input"):  # at a prompt
+        return False
     return filename.startswith("<") or os.path.abspath(filename).startswith(_library_folders())
 
 

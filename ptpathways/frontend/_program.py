@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -131,6 +132,30 @@ class Program:
         Raises:
             InvalidProgram: it has irregular functions, computes nothing, or was traced for several kinds of arguments.
         """
+        return self._bundle(args, kwargs, weights, "save()").save(path)
+
+    def compile_for(self, target: str, *args: Any, plugin: str = "", **kwargs: Any) -> programs.CompiledFor:
+        """Compiles the program for chips that need not be here; nothing runs. ``ptpathways compile`` does the same.
+
+        Args:
+            target: chip and shape: ``"h200:2x8"`` is 2 hosts of 8 GPUs, ``"v5e:4x4"`` a torus of 16 TPUs.
+            args: example arguments, of which only the types matter. Without any, the program must have been traced for
+                one kind of arguments.
+            plugin: path of the PJRT plugin that compiles; default: the best that is installed.
+
+        Raises:
+            InvalidOption: no such target, or one with fewer devices than a slice of the program.
+            PluginNotFound: the plugin that compiles for it is not installed.
+            CompileFailed: the compiler ended without an answer.
+            InvalidProgram: as ``save``.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            saved = self._bundle(args, kwargs, (), "compile_for()").save(Path(folder) / "program.zip")
+            return programs.compile_apart(saved, target, plugin)
+
+    def _bundle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], weights: Sequence[int] | None, caller: str
+    ) -> programs.Bundle:
         if args or kwargs:
             leaves, structure = self._prepare(args, kwargs)
             entry = self._entry(leaves, structure)
@@ -138,13 +163,13 @@ class Program:
         else:
             if len(self._entries) != 1:
                 raise core.InvalidProgram(
-                    f"program {self.label} was traced for {len(self._entries)} kinds of arguments; give save() example "
-                    "arguments, to say which is meant"
+                    f"program {self.label} was traced for {len(self._entries)} kinds of arguments; give {caller} "
+                    "example arguments, to say which is meant"
                 )
             (entry,) = self._entries.values()
             leaves, kept = [], set()
         assert entry.first is not None and entry.modules is not None
-        return _save.bundle(entry.first, entry.modules, leaves, kept, self.label).save(path)
+        return _save.bundle(entry.first, entry.modules, leaves, kept, self.label)
 
     @property
     def label(self) -> str:

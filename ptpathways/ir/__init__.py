@@ -35,6 +35,7 @@ one node by one, for sequential dispatch.
 from __future__ import annotations
 
 from ptpathways.ir._build import Handle, ProgramBuilder
+from ptpathways.ir._estimate import Estimate, FunctionCost, LiveValue, estimate, shard_bytes
 from ptpathways.ir._explain import explain
 from ptpathways.ir._json import from_json, to_json
 from ptpathways.ir._lowered_for import lowered_for
@@ -66,11 +67,14 @@ from ptpathways.ir.passes import infer_transfers, lower, place
 __all__ = [
     "DTYPES",
     "CopyDict",
+    "Estimate",
     "ExecuteDict",
     "FreeDict",
     "Function",
+    "FunctionCost",
     "Handle",
     "Kind",
+    "LiveValue",
     "Lowered",
     "Node",
     "PieceDict",
@@ -88,6 +92,7 @@ __all__ = [
     "Value",
     "ValueType",
     "digest_of",
+    "estimate",
     "explain",
     "from_json",
     "infer_transfers",
@@ -98,6 +103,7 @@ __all__ = [
     "place",
     "plan_text",
     "segments",
+    "shard_bytes",
     "split",
     "to_json",
     "to_svg",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Buffer,
         BufferCell,
         CollectiveGroup,
+        CompiledMemoryDict,
         Controller,
         DeviceValue,
         FileOperation,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         SimulatedTrace,
         SliceDict,
         Standby,
+        Topology,
         TransferStats,
         WaitStats,
         account_fetches_of_this_thread,
@@ -86,6 +88,7 @@ __all__ = [
     "Buffer",
     "BufferCell",
     "CollectiveGroup",
+    "CompiledMemoryDict",
     "Controller",
     "DeviceValue",
     "FileOperation",
@@ -102,6 +105,7 @@ __all__ = [
     "SimulatedTrace",
     "SliceDict",
     "Standby",
+    "Topology",
     "TransferStats",
     "WaitStats",
     "account_fetches_of_this_thread",
@@ -151,7 +155,7 @@ __all__ = [
     "watch_interrupts",
 ]
 
-_TYPES_ONLY = frozenset({"HostDict", "SliceDict", "TransferStats", "WaitStats"})
+_TYPES_ONLY = frozenset({"CompiledMemoryDict", "HostDict", "SliceDict", "TransferStats", "WaitStats"})
 
 
 def __getattr__(name: str) -> Any:

@@ -378,6 +378,43 @@ def annotate_hlo(
     parameters in one tuple).
     """
 
+# --- compiling for devices that are not here
+
+class CompiledMemoryDict(TypedDict):
+    """Bytes of one device."""
+
+    arguments: int
+    outputs: int
+    aliased: int  # part of both
+    temporary: int
+    peak: int  # 0: the plugin does not say
+    generated_code: int
+
+class CompiledDict(TypedDict):
+    memory: CompiledMemoryDict
+    costs: dict[str, Any]  # XLA's cost analysis, "flops", "optimal_seconds", ...; empty: the plugin has none
+    flops: dict[str, int]  # of products and convolutions on all devices together, by element type
+    # Opcode, bytes of one device, groups of positions (of a permutation: pairs; none: all). None: not shown.
+    collectives: list[tuple[str, int, list[list[int]]]] | None
+
+class Topology:
+    """Devices that a plugin compiles for, here or not."""
+
+    def __init__(self, plugin: str, name: str, options: dict[str, str | bool | int | float | list[int]]) -> None:
+        """Loads the plugin at the path ``plugin``; ``name`` and ``options`` as it reads them.
+
+        Raises NativeError: NOT_FOUND (no such plugin), or what the plugin says against them.
+        """
+    @property
+    def device_kinds(self) -> list[str]: ...
+    @property
+    def platform_version(self) -> str: ...
+    def compile(self, module: bytes, partitions: int) -> CompiledDict:
+        """Compiles a HloModuleProto, with its shardings, for the first ``partitions`` devices; nothing can be run.
+
+        Raises NativeError: INVALID_ARGUMENT, RESOURCE_EXHAUSTED (it does not fit), or what else the compiler says.
+        """
+
 # --- worker
 
 class WorkerOptions(TypedDict, total=False):
