@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from ptpathways import core, frontend, schedules
+from ptpathways import core, frontend, programs, schedules
 from ptpathways.frontend import Future, VirtualSlice
 from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _loading, _losses, _model, _plan, _unused
 from ptpathways.pipelines._layouts import SliceLayouts
@@ -122,6 +122,22 @@ class Pipeline:
         leaves, structure = _pytree.tree_flatten(batch)
         leaves = _batch.checked(leaves)
         step = self._step_for(leaves, structure, mode)
+        arguments = self._arguments(step, leaves)
+        _, state, *others = arguments
+        loss, parameters, after, norms = step.program(*arguments)
+        self._values.stepped(parameters, after)
+        self._norm = norms[0] if norms else None
+        if not any(state.values()) and any(after.values()):  # with state it is another program: compiled meanwhile
+            step.program.trace(parameters, after, *others[:-1], step.seeds())
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
+        found: Future = loss
+        devices = [slice.devices[0] for slice in self.slices]
+        self._taken = step, devices, Future(found.buffer(), found.layout)  # the user may give the other one up
+        return found
+
+    def _arguments(self, step: StepProgram, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """What the step's program takes: trained parameters, optimizer state, other parameters, buffers, the batch, the
+        optimizer's numbers, seeds."""
         self._values.send()
         pieces = [_batch.divided(leaf, self.size.microbatches) for leaf in leaves]
         step.ignoring.look(pieces)
@@ -129,20 +145,8 @@ class Pipeline:
         held = self._values.held
         trained = {name: held.parameters[name] for name in step.trained}
         state = {name: held.state.get(name, {}) for name in step.trained}
-        first = not any(state.values())
         fixed = {name: value for name, value in held.parameters.items() if name not in trained}
-        buffers = step.buffers()
-        numbers = step.numbers(self.clip_grad_norm)
-        loss, parameters, after, norms = step.program(trained, state, fixed, buffers, given, numbers, step.seeds())
-        self._values.stepped(parameters, after)
-        self._norm = norms[0] if norms else None
-        if first and any(after.values()):  # with state it is another program: compiled while the first step runs
-            step.program.trace(parameters, after, fixed, buffers, given, numbers, step.seeds())
-        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers: a step was taken
-        found: Future = loss
-        devices = [slice.devices[0] for slice in self.slices]
-        self._taken = step, devices, Future(found.buffer(), found.layout)  # the user may give the other one up
-        return found
+        return trained, state, fixed, step.buffers(), given, step.numbers(self.clip_grad_norm), step.seeds()
 
     @property
     def grad_norm(self) -> Future:
@@ -231,6 +235,28 @@ class Pipeline:
             costs=step.costs if costs is None else costs,
             unit="forward passes" if costs is None else "",
         )
+
+    def compile_for(self, target: str, *batch: Any, plugin: str = "") -> programs.CompiledFor:
+        """Compiles a whole training step for chips that need not be here; nothing runs (``Program.compile_for``).
+
+        Before the first step this is the step that makes the optimizer's state.
+
+        Args:
+            target: ``"h200:2x8"``, ``"v5e:4x4"``, ...
+            batch: an example, as of ``step``.
+            plugin: path of the PJRT plugin that compiles; default: the best that is installed.
+
+        Raises:
+            InvalidOption: no such target, or one with fewer devices than a slice.
+            PluginNotFound: the plugin that compiles for it is not installed.
+            CompileFailed: the compiler ended without an answer.
+            PipelineError, ModelCannotBeCut: as ``step``.
+        """
+        with self._lock, host_may_be_lost(), _flat.outside_autocast() as mode:
+            leaves, structure = _pytree.tree_flatten(batch)
+            leaves = _batch.checked(leaves)
+            step = self._step_for(leaves, structure, mode)
+            return step.program.compile_for(target, *self._arguments(step, leaves), plugin=plugin)
 
     def measured(self, *, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
         """The last whole step as the devices ran it, in the colours of ``plan``. Waits for the last step.

@@ -14,8 +14,10 @@ from ptpathways.platforms._plugin import OptionValue, Plugin
 _GIB = 1 << 30
 _TPU = re.compile(r"\d+(x\d+){1,2}")
 _GPU = re.compile(r"(\d+)x(\d+)")
-# libtpu looks for a TPU's metadata when it is loaded, which takes minutes and prints errors where there is no TPU.
+# libtpu looks for a TPU's metadata when it is loaded, which takes minutes and prints errors where there is no TPU; and
+# it lets one process of a machine load it at a time, since that is to own the TPUs.
 _NO_TPU_HERE = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",

@@ -21,7 +21,10 @@ class TpuPlatform:
         override = os.environ.get(_PATH_VARIABLE)
         found = plugin_file(self.name, Path(override), _PATH_VARIABLE) if override else []
         folder = package_folder("libtpu")
-        return found + plugin_file(self.name, folder and folder / "libtpu.so", describe_package("libtpu"))
+        packaged = plugin_file(self.name, folder and folder / "libtpu.so", describe_package("libtpu"))
+        if packaged and found and packaged[0].path == found[0].path:  # PyTorch/XLA sets the variable to the package's
+            return packaged
+        return found + packaged
 
     def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
         """libtpu has no option for the number of devices; it owns all that the host has.

@@ -67,6 +67,28 @@ for target in sys.argv[3:]:
         print("refused", error)
 """
 
+PIPELINE = """
+import sys
+import torch
+import ptpathways as pw
+from torch import nn
+
+cluster = pw.init(hosts=2, devices_per_host=2)
+slices = [cluster.slice(shape=(2,)) for _ in range(2)]
+model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
+pipe = pw.pipeline(
+    model, stages=2, microbatches=4, slices=slices, loss=nn.functional.mse_loss, optimizer=torch.optim.AdamW
+)
+batch = torch.randn(16, 64), torch.randn(16, 64)
+for _ in range(2):
+    for target in sys.argv[1:]:
+        found = pipe.compile_for(target, *batch)
+        calls = {function.name: function.calls for function in found.functions}
+        print(found.verdict, found.used_devices, calls["forward0"], calls["backward1"], found.peak_bytes)
+        assert found.step_seconds >= sum(one.seconds * one.calls for one in found.functions if one.name.endswith("0"))
+    print(float(pipe.step(*batch)))
+"""
+
 
 def _environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(PLUGINS), str(ROOT)]), **more}
@@ -186,3 +208,26 @@ def test_without_a_plugin_the_package_is_named(saved: Path) -> None:
     )
     assert done.returncode == 1
     assert "pip install 'ptpathways[tpu]'" in done.stderr
+
+
+def test_a_pipelines_step_compiles_and_still_trains() -> None:
+    targets = [target for platform, target in (("tpu", "v5e:2x2"), ("cuda", "h200:1x4")) if _installed(platform)]
+    if not targets:
+        _need("tpu")
+    done = subprocess.run(
+        [sys.executable, "-c", PIPELINE, *targets],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    half = len(targets) + 1
+    before, after = lines[: half - 1], lines[half : 2 * half - 1]
+    for line in before + after:
+        assert line.split()[:4] == ["fits", "4", "4", "4"], done.stdout
+    for one, other in zip(before, after, strict=True):  # later the optimizer's state is there before the step
+        assert int(other.split()[4]) >= int(one.split()[4])
+    assert float(lines[2 * half - 1]) < float(lines[half - 1])
