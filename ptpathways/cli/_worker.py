@@ -48,18 +48,22 @@ def main(arguments: argparse.Namespace) -> int:
             f"{arguments.name[:40]!a} of {len(arguments.name)} characters"
         )
     controller = endpoint(arguments.join)
+    plugin = platforms.find_plugin(arguments.platform, arguments.plugin)
+    memory_limit = core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0
+    cache_dir = cache_folder(arguments.cache_dir)
+    # What is wrong here is said before a controller is waited for.
     token = token_of(arguments, "worker", controller, _CONTROLLER_S)
     bind, advertise = data_endpoint(controller, arguments.data_endpoint, arguments.advertise)
     options = WorkerOptions(
         controller=controller,
         name=arguments.name or f"{socket.gethostname()}-{os.getpid()}",
-        plugin=platforms.find_plugin(arguments.platform, arguments.plugin),
+        plugin=plugin,
         devices=arguments.devices,
         island=arguments.island,
         island_hosts=arguments.island_hosts,
         island_timeout_s=arguments.island_timeout,
-        memory_limit_bytes=core.parse_bytes(arguments.memory_limit) if arguments.memory_limit else 0,
-        cache_dir=cache_folder(arguments.cache_dir),
+        memory_limit_bytes=memory_limit,
+        cache_dir=cache_dir,
         root=os.path.abspath(arguments.root),
         data_endpoint=bind,
         advertise=advertise,

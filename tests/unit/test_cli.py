@@ -59,8 +59,10 @@ def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.Capture
     assert said in capsys.readouterr().err
 
 
-def test_a_plugin_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["worker", "--join", "127.0.0.1:1", "--plugin", "/no/such/plugin.so"]) == 1
+def test_a_plugin_that_is_not_there_is_said_before_a_token_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which may take half a minute, while a controller begins."""
+    given = ["worker", "--join", "127.0.0.1:1", "--plugin", "/no/such/plugin.so"]
+    assert main([*given, "--token-file", "/no/such/token"]) == 1
     assert "/no/such/plugin.so" in capsys.readouterr().err
 
 
