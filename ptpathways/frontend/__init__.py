@@ -12,6 +12,7 @@ from ptpathways.frontend._capture import CapturedStep, CaptureWarning
 from ptpathways.frontend._capture_draws import loading
 from ptpathways.frontend._capture_recording import is_recording
 from ptpathways.frontend._compile_notice import in_notebook
+from ptpathways.frontend._decorator import program
 from ptpathways.frontend._dtypes import name_of as dtype_name
 from ptpathways.frontend._dtypes import torch_dtype
 from ptpathways.frontend._fallback import ClientFallbackWarning, client_operations
@@ -44,7 +45,7 @@ from ptpathways.frontend._parts import (
     submit_pending,
 )
 from ptpathways.frontend._pipeline import Part, Pipeline, Placement
-from ptpathways.frontend._program import Program, program
+from ptpathways.frontend._program import Program
 from ptpathways.frontend._read_warnings import WaitWarning
 from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
 from ptpathways.frontend._recompiles import begin_anew as begin_warm_up

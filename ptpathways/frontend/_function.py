@@ -85,10 +85,10 @@ class CompiledFunction:
         self._specialisations: dict[Any, Specialisation] = {}
         self._signature: inspect.Signature | None = None
         self._lock = threading.RLock()
-        from ptpathways.frontend import _program  # it imports this file
+        from ptpathways.frontend import _program, _tracing  # they import this file
 
         self._alone = _program.Program(self, donate=self.donate, name=self.name, source=self.source)
-        self._current_trace = _program.current_trace
+        self._current_trace = _tracing.current_trace
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Submits a run and returns futures at once.

@@ -1,45 +1,21 @@
-"""``@pw.program``: many calls of compiled functions as one program, traced once and replayed (paper 3, 4.2)."""
+"""Many calls of compiled functions as one program, traced once and replayed (paper 3, 4.2)."""
 
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from ptpathways import core, ir, native, programs
-from ptpathways.frontend import _arguments, _capture_walk, _function, _save, _slice
-from ptpathways.frontend._arguments import HostValue, Static
-from ptpathways.frontend._capture import CapturedStep
+from ptpathways.frontend import _arguments, _function, _save, _slice
+from ptpathways.frontend._arguments import Static
 from ptpathways.frontend._future import Future, Layout
-from ptpathways.frontend._graph import Feed, HostCall, Stage, Trace
-from ptpathways.frontend._run import Environment, Passed, functions_of, key_of, rebuild, run_host_call, submit
-from ptpathways.frontend._upload import upload
-from ptpathways.frontend._value import Key, Value
-
-_active = threading.local()
-
-
-def current_trace() -> Trace | None:
-    """The program that this thread is tracing."""
-    return getattr(_active, "trace", None)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A program traced for certain types of its arguments."""
-
-    first: Stage | None = None
-    whole: ir.Program | None = None
-    devices: dict[str, tuple[int, ...]] | None = None
-    modules: dict[str, bytes] | None = None
-    fast: tuple[int, ...] | None = None
-    """The leaves that the only stage takes, in its order, when it needs nothing else."""
+from ptpathways.frontend._run import Environment, Passed, key_of, rebuild, run_host_call, submit
+from ptpathways.frontend._tracing import Entry, Tracing, current_trace
 
 
 class Program:
@@ -65,8 +41,8 @@ class Program:
         self.donate = tuple(donate)
         self.sequential = sequential
         self._body = body
-        self._entries: dict[Any, _Entry] = {}
-        self._quick: dict[tuple[Layout, ...], _Entry] = {}
+        self._entries: dict[Any, Entry] = {}
+        self._quick: dict[tuple[Layout, ...], Entry] = {}
         self._moves = _slice.moves()
         self._lock = threading.RLock()
         self._signature: inspect.Signature | None = None
@@ -200,13 +176,13 @@ class Program:
         self._remember_quick(entry, args, kwargs, leaves)
         return result
 
-    def _entry(self, leaves: Sequence[Any], structure: Any) -> _Entry:
+    def _entry(self, leaves: Sequence[Any], structure: Any) -> Entry:
         """The entry for such arguments, traced without running if it is new."""
         key = key_of(leaves, structure)
         entry = self._entries.get(key)
         if entry is None:
             with self._lock:
-                entry = _Tracing(self, leaves, structure, run=False).go()
+                entry = Tracing(self, leaves, structure, run=False).go()
                 self._entries[key] = entry
         return entry
 
@@ -214,12 +190,12 @@ class Program:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                tracing = _Tracing(self, leaves, structure, run=True)
+                tracing = Tracing(self, leaves, structure, run=True)
                 self._entries[key] = tracing.go()
                 return tracing.result
         return self._run(entry, leaves, structure)
 
-    def _run(self, entry: _Entry, leaves: Sequence[Any], structure: Any) -> Any:
+    def _run(self, entry: Entry, leaves: Sequence[Any], structure: Any) -> Any:
         """Walks the stages; where an irregular function gives shapes not seen before, traces what follows."""
         environment: Environment = {("leaf", number, 0): leaf for number, leaf in enumerate(leaves)}
         stage = entry.first
@@ -233,11 +209,11 @@ class Program:
             path.append(passed)
             stage = stage.call.following.get(passed.signature)
         with self._lock:
-            tracing = _Tracing(self, leaves, structure, run=True, entry=entry, path=path, environment=environment)
+            tracing = Tracing(self, leaves, structure, run=True, entry=entry, path=path, environment=environment)
             tracing.go()
             return tracing.result
 
-    def _replay(self, entry: _Entry, futures: tuple[Future, ...]) -> Any:
+    def _replay(self, entry: Entry, futures: tuple[Future, ...]) -> Any:
         """The quick way: one stage, all of whose inputs are futures."""
         stage = entry.first
         assert stage is not None and stage.bound is not None and stage.result is not None and entry.fast is not None
@@ -255,7 +231,7 @@ class Program:
         return rebuild(stage.result, {key: one for one, (key, _) in zip(fresh, stage.outputs, strict=True)})
 
     def _remember_quick(
-        self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
     ) -> None:
         """Makes the next call with such futures quick, if nothing but futures goes in and nothing is given up."""
         stage = entry.first
@@ -313,244 +289,3 @@ class Program:
 
     def body(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return self._body(*args, **kwargs)
-
-
-class _Tracing:
-    """One trace of a program, which runs its stages as it meets their ends."""
-
-    def __init__(
-        self,
-        program: Program,
-        leaves: Sequence[Any],
-        structure: Any,
-        *,
-        run: bool,
-        entry: _Entry | None = None,
-        path: Sequence[Passed] = (),
-        environment: Environment | None = None,
-    ) -> None:
-        self._program = program
-        self._leaves = leaves
-        self._structure = structure
-        self._run = run
-        self._entry = entry or _Entry()
-        self._path = list(path)  # what has run already, and is traced again only to get to what follows
-        self._environment: Environment = environment or {("leaf", i, 0): leaf for i, leaf in enumerate(leaves)}
-        donated = _function.leaves_at(program.donate, structure, f"donate of {program.label}")
-        self._trace = Trace(
-            program.name,
-            program.source,
-            leaves,
-            program.argument_names(leaves, structure),
-            donated,
-            self._call_host if run else None,
-        )
-        self.result: Any = None
-
-    def go(self) -> _Entry:
-        before = current_trace()
-        _active.trace = self._trace
-        try:
-            values = [self._trace.argument(number) for number in range(len(self._leaves))]
-            args, kwargs = _arguments.unflatten(values, self._structure)
-            del values
-            returned = self._program.body(args, kwargs)
-        finally:
-            _active.trace = before
-        del args, kwargs
-        leaves, structure, results = self._trace.finish(returned)
-        del returned
-        made = [value for value in results if value.key[0] != "leaf"]
-        stage = self._close([value for value in made if self._trace.graph.made(value)])
-        stage.result = (leaves, structure)
-        self._check_nothing_kept(results)
-        if any(self._trace.whole.made(value) for value in results):
-            self._entry.whole = self._trace.whole.build([value for value in results if self._trace.whole.made(value)])
-        else:
-            self._entry.whole = self._trace.whole.build([])
-        self._entry.devices = {name: slice.devices for name, slice in self._trace.whole.slices.items()}
-        self._entry.modules = self._trace.whole.modules
-        self._attach(stage)
-        if self._run:
-            submit(stage, self._environment, self._program.label)
-            self.result = rebuild(stage.result, self._environment)
-        return self._entry
-
-    def _check_nothing_kept(self, results: Sequence[Value]) -> None:
-        try:
-            self._trace.check_nothing_kept(results)
-        except core.ImpureFunction:
-            gc.collect()  # a cycle is no fault
-            self._trace.check_nothing_kept(results)
-
-    def _call_host(self, trace: Trace, call: HostCall) -> tuple[list[Layout | Static], Any]:
-        number = trace.stage_number
-        if number < len(self._path):
-            passed = self._path[number]
-            self._check_same(passed.stage)
-        else:
-            stage = self._close(trace.alive())
-            stage.call = call
-            self._attach(stage)
-            submit(stage, self._environment, self._program.label)
-            passed = run_host_call(stage, self._environment, number)
-            self._path.append(passed)
-        trace.next_stage()
-        return passed.parts, passed.structure
-
-    def _close(self, results: Sequence[Value]) -> Stage:
-        """The current graph as a stage, registered with the session."""
-        graph = self._trace.graph
-        stage = Stage(slices=tuple(graph.slices.values()))
-        if not results:
-            return stage
-        stage.program = graph.build(results)
-        session = _slice.current_session()
-        for used in stage.slices:
-            used.check(session)
-        bind = programs.SequentialProgram if self._program.sequential else programs.BoundProgram
-        stage.bound = bind(
-            functions_of(session),
-            session,
-            stage.program,
-            {name: used.devices for name, used in graph.slices.items()},
-            graph.modules,
-        )
-        spec_of = {key: self._spec(key) for key in graph.feeds}
-        for key in graph.feeds:
-            layout = graph.layout(Value(self._trace, key, *spec_of[key]))
-            feed = Feed(key, layout)
-            if key[0] == "constant":
-                feed.constant = upload(self._trace.constants[key].tensor, layout)
-            stage.feeds.append(feed)
-        for value in results:
-            assert value.layout is not None
-            stage.outputs.append((value.key, value.layout))
-        return stage
-
-    def _spec(self, key: Key) -> tuple[Any, Layout | None]:
-        """Type and place of an argument of a stage."""
-        if key[0] == "constant":
-            return self._trace.constants[key].spec, None
-        if key[0] == "seed":
-            return _function.SEED_SPEC, None
-        found = self._environment[key]
-        return (found.spec, None) if isinstance(found, HostValue) else (found.layout.spec, found.layout)
-
-    def _attach(self, stage: Stage) -> None:
-        number = self._trace.stage_number
-        if number == 0:
-            self._entry.first = stage
-        else:
-            before = self._path[number - 1]
-            assert before.stage.call is not None
-            before.stage.call.following[before.signature] = stage
-
-    def _check_same(self, stage: Stage) -> None:
-        """Raises ImpureFunction when tracing again gave another graph than before."""
-        graph = self._trace.graph
-        values = {value.key: value for value in self._trace.alive()}
-        wanted = [key for key, _ in stage.outputs]
-        same = all(key in values for key in wanted)
-        if same and stage.program is not None:
-            same = graph.build([values[key] for key in wanted]) == stage.program
-        if not same:
-            raise core.ImpureFunction(
-                f"program {self._program.label} called other functions when it was traced again for the same "
-                "arguments; what it calls may depend only on their structure, types and static values, and on what "
-                "irregular functions gave"
-            )
-
-
-Kind = Literal["dataflow", "step"]
-
-
-@overload
-def program(
-    fn: None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel", kind: Kind | None = None
-) -> Callable[[Callable[..., Any]], Any]: ...
-
-
-@overload
-def program(
-    fn: Callable[..., Any],
-    *,
-    donate: Sequence[int] = (),
-    name: str = "",
-    dispatch: str = "parallel",
-    kind: Literal["dataflow"],
-) -> Program: ...
-
-
-@overload
-def program(
-    fn: Callable[..., Any],
-    *,
-    donate: Sequence[int] = (),
-    name: str = "",
-    dispatch: str = "parallel",
-    kind: Literal["step"],
-    ignore: Collection[str] = (),
-) -> CapturedStep: ...
-
-
-@overload
-def program(
-    fn: Callable[..., Any],
-    *,
-    donate: Sequence[int] = (),
-    name: str = "",
-    dispatch: str = "parallel",
-    kind: None = None,
-    ignore: Collection[str] = (),
-) -> Any: ...
-
-
-def program(
-    fn: Callable[..., Any] | None = None,
-    *,
-    donate: Sequence[int] = (),
-    name: str = "",
-    dispatch: str = "parallel",
-    kind: Kind | None = None,
-    ignore: Collection[str] = (),
-) -> Any:
-    """Makes one program of what ``fn`` does; use as ``@pw.program``.
-
-    - *dataflow*: ``fn`` calls compiled functions (``pw.function``). A ``Program``: traced once, its calls give futures.
-    - *step*: ``fn`` is a training step on ``pw.device()``. A ``CapturedStep``: traced until two calls agree, then
-      replayed with parameters and optimizer state re-bound in place.
-
-    Args:
-        donate: of a dataflow program, positions of arguments whose futures the caller gives up with the call.
-        name: what errors and status call it; default: its own name.
-        dispatch: of a dataflow program. ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by
-            node, each when what it needs exists, so that a call waits; to compare with, and to find a node that fails.
-        kind: one of the two. None: dataflow if ``fn``, or the user's code that it names, refers to a compiled function
-            or a dataflow program at this time; else a step.
-        ignore: of a step, names of numbers, texts and switches as its warnings call them (``"self.calls"``), that are
-            no concern of what it computes. They are not compared, and replays do not change them.
-    """
-
-    if dispatch not in ("parallel", "sequential"):
-        raise ValueError(f"dispatch must be 'parallel' or 'sequential', got {dispatch!r}")
-    if kind not in (None, "dataflow", "step"):
-        raise ValueError(f"kind must be 'dataflow' or 'step', got {kind!r}")
-    asked = bool(donate) or dispatch == "sequential"  # which only dataflow programs know
-    if kind == "step" and asked:
-        raise ValueError("a step is replayed whole and gives up no argument: leave out donate and dispatch")
-
-    def decorate(given: Callable[..., Any]) -> Program | CapturedStep:
-        if not callable(given):
-            raise TypeError(f"@pw.program needs a callable, got {given!r}")
-        kinds = (_function.CompiledFunction, Program)
-        if kind == "step" or (kind is None and not asked and not _capture_walk.reaches(given, kinds)):
-            return CapturedStep(given, name=name, ignore=ignore)
-        return Program(
-            given,
-            donate=donate,
-            name=_function.ir_name(name) if name else "",
-            sequential=dispatch == "sequential",
-        )
-
-    return decorate if fn is None else decorate(fn)

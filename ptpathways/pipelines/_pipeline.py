@@ -14,6 +14,7 @@ from torch.utils import _pytree
 from ptpathways import core, frontend, programs, schedules
 from ptpathways.frontend import Future, VirtualSlice
 from ptpathways.pipelines import _batch, _blocks, _changes, _fit, _flat, _loading, _losses, _model, _plan, _unused
+from ptpathways.pipelines._given import check_callables, check_norm, equal_slices, size_of
 from ptpathways.pipelines._layouts import SliceLayouts
 from ptpathways.pipelines._optimizer import OptimizerRule
 from ptpathways.pipelines._parts import record_stages
@@ -52,19 +53,19 @@ class Pipeline:
         clip_grad_norm: float | None,
     ) -> None:
         _losses.check_reduction(reduction)
-        _check_callables(loss, optimizer, placements)
+        check_callables(loss, optimizer, placements)
         self.schedule = schedules.find(schedule)
         if not isinstance(slices, list | tuple):
             raise TypeError(f"slices must be a list of slices from cluster.slice(), got {slices!r}")
         self.slices = tuple(slices)
         self._cut = _blocks.Cut.of(model, stages)
-        self.size = _size(self._cut.stages, self.slices, microbatches, self.schedule)
+        self.size = size_of(self._cut.stages, self.slices, microbatches, self.schedule)
         self._model = model
         self._loss = loss
         self._reduction = reduction
         self._recompute = recompute
         self.clip_grad_norm = clip_grad_norm
-        _check_norm(clip_grad_norm)
+        check_norm(clip_grad_norm)
         self._norm: Future | None = None
         self._parameters = dict(model.named_parameters())
         self._place = placements
@@ -319,7 +320,7 @@ class Pipeline:
             self._steps.clear()
         if self._rule.changed():  # a number that was compiled in is another one now
             self._steps.clear()
-        _check_norm(self.clip_grad_norm)
+        check_norm(self.clip_grad_norm)
         clipped = self.clip_grad_norm is not None
         kinds = (structure, tuple(_batch.kind(leaf) for leaf in leaves), mode, clipped)
         step = None if self._setting is None else self._steps.get((kinds, self._setting.now(self.optimizer)))
@@ -390,61 +391,6 @@ _STEPS_MAX = 64
 """Compiled steps that are kept, for batches of other shapes and models in other modes."""
 
 
-def _check_callables(loss: Any, optimizer: Any, placements: Any) -> None:
-    """Raises TypeError if one of them is no function as it has to be."""
-    if not callable(optimizer):
-        raise TypeError(
-            "optimizer must be a function that makes one of the parameters that it is called with, such as lambda "
-            f"parameters: torch.optim.AdamW(parameters), got {type(optimizer).__name__}"
-        )
-    if loss is not None and (not callable(loss) or isinstance(loss, type)):
-        raise TypeError(
-            "loss must be a function of the model's output and the batch's last tensor, or a module such as "
-            f"nn.MSELoss(), got {loss!r}"
-        )
-    if placements is not None and not callable(placements):
-        raise TypeError(
-            f"placements must be a function of a parameter's name and value that says how it lies, got {placements!r}"
-        )
-
-
-def _check_norm(largest: Any) -> None:
-    """Raises PipelineError if gradients' norms cannot be limited to it."""
-    fits = largest is None or (isinstance(largest, int | float) and not isinstance(largest, bool) and largest >= 0)
-    if not fits:
-        raise core.PipelineError(
-            "clip_grad_norm must be the largest norm of all gradients, a number of at least 0, or None, got "
-            f"{largest!r}"
-        )
-
-
-def _size(stages: int, slices: Sequence[Any], microbatches: int, schedule: schedules.Schedule) -> schedules.Size:
-    if not isinstance(microbatches, int) or microbatches < 1:
-        raise core.PipelineError(f"microbatches must be an integer of at least 1, got {microbatches!r}")
-    wrong = next((one for one in slices if not isinstance(one, VirtualSlice)), None)
-    if wrong is not None:
-        raise TypeError(f"slices must be slices from cluster.slice(), got {wrong!r}")
-    if not slices or stages < 1 or stages % len(slices):
-        raise core.PipelineError(
-            f"the number of stages must be a multiple of the number of slices, got {stages} stages and {len(slices)} "
-            'slices; give one slice per stage, or with schedule="interleaved" one per so many stages'
-        )
-    size = schedules.Size(len(slices), microbatches, stages // len(slices))
-    schedule.order(size)
-    return size
-
-
-def _equal_slices(stages: int) -> list[VirtualSlice]:
-    cluster = frontend.cluster()
-    size = cluster.device_count // max(stages, 1)
-    if size == 0:
-        raise core.PipelineError(
-            f"each of {stages} stages needs a device of its own, and the cluster has {cluster.device_count}; give "
-            "slices= for several stages on each"
-        )
-    return [cluster.slice((size,)) for _ in range(stages)]
-
-
 def pipeline(
     model: nn.Module,
     *,
@@ -492,7 +438,7 @@ def pipeline(
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
     if slices is None:
-        slices = _equal_slices(stages if isinstance(stages, int) else len(stages) + 1)
+        slices = equal_slices(stages if isinstance(stages, int) else len(stages) + 1)
     return Pipeline(
         model,
         stages,

@@ -1,0 +1,103 @@
+"""``@pw.program``: a dataflow program or a captured step, by what the function calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal, overload
+
+from ptpathways.frontend import _capture_walk, _function
+from ptpathways.frontend._capture import CapturedStep
+from ptpathways.frontend._program import Program
+
+Kind = Literal["dataflow", "step"]
+
+
+@overload
+def program(
+    fn: None = None, *, donate: Sequence[int] = (), name: str = "", dispatch: str = "parallel", kind: Kind | None = None
+) -> Callable[[Callable[..., Any]], Any]: ...
+
+
+@overload
+def program(
+    fn: Callable[..., Any],
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: Literal["dataflow"],
+) -> Program: ...
+
+
+@overload
+def program(
+    fn: Callable[..., Any],
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: Literal["step"],
+    ignore: Collection[str] = (),
+) -> CapturedStep: ...
+
+
+@overload
+def program(
+    fn: Callable[..., Any],
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: None = None,
+    ignore: Collection[str] = (),
+) -> Any: ...
+
+
+def program(
+    fn: Callable[..., Any] | None = None,
+    *,
+    donate: Sequence[int] = (),
+    name: str = "",
+    dispatch: str = "parallel",
+    kind: Kind | None = None,
+    ignore: Collection[str] = (),
+) -> Any:
+    """Makes one program of what ``fn`` does; use as ``@pw.program``.
+
+    - *dataflow*: ``fn`` calls compiled functions (``pw.function``). A ``Program``: traced once, its calls give futures.
+    - *step*: ``fn`` is a training step on ``pw.device()``. A ``CapturedStep``: traced until two calls agree, then
+      replayed with parameters and optimizer state re-bound in place.
+
+    Args:
+        donate: of a dataflow program, positions of arguments whose futures the caller gives up with the call.
+        name: what errors and status call it; default: its own name.
+        dispatch: of a dataflow program. ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by
+            node, each when what it needs exists, so that a call waits; to compare with, and to find a node that fails.
+        kind: one of the two. None: dataflow if ``fn``, or the user's code that it names, refers to a compiled function
+            or a dataflow program at this time; else a step.
+        ignore: of a step, names of numbers, texts and switches as its warnings call them (``"self.calls"``), that are
+            no concern of what it computes. They are not compared, and replays do not change them.
+    """
+
+    if dispatch not in ("parallel", "sequential"):
+        raise ValueError(f"dispatch must be 'parallel' or 'sequential', got {dispatch!r}")
+    if kind not in (None, "dataflow", "step"):
+        raise ValueError(f"kind must be 'dataflow' or 'step', got {kind!r}")
+    asked = bool(donate) or dispatch == "sequential"  # which only dataflow programs know
+    if kind == "step" and asked:
+        raise ValueError("a step is replayed whole and gives up no argument: leave out donate and dispatch")
+
+    def decorate(given: Callable[..., Any]) -> Program | CapturedStep:
+        if not callable(given):
+            raise TypeError(f"@pw.program needs a callable, got {given!r}")
+        kinds = (_function.CompiledFunction, Program)
+        if kind == "step" or (kind is None and not asked and not _capture_walk.reaches(given, kinds)):
+            return CapturedStep(given, name=name, ignore=ignore)
+        return Program(
+            given,
+            donate=donate,
+            name=_function.ir_name(name) if name else "",
+            sequential=dispatch == "sequential",
+        )
+
+    return decorate if fn is None else decorate(fn)
