@@ -62,6 +62,12 @@ struct Object {
     return position;
   }
 
+  // Of the run that makes a shard; null: no run of this host does.
+  const std::shared_ptr<Origin>& OriginOf(size_t position) const {
+    if (aliases.empty() || aliases[position].of == nullptr) return origin;
+    return aliases[position].of->OriginOf(aliases[position].position);
+  }
+
   std::vector<Shard> shards;  // never grows: other threads may hold pins
   struct Alias {
     std::shared_ptr<Object> of;

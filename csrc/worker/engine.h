@@ -266,6 +266,10 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   void OnFetch(const wire::Fetch& fetch);
   void OnCopy(const wire::Copy& copy);
   Result<pjrt::Buffer> CopyHere(const store::Object::Shard& from, size_t device);
+  // A value that was to be read failed: answers with the cause of the run that made it, when that has ended, or of what
+  // came from elsewhere, instead of the plugin's text. May be called on any thread; `on_error` runs on the engine's.
+  void FailRead(std::shared_ptr<store::Origin> origin, const Status& status,
+                std::function<void(const Status&)> on_error);
   // `position` in the object's shards. `box`: the part to send; the whole shard when it lists no dimensions.
   void SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
                  const wire::Box& box, std::function<void(const Status&)> on_error);

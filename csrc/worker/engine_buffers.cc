@@ -150,28 +150,28 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
   }
   const pjrt::Buffer& buffer = held.buffer;
   const uint64_t size = static_cast<uint64_t>(buffer.type().ByteSize());
+  const std::shared_ptr<store::Origin> origin = found->object->OriginOf(found->position);
 
   if (fetch.metadata_only || size == 0) {
     Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
     if (!ready.ok()) return fail(Here(ready.status()));
-    ready->OnReady(
-        [this, request](Status status) { Send(wire::Fetched{request, status.ok() ? status : Here(status), 0, {}}); });
+    ready->OnReady([this, request, origin, fail](Status status) {
+      if (!status.ok()) return FailRead(origin, status, fail);
+      Send(wire::Fetched{request, status, 0, {}});
+    });
     return;
   }
   if (size <= wire::kMaxInlineBytes) {
     auto bytes = std::make_shared<std::string>(size, '\0');
     unready_sends_.fetch_add(1);
     // The plugin keeps the source alive until it has copied.
-    buffer.ToHost(bytes->data(), size, [this, request, bytes](Status status) {
+    buffer.ToHost(bytes->data(), size, [this, request, bytes, origin, fail](Status status) {
       unready_sends_.fetch_sub(1);
+      if (!status.ok()) return FailRead(origin, status, fail);
       wire::Fetched answer;
       answer.request = request;
-      if (status.ok()) {
-        answer.size = bytes->size();
-        answer.inline_data = std::move(*bytes);
-      } else {
-        answer.status = Here(status);
-      }
+      answer.size = bytes->size();
+      answer.inline_data = std::move(*bytes);
       Send(answer);
     });
     return;
@@ -273,22 +273,36 @@ void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<st
   if (const store::Object::Shard& shard = object->At(position); shard.staged != nullptr) {
     return take_out(*shard.staged_type, shard.staged->data(), shard.staged);
   }
+  const std::shared_ptr<store::Origin> origin = object->OriginOf(position);
   auto pin = std::make_shared<Pin>(std::move(object), position);
   Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
   if (!ready.ok()) return on_error(Here(ready.status()));
   unready_sends_.fetch_add(1);
-  ready->OnReady([this, take_out, pin, on_error](Status status) {
+  ready->OnReady([this, take_out, pin, origin, on_error](Status status) {
     unready_sends_.fetch_sub(1);
-    if (!status.ok()) return on_error(Here(status));
+    if (!status.ok()) return FailRead(origin, status, on_error);
     const TensorType& type = pin->buffer().type();
     const size_t size = static_cast<size_t>(type.ByteSize());
     Result<const void*> pointer = pin->buffer().HostPointer();
     if (pointer.ok()) return take_out(type, *pointer, pin);
     auto bytes = std::make_shared<HostMemory>(size);
-    pin->buffer().ToHost(bytes->data(), size, [this, take_out, pin, bytes, on_error](Status copied) {
-      if (!copied.ok()) return on_error(Here(copied));
+    pin->buffer().ToHost(bytes->data(), size, [this, take_out, pin, bytes, origin, on_error](Status copied) {
+      if (!copied.ok()) return FailRead(origin, copied, on_error);
       take_out(pin->buffer().type(), bytes->data(), bytes);
     });
+  });
+}
+
+void Engine::FailRead(std::shared_ptr<store::Origin> origin, const Status& status,
+                      std::function<void(const Status&)> on_error) {
+  reactor_->Post([this, origin = std::move(origin), status, on_error = std::move(on_error)] {
+    const auto answer = [this, status, on_error](const store::Origin* run) {
+      if (run != nullptr && !run->cause.ok()) return on_error(run->cause);
+      on_error(root_causes_.Find(status, {}, nullptr, [this](const Status& reported) { return Here(reported); }));
+    };
+    if (origin == nullptr || origin->ended) return answer(origin.get());
+    // It is alive when it calls; held by what it calls, it would hold itself.
+    origin->dependents.push_back([answer, run = origin.get()] { answer(run); });
   });
 }
 

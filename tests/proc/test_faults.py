@@ -74,6 +74,26 @@ def test_a_transfer_from_a_killed_worker_fails_at_the_receiver(start_cluster: St
         copy.result(WAIT_S)
 
 
+@pytest.mark.parametrize("size", [4, 1 << 20], ids=["inline", "streamed"])
+@pytest.mark.parametrize("read", ["result", "wait"])
+def test_a_run_that_needed_a_lost_hosts_value_fails_with_that_cause(
+    start_cluster: StartCluster, read: str, size: int
+) -> None:
+    """The read fails with the plugin's event, often before the run that made the value has been looked at."""
+    cluster = start_cluster(hosts=4)
+    session = cluster.session
+    function = session.register(ADD_ONE.replace("f32", f"{size}xf32").encode(), "mlir", name="add_one")
+    for victim in (1, 2, 3):
+        source = session.put(np.zeros(size, np.float32), victim)
+        source.wait(WAIT_S)
+        suspend(cluster, f"host{victim}")
+        (value,) = session.run(function, [source.copy_to(0)], 0)
+        kill(cluster, f"host{victim}")
+        with pytest.raises(native.NativeError, match=f"^host 'host{victim}' .* is lost") as caught:
+            getattr(value, read)(WAIT_S)
+        assert caught.value.code == "UNAVAILABLE"
+
+
 def _fill(session: native.Session, source: Any, device: int) -> list[Any]:
     """More runs on a device than XLA lets wait there, all of which wait for ``source``, which is on another host."""
     add_one = session.register(ADD_ONE.encode(), "mlir")
