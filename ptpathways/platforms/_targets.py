@@ -123,6 +123,7 @@ def find_target(text: str, plugin: str = "") -> Target:
         InvalidOption: no such chip, or no such form.
         PluginNotFound: the plugin that compiles for it is not installed; the message says what to install.
     """
+    text = text.strip()
     name, _, shape = text.partition(":")
     chip = CHIPS.get(name.lower())
     if chip is None:

@@ -89,6 +89,8 @@ class Bundle:
                 }
         except core.InvalidProgram:
             raise
+        except FileNotFoundError:
+            raise core.InvalidProgram(f"a saved program must be a file, and there is none at {path}") from None
         except (OSError, zipfile.BadZipFile, KeyError, ValueError, AttributeError) as error:
             raise core.InvalidProgram(f"{path} is no saved program: {type(error).__name__}: {error}") from None
         _check_values(program, values, path)

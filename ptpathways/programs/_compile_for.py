@@ -199,7 +199,7 @@ def compile_for(bundle: Bundle, target: Target) -> CompiledFor:
         peak_temporary_bytes=costs[whole.peak_function].extra_bytes if whole.peak_function else 0,
         largest=tuple(LargeValue(value.name, value.type, value.shard_bytes) for value in whole.live[:_LARGEST]),
         step_seconds=whole.seconds,
-        basis=_basis(target, all(function.by_xla for function in functions if not function.error)),
+        basis=_basis(target, {function.by_xla for function in functions if not function.error}),
     )
 
 
@@ -210,7 +210,8 @@ def _topology(target: Target) -> native.Topology:
         if getattr(error, "code", "") == "NOT_FOUND":
             raise core.PluginNotFound(str(error)) from None
         raise core.InvalidOption(
-            f"target {target.text} must be one that {target.plugin.source} compiles for, and it says: {_brief(error)}"
+            f"target {target.text} must be one that plugin {target.plugin.path} compiles for, and it says: "
+            f"{_brief(error)}"
         ) from None
 
 
@@ -298,17 +299,20 @@ def _roofline(chip: Chip, flops: Mapping[str, int], devices: int, memory: Compil
     return max((full + 2 * half) / devices / chip.flops, moved / chip.bandwidth)
 
 
-def _basis(target: Target, analysed: bool) -> str:
+def _basis(target: Target, by_xla: set[bool]) -> str:
     chip = target.chip
     rate = f"{_link(target, target.devices) / 1e9:.0f} GB/s"
-    if analysed:
-        computing = "computations: XLA's cost analysis"
-    else:
-        computing = (
-            f"computations: a roofline of {chip.flops / 1e12:.0f} TFLOP/s (bf16; f32 half of it) and "
+    ways = []
+    if True in by_xla:
+        ways.append("XLA's cost analysis")
+    if False in by_xla:
+        ways.append(
+            f"a roofline of {chip.flops / 1e12:.0f} TFLOP/s (bf16; f32 half of it) and "
             f"{chip.bandwidth / 1e12:.2f} TB/s, which nothing is faster than"
         )
-    return f"{computing}; collectives and transfers: {rate} into each device ({chip.source})"
+    computing = ", and where it says nothing ".join(ways)
+    moving = f"collectives and transfers: {rate} into each device ({chip.source})"
+    return f"computations: {computing}; {moving}"
 
 
 def _link(target: Target, devices: int) -> float:

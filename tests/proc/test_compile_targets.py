@@ -191,7 +191,12 @@ def test_bad_targets_and_files(saved: Path, tmp_path: Path) -> None:
     if _installed("tpu"):
         assert "is no saved program" in _compile(wrong, "v5e:2x2", code=1).stderr
         said = _compile(saved / "small.zip", "v5e:3x5", code=2).stderr
-        assert "target v5e:3x5 must be one that libtpu" in said
+        assert "target v5e:3x5 must be one that plugin" in said
+        assert "libtpu.so compiles for, and it says" in said
+        said = _compile(tmp_path / "none.zip", "v5e:2x2", code=1).stderr
+        assert "a saved program must be a file, and there is none at" in said
+        said = _compile(saved / "small.zip", "v5e:2x2", "--plugin", str(wrong), code=2).stderr
+        assert f"must be one that plugin {wrong} compiles for" in said
     if _installed("cuda"):
         said = _compile(saved / "small.zip", "h200:1x2", code=2).stderr
         assert "must have at least the 4 devices of slice" in said

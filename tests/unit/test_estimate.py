@@ -123,5 +123,5 @@ def test_a_plugin_that_compiles_only_for_what_is_here_is_named() -> None:
     chip = platforms.CHIPS["v5e"]
     target = platforms.Target("v5e:1x1", chip, 1, 1, here, "v5e:1x1", {}, {})
     bundle = programs.Bundle(ir.ProgramBuilder("empty").build([]), {})
-    with pytest.raises(core.InvalidOption, match=r"target v5e:1x1 must be one that .* compiles for, and .*CPU"):
+    with pytest.raises(core.InvalidOption, match=r"target v5e:1x1 must be one that plugin .* compiles for, and .*CPU"):
         programs.compile_for(bundle, target)
