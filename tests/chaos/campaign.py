@@ -277,7 +277,7 @@ class Lane:
                 self._keep_log(cluster)
             for name in ("a", "b", "client"):
                 if seen.hung and name in cluster.members:
-                    cluster.members[name].process.kill()
+                    cluster.members[name].close()  # waits: what still ends would not be started again
             self._end_cluster(seen)
             return
         message = seen.error[2] if seen.error else ""

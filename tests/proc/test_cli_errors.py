@@ -154,7 +154,7 @@ def test_a_port_in_use_and_addresses_that_are_none(tmp_path: Path) -> None:
         (["status", "--address", NOBODY, "--watch", "nan"], "--watch must be"),
         (["status", "--address", NOBODY, "--watch", "inf"], "--watch must be"),
         (["controller", "--lease", "nan"], "--lease must be"),
-        (["replay", "/no/such/file"], "No such file"),
+        (["replay", "/no/such/file"], "must be a file, and there is none at /no/such/file"),
         (["replay", "/"], "directory"),
         (["run", "/"], "the script must be a file"),
         (["token", "--out", "/no/such/folder/token"], "--out must be a file"),
