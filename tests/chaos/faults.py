@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import resource
@@ -144,11 +145,16 @@ def _speak_nonsense(listener: tuple[str, int]) -> None:
 
 
 def leave_segment(cluster: Cluster) -> None:
-    """Leaves a file in /dev/shm that has the name of one of the cluster's."""
+    """Leaves a file in /dev/shm that has the name of one of the cluster's, and its lock, until this process ends.
+
+    Without the lock its owner counts as dead, and the next worker that starts there removes it.
+    """
     said = cluster.heard(r"controller of cluster \S+ at", "controller")
     assert said is not None
     name = said.line.split("of cluster ", 1)[1].split()[0]
-    (cluster.place.shm["b"] / f"ptpathways-{name}-7-7").write_bytes(b"left")
+    segment = os.open(Path(cluster.place.shm["b"]) / f"ptpathways-{name}-7-7", os.O_RDWR | os.O_CREAT, 0o600)
+    os.write(segment, b"left")
+    fcntl.flock(segment, fcntl.LOCK_EX)
 
 
 def leave_process(cluster: Cluster) -> None:
