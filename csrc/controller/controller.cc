@@ -25,6 +25,9 @@ constexpr std::chrono::milliseconds kRebindPatience{200};
 constexpr int kMaxQueued = 1 << 17;
 // Messages of one peer that libzmq takes ahead; then the peer's end keeps them.
 constexpr int kMaxReceived = 1 << 13;
+// Of HandBack: how many messages, and how large one may be.
+constexpr size_t kHandedBack = 1 << 12;
+constexpr size_t kHandedBackBytes = 1 << 10;
 
 uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 
@@ -134,7 +137,9 @@ void Controller::BeginToServe() {
 }
 
 void Controller::Tick() {
-  Run([this](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+  transport::Link::Dropped taken;  // destroyed without the lock
+  Run([&](Core::Effects& effects) PW_NO_THREAD_SAFETY {
+    taken.swap(taken_);
     Input input;
     input.now_ms = Now();
     input.gone = core_->ProcessesInDoubt();
@@ -239,6 +244,7 @@ void Controller::Run(Step step) {
     if (closed_) return;
     step(effects);
     Send(effects.parcels);
+    HandBack(effects.dropped);
     for (Outgoing& outgoing : effects.local) {
       if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
         (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
@@ -284,6 +290,18 @@ void Controller::Log(std::string_view peer, const std::string& line) {
 // What does not arrive is kept, and sent again by the member's next connection.
 void Controller::Send(Lines::Parcels& parcels) {
   for (Lines::Parcel& parcel : parcels) (void)socket_->Send(parcel.route, std::move(parcel.frames));
+}
+
+void Controller::HandBack(transport::Link::Dropped& dropped) {
+  if (reactor_ == nullptr || !reactor_->OnThread()) {
+    if (dropped.empty()) dropped.swap(taken_);
+    return;
+  }
+  if (local_.empty()) return;
+  for (transport::Frames& frames : dropped) {
+    const bool is_small = frames.size() == 1 && frames[0].size() <= kHandedBackBytes;
+    if (is_small && taken_.size() < kHandedBack) taken_.push_back(std::move(frames));
+  }
 }
 
 Status Controller::CheckSender(std::string_view peer, const transport::Frame& head) {

@@ -108,6 +108,9 @@ class Controller : private transport::SocketHandler {
   void Record(const Input& input) PW_REQUIRES(mutex_);
   void LoseStandby() PW_REQUIRES(mutex_);
   void Send(Lines::Parcels& parcels) PW_REQUIRES(mutex_);
+  // Messages that members took go back to the thread of local members, which made them: memory that another thread
+  // frees costs both more than the message itself. Here they are put aside, or taken by such a thread.
+  void HandBack(transport::Link::Dropped& dropped) PW_REQUIRES(mutex_);
   void Log(std::string_view peer, const std::string& line);
   // OK when a remote peer may use this name, and speak as what its message says that it is.
   static Status CheckSender(std::string_view peer, const transport::Frame& head);
@@ -127,6 +130,7 @@ class Controller : private transport::SocketHandler {
   std::unordered_map<Connection, std::shared_ptr<LocalClient>> local_ PW_GUARDED_BY(mutex_);
   std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_ PW_GUARDED_BY(mutex_);
   std::vector<std::string> exited_ PW_GUARDED_BY(mutex_);  // processes that ended before they joined
+  transport::Link::Dropped taken_ PW_GUARDED_BY(mutex_);   // for HandBack; until the next tick at most
   uint32_t next_local_ PW_GUARDED_BY(mutex_) = 1;
   bool closed_ PW_GUARDED_BY(mutex_) = false;
 
