@@ -21,6 +21,7 @@ from ptpathways.bench._dispatch import DISPATCH
 from ptpathways.bench._first_step import FIRST_STEP
 from ptpathways.bench._input import INPUT
 from ptpathways.bench._operators import OPERATORS
+from ptpathways.bench._paper import PAPER_TABLES
 from ptpathways.bench._parity import PARITY
 from ptpathways.bench._pipeline import PIPELINE
 from ptpathways.bench._pipelining import PIPELINE_TRAINING
@@ -62,6 +63,7 @@ _ALL = (
     STARTUP,
     FIRST_STEP,
     CHECKPOINT,
+    PAPER_TABLES,
 )
 
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
@@ -77,8 +79,15 @@ def run(name: str, options: BenchOptions | None = None) -> list[Record]:
     """
     if name not in WORKLOADS:
         raise core.InvalidOption(f"workload must be one of {', '.join(WORKLOADS)}, got {name!r}")
+    workload, options = WORKLOADS[name], options or BenchOptions()
+    for part in options.parts:
+        if not workload.parts:
+            having = ", ".join(each.name for each in _ALL if each.parts)
+            raise core.InvalidOption(f"a table or figure must be one of workload {having}, got {part} of {name}")
+        if part not in workload.parts:
+            raise core.InvalidOption(f"{name} has {', '.join(workload.parts)}, got {part}")
     with native.translated():
-        return WORKLOADS[name].run(options or BenchOptions())
+        return workload.run(options)
 
 
 def _check_files(lines: Path | None, picture: Path | None) -> None:
@@ -90,6 +99,11 @@ def _check_files(lines: Path | None, picture: Path | None) -> None:
             continue
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise core.InvalidOption(f"{option} must be a file that can be written, got {str(path)!r}")
+
+
+def _parts(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What ``--table`` and ``--figure`` ask for."""
+    return tuple(f"{what} {number}" for what in ("table", "figure") for number in getattr(arguments, what) or ())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,6 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--allreduce", action="store_true", help="dispatch: with a collective over all hosts, and a loop of gloo"
     )
+    parser.add_argument(
+        "--table", type=int, action="append", metavar="N", help="paper: this table of it; may be repeated"
+    )
+    parser.add_argument("--figure", type=int, action="append", metavar="N", help="paper: this figure of it")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, for rough figures")
     arguments = parser.parse_args(argv)
     if threading.current_thread() is threading.main_thread():  # told to end, it still ends and cleans up its children
@@ -123,6 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.quick,
             parse_peers(arguments.peers),
             arguments.allreduce,
+            _parts(arguments),
         )
         _check_files(arguments.json, arguments.plot)
         records = run(arguments.name, options)

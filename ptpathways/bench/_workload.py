@@ -31,6 +31,8 @@ class BenchOptions:
     """Names of rivals to measure beside ours."""
     allreduce: bool = False
     """Computations with a collective over all hosts, beside a loop of gloo in each of as many processes."""
+    parts: tuple[str, ...] = ()
+    """Of a workload that has several; none: all of them."""
 
     def __post_init__(self) -> None:
         for name in ("hosts", "devices_per_host", "repeats"):
@@ -82,6 +84,8 @@ class Workload:
     """Draws who had the devices when in the last run."""
     compares: bool = False
     """It can measure rivals beside ours."""
+    parts: tuple[str, ...] = ()
+    """Names of what it can measure alone (``BenchOptions.parts``)."""
 
     def goal_of(self, record: Record) -> Goal | None:
         """What the record should reach; None for rivals and for what has no goal."""

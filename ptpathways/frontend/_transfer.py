@@ -42,11 +42,17 @@ def transfer(
 
     Raises:
         NotInitialized: before ``init``.
+        TypeError: ``tensor`` is not one, such as a value within a program.
         ValueError: ``device`` is not an XLA device.
         SliceUnavailable: the device stands for no slice now.
     """
     import torch
 
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"transfer takes a tensor, got {type(tensor).__name__!r}; within a program a value goes by itself "
+            "to the slice of the function that takes it"
+        )
     if not isinstance(device, int | str | torch.device):
         device = device.device
     target = torch.device("xla", device) if isinstance(device, int) else torch.device(device)

@@ -29,7 +29,7 @@ _QUIET_CUDA = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One kind of accelerator, as its maker describes it."""
+    """One kind of accelerator, as its maker describes it: one of its devices, where it has several."""
 
     name: str
     platform: str
@@ -47,6 +47,8 @@ class Chip:
     """Where the figures are from."""
     target_config: Mapping[str, float] = field(default_factory=dict)
     """What XLA's compiler for GPUs asks about a GPU (``GpuDeviceInfoProto``), beside what all of them have."""
+    devices: int = 1
+    """Of a chip: its cores, where programs see each by itself."""
 
 
 _NVIDIA = "NVIDIA's data sheet; XLA's public target specifications"
@@ -87,6 +89,7 @@ _CHIPS = (
         "b200", "cuda", 191_514_411_008, 2250e12, 7.672e12, 900e9, _NETWORK_400, _NVIDIA,
         _gpu(148, 128, _HOPPER, 132_644_864, 1.965, 10),
     ),
+    Chip("v3", "tpu", 16 * _GIB, 61.5e12, 0.45e12, 164e9, 164e9, _CLOUD_TPU, devices=2),
     Chip("v4", "tpu", 32 * _GIB, 275e12, 1.228e12, 300e9, 300e9, _CLOUD_TPU),
     Chip("v5e", "tpu", 16 * _GIB, 197e12, 0.819e12, 200e9, 200e9, _CLOUD_TPU),
     Chip("v5p", "tpu", 95 * _GIB, 459e12, 2.765e12, 600e9, 600e9, _CLOUD_TPU),
@@ -135,7 +138,7 @@ def find_target(text: str, plugin: str = "") -> Target:
             f"a target of TPUs must be a chip and a torus, such as {chip.name}:2x4 "
             f"or of three dimensions {chip.name}:2x2x2, got {text!r}"
         )
-    devices = math.prod(int(size) for size in shape.split("x"))
+    devices = chip.devices * math.prod(int(size) for size in shape.split("x"))
     topology = f"{chip.name}:{shape}"
     return Target(text, chip, devices, devices, find_plugin("tpu", plugin), topology, {}, _NO_TPU_HERE)
 

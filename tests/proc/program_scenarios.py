@@ -245,6 +245,7 @@ def mistakes_of_programs(cluster: pw.Cluster) -> None:
     refused(TypeError, "no elements yet", lambda: program(lambda v: a(v) + 1)(x))
     refused(TypeError, "no elements yet", lambda: program(lambda v: b(v) if v else v)(x))
     refused(TypeError, "no elements yet", lambda: program(lambda v: torch.relu(a(v)))(x))
+    refused(TypeError, "goes by itself to the slice", lambda: program(lambda v: pw.transfer(v, b.slice))(x))
 
     def keep(v: Any) -> Any:
         kept.append(a(v))
