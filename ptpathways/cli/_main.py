@@ -129,6 +129,11 @@ def build_parser() -> argparse.ArgumentParser:
     replay.add_argument("path", help="the file that Program.save wrote")
     _add_platform(replay)
     replay.add_argument("--repeat", type=int, default=10, metavar="N", help="timed runs of each kind (default: 10)")
+    replay.add_argument(
+        "--chain",
+        action="store_true",
+        help="the results of a run are the next one's arguments: nothing is uploaded again",
+    )
     replay.add_argument("--hosts", type=int, default=0, metavar="N", help="worker processes (default: 1)")
     replay.add_argument(
         "--devices-per-host", type=int, default=0, metavar="M", help="devices of each (default: as the slices need)"

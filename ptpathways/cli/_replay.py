@@ -18,6 +18,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     Raises:
         InvalidProgram: the file is no saved program.
+        InvalidOption: runs of this program cannot be chained.
         InvalidOption, PluginNotFound, ConnectionFailed, DeadlineExceeded: the cluster did not start.
         SliceUnavailable: it has not the devices that the program's slices need.
         CompileFailed, OutOfDeviceMemory, HostLost: the program failed.
@@ -33,7 +34,7 @@ def main(arguments: argparse.Namespace) -> int:
         memory_per_device=arguments.memory_per_device,
     )
     with local.start(options) as cluster:
-        measured = programs.replay(bundle, cluster.session, repeat=arguments.repeat)
+        measured = programs.replay(bundle, cluster.session, repeat=arguments.repeat, chained=arguments.chain)
     if arguments.json:
         print(json.dumps(dataclasses.asdict(measured)))
     else:
@@ -58,6 +59,8 @@ def _show(measured: programs.Replay) -> None:
     )
     times.add_row(*(f"{value:.3f}" for value in measures), str(measured.repeat))
     console.print(times)
+    for argument, given in measured.chained.items():
+        console.print(f"argument %{argument} of each run: result %{given} of the one before", markup=False)
     results = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("result", "type", "first values", "mean", "checksum"):
         results.add_column(column)

@@ -120,13 +120,16 @@ class BoundProgram:
         with native.translated("compiling"):
             self._program.wait_ready(timeout_s)
 
-    def run(self, arguments: Sequence[Buffer]) -> list[Buffer]:
+    def run(self, arguments: Sequence[Buffer], donated: Sequence[int] | None = None) -> list[Buffer]:
         """Submits one run and returns the results' handles at once.
+
+        Args:
+            donated: numbers of the arguments that it gives up, of those that it may; None: all of these.
 
         Raises:
             NativeError: an argument does not fit, or the session is over.
         """
-        return self._run(self._program, arguments, self._donated)
+        return self._run(self._program, arguments, self._donated if donated is None else donated)
 
     def times(self, timeout_s: float) -> list[TimedRun]:
         """When the computations of its last runs began and ended, the oldest first; few runs.

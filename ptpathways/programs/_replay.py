@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from ptpathways import core, native
 from ptpathways.programs._bind import BoundProgram, Functions
 from ptpathways.programs._bundle import Bundle
+from ptpathways.programs._chain import chain
 from ptpathways.programs._shards import assemble, distinct, split
 
 if TYPE_CHECKING:
@@ -54,15 +56,22 @@ class Replay:
     pipelined_ms: float
     """Per run, when all are submitted before the first is waited for."""
     results: list[ReplayedResult]
+    """Of the first run; if runs are chained, of the last."""
+    chained: dict[str, str] = field(default_factory=dict)
+    """Which result of a run is which argument of the next: names by names of arguments."""
 
 
-def replay(bundle: Bundle, session: Session, *, repeat: int = 10, timeout_s: float = 600.0) -> Replay:
+def replay(
+    bundle: Bundle, session: Session, *, repeat: int = 10, chained: bool = False, timeout_s: float = 600.0
+) -> Replay:
     """Runs ``bundle`` once, then ``repeat`` times waiting for each, then as often without waiting.
 
     Arguments without a saved value get made-up ones. Arguments that a run gives up are uploaded again for each, which
-    is not timed.
+    is not timed; or, ``chained``, they are results of the run before (``chain``), as in training, and nothing else is
+    given up.
 
     Raises:
+        InvalidOption: runs of this program cannot be chained.
         SliceUnavailable: the cluster has not the devices that the program's slices need.
         CompileFailed, HostLost, OutOfDeviceMemory, DeadlineExceeded: as runs do.
     """
@@ -74,39 +83,46 @@ def replay(bundle: Bundle, session: Session, *, repeat: int = 10, timeout_s: flo
             with native.translated("slicing"):
                 given = session.request_slice(part.mesh.size)
             granted[part.name] = given["slice"], given["devices"]
-        return _replayed(bundle, session, {name: devices for name, (_, devices) in granted.items()}, repeat, timeout_s)
+        return _replayed(
+            bundle, session, {name: devices for name, (_, devices) in granted.items()}, repeat, chained, timeout_s
+        )
     finally:
         for number, _ in granted.values():
             session.release_slice(number)
 
 
-def _replayed(bundle: Bundle, session: Session, devices: dict[str, list[int]], repeat: int, timeout_s: float) -> Replay:
+def _replayed(
+    bundle: Bundle, session: Session, devices: dict[str, list[int]], repeat: int, chained: bool, timeout_s: float
+) -> Replay:
     started = time.perf_counter()
     bound = BoundProgram(Functions(session), session, bundle.program, devices, bundle.modules)
+    links = chain(bundle.program, bound.donated) if chained else {}
     bound.wait_ready(timeout_s)
     compiled = time.perf_counter()
-    inputs = _Inputs(bundle, session, bound)
+    given_up = [number for number in sorted(bound.donated) if number in links or not chained]
+    inputs = _Inputs(bundle, session, bound, links)
 
-    def run() -> list[Buffer]:
-        arguments = inputs.take(timeout_s)
-        with native.translated():
-            return bound.run(arguments)
+    def run(arguments: list[Buffer]) -> list[Buffer]:
+        results = bound.run(arguments, given_up)
+        inputs.follow(results)
+        return results
 
     def timed() -> tuple[float, list[Buffer]]:
         arguments = inputs.take(timeout_s)
         start = time.perf_counter()
         with native.translated():
-            results = bound.run(arguments)
+            results = run(arguments)
             for result in results:
                 result.wait(timeout_s)
         return (time.perf_counter() - start) * 1e3, results
 
     first_ms, results = timed()
     singles = sorted(timed()[0] for _ in range(repeat))
-    batch = [inputs.take(timeout_s) for _ in range(repeat)] if bound.donated else [inputs.take(timeout_s)] * repeat
+    anew = given_up and not links
+    batch = [inputs.take(timeout_s) for _ in range(repeat)] if anew else [[]] * repeat
     start = time.perf_counter()
     with native.translated():
-        for last in [bound.run(arguments) for arguments in batch]:
+        for last in [run(arguments or inputs.take(None)) for arguments in batch]:
             for result in last:
                 result.wait(timeout_s)
     pipelined_ms = (time.perf_counter() - start) * 1e3 / repeat
@@ -121,31 +137,45 @@ def _replayed(bundle: Bundle, session: Session, devices: dict[str, list[int]], r
         median_ms=statistics.median(singles),
         p90_ms=singles[min(len(singles) - 1, int(0.9 * len(singles)))],
         pipelined_ms=pipelined_ms,
-        results=[_result(bundle, number, buffer, timeout_s) for number, buffer in enumerate(results)],
+        results=[
+            _result(bundle, number, buffer, timeout_s) for number, buffer in enumerate(last if links else results)
+        ],
+        chained={
+            bundle.program.arguments[argument].outputs[0].name: bundle.program.results[result]
+            for argument, result in links.items()
+        },
     )
 
 
 class _Inputs:
-    """The program's arguments on their devices; those that runs give up, anew for each."""
+    """The program's arguments on their devices; those that runs give up, anew for each, unless results follow them."""
 
-    def __init__(self, bundle: Bundle, session: Session, bound: BoundProgram) -> None:
+    def __init__(self, bundle: Bundle, session: Session, bound: BoundProgram, links: Mapping[int, int]) -> None:
         self._bundle = bundle
         self._session = session
         self._bound = bound
+        self._links = links
         self._kept = {
-            number: self._put(number) for number in range(len(bound.lowered.inputs)) if number not in bound.donated
+            number: self._put(number)
+            for number in range(len(bound.lowered.inputs))
+            if links or number not in bound.donated
         }
 
-    def take(self, timeout_s: float) -> list[Buffer]:
-        """A run's arguments, all of them on their devices."""
+    def take(self, timeout_s: float | None) -> list[Buffer]:
+        """A run's arguments; all of them on their devices, unless ``timeout_s`` is None."""
         taken = [
             self._kept[number] if number in self._kept else self._put(number)
             for number in range(len(self._bound.lowered.inputs))
         ]
-        with native.translated():
-            for buffer in taken:
-                buffer.wait(timeout_s)
+        if timeout_s is not None:
+            with native.translated():
+                for buffer in taken:
+                    buffer.wait(timeout_s)
         return taken
+
+    def follow(self, results: Sequence[Buffer]) -> None:
+        """After a run: its results are the next one's arguments, as far as runs are chained."""
+        self._kept.update((argument, results[result]) for argument, result in self._links.items())
 
     def _put(self, number: int) -> Buffer:
         value = self._bundle.program.arguments[number].outputs[0]

@@ -320,6 +320,16 @@ def saved_programs(cluster: pw.Cluster) -> None:
     g([1.0, 2.0])
     refused(pw.InvalidProgram, "irregular", lambda: g.save(target + ".no", [1.0, 2.0]))
 
+    @pw.function(slice=a.slice, in_placements=[("x",), None], out_placements=[None, ("x",)], donate=(0,))
+    def step(weight: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return weight.sum(), weight - 0.5 * x
+
+    @pw.program(donate=(0,))
+    def train(weight: Any, x: Any) -> Any:
+        return step(weight, x)
+
+    train.save(target + ".train", [8.0, 9.0], [1.0, 2.0])
+
 
 def after_shutdown(cluster: pw.Cluster) -> None:
     s = cluster.slice((1,))

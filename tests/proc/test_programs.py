@@ -71,6 +71,17 @@ def test_arguments_without_values_are_made_up_and_stay_the_same(saved: Path) -> 
     assert first["results"][1]["first"] == [8.0, 10.0]  # only the second argument's value was saved
 
 
+@pytest.mark.timeout(300)
+def test_results_of_a_run_are_the_next_ones_arguments(saved: Path) -> None:
+    """1 + 3 + 3 runs: the argument that is given up is the second result of the run before."""
+    found = replayed(f"{saved}.train", "--chain", "--repeat", "3")
+    total, weight = found["results"]
+    assert found["chained"] == {"weight": weight["name"]}
+    assert weight["first"] == [8.0 - 7 * 0.5, 9.0 - 7 * 1.0]
+    assert total["first"] == [8.0 - 6 * 0.5 + 9.0 - 6 * 1.0]
+    assert replayed(f"{saved}.train", "--repeat", "3")["results"][1]["first"] == [7.5, 8.0]
+
+
 def test_the_bundle_is_checked(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = programs.Bundle.load(saved)
     again = programs.Bundle.load(bundle.save(tmp_path / "again.zip"))
