@@ -14,6 +14,7 @@ LONG = (
     r"chaos/test_campaign.py::test_a_campaign_finds_what_is_wrong",
     r"fuzz/test_capture_steps.py::.*\[(1|2)000\]",
     r"proc/test_asynchrony.py::test_twenty_steps.*\[1\]",
+    r"proc/test_bench_paper.py::(test_a_step|test_a_pipeline|test_layers)",
     r"proc/test_capture.py::.*\[(views|tight)-",
     r"proc/test_captured_mesh.py::.*\[shape[0-6]-",
     r"proc/test_code_room.py::(test_a_loop_of_many_shapes|test_functions_that_are_held)",

@@ -38,6 +38,10 @@ void Engine::OnMessage(Frames& frames) {
     if (frames.empty()) return DataLoss("expected a head frame, got an empty message");
     PW_ASSIGN_OR_RETURN(const wire::Head head, wire::DecodeHead(frames[0].bytes()));
     if (MustNotWait(head.header.type)) return Handle(head, frames);
+    if (head.header.type == Type::kQuery) {
+      PW_ASSIGN_OR_RETURN(const wire::Query query, wire::Decode<wire::Query>(head.body));
+      if (query.kind == wire::QueryKind::kActivity) return Handle(head, frames);  // it asks why the others wait
+    }
     if (head.header.type == Type::kOwnerGone) {
       // What a full device waits for may be bytes of that client. Its buffers are collected in their turn.
       PW_ASSIGN_OR_RETURN(const wire::OwnerGone gone, wire::Decode<wire::OwnerGone>(head.body));

@@ -356,3 +356,20 @@ class _StandingCluster:
     def __exit__(self, *_: object) -> None:
         self.end()
         native.clean_up_shared_memory(self._controller.cluster)
+
+
+def test_a_host_whose_device_is_full_says_what_it_waits_for(start_cluster: StartCluster) -> None:
+    """Computations that wait for a stopped host's bytes fill the device; what comes behind them waits, but for this."""
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
+    far = session.put(np.float32(1), 0)
+    (here,) = session.run(add_one, [session.put(np.float32(1), 1)], 1)  # compiled there
+    for value in (far, here):
+        value.wait(WAIT_S)
+    suspend(cluster, "host0")
+    results = [session.run(add_one, [far.copy_to(1)], 1)[0] for _ in range(60)]
+    doing = dict.fromkeys(what for what, _, _ in session.activity(1, NOTICED_S))
+    assert "receives from host 'host0'" in doing and "runs" in doing and "more" in doing
+    resume(cluster, "host0")
+    assert [float(result.result(WAIT_S)) for result in results] == [2.0] * 60
