@@ -175,6 +175,9 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   // Whether a device of a run takes no more for now; Resume is called when one does.
   bool IsFull(const std::vector<uint32_t>& devices);
   void Resume();
+  // Whether a message announces bytes that others send, and may be handled before those that wait: what they wait for
+  // may be behind these bytes in their sender's window.
+  bool MayPass(wire::Type type) const;
 
   void OnLost(const Status& status) override;
   Status Handle(const wire::Head& head, transport::Frames& frames);
@@ -358,6 +361,7 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   // A device is full: the walk that is under way, or else the first of `waiting_`, goes on when it is not.
   bool parked_ = false;
   std::deque<transport::Frames> waiting_;  // messages behind it
+  bool owner_gone_waits_ = false;          // a client's end is among them
   RootCauses root_causes_;
   uint64_t sequence_ = 0;                  // of the run being handled: its place in the cluster's order
   std::deque<uint64_t> aborted_;           // recent runs that the other hosts know to have failed

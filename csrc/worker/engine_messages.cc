@@ -46,7 +46,9 @@ void Engine::OnMessage(Frames& frames) {
       // What a full device waits for may be bytes of that client. Its buffers are collected in their turn.
       PW_ASSIGN_OR_RETURN(const wire::OwnerGone gone, wire::Decode<wire::OwnerGone>(head.body));
       incoming_->FailOfClient(gone.client, GoneText(gone.client), gone.session);
+      owner_gone_waits_ = true;
     }
+    if (MayPass(head.header.type)) return Handle(head, frames);
     waiting_.push_back(std::move(frames));
     return OkStatus();
   }();
@@ -63,6 +65,16 @@ Status Engine::Take(Frames& frames) {
 void Engine::Counted() {
   live_buffers_ = store_->size();
   live_bytes_ = store_->account().total_used();
+}
+
+bool Engine::MayPass(Type type) const {
+  if (type != Type::kExpect && type != Type::kPut) return false;
+  if (owner_gone_waits_) return false;  // a client's number may be another's by now
+  // Where memory is bounded, it is given away in the order of the controller's books.
+  for (size_t device = 0; device < client_->devices().size(); ++device) {
+    if (store_->account().limit(device) > 0) return false;
+  }
+  return true;
 }
 
 bool Engine::IsFull(const std::vector<uint32_t>& devices) {
@@ -87,6 +99,7 @@ void Engine::Resume() {
     waiting_.pop_front();
     if (Status status = Take(frames); !status.ok()) Log("refused a message of the controller: " + status.ToString());
   }
+  if (waiting_.empty()) owner_gone_waits_ = false;
   Counted();
 }
 

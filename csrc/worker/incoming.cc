@@ -7,6 +7,12 @@
 
 namespace pathways::worker {
 
+namespace {
+
+Status TooManyEarly() { return ResourceExhausted("too many transfers whose buffers are not announced"); }
+
+}  // namespace
+
 uint64_t Incoming::Entry::Expected() const {
   return static_cast<uint64_t>(assembly ? BoxBytes(buffer->type(), box) : buffer->type().ByteSize());
 }
@@ -100,7 +106,7 @@ void Incoming::Enter(uint64_t key, Entry entry) {
 void Incoming::KeepEarly(uint64_t key, Early early) {
   const auto at = early_.find(key);
   if (at == early_.end() && early_.size() >= kMaxEarlyTransfers) {
-    return early.lease.Drop(ResourceExhausted("too many transfers whose buffers are not announced"));
+    return early.lease.Drop(TooManyEarly());
   }
   early_[key].push_back(std::move(early));
 }
@@ -159,9 +165,18 @@ void Incoming::OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uin
       lease.Drop(status);
       return KeepEarlyFailure(peer, key, status, true);
     }
+    if (early_.size() >= kMaxEarlyTransfers && !early_.contains(key)) return lease.Drop(TooManyEarly());
     *count += bytes.size();
     std::shared_ptr<const void> counted(nullptr, [count, size = bytes.size()](const void*) { *count -= size; });
-    return KeepEarly(key, {std::string(peer), offset, total, bytes, std::move(lease), {}, nullptr, std::move(counted)});
+    std::shared_ptr<const void> owner;
+    if (*count <= kMaxCopiedEarlyBytes) {
+      const auto copy = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+      bytes = *copy;
+      owner = copy;
+      lease.Drop();
+    }
+    return KeepEarly(
+        key, {std::string(peer), offset, total, bytes, std::move(lease), {}, std::move(owner), std::move(counted)});
   }
   Take(key, it->second, offset, total, bytes, std::move(lease), nullptr);
 }

@@ -97,8 +97,11 @@ class Incoming : public dataplane::DataSink {
   size_t unannounced() const { return early_.size(); }
   uint64_t unannounced_bytes(const std::string& peer) const { return *early_bytes_.at(peer); }
 
-  // Bytes of one peer that came before their buffers were announced. An honest sender has no more than its window of
-  // them; what exceeds this is refused.
+  // Bytes of one peer that came before their buffers were announced. Up to so many are copied and their pieces let go
+  // of, since others, which are waited for, may have to pass the peer's window before these are announced. Of the rest
+  // an honest sender has no more than its window.
+  static constexpr uint64_t kMaxCopiedEarlyBytes = uint64_t{128} << 20;
+  // What exceeds this is refused.
   static constexpr uint64_t kMaxEarlyBytes = uint64_t{256} << 20;
   // And transfers, of all peers.
   static constexpr size_t kMaxEarlyTransfers = 1 << 16;

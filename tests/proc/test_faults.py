@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from ptpathways import core, native, platforms
+from ptpathways.bench import _hlo
 from ptpathways.launch import WorkerOptions, worker_command, worker_environment
 from ptpathways.testing import hold_thread, is_running, kill, resume, shared_memory_files, suspend, wait_until
 from tests.proc import attackers
@@ -373,3 +374,41 @@ def test_a_host_whose_device_is_full_says_what_it_waits_for(start_cluster: Start
     assert "receives from host 'host0'" in doing and "runs" in doing and "more" in doing
     resume(cluster, "host0")
     assert [float(result.result(WAIT_S)) for result in results] == [2.0] * 60
+
+
+@pytest.mark.parametrize("memory", ["", "64MiB"])
+def test_what_waits_for_a_slow_value_lets_others_bytes_pass(start_cluster: StartCluster, memory: str) -> None:
+    """A device full of computations that wait for a slow value; behind them more copies than a sender's window takes.
+
+    The slow value comes from the same sender, last: it must not wait for what waits for it.
+    """
+    cluster = start_cluster(hosts=2, memory_per_device=memory)
+    session = cluster.session
+    add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
+    slow_down = session.register(_hlo.waiting(1.0), "mlir", name="slow")
+    far = session.put(np.float32(1), 0)
+    (here,) = session.run(add_one, [session.put(np.float32(1), 1)], 1)  # compiled there
+    for value in (far, here):
+        value.wait(WAIT_S)
+    (slow,) = session.run(slow_down, [session.put(np.float32(0), 0)], 0)
+    results = [session.run(add_one, [source.copy_to(1)], 1)[0] for source in [slow] * 30 + [far] * 60]
+    assert len({float(result.result(WAIT_S)) for result in results[:30]}) == 1
+    assert [float(result.result(WAIT_S)) for result in results[30:]] == [2.0] * 60
+
+
+def test_uploads_behind_a_full_device_do_not_hold_up_what_it_waits_for(start_cluster: StartCluster) -> None:
+    """Ten batches of 16 MiB that nobody could use yet, then the one that all computations wait for."""
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
+    far = session.put(np.float32(1), 0)
+    (here,) = session.run(add_one, [session.put(np.float32(1), 1)], 1)
+    for value in (far, here):
+        value.wait(WAIT_S)
+    suspend(cluster, "host0")
+    results = [session.run(add_one, [far.copy_to(1)], 1)[0] for _ in range(40)]
+    batches = [session.put(np.full(1 << 22, number, np.float32), 1) for number in range(20)]
+    resume(cluster, "host0")
+    assert [float(result.result(WAIT_S)) for result in results] == [2.0] * 40
+    for number, batch in enumerate(batches):
+        assert (batch.result(WAIT_S) == number).all()
