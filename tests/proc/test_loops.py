@@ -55,9 +55,10 @@ def test_a_scaler_compiles_no_more_once_every_kind_of_step_has_been() -> None:
     assert sum(compiled[-4:]) == 0, compiled
 
 
-def test_a_loop_of_torch_func_has_two_kinds_of_step_at_most() -> None:
+def test_a_loop_of_torch_func_has_few_kinds_of_step() -> None:
+    """One, and another for each part of a graph that may or may not be freed when its step is cut."""
     compiled = outcome("functional")["cluster"]["compiled"][""]
-    assert sum(compiled) <= 2, compiled
+    assert sum(compiled) <= 4 < len(compiled), compiled
 
 
 def test_every_scheduler_of_torch_is_among_them() -> None:
