@@ -118,11 +118,10 @@ def _replayed(
 
     first_ms, results = timed()
     singles = sorted(timed()[0] for _ in range(repeat))
-    anew = given_up and not links
-    batch = [inputs.take(timeout_s) for _ in range(repeat)] if anew else [[]] * repeat
+    uploaded = [inputs.take(timeout_s) for _ in range(repeat)] if given_up and not links else None
     start = time.perf_counter()
     with native.translated():
-        for last in [run(arguments or inputs.take(None)) for arguments in batch]:
+        for last in [run(uploaded[number] if uploaded else inputs.take(None)) for number in range(repeat)]:
             for result in last:
                 result.wait(timeout_s)
     pipelined_ms = (time.perf_counter() - start) * 1e3 / repeat
