@@ -1,5 +1,6 @@
 // Engine: messages of the controller, in order. When a device is full, the run at hand is parked and the messages
-// behind it wait in waiting_, but for those that can end what fills the device.
+// behind it wait in waiting_, but for those that can end what fills the device, announcements of bytes (MayPass), and
+// the question what is waited for.
 #include "csrc/worker/engine.h"
 
 namespace pathways::worker {
