@@ -155,7 +155,7 @@ struct Numbers {
     return OkStatus();
   }
   void Keep(size_t, uint64_t buffer, Value value) { store[buffer] = std::move(value); }
-  bool HasRoom(const Plan&, size_t) { return room > 0 && room-- > 0; }
+  bool HasRoom(const Plan&, size_t, std::span<const Value>) { return room > 0 && room-- > 0; }
 };
 
 wire::RunProgram RunOf(std::vector<uint64_t> arguments, std::vector<uint32_t> donated = {}) {

@@ -17,7 +17,7 @@
 //   Status Copy(const wire::PlanStep&, const Value& from, Value& to)
 //   void Keep(size_t result, uint64_t buffer, Value)      a result of the program
 // and may have
-//   bool HasRoom(const Plan&, size_t step)                whether its devices take that execution now
+//   bool HasRoom(const Plan&, size_t step, std::span<const Value> slots)   whether its devices take that execution now
 //   void Refuse(const wire::PlanStep&, uint64_t first_key, const Status&)   what a Receive step should have taken
 //
 // Devices take only so many executions that have not ended, and whoever enqueues more is made to wait. A host that is
@@ -75,7 +75,7 @@ class Walker {
   // False: there is no room for the next step.
   bool Continue(const Plan& plan, const wire::RunProgram& run, Backend& backend) {
     for (; next_ < plan.steps().size(); ++next_) {
-      if (plan.steps()[next_].kind == wire::StepKind::kExecute && !backend.HasRoom(plan, next_)) return false;
+      if (plan.steps()[next_].kind == wire::StepKind::kExecute && !backend.HasRoom(plan, next_, slots_)) return false;
       Step(plan, run, next_, backend);
     }
     return true;

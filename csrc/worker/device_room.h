@@ -36,6 +36,8 @@ class DeviceRoom {
     // If this reads a full device, whoever empties it does so later, and sees who waits.
     return in_flight_[device].load() >= kMax;
   }
+  // What somebody waits for beside room may be there.
+  void Wake() { on_room_(); }
   // An execution has been enqueued; Leave when it has ended.
   void Enter(size_t device) { in_flight_[device].fetch_add(1); }
   void Leave(size_t device) {

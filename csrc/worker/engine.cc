@@ -19,6 +19,7 @@
 #include "csrc/pjrt/custom_calls.h"
 #include "csrc/transport/endpoint.h"
 #include "csrc/transport/shm.h"
+#include "csrc/worker/enqueue_probe.h"
 
 namespace pathways::worker {
 
@@ -209,6 +210,15 @@ Status Engine::StartDevices() {
   device_free_at_.resize(limits.size());
   ends_ = std::make_shared<DeviceEnds>(limits.size());
   room_ = std::make_shared<DeviceRoom>(limits.size(), [this] { reactor_->Post([this] { Resume(); }); });
+  if (client_->platform_name() != "cpu") {
+    const Result<bool> waits = EnqueueWaitsForArguments(client_);
+    enqueue_waits_ = !waits.ok() || *waits;
+    if (enqueue_waits_) {
+      Log("computations are enqueued when their arguments have arrived, because the plugin " +
+          (waits.ok() ? "makes who enqueues one wait for them"
+                      : "could not be asked whether it waits for them: " + waits.status().ToString()));
+    }
+  }
   return OkStatus();
 }
 
@@ -300,7 +310,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
   switch (head.header.type) {
     case Type::kRun: {
       PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
-      if (IsFull(run.devices)) {
+      if (IsFull(run.devices) || MustArrive(run)) {
         waiting_.push_front(std::move(frames));
         parked_ = true;
         return OkStatus();

@@ -174,6 +174,9 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   void Counted();
   // Whether a device of a run takes no more for now; Resume is called when one does.
   bool IsFull(const std::vector<uint32_t>& devices);
+  // Whether enqueueing a computation that reads this would wait for it; Resume is called when it is there.
+  bool MustArrive(store::Object& value);
+  bool MustArrive(const wire::Run& run);
   void Resume();
   // Whether a message announces bytes that others send, and may be handled before those that wait: what they wait for
   // may be behind these bytes in their sender's window.
@@ -340,6 +343,7 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   std::unique_ptr<transport::Reactor> reactor_;
 
   // Constant after joining:
+  bool enqueue_waits_ = false;  // the plugin's Execute sleeps until its arguments have arrived
   std::string cluster_;
   uint32_t host_ = 0;
   uint32_t first_device_ = 0;
@@ -358,7 +362,8 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   std::deque<std::weak_ptr<Pending>> running_;  // in order; those that have finished go when others come
   std::shared_ptr<DeviceRoom> room_;
   std::shared_ptr<DeviceEnds> ends_;  // shared with callbacks, as the room
-  // A device is full: the walk that is under way, or else the first of `waiting_`, goes on when it is not.
+  // A device is full, or an argument must arrive first: the walk that is under way, or else the first of `waiting_`,
+  // goes on when it is not.
   bool parked_ = false;
   std::deque<transport::Frames> waiting_;  // messages behind it
   bool owner_gone_waits_ = false;          // a client's end is among them

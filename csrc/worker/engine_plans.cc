@@ -80,10 +80,12 @@ class Engine::PlanHost {
   }
   Status Copy(const wire::PlanStep& step, const Value& from, Value& to);
   void Keep(size_t result, uint64_t buffer, Value value);
-  bool HasRoom(const plan::Plan& plan, size_t index) const {
+  bool HasRoom(const plan::Plan& plan, size_t index, std::span<const Value> slots) const {
     if (!refused_.ok()) return true;
     const wire::PlanStep& step = plan.steps()[index];
-    return !engine_.IsFull(plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]].devices);
+    if (engine_.IsFull(plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]].devices)) return false;
+    return std::none_of(step.arguments.begin(), step.arguments.end(),
+                        [&](uint32_t slot) { return slots[slot] != nullptr && engine_.MustArrive(*slots[slot]); });
   }
 
  private:

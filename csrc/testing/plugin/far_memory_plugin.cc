@@ -5,6 +5,8 @@
 // (TransferData) are taken for bytes in that order, as the C API says; a literal (TransferLiteral) comes in the order
 // that it names. So a caller that streams dense row-major bytes computes with wrong values.
 //
+// With PW_TEST_EXECUTE_WAITS in the environment, Execute also makes its caller wait for the arguments.
+//
 // Ownership: tables live as long as the process. Threads: any; Locks: State::mutex guards the tables.
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,7 @@
 
 #include "csrc/base/tensor_type.h"
 #include "csrc/pjrt/api.h"
+#include "csrc/pjrt/event.h"
 
 namespace pathways::testing {
 namespace {
@@ -167,6 +170,20 @@ PJRT_Error* TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLitera
   return error;
 }
 
+// As XLA's CUDA client without asynchronous dispatch: who enqueues an execution sleeps until its arguments are there.
+PJRT_Error* ExecuteWhenArgumentsAreThere(PJRT_LoadedExecutable_Execute_Args* args) {
+  const pjrt::Api& api = *TheState().base_api;
+  for (size_t device = 0; device < args->num_devices; ++device) {
+    for (size_t i = 0; i < args->num_args; ++i) {
+      PJRT_Buffer_ReadyEvent_Args ready{};
+      ready.buffer = args->argument_lists[device][i];
+      if (!api.Call<&PJRT_Api::PJRT_Buffer_ReadyEvent>(&ready).ok()) continue;
+      (void)pjrt::EventHandle(TheState().base_api, ready.event).Await();  // the execution says what failed
+    }
+  }
+  return TheState().base->PJRT_LoadedExecutable_Execute(args);
+}
+
 const PJRT_Api* Load() {
   State& state = TheState();
   const char* path = std::getenv("PW_TEST_PJRT_PLUGIN");
@@ -185,6 +202,9 @@ const PJRT_Api* Load() {
   state.table.PJRT_AsyncHostToDeviceTransferManager_Destroy = &ManagerDestroy;
   state.table.PJRT_AsyncHostToDeviceTransferManager_TransferData = &TransferData;
   state.table.PJRT_AsyncHostToDeviceTransferManager_TransferLiteral = &TransferLiteral;
+  if (std::getenv("PW_TEST_EXECUTE_WAITS") != nullptr) {
+    state.table.PJRT_LoadedExecutable_Execute = &ExecuteWhenArgumentsAreThere;
+  }
   return &state.table;
 }
 
