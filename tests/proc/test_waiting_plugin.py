@@ -72,7 +72,6 @@ def test_a_lost_sender_is_heard_of_while_a_computation_waits_for_its_bytes(clust
     kill(cluster, "host0")
     with pytest.raises(native.NativeError, match="host0") as caught:
         waiting.result(TIMEOUT_S)
-    print(caught.value)
     assert caught.value.code == "UNAVAILABLE"
     np.testing.assert_array_equal(behind.result(TIMEOUT_S), [2, 2, 2, 2])
 
