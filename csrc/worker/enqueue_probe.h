@@ -4,7 +4,7 @@
 // plugins may. An engine thread that sleeps there hears of no lost host, so such executions are held back until their
 // arguments are there. What a plugin does is tried, once, when the worker starts.
 //
-// Ownership: plain function. Threads: blocks the caller, at most for kPatience and a compile.
+// Ownership: plain function. Threads: blocks the caller, at most for kEnqueuePatience and a compile.
 #ifndef PTPATHWAYS_WORKER_ENQUEUE_PROBE_H_
 #define PTPATHWAYS_WORKER_ENQUEUE_PROBE_H_
 
