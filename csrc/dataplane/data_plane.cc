@@ -234,6 +234,12 @@ void DataPlane::SendFailure(const std::string& peer, uint64_t key, const Status&
   Deliver(peer, false, std::move(item));
 }
 
+void DataPlane::Resume(const std::string& peer, uint64_t key, Status status) {
+  Frames frames;
+  frames.emplace_back(wire::Encode(wire::Resume{key, std::move(status)}));
+  (void)Transmit(peer, {0, key, std::move(frames)});  // a sender that is gone has nothing to resume
+}
+
 void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item) {
   if (item.failure.ok()) {
     std::shared_ptr<transport::BulkSender> sender;
@@ -448,7 +454,8 @@ Status DataPlane::EmitPiece(std::string_view peer, const transport::BulkPiece& p
 
 Status DataPlane::EmitRelease(std::string_view peer, const transport::BulkRelease& release) {
   Frames frames;
-  frames.emplace_back(wire::Encode(wire::Release{release.key, release.ticket, release.status}));
+  const uint8_t deferred = release.deferred ? 1 : 0;
+  frames.emplace_back(wire::Encode(wire::Release{release.key, release.ticket, release.status, deferred}));
   return Transmit(peer, {0, release.key, std::move(frames)});
 }
 

@@ -112,6 +112,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   // Sends the bytes, at least one, under `key`. A peer which has not called yet is waited for until it does, is lost,
   // or the transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once.
   void Send(const std::string& peer, uint64_t key, ByteSource source, std::function<void(const Status&)> done);
+  // The transfer `key`, pieces of which were deferred (BulkLease::Defer), is expected now, or with an error not wanted.
+  void Resume(const std::string& peer, uint64_t key, Status status = OkStatus());
   // Tells the receiver of `key` that its bytes will never come.
   void SendFailure(const std::string& peer, uint64_t key, const Status& status);
   // Ends every transfer to and from this peer, and forgets it.
@@ -178,6 +180,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   Result<wire::Identity> IdentityOf(std::string_view route, const transport::Frame& frame);
   Status OnPeerSeen(const std::string& peer, const wire::PeerSeen& seen);
   Status OnRelease(const std::string& peer, const wire::Release& release);
+  Status OnResume(const std::string& peer, const wire::Resume& resume);
   Status OnData(const std::string& peer, uint64_t session, const wire::Head& head, transport::Frames& frames);
   // Whether a numbered message is to be handled.
   Result<bool> TakeNumbered(const std::string& peer, uint64_t sequence);

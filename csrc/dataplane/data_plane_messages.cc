@@ -76,8 +76,8 @@ Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
     PW_ASSIGN_OR_RETURN(wire::PeerSeen seen, wire::Decode<wire::PeerSeen>(head.body));
     return OnPeerSeen(peer, seen);
   }
-  if (type != wire::Type::kData && type != wire::Type::kRelease && type != wire::Type::kCollectiveChunk &&
-      type != wire::Type::kCollectiveTaken) {
+  if (type != wire::Type::kData && type != wire::Type::kRelease && type != wire::Type::kResume &&
+      type != wire::Type::kCollectiveChunk && type != wire::Type::kCollectiveTaken) {
     return InvalidArgument("a data connection does not carry " + std::string(wire::TypeName(type)));
   }
   PW_ASSIGN_OR_RETURN(const bool fresh, TakeNumbered(peer, head.header.sequence));
@@ -86,6 +86,10 @@ Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
   if (type == wire::Type::kRelease) {
     PW_ASSIGN_OR_RETURN(wire::Release release, wire::Decode<wire::Release>(head.body));
     return OnRelease(peer, release);
+  }
+  if (type == wire::Type::kResume) {
+    PW_ASSIGN_OR_RETURN(wire::Resume resume, wire::Decode<wire::Resume>(head.body));
+    return OnResume(peer, resume);
   }
   if (!handler) return FailedPrecondition("this process takes part in no collectives");
   return (*handler)(peer, head, frames);
@@ -151,7 +155,7 @@ Status DataPlane::OnRelease(const std::string& name, const wire::Release& releas
   dropped.clear();
   if (!sender) return OkStatus();
   PW_ASSIGN_OR_RETURN(const transport::BulkProgress progress,
-                      sender->OnRelease(name, {release.key, release.token, release.status}));
+                      sender->OnRelease(name, {release.key, release.token, release.status, release.deferred != 0}));
   {
     std::lock_guard lock(mutex_);
     if (auto at = peers_.find(name); at != peers_.end()) {
@@ -166,6 +170,21 @@ Status DataPlane::OnRelease(const std::string& name, const wire::Release& releas
   }
   // The receiver counts what comes of a transfer that it refused.
   if (progress.cut_short) SendFailure(name, release.key, release.status);
+  return OkStatus();
+}
+
+Status DataPlane::OnResume(const std::string& name, const wire::Resume& resume) {
+  std::shared_ptr<transport::BulkSender> sender;
+  {
+    std::lock_guard lock(mutex_);
+    sender = sender_;
+  }
+  if (!sender || !sender->OnResume(name, resume.key, resume.status)) return OkStatus();
+  {
+    std::lock_guard lock(mutex_);
+    if (auto at = peers_.find(name); at != peers_.end()) at->second.transfers.End(resume.key, TransferState::kFailed);
+  }
+  SendFailure(name, resume.key, resume.status);
   return OkStatus();
 }
 

@@ -45,15 +45,25 @@ struct Transfer {
   BulkSender::Done done;
   uint64_t next = 0;  // first byte not yet emitted
   bool emitted_any = false;
-  size_t in_flight = 0;   // pieces emitted and not yet released
-  uint64_t released = 0;  // bytes
-  size_t borrowed = 0;    // frames whose bytes libzmq still reads from the source
-  bool queued = false;    // in its peer's ready
-  bool copying = false;   // the pump reads the source just now
-  bool ended = false;     // every byte was emitted, or `status` says why not
+  std::optional<uint64_t> deferred_at;  // the receiver wants it later, from there
+  uint64_t round = 0;                   // how often it was resumed
+  size_t in_flight = 0;                 // pieces emitted and not yet released
+  uint64_t released = 0;                // bytes
+  size_t borrowed = 0;                  // frames whose bytes libzmq still reads from the source
+  bool queued = false;                  // in its peer's ready
+  bool copying = false;                 // the pump reads the source just now, from `copied`, for `copied_round`
+  uint64_t copied = 0;
+  uint64_t copied_round = 0;
+  bool ended = false;  // the receiver has let go of every byte, or `status` says why not
   Status status;
 
-  bool has_more() const { return !ended && (next < source.size() || !emitted_any); }
+  bool has_more() const { return !ended && (deferred_at || next < source.size() || !emitted_any); }
+  bool may_go_on() const { return has_more() && !deferred_at; }
+  void Copying() {
+    copying = true;
+    copied = next;
+    copied_round = round;
+  }
   // The source memory is free and nobody has been told yet.
   bool is_due() const { return ended && borrowed == 0 && !copying && done != nullptr; }
 };
@@ -70,7 +80,9 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
   struct InFlight {
     TransferPtr transfer;
     std::optional<ShmChunk> chunk;
+    uint64_t offset;
     uint64_t bytes;
+    uint64_t round;
   };
 
   Core(BulkSenderOptions options, BulkEmitter* emitter, std::function<void()> schedule)
@@ -92,7 +104,7 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     if (schedule) schedule();
   }
 
-  // All four need the lock.
+  // All of these need the lock.
   void CollectDue(const TransferPtr& transfer, Finished* finished) {
     if (!transfer->is_due()) return;
     finished->calls.emplace_back(std::exchange(transfer->done, nullptr), transfer->status);
@@ -104,8 +116,14 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     transfer->status = status;
     CollectDue(transfer, finished);
   }
+  // Ends it when nothing of it can be asked for again.
+  void EndIfTaken(const TransferPtr& transfer, Finished* finished) {
+    if (transfer->has_more() || transfer->copying) return;
+    if (transfer->in_flight == 0 || transfer->source.size() <= options.inline_bytes)
+      End(transfer, OkStatus(), finished);
+  }
   void Queue(const TransferPtr& transfer) {
-    if (transfer->queued || transfer->copying || !transfer->has_more()) return;
+    if (transfer->queued || transfer->copying || !transfer->may_go_on()) return;
     if (transfer->in_flight >= options.window_per_transfer) return;
     transfer->queued = true;
     transfer->window->ready.push_back(transfer);
@@ -132,7 +150,7 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
         TransferPtr transfer = std::move(window->ready.front());
         window->ready.pop_front();
         transfer->queued = false;
-        if (!transfer->has_more()) continue;
+        if (!transfer->may_go_on()) continue;
         List(window);  // behind the others
         return transfer;
       }
@@ -187,9 +205,9 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
 uint64_t BulkSender::Core::SendPiece(const TransferPtr& transfer, Finished* finished) {
   BulkPiece piece;
   piece.key = transfer->key;
-  piece.offset = transfer->next;  // written by the pump only
+  piece.offset = transfer->copied;
   piece.total = transfer->source.size();
-  const uint64_t left = piece.total - transfer->next;
+  const uint64_t left = piece.total - piece.offset;
   std::optional<ShmChunk> chunk;
   if (transfer->same_machine && piece.total > options.inline_bytes) {
     const uint64_t given_back = chunks_given_back.load();
@@ -208,7 +226,7 @@ uint64_t BulkSender::Core::SendPiece(const TransferPtr& transfer, Finished* fini
       if (transfer->window->in_flight >= options.window_per_transfer) {
         transfer->copying = false;
         CollectDue(transfer, finished);
-        if (transfer->has_more() && !transfer->queued) {
+        if (transfer->may_go_on() && !transfer->queued) {
           transfer->queued = true;
           transfer->window->ready.push_front(transfer);
           transfer->window->starved_at = given_back;
@@ -236,7 +254,7 @@ uint64_t BulkSender::Core::SendPiece(const TransferPtr& transfer, Finished* fini
       piece.ticket = next_ticket++;
       ++transfer->in_flight;
       ++transfer->window->in_flight;
-      in_flight.emplace(piece.ticket, InFlight{transfer, chunk, piece.size});
+      in_flight.emplace(piece.ticket, InFlight{transfer, chunk, piece.offset, piece.size, transfer->copied_round});
     }
   }
   if (cancelled) {
@@ -248,14 +266,13 @@ uint64_t BulkSender::Core::SendPiece(const TransferPtr& transfer, Finished* fini
   {
     std::lock_guard lock(mutex);
     transfer->copying = false;
-    transfer->next += piece.size;
     transfer->emitted_any = true;
+    if (transfer->round == transfer->copied_round) transfer->next = piece.offset + piece.size;
     if (!emitted.ok()) {
       if (auto at = in_flight.find(piece.ticket); at != in_flight.end()) returned = TakeBack(at);
       End(transfer, emitted, finished);
-    } else if (transfer->next == transfer->source.size()) {
-      End(transfer, OkStatus(), finished);
     }
+    EndIfTaken(transfer, finished);
     CollectDue(transfer, finished);
     Queue(transfer);
   }
@@ -354,7 +371,7 @@ void BulkSender::Send(std::string_view peer, bool same_machine, uint64_t key, By
     // What fits one copied frame need not wait for the data thread.
     now = size <= core_->options.inline_bytes && core_->HasRoom(*transfer->window);
     if (now) {
-      transfer->copying = true;
+      transfer->Copying();
     } else {
       core_->Queue(transfer);
     }
@@ -384,7 +401,7 @@ void BulkSender::Pump(uint64_t max_bytes) {
         core_->pumping = false;
         more = !core_->ready.empty();
       } else {
-        transfer->copying = true;
+        transfer->Copying();
       }
     }
     if (transfer == nullptr) {
@@ -409,13 +426,21 @@ Result<BulkProgress> BulkSender::OnRelease(std::string_view peer, const BulkRele
                              std::to_string(release.ticket) + " of transfer " + std::to_string(release.key));
     }
     const Core::TransferPtr transfer = at->second.transfer;
-    progress.bytes = at->second.bytes;
-    transfer->released += progress.bytes;
+    if (release.deferred) {
+      // One that was on its way when the transfer was resumed has been sent again since.
+      if (!transfer->ended && at->second.round == transfer->round) {
+        transfer->deferred_at = std::min(transfer->deferred_at.value_or(UINT64_MAX), at->second.offset);
+      }
+    } else {
+      progress.bytes = at->second.bytes;
+      transfer->released += progress.bytes;
+    }
     chunk = core_->TakeBack(at);
     if (!release.status.ok()) {
       progress.cut_short = transfer->has_more();
       core_->End(transfer, release.status, &finished);
     }
+    core_->EndIfTaken(transfer, &finished);
     // The answer to the last piece may come before SendPiece has noted that it was the last.
     const bool whole = transfer->released == transfer->source.size();
     progress.over = (transfer->ended || whole) && transfer->in_flight == 0;
@@ -425,6 +450,27 @@ Result<BulkProgress> BulkSender::OnRelease(std::string_view peer, const BulkRele
   if (chunk) core_->GiveBack({*chunk});
   if (schedule || chunk) core_->Schedule();
   return progress;
+}
+
+bool BulkSender::OnResume(std::string_view peer, uint64_t key, const Status& status) {
+  Core::Finished finished;
+  {
+    std::lock_guard lock(core_->mutex);
+    const auto at = std::find_if(core_->open.begin(), core_->open.end(), [&](const Core::TransferPtr& transfer) {
+      return transfer->deferred_at && transfer->key == key && transfer->peer == peer && !transfer->ended;
+    });
+    if (at == core_->open.end()) return false;
+    const Core::TransferPtr transfer = *at;
+    if (!status.ok()) {
+      core_->End(transfer, status, &finished);
+      return true;
+    }
+    transfer->next = *std::exchange(transfer->deferred_at, std::nullopt);
+    ++transfer->round;
+    core_->Queue(transfer);
+  }
+  core_->Schedule();
+  return false;
 }
 
 void BulkSender::PeerLost(std::string_view peer, const Status& status) {

@@ -5,6 +5,10 @@
 //   Send(to, key, bytes, done)
 //   Pump: copy a piece into a pool chunk  ──▶  EmitPiece  ──▶  OnPiece: bounds checked, sink reads the bytes
 //   OnRelease: chunk back to the pool     ◀──  EmitRelease ◀── the sink drops its lease
+//   OnRelease: stops there                ◀──  EmitRelease ◀── ... or defers it: nobody expects the bytes yet
+//   OnResume: sends from there            ◀──  (its user's message) when somebody does
+//
+// A receiver that neither kept nor deferred what it does not expect yet would close the window for what it waits for.
 //
 // Ownership: the sender borrows source memory until `done` and owns a SegmentPool; the receiver owns its mappings. A
 //            lease keeps a piece's bytes readable and, when dropped, tells the sender so.
@@ -48,7 +52,11 @@ struct BulkRelease {
   uint64_t key = 0;
   uint64_t ticket = 0;
   Status status;
+  bool deferred = false;  // they were not taken: the transfer stops, and goes on from this piece after a resumption
 };
+
+// Transfers of up to so many bytes travel in one frame, shared memory or not, and cannot be deferred.
+inline constexpr size_t kBulkInlineBytes = 32 << 10;
 
 // What a release meant to its transfer.
 struct BulkProgress {
@@ -71,9 +79,9 @@ class BulkEmitter {
 // machine is busy; a window of a few pieces keeps both copies inside the last-level cache. Up to 32 KiB a frame is as
 // fast as shared memory.
 struct BulkSenderOptions {
-  SegmentPoolOptions pool;         // its chunk size is the piece size through shared memory
-  size_t frame_bytes = 4 << 20;    // piece size in socket frames
-  size_t inline_bytes = 32 << 10;  // transfers up to this size travel in one frame, shared memory or not
+  SegmentPoolOptions pool;       // its chunk size is the piece size through shared memory
+  size_t frame_bytes = 4 << 20;  // piece size in socket frames
+  size_t inline_bytes = kBulkInlineBytes;
   size_t window_per_transfer = 4;  // pieces in flight
   size_t window_per_peer =
       32;  // of all its transfers: a peer that takes nothing holds up nobody else; peers take turns
@@ -91,9 +99,9 @@ class BulkSender {
   ~BulkSender();
 
   // Starts a transfer. `same_machine`: the peer's MachineToken equals ours. `done` runs exactly once, when the source's
-  // memory is no longer needed: OK when every byte has been handed over (not: received), an error when it ended
-  // early. It runs inside Pump, OnRelease, PeerLost, Cancel or the destructor; or, for a transfer of up to
-  // `inline_bytes`, which is copied and emitted at once, inside Send: call Send without a lock that `done` takes.
+  // memory is no longer needed: OK when the receiver has let go of every byte, an error when it ended early. It runs
+  // inside Pump, OnRelease, OnResume, PeerLost, Cancel or the destructor; or, for a transfer of up to `inline_bytes`,
+  // which is copied and emitted at once, inside Send: call Send without a lock that `done` takes.
   void Send(std::string_view peer, bool same_machine, uint64_t key, ByteSource source, Done done);
 
   // Copies and emits pieces until nothing more may go out or about `max_bytes` have gone; asks for another Pump in the
@@ -102,6 +110,9 @@ class BulkSender {
 
   // The peer's answer. INVALID_ARGUMENT for a ticket that this peer does not hold.
   Result<BulkProgress> OnRelease(std::string_view peer, const BulkRelease& release);
+  // The peer expects a transfer that it had deferred, or with an error does not want it. True: this ended it. Does
+  // nothing for one that is over.
+  bool OnResume(std::string_view peer, uint64_t key, const Status& status);
 
   // Ends every transfer to `peer` with `status` and takes back the chunks that it held.
   void PeerLost(std::string_view peer, const Status& status);
@@ -127,8 +138,11 @@ class BulkLease {
   ~BulkLease();
   // Emits the release now; with an error, the sender ends the transfer with it.
   void Drop(Status status = OkStatus());
+  // As Drop, but the piece comes again when its transfer is resumed.
+  void Defer();
 
  private:
+  void Answer(Status status, bool deferred);
   friend class BulkReceiver;
   struct State;
   std::unique_ptr<State> state_;

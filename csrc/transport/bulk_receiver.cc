@@ -41,11 +41,15 @@ BulkLease& BulkLease::operator=(BulkLease&& other) noexcept {
 
 BulkLease::~BulkLease() { Drop(); }
 
-void BulkLease::Drop(Status status) {
+void BulkLease::Drop(Status status) { Answer(std::move(status), false); }
+
+void BulkLease::Defer() { Answer(OkStatus(), true); }
+
+void BulkLease::Answer(Status status, bool deferred) {
   const std::unique_ptr<State> state = std::move(state_);
   if (state == nullptr) return;
   // A sender that is gone needs no answer.
-  (void)state->emitter->EmitRelease(state->peer, {state->key, state->ticket, std::move(status)});
+  (void)state->emitter->EmitRelease(state->peer, {state->key, state->ticket, std::move(status), deferred});
 }
 
 BulkReceiver::BulkReceiver(std::string cluster, BulkEmitter* emitter, BulkSink* sink)

@@ -426,9 +426,21 @@ struct Release {
   uint64_t key = 0;
   uint64_t token = 0;
   Status status;
+  uint8_t deferred = 0;  // nobody expects it yet: the sender stops, and sends again from this chunk after a RESUME
   template <typename A>
   void Fields(A& a) {
-    a(key)(token)(status);
+    a(key)(token)(status)(deferred);
+  }
+};
+
+// A deferred transfer is expected now; with an error, nobody wants it.
+struct Resume {
+  static constexpr Type kType = Type::kResume;
+  uint64_t key = 0;
+  Status status;
+  template <typename A>
+  void Fields(A& a) {
+    a(key)(status);
   }
 };
 

@@ -116,6 +116,8 @@ std::string_view TypeName(Type type) {
       return "TRANSFER_FAILED";
     case Type::kRotate:
       return "ROTATE";
+    case Type::kResume:
+      return "RESUME";
   }
   return "UNKNOWN";
 }

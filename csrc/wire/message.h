@@ -18,7 +18,7 @@ namespace pathways::wire {
 
 inline constexpr uint32_t kMagic = 0x31595750;  // "PWY1" in memory order
 // Raised when a body's layout changes. Peers of different versions refuse each other in the handshake (Hello).
-inline constexpr uint16_t kProtocolVersion = 9;
+inline constexpr uint16_t kProtocolVersion = 10;
 inline constexpr size_t kHeaderBytes = 24;
 // Bodies are small by design: bulk bytes go in payload frames or shared memory.
 inline constexpr size_t kMaxBodyBytes = 16u << 20;
@@ -76,6 +76,7 @@ enum class Type : uint16_t {
   kPeerSeen = 50,
   kTransferFailed = 51,
   kRotate = 52,
+  kResume = 53,
 };
 
 // The name of a type for logs and errors; "UNKNOWN" for numbers outside the enum.

@@ -69,7 +69,9 @@ void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shar
     auto it = entries_.find(key);
     if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
     if (when == When::kDeclared || IsGone(wire::ClientOf(key))) return;
-    KeepEarly(key, {"", 0, bytes.size(), bytes, {}, {}, owner});
+    if (early_.contains(key) || early_.size() < kMaxEarlyTransfers) {
+      early_[key].push_back({"", 0, bytes.size(), bytes, {}, owner});
+    }
   });
 }
 
@@ -103,21 +105,13 @@ void Incoming::Enter(uint64_t key, Entry entry) {
   if (const auto lost = lost_.find(entered->second.from_host); lost != lost_.end()) Fail(key, lost->second);
 }
 
-void Incoming::KeepEarly(uint64_t key, Early early) {
-  const auto at = early_.find(key);
-  if (at == early_.end() && early_.size() >= kMaxEarlyTransfers) {
-    return early.lease.Drop(TooManyEarly());
-  }
-  early_[key].push_back(std::move(early));
-}
-
 void Incoming::KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come) {
   if (const auto at = early_.find(key); at != early_.end()) {
     std::erase_if(at->second, [peer](const Early& item) { return item.peer == peer; });  // of no use any more
   } else if (early_.size() >= kMaxEarlyTransfers) {
     return;
   }
-  early_[key].push_back({std::string(peer), 0, 0, {}, {}, status, nullptr, nullptr, more_may_come});
+  early_[key].push_back({std::string(peer), 0, 0, {}, status, nullptr, nullptr, more_may_come});
 }
 
 void Incoming::FailTransfer(uint64_t key, uint32_t from_host, Status status) {
@@ -138,58 +132,75 @@ void Incoming::FailTransfer(uint64_t key, uint32_t from_host, Status status) {
 void Incoming::TakeEarly(uint64_t key, std::vector<Early> early) {
   for (Early& item : early) {
     auto entered = entries_.find(key);
-    if (entered == entries_.end()) return;  // an earlier one failed it; the leases tell the sender
-    if (Status sender = CheckSender(item.peer, key, entered->second.from_host); !sender.ok()) {
-      item.lease.Drop(std::move(sender));
+    Status wanted = entered == entries_.end() ? Cancelled("its buffer has failed")
+                                              : CheckSender(item.peer, key, entered->second.from_host);
+    if (item.deferred) {
+      if (wanted.ok()) wanted = entered->second.refused;
+      if (wanted.ok()) entered->second.resumed = true;
+      data_->Resume(item.peer, key, std::move(wanted));
+    } else if (!wanted.ok()) {
+      continue;
     } else if (!item.failure.ok() && item.more_may_come) {
       FailAndRefuse(key, item.failure);
     } else if (!item.failure.ok()) {
       Fail(key, item.failure);
     } else {
-      Take(key, entered->second, item.offset, item.total, item.bytes, std::move(item.lease), std::move(item.owner));
+      Take(key, entered->second, item.offset, item.total, item.bytes, {}, std::move(item.owner));
     }
   }
 }
 
 void Incoming::OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
                        std::span<const std::byte> bytes, transport::BulkLease lease) {
-  auto it = entries_.find(key);
-  if (it == entries_.end() && IsGone(wire::ClientOf(key))) return lease.Drop(Cancelled("its client is gone"));
-  if (it == entries_.end()) {
-    std::shared_ptr<uint64_t>& count = early_bytes_[std::string(peer)];
-    if (count == nullptr) count = std::make_shared<uint64_t>(0);
-    if (*count + bytes.size() > kMaxEarlyBytes) {
-      const Status status =
-          ResourceExhausted("expected at most " + std::to_string(kMaxEarlyBytes >> 20) +
-                            " MiB of one sender before their buffers are announced, got more; these were refused");
-      lease.Drop(status);
-      return KeepEarlyFailure(peer, key, status, true);
-    }
-    if (early_.size() >= kMaxEarlyTransfers && !early_.contains(key)) return lease.Drop(TooManyEarly());
-    *count += bytes.size();
-    std::shared_ptr<const void> counted(nullptr, [count, size = bytes.size()](const void*) { *count -= size; });
-    std::shared_ptr<const void> owner;
-    if (*count <= kMaxCopiedEarlyBytes) {
-      const auto copy = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
-      bytes = *copy;
-      owner = copy;
-      lease.Drop();
-    }
-    return KeepEarly(
-        key, {std::string(peer), offset, total, bytes, std::move(lease), {}, std::move(owner), std::move(counted)});
+  if (auto it = entries_.find(key); it != entries_.end()) {
+    Take(key, it->second, offset, total, bytes, std::move(lease), nullptr);
+  } else if (IsGone(wire::ClientOf(key))) {
+    lease.Drop(Cancelled("its client is gone"));
+  } else {
+    KeepOrDefer(peer, key, offset, total, bytes, std::move(lease));
   }
-  Take(key, it->second, offset, total, bytes, std::move(lease), nullptr);
+}
+
+void Incoming::KeepOrDefer(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
+                           std::span<const std::byte> bytes, transport::BulkLease lease) {
+  const auto known = early_.find(key);
+  if (known == early_.end() && early_.size() >= kMaxEarlyTransfers) return lease.Drop(TooManyEarly());
+  std::shared_ptr<uint64_t>& count = early_bytes_[std::string(peer)];
+  if (count == nullptr) count = std::make_shared<uint64_t>(0);
+  if (total > transport::kBulkInlineBytes) {
+    const bool deferred =
+        known != early_.end() && std::any_of(known->second.begin(), known->second.end(),
+                                             [peer](const Early& item) { return item.deferred && item.peer == peer; });
+    if (deferred) return lease.Defer();
+    if (*count + bytes.size() > kMaxKeptBytes) {
+      lease.Defer();
+      early_[key].push_back({std::string(peer), 0, 0, {}, {}, nullptr, nullptr, false, true});
+      return;
+    }
+  } else if (*count + bytes.size() > kMaxEarlyBytes) {
+    const Status status =
+        ResourceExhausted("expected at most " + std::to_string(kMaxEarlyBytes >> 20) +
+                          " MiB of one sender before their buffers are announced, got more; these were refused");
+    lease.Drop(status);
+    return KeepEarlyFailure(peer, key, status, true);
+  }
+  *count += bytes.size();
+  std::shared_ptr<const void> counted(nullptr, [count, size = bytes.size()](const void*) { *count -= size; });
+  const auto copy = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+  early_[key].push_back({std::string(peer), offset, total, *copy, {}, copy, std::move(counted)});
+  lease.Drop();
 }
 
 void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                     transport::BulkLease lease, std::shared_ptr<const void> owner) {
   if (entry.buffer == nullptr) {
     // A sender that has more says that it stops (OnTransferFailed); of one that has not, all comes.
-    entry.received += bytes.size();
+    if (!entry.resumed || offset == entry.received) entry.received += bytes.size();
     lease.Drop(entry.refused);
     if (entry.received >= total) entries_.erase(key);
     return;
   }
+  if (entry.resumed && offset != entry.received) return lease.Defer();
   const uint64_t expected = entry.Expected();
   if (total != expected || offset > expected || bytes.size() > expected - offset ||
       entry.received + bytes.size() > expected) {
@@ -319,7 +330,13 @@ void Incoming::FailOfClient(uint32_t client, Status status, uint64_t session) {
   }
   data_->Post([this, client, status = std::move(status)] {
     FailWhere([client](uint64_t key, const Entry&) { return wire::ClientOf(key) == client; }, status);
-    std::erase_if(early_, [client](const auto& item) { return wire::ClientOf(item.first) == client; });
+    std::erase_if(early_, [&](const auto& transfer) {
+      if (wire::ClientOf(transfer.first) != client) return false;
+      for (const Early& item : transfer.second) {
+        if (item.deferred) data_->Resume(item.peer, transfer.first, status);
+      }
+      return true;
+    });
   });
 }
 

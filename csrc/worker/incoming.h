@@ -97,11 +97,11 @@ class Incoming : public dataplane::DataSink {
   size_t unannounced() const { return early_.size(); }
   uint64_t unannounced_bytes(const std::string& peer) const { return *early_bytes_.at(peer); }
 
-  // Bytes of one peer that came before their buffers were announced. Up to so many are copied and their pieces let go
-  // of, since others, which are waited for, may have to pass the peer's window before these are announced. Of the rest
-  // an honest sender has no more than its window.
-  static constexpr uint64_t kMaxCopiedEarlyBytes = uint64_t{128} << 20;
-  // What exceeds this is refused.
+  // Bytes of one peer that come before their buffers are announced are copied and their pieces let go of, since others,
+  // which are waited for, may have to pass the peer's window before that. Beyond so many bytes a transfer is deferred
+  // until its buffer is announced.
+  static constexpr uint64_t kMaxKeptBytes = uint64_t{128} << 20;
+  // Transfers that are too small to be deferred are refused beyond this.
   static constexpr uint64_t kMaxEarlyBytes = uint64_t{256} << 20;
   // And transfers, of all peers.
   static constexpr size_t kMaxEarlyTransfers = 1 << 16;
@@ -125,6 +125,7 @@ class Incoming : public dataplane::DataSink {
     uint64_t run_offset = 0;  // of the box in the buffer, where pieces are transferred
     int64_t since_ms = NowMs();
     Status refused = OkStatus();
+    bool resumed = false;  // pieces that were on their way before that come twice
     uint64_t Expected() const;
   };
   struct Early {
@@ -132,16 +133,17 @@ class Incoming : public dataplane::DataSink {
     uint64_t offset;
     uint64_t total;
     std::span<const std::byte> bytes;
-    transport::BulkLease lease;
     Status failure;
-    std::shared_ptr<const void> owner;              // of bytes that came from this host itself
+    std::shared_ptr<const void> owner;              // of the bytes
     std::shared_ptr<const void> counted = nullptr;  // while it lives, the bytes are on their peer's account
     bool more_may_come = false;                     // of a failure: bytes, nevertheless
+    bool deferred = false;                          // in place of bytes: the rest of the transfer
   };
   // OK when `peer` (empty: this host itself) is what `from_host` is called, or the client whose key this is.
   Status CheckSender(std::string_view peer, uint64_t key, uint32_t from_host) const;
-  // Keeps what came before its buffer was announced, within limits.
-  void KeepEarly(uint64_t key, Early early);
+  // For what comes before its buffer is announced.
+  void KeepOrDefer(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
+                   std::span<const std::byte> bytes, transport::BulkLease lease);
   void KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come);
   void Enter(uint64_t key, Entry entry);
   void TakeEarly(uint64_t key, std::vector<Early> early);

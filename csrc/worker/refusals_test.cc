@@ -106,18 +106,35 @@ TEST(WhatNobodyAnnouncedYetDoesNotHoldUpWhatIsAwaited) {
   NEED_PLUGIN(device);
   Uploads c;
   std::vector<std::future<Status>> early;
-  // More pieces than the window of a peer has; of one transfer it has 4.
-  for (uint64_t n = 1; n <= 12; ++n) early.push_back(c.Upload(UploadKey(n)));
+  // More than the host keeps, so some are deferred.
+  const uint64_t transfers = Incoming::kMaxKeptBytes / c.bytes.size() + 10;
+  for (uint64_t n = 1; n <= transfers; ++n) early.push_back(c.Upload(UploadKey(n)));
   const pjrt::Buffer awaited = c.Declare(device, UploadKey(100), kFromClient);
   EXPECT_OK(c.Await(c.Upload(UploadKey(100))));
   EXPECT_OK(pjrt::Fetch(awaited).status());
   std::vector<pjrt::Buffer> late;
-  for (uint64_t n = 1; n <= 12; ++n) late.push_back(c.Declare(device, UploadKey(n), kFromClient));
+  for (uint64_t n = 1; n <= transfers; ++n) late.push_back(c.Declare(device, UploadKey(n), kFromClient));
   for (auto& outcome : early) EXPECT_OK(c.Await(std::move(outcome)));
   for (const pjrt::Buffer& buffer : late) {
     ASSERT_OK_AND_ASSIGN(const std::vector<float> got, pjrt::Fetch(buffer));
     EXPECT_EQ(std::memcmp(got.data(), c.bytes.data(), c.bytes.size()), 0);
   }
+  EXPECT_EQ(c.Expected(), 0u);
+  EXPECT_EQ(c.incoming.unannounced(), 0u);
+}
+
+TEST(DeferredTransfersThatNobodyWantsAnyMoreEnd) {
+  Uploads c;
+  const uint64_t kept = Incoming::kMaxKeptBytes / c.bytes.size();
+  for (uint64_t n = 1; n <= kept; ++n) EXPECT_OK(c.Await(c.Upload(UploadKey(n))));
+  std::future<Status> refused = c.Upload(UploadKey(100)), waiting = c.Upload(UploadKey(101));
+  c.incoming.Refuse(UploadKey(100), kFromClient, ResourceExhausted("no room"));
+  EXPECT_HAS(c.Await(std::move(refused)).message(), "no room");
+  EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  c.incoming.FailOfClient(1, Cancelled("the client is gone"));
+  EXPECT_HAS(c.Await(std::move(waiting)).message(), "the client is gone");
+  EXPECT_EQ(c.Expected(), 0u);
+  EXPECT_EQ(c.incoming.unannounced(), 0u);
 }
 
 TEST(WhatIsKeptForARefusedBufferGoesWithItsBytes) {
@@ -237,10 +254,14 @@ TEST(AHostFillsAndFailsNoTransferOfAnother) {
 
 TEST(BytesThatNobodyAnnouncedHaveALimitOfTheirSenderOnly) {
   Incoming incoming;
-  const std::vector<std::byte> piece(size_t{16} << 20);
+  const std::vector<std::byte> piece(size_t{16} << 20), small(transport::kBulkInlineBytes);
   uint64_t key = 1;
   for (uint64_t sent = 0; sent < 2 * Incoming::kMaxEarlyBytes; sent += piece.size()) {
     incoming.OnBytes("c/1", UploadKey(key++), 0, piece.size(), piece, {});
+  }
+  EXPECT_EQ(incoming.unannounced_bytes("c/1"), Incoming::kMaxKeptBytes);  // the others are deferred
+  for (uint64_t sent = 0; sent < 2 * Incoming::kMaxEarlyBytes; sent += small.size()) {
+    incoming.OnBytes("c/1", UploadKey(key++), 0, small.size(), small, {});
   }
   EXPECT_EQ(incoming.unannounced_bytes("c/1"), Incoming::kMaxEarlyBytes);
   incoming.OnBytes("c/2", UploadKey(key++), 0, piece.size(), piece, {});

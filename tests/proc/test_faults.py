@@ -25,6 +25,11 @@ from tests.proc import attackers
 from tests.proc.conftest import ADD_ONE, StartCluster
 from tests.scenarios import ROOT
 
+FIRST_OF_2_MI = """module @first { func.func public @main(%x: tensor<2097152xf32>) -> tensor<f32> {
+  %0 = stablehlo.slice %x [0:1] : (tensor<2097152xf32>) -> tensor<1xf32>
+  %1 = stablehlo.reshape %0 : (tensor<1xf32>) -> tensor<f32>
+  return %1 : tensor<f32>
+} }"""
 WAIT_S = 30.0
 NOTICED_S = 5.0
 
@@ -394,6 +399,31 @@ def test_what_waits_for_a_slow_value_lets_others_bytes_pass(start_cluster: Start
     results = [session.run(add_one, [source.copy_to(1)], 1)[0] for source in [slow] * 30 + [far] * 60]
     assert len({float(result.result(WAIT_S)) for result in results[:30]}) == 1
     assert [float(result.result(WAIT_S)) for result in results[30:]] == [2.0] * 60
+
+
+def test_large_values_that_nobody_can_take_yet_let_a_slow_one_pass(start_cluster: StartCluster) -> None:
+    """As above with 320 MiB, and memory that has a limit: no buffer is made ahead of the computations before it.
+
+    The receiver keeps 128 MiB that it does not expect yet, and defers the rest.
+    """
+    cluster = start_cluster(hosts=2, memory_per_device="1GiB")
+    session = cluster.session
+    add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
+    first = session.register(FIRST_OF_2_MI.encode(), "mlir", devices=None)
+    slow_down = session.register(_hlo.waiting(2.0), "mlir", name="slow")
+    far = session.put(np.arange(1 << 21, dtype=np.float32) + 7, 0)
+    (here,) = session.run(add_one, [session.put(np.float32(1), 1)], 1)
+    (there,) = session.run(first, [session.put(np.zeros(1 << 21, np.float32), 1)], 1)
+    for value in (far, here, there):
+        value.wait(WAIT_S)
+    (slow,) = session.run(slow_down, [session.put(np.float32(0), 0)], 0)
+    waiting = [session.run(add_one, [slow.copy_to(1)], 1)[0] for _ in range(30)]
+    large = [far.copy_to(1) for _ in range(40)]
+    results = [session.run(first, [value], 1)[0] for value in large]
+    for result in waiting:
+        result.wait(WAIT_S)
+    assert [float(result.result(WAIT_S)) for result in results] == [7.0] * 40
+    np.testing.assert_array_equal(large[-1].result(WAIT_S), far.result(WAIT_S))
 
 
 def test_uploads_behind_a_full_device_do_not_hold_up_what_it_waits_for(start_cluster: StartCluster) -> None:
