@@ -34,6 +34,7 @@ LONG = (
     r"proc/test_pipelines.py::.*\[(changes|updates)-",
     r"proc/test_plugin_islands.py::",
     r"proc/test_products.py::.*(\[1\]|bfloat16)",
+    r"proc/test_ray.py::(test_run_places|test_nothing_is|test_what_ray|.*actor)",
     r"proc/test_reads.py::.*-(one_by_one-pathways|single-pathways|.*xla-cpu)\]",
     r"proc/test_resume.py::.*(\[released-|stopped_and_then_killed|bad_network)",
     r"proc/test_rotation.py::test_a_loop_has_the_same_losses",

@@ -23,15 +23,22 @@ def build_parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser(
         "run",
-        help="run a script on a local cluster",
-        description="Starts a cluster on this machine, runs the script with PTPATHWAYS_ADDRESS set, so that its "
-        "ptpathways.init() joins it, and shuts everything down when the script ends. The exit code is the script's.",
+        help="run a script on a cluster of its own",
+        description="Starts a cluster on this machine, or with --launcher ray on the nodes of a Ray cluster, runs the "
+        "script with PTPATHWAYS_ADDRESS set, so that its ptpathways.init() joins it, and shuts all down when the "
+        "script ends. The exit code is the script's.",
+    )
+    run.add_argument(
+        "--launcher", default="local", choices=core.LAUNCHERS, help="who places the workers (default: local)"
     )
     run.add_argument("--hosts", type=int, default=1, metavar="N", help="worker processes (default: 1)")
     run.add_argument("--devices-per-host", type=int, default=1, metavar="M", help="devices of each (default: 1)")
     _add_platform(run)
     run.add_argument("--memory-per-device", default="", metavar="SIZE", help="limit of each device, e.g. 512MiB")
     run.add_argument("--log-level", default="warning", choices=core.LOG_LEVELS, help="of controller and workers")
+    run.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="seconds to wait for the workers (default: 60)"
+    )
     run.add_argument("script", help="a Python script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS", help="the script's own arguments")
 

@@ -1,4 +1,4 @@
-"""``ptpathways run``: a local cluster around a script."""
+"""``ptpathways run``: a cluster around a script."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ptpathways import core
-from ptpathways.launch import local
+from ptpathways import core, launch
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -31,9 +30,11 @@ def main(arguments: argparse.Namespace) -> int:
         plugin=arguments.plugin,
         memory_per_device=arguments.memory_per_device,
         log_level=arguments.log_level,
+        launcher=arguments.launcher,
+        startup_timeout_s=arguments.timeout,
     )
-    with local.serve(options) as cluster:
-        environment = {**os.environ, "PTPATHWAYS_ADDRESS": cluster.address}
+    with launch.serve(options) as cluster:
+        environment = {**os.environ, **cluster.environment}
         process = subprocess.Popen([sys.executable, arguments.script, *arguments.arguments], env=environment)
         with _signals_go_to(process):
             code = process.wait()

@@ -39,7 +39,7 @@ from ptpathways.core._errors import (
     WrongCluster,
 )
 from ptpathways.core._ids import MAX_NAME_BYTES, Counter, random_name
-from ptpathways.core._options import ENVIRONMENT, LOG_LEVELS, POLICIES, Options, Variable, environment_table
+from ptpathways.core._options import ENVIRONMENT, LAUNCHERS, LOG_LEVELS, POLICIES, Options, Variable, environment_table
 from ptpathways.core._simulated import Simulated
 from ptpathways.core._token import (
     INSECURE,
@@ -56,6 +56,7 @@ from ptpathways.core._version import __version__
 __all__ = [
     "ENVIRONMENT",
     "INSECURE",
+    "LAUNCHERS",
     "LOG_LEVELS",
     "MAX_NAME_BYTES",
     "POLICIES",

@@ -18,6 +18,8 @@ POLICIES = ("fifo", "fair", "priority", "arrival")
 """Whose computations go next when several clients share devices (docs/scheduling.md)."""
 RECOMPILES = ("warn", "ignore", "raise")
 WAITS = ("warn", "ignore")
+LAUNCHERS = ("local", "ray")
+"""Who places the workers of a cluster that a program starts (docs/launch.md)."""
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -34,6 +36,7 @@ class Variable:
 ENVIRONMENT: tuple[Variable, ...] = (
     Variable("PTPATHWAYS_ADDRESS", "address", str, "endpoint of a standalone controller, e.g. tcp://host:7450"),
     Variable(TOKEN_VARIABLE, "token", str, "the cluster's join token; see `ptpathways token`"),
+    Variable("PTPATHWAYS_LAUNCHER", "launcher", str, "who places an embedded cluster's workers: local, ray"),
     Variable("PTPATHWAYS_BIND", "bind", str, "where an embedded controller listens for other machines' workers"),
     Variable("PTPATHWAYS_REMOTE_HOSTS", "remote_hosts", int, "workers of other machines to wait for"),
     Variable("PTPATHWAYS_HOSTS", "hosts", int, "worker processes that an embedded cluster starts"),
@@ -72,6 +75,9 @@ class Options:
     """Endpoint of a standalone controller; empty: embed one in this process and start workers beside it."""
     token: str = field(default="", repr=False)
     """The cluster's join token, from which all its members' keys are made; needed to leave this machine."""
+    launcher: str = "local"
+    """Who places the workers of an embedded cluster: ``local``, on this machine, or ``ray``, on the nodes of a Ray
+    cluster. With ``address``, ignored."""
     bind: str = ""
     """Endpoint such as ``tcp://0.0.0.0:7450`` where an embedded controller also listens, so that workers of other
     machines can join (``ptpathways worker --join``); needs ``token``. Empty: only this machine's."""
@@ -155,6 +161,12 @@ class Options:
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("backend", self.backend, BACKENDS)
         _check_choice("policy", self.policy, POLICIES)
+        _check_choice("launcher", self.launcher, LAUNCHERS)
+        if self.launcher != "local" and self.remote_hosts and not self.address:
+            raise InvalidOption(
+                "option remote_hosts is for workers that join by themselves; with launcher "
+                f"{self.launcher!r} give hosts alone"
+            )
         _check_choice("recompiles", self.recompiles, RECOMPILES)
         _check_choice("waits", self.waits, WAITS)
         if self.simulated is not None:

@@ -118,6 +118,7 @@ def init(
     address: str | None = None,
     *,
     token: str | None = None,
+    launcher: str | None = None,
     bind: str | None = None,
     remote_hosts: int | None = None,
     hosts: int | None = None,
@@ -144,8 +145,9 @@ def init(
     """Connects this process to a cluster and makes its devices PyTorch's XLA devices.
 
     Without ``address`` a controller is embedded in this process and ``hosts`` worker processes are started on this
-    machine; with ``bind`` it waits for ``remote_hosts`` workers of other machines, too. What is not given is taken from
-    the environment (see ``core.ENVIRONMENT``), then from the defaults of ``core.Options``, where each option is
+    machine, or with ``launcher="ray"`` on the nodes of a Ray cluster; with ``bind`` it waits for ``remote_hosts``
+    workers of other machines, too. What is not given is taken from the environment (see ``core.ENVIRONMENT``), then
+    from the defaults of ``core.Options``, where each option is
     explained.
 
     With ``simulated`` the devices are simulated inside this process: everything is scheduled and dispatched as ever,

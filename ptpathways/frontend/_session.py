@@ -76,9 +76,7 @@ def open_connection(options: core.Options) -> Connection:
         cluster.session.make_current()
         return Connection(cluster.session, cluster.close, cluster)
     if options.embedded:
-        from ptpathways.launch import local
-
-        started = local.start(options)
+        started = launch.start(options)
         session, end = started.session, started.close
     else:
         here = launch.serves(options.address)

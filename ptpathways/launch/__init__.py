@@ -1,7 +1,8 @@
 """Starting clusters: one file per launcher.
 
-``local`` starts one on this machine, ``simulated`` in this process, ``torchrun`` and ``slurm`` one whose workers other
-launchers have placed on many machines (``python -m ptpathways.launch``), and ``kubernetes`` writes manifests of one.
+``local`` starts one on this machine, ``ray`` on the nodes of a Ray cluster, ``simulated`` in this process, ``torchrun``
+and ``slurm`` one whose workers other launchers have placed on many machines (``python -m ptpathways.launch``), and
+``kubernetes`` writes manifests of one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from ptpathways.launch import kubernetes, local, simulated
 from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, reachable, stays_here
 from ptpathways.launch._cache import cache_folder
 from ptpathways.launch._embedded import serves
+from ptpathways.launch._launchers import serve, start
 from ptpathways.launch._standing import await_token, connect
 from ptpathways.launch._tokens import (
     ROLES,
@@ -43,8 +45,10 @@ __all__ = [
     "reachable",
     "refuse_rotation",
     "role_token",
+    "serve",
     "serves",
     "simulated",
+    "start",
     "stays_here",
     "token_files",
     "worker_command",

@@ -79,6 +79,10 @@ class Processes:
         with self._lock:
             return dict(self._exited)
 
+    def said(self) -> dict[str, str]:
+        """The last lines that each process has printed, by name."""
+        return {command.name: tail_of(command.log) for command in self._commands}
+
     def stop(self, grace_s: float) -> None:
         """Waits up to ``grace_s`` for the processes to end by themselves, then makes them. None is left after it."""
         self._stopping.set()

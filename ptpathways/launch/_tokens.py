@@ -48,6 +48,11 @@ def worker_token(token: str) -> str:
     return role_token(token, "worker") if token.startswith(_CLUSTER) else token
 
 
+def client_token(token: str) -> str:
+    """As that, for a client's process."""
+    return role_token(token, "client") if token.startswith(_CLUSTER) else token
+
+
 def keep(endpoints: Sequence[str], token: str) -> list[Path]:
     """Writes the token where ``find`` looks for it, for each endpoint at which a controller listens; the files.
 

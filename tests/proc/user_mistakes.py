@@ -109,18 +109,11 @@ def broken_plugin() -> None:
 def _train_until(event: str) -> None:
     import torch
 
-    from ptpathways import core
-    from ptpathways.launch import local
+    from ptpathways.frontend import _state
 
-    started: list[local.LocalCluster] = []
-    original = local.start
-
-    def remember(options: core.Options) -> local.LocalCluster:
-        started.append(original(options))
-        return started[-1]
-
-    local.start = remember
     pw.init(hosts=2)
+    connection = _state.runtime().connection
+    assert connection is not None
     device = pw.device(1)
     model = torch.nn.Linear(256, 256).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -131,7 +124,7 @@ def _train_until(event: str) -> None:
         optimizer.step()
         pw.step()
         if step == 20 and event == "kill":
-            os.kill(started[0].worker_pids["host1"], signal.SIGKILL)
+            os.kill(connection.host_pids()[1], signal.SIGKILL)
         if step == 20 and event == "interrupt":
             threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         if step % 10 == 0:
