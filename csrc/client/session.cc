@@ -232,7 +232,7 @@ Result<Shard> Session::Put(uint32_t device, const TensorType& type, const void* 
   impl_->FlushFrees();  // what was dropped before makes room for this
   PW_RETURN_IF_ERROR(impl_->Send(put));
   if (size > wire::kMaxInlineBytes) {
-    PW_RETURN_IF_ERROR(impl_->Upload(put.buffer, host, std::make_shared<HostMemory>(bytes, size)));
+    PW_RETURN_IF_ERROR(impl_->Upload(put.buffer, host, impl_->upload_memory->Copy(bytes, size)));
   } else {
     impl_->uploaded += size;
   }

@@ -20,6 +20,7 @@
 #include "csrc/base/waits.h"
 #include "csrc/client/fetches.h"
 #include "csrc/client/session.h"
+#include "csrc/client/upload_memory.h"
 #include "csrc/dataplane/data_plane.h"
 
 namespace pathways::client {
@@ -128,6 +129,7 @@ struct Session::Impl : public dataplane::DataSink {
   void EnterRun(uint64_t run, PendingRun pending);
   void LeaveRun(uint64_t run);
   Status Upload(uint64_t id, uint32_t host, std::shared_ptr<HostMemory> bytes);
+  const std::shared_ptr<UploadMemory> upload_memory = std::make_shared<UploadMemory>();
   void FlushFrees();
   // Before a run: sends what is kept back when it is enough to matter to the run's memory.
   void FlushLargeFrees();

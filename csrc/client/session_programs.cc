@@ -293,6 +293,9 @@ Result<std::shared_ptr<LogicalBuffer>> Session::PutSharded(const std::vector<uin
     return InvalidArgument("expected one value for each device, got " + std::to_string(data.size()) + " values for " +
                            std::to_string(devices.size()) + " devices");
   }
+  // Replicas are copied once.
+  std::shared_ptr<HostMemory> copy;
+  const void* copied = nullptr;
   return impl_->SendPuts(shared_from_this(), devices, type, [&](size_t shard, uint32_t host, wire::Put& put) -> Status {
     const size_t size = static_cast<size_t>(type.ByteSize());
     if (size <= wire::kMaxInlineBytes) {
@@ -302,7 +305,9 @@ Result<std::shared_ptr<LogicalBuffer>> Session::PutSharded(const std::vector<uin
       return OkStatus();
     }
     PW_RETURN_IF_ERROR(impl_->Send(put));
-    return impl_->Upload(put.key, host, std::make_shared<HostMemory>(data[shard], size));
+    if (copy == nullptr || data[shard] != copied) copy = impl_->upload_memory->Copy(data[shard], size);
+    copied = data[shard];
+    return impl_->Upload(put.key, host, copy);
   });
 }
 
