@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.testing._internal import common_methods_invocations as database
 from torch.utils._pytree import tree_map
+
+# PyTorch's test utilities read the command line when they are imported, and would answer --help in our place.
+with mock.patch.object(sys, "argv", sys.argv[:1]):
+    database: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
