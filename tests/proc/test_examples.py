@@ -86,7 +86,11 @@ def test_four_ways_to_lay_a_model_give_the_same_losses(tmp_path: Path) -> None:
     assert found["data"][-1] < 0.7 * found["data"][0]
 
 
-SHORT = {"08_transformers_trainer.py": ("--steps", "12"), "09_accelerate.py": ("--epochs", "2")}
+SHORT = {
+    "08_transformers_trainer.py": ("--steps", "12"),
+    "09_accelerate.py": ("--epochs", "2"),
+    "10_lightning.py": ("--epochs", "2"),
+}
 
 
 @functools.cache
@@ -100,7 +104,6 @@ def eager_losses(name: str) -> Any:
 @pytest.mark.parametrize("shape", ["1x1", "2x2", "4x1"])
 @pytest.mark.parametrize("name", SHORT)
 def test_loops_of_other_libraries_have_the_numbers_of_one_eager_process(name: str, shape: str, tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
     hosts, devices = shape.split("x")
     quick = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
     found, _ = run(name, tmp_path, *SHORT[name], "--hosts", hosts, "--devices-per-host", devices, **quick)

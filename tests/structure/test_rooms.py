@@ -26,6 +26,7 @@ PYTHON_ROOMS = [
     "metrics",
     "train",
     "pipelines",
+    "lightning",
     "testing",
     "bench",
     "cli",
