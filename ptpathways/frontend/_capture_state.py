@@ -14,6 +14,7 @@ import operator
 import random
 import threading
 import types
+import weakref
 from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -242,7 +243,25 @@ def make_capturable(optimizer: Any) -> bool:
             steps = slots.get("step")
             if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
                 slots["step"] = steps.to(parameter.device)
+    if changed and optimizer not in _counted_here:
+        _counted_here.add(optimizer)
+        optimizer.register_load_state_dict_post_hook(_count_in_default_type)
     return changed
+
+
+_counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Optimizers that were made capturable."""
+
+
+def _count_in_default_type(optimizer: Any) -> None:
+    """Loading gives float32 steps to capturable optimizers, which loses digits where torch counts in float64."""
+    import torch
+
+    if torch.get_default_dtype() is not torch.float64:
+        return
+    for slots in optimizer.state.values():
+        if isinstance(slots.get("step"), torch.Tensor):
+            slots["step"] = slots["step"].to(torch.float64)
 
 
 def is_plain(value: Any) -> bool:

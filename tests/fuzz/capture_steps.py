@@ -29,6 +29,7 @@ Loop = tuple[str, list[str]]
 """Its text, and the names of its pieces."""
 
 FOUND = (
+    ("early stop", "view kept", "optimizer loaded", "AdamW"),
     ("kept views of gradients", "accumulation", "RMSprop"),
     ("state passed on", "SGD"),
     ("spectral norm on top", "SGD"),
