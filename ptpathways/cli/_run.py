@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ptpathways import core, launch
+from ptpathways.cli import _plain
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -35,7 +36,9 @@ def main(arguments: argparse.Namespace) -> int:
     )
     with launch.serve(options) as cluster:
         environment = {**os.environ, **cluster.environment}
-        process = subprocess.Popen([sys.executable, arguments.script, *arguments.arguments], env=environment)
+        plain = ["-m", "ptpathways.cli._plain"] if _plain.is_plain(arguments.script, arguments.arguments) else []
+        command = [sys.executable, *plain, arguments.script, *arguments.arguments]
+        process = subprocess.Popen(command, env=environment)
         with _signals_go_to(process):
             code = process.wait()
     return code if code >= 0 else 128 - code

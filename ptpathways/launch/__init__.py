@@ -12,6 +12,7 @@ from ptpathways.launch._addresses import DEFAULT_PORT, data_endpoint, endpoint, 
 from ptpathways.launch._cache import cache_folder
 from ptpathways.launch._embedded import serves
 from ptpathways.launch._launchers import serve, start
+from ptpathways.launch._program import run_program
 from ptpathways.launch._standing import await_token, connect
 from ptpathways.launch._tokens import (
     ROLES,
@@ -45,6 +46,7 @@ __all__ = [
     "reachable",
     "refuse_rotation",
     "role_token",
+    "run_program",
     "serve",
     "serves",
     "simulated",
