@@ -112,9 +112,12 @@ class FolderStore:
 def open_store(meet: str = "", environment: Mapping[str, str] = os.environ) -> FolderStore:
     """The folder of this step: below ``meet``, or below ``~/.ptpathways/slurm``. Folders of a week ago are removed."""
     base = Path(meet).expanduser() if meet else Path.home() / ".ptpathways" / "slurm"
-    parts = (
-        environment["SLURM_JOB_ID"], environment.get("SLURM_STEP_ID", "0"), environment.get("SLURM_RESTART_COUNT", "0")
-    )  # fmt: skip
+    parts = [  # jobs of two clusters that see one home may have the same number
+        *filter(None, [environment.get("SLURM_CLUSTER_NAME", "").replace("/", "_")]),
+        environment["SLURM_JOB_ID"],
+        environment.get("SLURM_STEP_ID", "0"),
+        environment.get("SLURM_RESTART_COUNT", "0"),
+    ]
     for old in base.glob("*.*.*"):
         with contextlib.suppress(OSError):
             if time.time() - old.stat().st_mtime > _OLD_S:

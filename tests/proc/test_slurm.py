@@ -26,10 +26,12 @@ GONE_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[dict[str, str]]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A home of its own: every Slurm of these tests counts its jobs from 1, and ranks meet in a folder of the home."""
+    home = tmp_path_factory.mktemp("home")
     with slurm_cluster.running(nodes=2) as environment:
         kept = {name: value for name, value in environment.items() if not name.startswith("PTPATHWAYS_")}
-        yield {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        yield {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def _run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,8 +56,9 @@ def test_a_step_of_two_nodes_is_one_cluster(cluster: dict[str, str]) -> None:
     assert done.stdout.count("FOUND") == 1
     assert "FOUND rank0@island0x2 rank1@island0x2 machines 1" in done.stdout
     _nothing_left(_pids(done.stdout))
-    base = Path.home() / ".ptpathways" / "slurm"
-    assert not list(base.glob("*/*answer")), "the token of a step that has ended"
+    steps = list((Path(cluster["HOME"]) / ".ptpathways" / "slurm").iterdir())
+    assert [step.name for step in steps] == ["tests.1.0.0"]
+    assert not list(steps[0].glob("*answer")), "the token of a step that has ended"
 
 
 def test_the_exit_code_is_the_programs(cluster: dict[str, str]) -> None:
