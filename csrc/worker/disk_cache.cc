@@ -2,17 +2,18 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,21 @@ constexpr std::string_view kSuffix = ".pwx";
 uint64_t Fold(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
   for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
   return hash;
+}
+
+// Which process holds a turn stands in the file, at a place that a few contents may share.
+constexpr uint64_t kHolders = 4096;
+constexpr uint64_t kFirstTurn = uint64_t{1} << 60;
+constexpr auto kTurnWait = std::chrono::minutes(10);
+constexpr auto kTurnPoll = std::chrono::milliseconds(20);
+
+// Whether a process of this machine may go on by itself: it is there, and neither stopped nor ended.
+bool Runs(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < text.size() &&
+         std::string_view("TtZX").find(text[name_end + 2]) == std::string_view::npos;
 }
 
 bool WriteAll(int fd, std::string_view bytes) {
@@ -78,14 +94,32 @@ DiskCache::Turn::~Turn() {
 }
 
 DiskCache::Turn DiskCache::TakeTurn(std::string_view content) const {
-  constexpr uint64_t kLocks = 64;  // files
-  const std::string name = "turn-" + std::to_string(Fold(maker_ + std::string(content)) % kLocks);
-  const int fd = open((folder_ / name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const uint64_t hash = Fold(content, Fold(maker_));
+  const int fd = open((folder_ / "turns").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return Turn(-1);
-  while (flock(fd, LOCK_EX) != 0) {
-    if (errno != EINTR) break;
+  Turn turn(fd);
+  // One byte far behind the holders is locked, by the open file and not by the process: its threads take turns, too.
+  struct flock one{};
+  one.l_type = F_WRLCK;
+  one.l_whence = SEEK_SET;
+  one.l_start = static_cast<off_t>(kFirstTurn + (hash >> 8));
+  one.l_len = 1;
+  const auto holder = static_cast<off_t>(hash % kHolders * sizeof(int64_t));
+  const auto until = std::chrono::steady_clock::now() + kTurnWait;
+  int idle = 0;  // how often in a row its holder did not run; once may be one that has just come and not yet signed
+  while (fcntl(fd, F_OFD_SETLK, &one) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EACCES) return Turn(-1);
+    int64_t pid = 0;
+    const bool known = pread(fd, &pid, sizeof pid, holder) == sizeof pid && pid != 0;
+    idle = known && !Runs(pid) ? idle + 1 : 0;
+    if (idle > 1 || std::chrono::steady_clock::now() >= until) return Turn(-1);
+    std::this_thread::sleep_for(kTurnPoll);
   }
-  return Turn(fd);
+  const int64_t own = getpid();
+  // When that fails, nobody knows who holds it, and others wait for the ten minutes.
+  [[maybe_unused]] const ssize_t written = pwrite(fd, &own, sizeof own, holder);
+  return turn;
 }
 
 Result<std::string> DiskCache::Load(std::string_view content) const {

@@ -29,6 +29,7 @@ class DiskCache {
   class Turn {
    public:
     explicit Turn(int fd) : fd_(fd) {}
+    bool held() const { return fd_ >= 0; }
     Turn(Turn&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     Turn& operator=(Turn&&) = delete;
     ~Turn();
@@ -36,7 +37,8 @@ class DiskCache {
    private:
     int fd_;
   };
-  // Waits for the turn at this content; at others, rarely. Without a file to lock there are no turns.
+  // Waits for the turn at this content while its holder runs on this machine and is not stopped, ten minutes at most:
+  // without the turn a thing is made twice, which does no harm. Without a file to lock there are no turns.
   Turn TakeTurn(std::string_view content) const;
 
   // NOT_FOUND when there is none, or what is there is not whole.

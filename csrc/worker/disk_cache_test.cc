@@ -2,12 +2,16 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "csrc/testing/test.h"
@@ -118,6 +122,39 @@ TEST(OneAtATimeMakesWhatIsMissing) {
   for (std::thread& thread : threads) thread.join();
   EXPECT(alone);
   EXPECT_EQ(made.load(), 1);
+}
+
+// A process that takes the turn and then stops, as Ctrl-Z would have it.
+class StoppedHolder {
+ public:
+  StoppedHolder(const DiskCache& cache, const char* content) : pid_(fork()) {
+    if (pid_ == 0) {
+      const DiskCache::Turn turn = cache.TakeTurn(content);
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(pid_, &status, WUNTRACED);
+  }
+  ~StoppedHolder() { Kill(); }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(NobodyWaitsForAProcessThatIsStopped) {
+  const CacheFolder folder;
+  ASSERT_OK_AND_ASSIGN(const DiskCache cache, DiskCache::Open(folder.path(), "plugin 1"));
+  StoppedHolder holder(cache, "module");
+  EXPECT(cache.TakeTurn("another").held());
+  EXPECT(!cache.TakeTurn("module").held());
+  holder.Kill();
+  EXPECT(cache.TakeTurn("module").held());
 }
 
 }  // namespace
