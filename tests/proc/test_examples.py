@@ -90,6 +90,8 @@ SHORT = {
     "08_transformers_trainer.py": ("--steps", "12"),
     "09_accelerate.py": ("--epochs", "2"),
     "10_lightning.py": ("--epochs", "2"),
+    "11_timm.py": ("--epochs", "2"),
+    "12_torchvision.py": ("--epochs", "2"),
 }
 
 

@@ -3,10 +3,10 @@ each."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import traceback
+import warnings
 from typing import Any
 
 import ptpathways as pw
@@ -29,14 +29,22 @@ def main() -> None:
             shaken = train(case, unchanged, int(steps), shaken=True)
             counters = Counters()
             cluster = train(case, pw.prepare, int(steps), counters)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", pw.CaptureWarning)
+                captured = train(case, pw.prepare, int(steps), captured=True)
             result |= {
+                "captured_difference": difference(eager.losses, captured.losses),
+                "captured_ms": captured.client_ms,
+                "replays": captured.replays,
+                "said": [str(warning.message) for warning in said if warning.category is pw.CaptureWarning],
                 "eager": eager.losses,
                 "noise": difference(eager.losses, shaken.losses),
                 "difference": difference(eager.losses, cluster.losses),
                 "recompiles": cluster.recompiles,
                 "client_ms": cluster.client_ms,
                 "lines": LOOP_LINES + case.lines,
-                **dataclasses.asdict(cluster),
+                "losses": cluster.losses,
+                "fallbacks": cluster.fallbacks,
             }
         except Exception:
             result["error"] = traceback.format_exc()

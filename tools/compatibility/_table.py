@@ -9,6 +9,7 @@ Row = Mapping[str, Any]
 
 _HEAD = "| {what} | lines changed | loss difference | of PyTorch to itself | recompiles | on the client | {time} |"
 _RULE = "| --- | --- | --- | --- | --- | --- | --- |"
+_CAPTURED_HEAD = " captured: loss difference | ms per step |"
 
 
 def number(value: float) -> str:
@@ -35,6 +36,14 @@ def line(title: str, row: Row) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
+def captured(row: Row) -> str:
+    """The cells of the same training as a captured step. One that was mostly traced says so instead of its time."""
+    if "captured_ms" not in row:
+        return "  |  |"
+    time = f"{row['captured_ms']:.1f}" if row["replays"] > len(row["losses"]) // 2 else "traced"
+    return f" {number(row['captured_difference'])} | {time} |"
+
+
 def left_out(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
     """Says which lines the table could have and has not; empty if it has all."""
     missing = [title for key, title in titles if key not in rows]
@@ -43,8 +52,8 @@ def left_out(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
 
 def models_table(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -> str:
     """The table of models; ``titles`` has keys and titles in order. Those without a row are left out."""
-    lines = [_HEAD.format(what="model", time="client ms per step"), _RULE]
-    lines += [line(title, rows[key]) for key, title in titles if key in rows]
+    lines = [_HEAD.format(what="model", time="client ms per step") + _CAPTURED_HEAD, _RULE + " --- | --- |"]
+    lines += [line(title, rows[key]) + captured(rows[key]) for key, title in titles if key in rows]
     return "\n".join(lines) + left_out(titles, rows)
 
 
@@ -76,6 +85,8 @@ had other work, too, so times say little more than their order of magnitude.
   An evaluation has its own.
 - **on the client**: operations that have no XLA form, so they are computed by the client, which waits for their
   arguments.
+- **client ms per step**: what a step takes of the calling thread, which does not wait for the devices; the median.
+- **captured**: the same training with its step as a `pw.program` ([capture.md](capture.md)).
 
 ## Models
 
@@ -112,10 +123,18 @@ MODEL_NOTES = """\
 - **Capturing.** A captured step of GPT-2 (others were not tried) needs `position_ids` and `attention_mask` among its
   arguments; without them transformers reads a value on the host, so the step is traced at each call.
 - **Lengths.** Each length of sequence is a computation of its own. Pad to a few lengths.
-- `transformers.Trainer` 5.23.0 with accelerate 1.15.0 (tried by hand on 2026-11-22, not by this command): a small GPT-2
-  with the default fused AdamW trains, evaluates, saves and resumes unmodified on 2 hosts x 2 devices, with the losses
-  of the CPU to all five digits compared. `Accelerator` accumulates, clips, schedules and gathers with the CPU's losses
-  to six; its `save_state` fails in accelerate itself, whose loader for XLA devices has no `dataset`."""
+- `transformers.Trainer` 5.23.0 and accelerate 1.15.0: [examples/08](../examples/08_transformers_trainer.py) and
+  [examples/09](../examples/09_accelerate.py) change one line, `pw.init`, and a test compares their losses on 1 x 1,
+  2 x 2 and 4 x 1 hosts x devices with one eager process: within 1e-4 (2e-6 on 2026-11-23). Both see one process
+  (`num_processes` is 1), whose batches are divided over the devices, so `per_device_train_batch_size` is the whole
+  batch. accelerate shuffles in another order on XLA devices than elsewhere.
+  By hand on 2026-11-23, 2 x 2 against eager: 15 more settings of Trainer (bfloat16, gradient checkpointing, label
+  smoothing, streams, uneven batches, loader processes, best model at the end, Adafactor and others) and 10 of
+  accelerate, whose losses are all within 1e-4 but for the rounding of bfloat16 and noise that a device draws (NEFTune).
+  An evaluation of a stream counts the samples of its last batch, which accelerate does not where it runs on XLA.
+  accelerate gathers no objects there (`gather_object`, `use_gather_object=True`): it raises `NotImplementedError`.
+  `accelerator.save_model` fails in accelerate, which asks for addresses of storages: save
+  `accelerator.get_state_dict(model)`."""
 
 
 def notes(pairs: Sequence[tuple[str, str]]) -> str:

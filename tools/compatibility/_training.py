@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+import ptpathways as pw
 from tools.compatibility._models import BATCH, Batch, ModelCase
 
 STEPS = 20
@@ -27,10 +28,12 @@ class Trained:
 
     losses: list[float] = field(default_factory=list)
     milliseconds: list[float] = field(default_factory=list)
-    """What each step took of the client's thread."""
+    """What each step took of the client's thread, until it had said what to compute."""
     compiled: list[int] = field(default_factory=list)
     """How many computations had been compiled after each step; empty in plain PyTorch."""
     fallbacks: list[str] = field(default_factory=list)
+    replays: int = 0
+    """How many of the steps were replayed, where they were a captured step."""
 
     @property
     def recompiles(self) -> int:
@@ -54,6 +57,7 @@ def train(
     steps: int = STEPS,
     counters: Counters | None = None,
     shaken: bool = False,
+    captured: bool = False,
 ) -> Trained:
     """Trains from seed 0. The model is made on the CPU, so that both begin with the same weights.
 
@@ -61,6 +65,7 @@ def train(
         counters: asked after each step; None in plain PyTorch.
         shaken: change the weights by about one rounding first, to see what a loss difference between two right
             implementations is.
+        captured: make the step one of ``pw.program``; its schedule steps outside, as docs/capture.md has it.
     """
     torch.manual_seed(0)
     model = case.build().train()
@@ -74,12 +79,18 @@ def train(
     model, optimizer, loader = prepare(model, optimizer, loader)
     result = Trained()
     losses: list[Tensor] = []
-    for batch in loader:
-        start = time.perf_counter()
+
+    def step(batch: Batch) -> Tensor:
         optimizer.zero_grad()
         loss = case.loss(model, batch)
         loss.backward()
         optimizer.step()
+        return loss
+
+    run = pw.program(step, kind="step") if captured else step
+    for batch in loader:
+        start = time.perf_counter()
+        loss = run(batch)
         if scheduler is not None:
             scheduler.step()
         result.milliseconds.append((time.perf_counter() - start) * 1e3)
@@ -89,6 +100,8 @@ def train(
     result.losses = [float(loss) for loss in losses]
     if counters is not None:
         result.fallbacks = counters.fallbacks()
+    if isinstance(run, pw.CapturedStep):
+        result.replays = run.replays
     return result
 
 
