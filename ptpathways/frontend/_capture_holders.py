@@ -34,10 +34,13 @@ class Holders:
 
     def begin(self) -> None:
         """A call begins: finds those that have got one more holder since the last one."""
+        import torch
+
+        names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
             for number, (tensor, (names, values)) in self._known.items()
-            if sys.getrefcount(tensor) > names or _values(tensor) > values
+            if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values
         )
         self._moved = self._collects = False
 

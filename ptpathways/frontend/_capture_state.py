@@ -23,6 +23,8 @@ import numpy as np
 
 from ptpathways import native
 
+_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
 
 
@@ -159,6 +161,8 @@ class Surroundings:
 
     _guards: Any = None
     _others: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    _hooked: list[Any] = field(default_factory=list)
+    _no_hooks: list[tuple[None, None]] = field(default_factory=list)
     _containers: list[Any] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
 
@@ -171,6 +175,9 @@ class Surroundings:
             links += [(mapping, key, value, True) for mapping, key, value in settings]
             # A list's elements are compared as a whole.
             self._others = [item for item in self.settings.values() if not isinstance(item[0], dict | ItemView)]
+            self._hooked, self._no_hooks = [one.of for one in self.hooked], [(None, None)] * len(self.hooked)
+            if any(hooks for _, hooks, _ in self.hooked):
+                self._no_hooks = []  # never equal: each is looked at
             self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
             self._guards = native.Guards(links)  # which borrows what this object holds
         if not self._guards.hold():
@@ -186,7 +193,9 @@ class Surroundings:
             return False
         if any(contents_of(of) != contents for of, contents, _ in self.contents):
             return False
-        if any(hooks_of(tensor) != hooks for tensor, hooks, _ in self.hooked):
+        if list(map(_hooks, self._hooked)) != self._no_hooks and any(
+            hooks_of(tensor) != hooks for tensor, hooks, _ in self.hooked
+        ):
             return False
         return all(equal(mapping.get(key), value) for mapping, key, value in self._others)
 
