@@ -25,7 +25,10 @@ ROWS_HINT = (
 DTYPE_HINT = "make its type the same at each step"
 BAKED_HINT = "PyTorch/XLA makes 0, 1 and -1 part of the computation; every other value of that number is an input"
 NUMBER_HINT = "keep the number the same, or make it a tensor on the device"
-SLICE_HINT = "keep the range the same: compute all of it and mask, or take it with index_select and a tensor"
+SLICE_HINT = (
+    "keep the range the same: compute all of it and mask, take it with index_select and a tensor, or (CutMix, random "
+    "erasing) do it on the CPU, before the tensor is moved"
+)
 ARGUMENTS_HINT = "the computation takes it as an argument from now on, so other values need no compile"
 KEPT_HINT = "keep the same tensors alive at each step; of values for later keep detach()ed ones, or pw.log them"
 STRUCTURE_HINT = (
