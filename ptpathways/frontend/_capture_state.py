@@ -255,6 +255,8 @@ def make_capturable(optimizer: Any) -> bool:
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
         optimizer.register_load_state_dict_post_hook(_count_in_default_type)
+        if isinstance(optimizer, torch.optim.Adam):
+            _stay_at_a_rate_of_zero(optimizer)
     return changed
 
 
@@ -271,6 +273,32 @@ def _count_in_default_type(optimizer: Any) -> None:
     for slots in optimizer.state.values():
         if isinstance(slots.get("step"), torch.Tensor):
             slots["step"] = slots["step"].to(torch.float64)
+
+
+def _stay_at_a_rate_of_zero(optimizer: Any) -> None:
+    """Parameters of Adam stay what they are while their rate is 0, as at the first step of most warm-ups.
+
+    Torch's capturable arithmetic divides by the rate, so an element whose gradients were all 0 would become NaN; the
+    other arithmetic of torch multiplies by it.
+    """
+    import torch
+
+    before: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def keep(optimizer: Any, *_: Any) -> None:
+        before.clear()
+        for group in optimizer.param_groups:
+            if not isinstance(group["lr"], torch.Tensor) and group["lr"] == 0:
+                before.extend((parameter, parameter.detach().clone()) for parameter in group["params"])
+
+    def restore(*_: Any) -> None:
+        with torch.no_grad():
+            for parameter, value in before:
+                parameter.copy_(value)
+        before.clear()
+
+    optimizer.register_step_pre_hook(keep)
+    optimizer.register_step_post_hook(restore)
 
 
 def is_plain(value: Any) -> bool:

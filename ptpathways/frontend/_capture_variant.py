@@ -329,18 +329,24 @@ class Variant:
         return any(_capture_wiring.is_baked(rates[name]) for name in self._numbers if name in rates)
 
     def coincides(self, rates: Mapping[str, float]) -> bool:
-        """Whether an argument happens to be equal to another number of the step.
+        """Whether a number that a replay is given happens to be equal to another one of the step.
 
         PyTorch/XLA then passes the two as one, so that a trace would differ, though what it computes does not.
         """
         tied = {name: rate.expressions for rate in self._tied for name in rate.expressions}
+        first: dict[float, str] = {}
         for name in self._numbers:
-            if not name.startswith("argument ") or name not in rates:
+            if name not in rates:
                 continue
             value = rates[name]
-            if any(other == value for of, other in rates.items() if of != name and of not in tied.get(name, ())):
+            other = first.setdefault(value, name)
+            if other != name and other not in tied.get(name, ()):
                 return True
             if any(_capture_wiring.number_bits(value, known.dtype) == known.bits for known in self._constants):
+                return True
+            if name.startswith("argument ") and any(
+                other == value for of, other in rates.items() if of != name and of not in tied.get(name, ())
+            ):
                 return True
         return False
 

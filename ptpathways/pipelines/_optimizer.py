@@ -162,7 +162,24 @@ class OptimizerRule:
             numbers: scalars, one for each of the formulas that such a step uses.
         """
         inputs = dict(zip(self._marks(followed, state), numbers, strict=True))
-        return self._step(names, parameters, gradients, state, self._marked(followed.names, 0), inputs)
+        marked = self._marked(followed.names, 0)
+        updated, after = self._step(names, parameters, gradients, state, marked, inputs)
+        if isinstance(self.optimizer, torch.optim.Adam):
+            updated = [
+                self._unless_zero(marked.get((self.group_of[name], "lr", 0)), inputs, name, old, new)
+                for name, old, new in zip(names, parameters, updated, strict=True)
+            ]
+        return updated, after
+
+    def _unless_zero(
+        self, mark: float | None, inputs: Mapping[float, Tensor], name: str, old: Tensor, new: Tensor
+    ) -> Tensor:
+        """What a parameter becomes: it stays as it is while its rate is 0, by which capturable Adam divides."""
+        rate = inputs.get(mark) if mark is not None else None
+        if rate is not None:
+            return torch.where(rate == 0, old, new)
+        group = self.optimizer.param_groups[self.group_of[name]]
+        return old if float(group["lr"]) == 0 else new
 
     def _step(
         self,

@@ -33,6 +33,8 @@ FOUND = (
     ("kept views of gradients", "accumulation", "RMSprop"),
     ("state passed on", "SGD"),
     ("spectral norm on top", "SGD"),
+    ("warm-up from 0", "gradients of 0", "AdamW"),
+    ("number like the rate", "AdamW"),
 )
 """Loops that were found wrong once: names of pieces and of an optimizer."""
 

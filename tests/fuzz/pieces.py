@@ -31,6 +31,13 @@ PIECES = (
     Piece("scheduler outside", "schedule = lr.StepLR(optimizer, 3, 0.7)", after="schedule.step()"),
     Piece("scheduler inside", "schedule = lr.CosineAnnealingLR(optimizer, 16)", last="schedule.step()"),
     Piece("scheduler with rare steps inside", "rare = lr.StepLR(optimizer, 7, 0.5)", last="rare.step()"),
+    Piece("warm-up from 0", "warm = lr.LambdaLR(optimizer, lambda n: min(1.0, n / 4))", after="warm.step()"),
+    Piece("gradients of 0", grads="for p in model.parameters():\n    if p.grad is not None: p.grad[:1] = 0"),
+    Piece(
+        "number like the rate",
+        loss="loss = loss * 0.02 * 50",
+        loop="optimizer.param_groups[0]['lr'] = (0.01, 0.015, 0.03, 0.012, 0.02)[n % 5]",
+    ),
     Piece("own counter", "t.n = 0", last="t.n += 1", loss="loss = loss * (1.0 if t.n % 4 else 2.0)"),
     Piece("counter nobody reads", "t.calls = 0", last="t.calls += 1"),
     Piece("cycle", "t.turn = 0", first="t.turn = (t.turn + 1) % 3", loss="loss = loss * (1 + t.turn)"),

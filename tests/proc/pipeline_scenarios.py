@@ -197,6 +197,24 @@ def optimizers_and_schedulers(cluster: pw.Cluster) -> None:
         trained(cluster, models.perceptron(), make, F.mse_loss, models.regression_batch, ranks=2, scheduler=scheduler)
 
 
+def a_rate_of_0(cluster: pw.Cluster) -> None:
+    """At the first step of a warm-up, also of elements without gradients, by whose moments Adam divides."""
+
+    def warm_up(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / 2))
+
+    def every_other(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) % 2)
+
+    for scheduler in (warm_up, every_other):
+        torch.manual_seed(0)
+        model = models.perceptron()
+        weight, bias = itertools.islice(model.parameters(), 2)
+        with torch.no_grad():
+            weight[0], bias[0] = 0.0, -100.0  # behind a ReLU
+        trained(cluster, model, adamw, F.mse_loss, models.regression_batch, ranks=2, scheduler=scheduler)
+
+
 def parameter_groups(cluster: pw.Cluster) -> None:
     """Each group keeps its own hyperparameters; what is frozen stays."""
     torch.manual_seed(0)
@@ -542,6 +560,7 @@ TRAINING: list[Scenario] = [
     skipped_values,
     several_devices_in_a_stage,
     optimizers_and_schedulers,
+    a_rate_of_0,
     parameter_groups,
 ]
 HANDLING: list[Scenario] = [
