@@ -28,7 +28,7 @@ LONG = (
     r"proc/test_launch_torchrun.py::test_a_signal_to_torchrun.*\[15\]",
     r"proc/test_mesh.py::.*(\((1, 4|4, 1)\)|from_the_cpu)",
     r"proc/test_metrics.py::.*\[single-",
-    r"proc/test_models.py::.*\[(bert|t5|vit|llama|mixtral)\]",
+    r"proc/test_models.py::.*\[(bert|t5|llama|mixtral|resnet18)\]",
     r"proc/test_notebook.py::.*interrupts-spmd",
     r"proc/test_numbers.py::.*1x1",
     r"proc/test_operators.py::.*-2\]",

@@ -20,7 +20,7 @@ import ptpathways as pw
 from ptpathways import frontend
 from tools import compatibility
 
-STEPS = 5
+STEPS = 8
 
 
 def truths(place: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
@@ -88,7 +88,10 @@ def main(names: Sequence[str]) -> None:
         try:
             eager = compatibility.train(case, compatibility.unchanged, STEPS)
             cluster = compatibility.train(case, pw.prepare, STEPS, compatibility.Counters())
+            captured = compatibility.train(case, pw.prepare, STEPS, captured=True)
             results[case.key] = {
+                "captured_difference": compatibility.difference(eager.losses, captured.losses),
+                "captured_replays": captured.replays,
                 "difference": compatibility.difference(eager.losses, cluster.losses),
                 "recompiles": cluster.recompiles,
                 **dataclasses.asdict(cluster),
