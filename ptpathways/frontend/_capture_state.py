@@ -283,17 +283,21 @@ def _stay_at_a_rate_of_zero(optimizer: Any) -> None:
     """
     import torch
 
-    before: list[tuple[torch.Tensor, torch.Tensor]] = []
+    before: list[tuple[torch.Tensor, torch.Tensor, Any]] = []
 
     def keep(optimizer: Any, *_: Any) -> None:
         before.clear()
         for group in optimizer.param_groups:
-            if not isinstance(group["lr"], torch.Tensor) and group["lr"] == 0:
-                before.extend((parameter, parameter.detach().clone()) for parameter in group["params"])
+            rate = group["lr"]
+            told_later = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
+            if told_later or rate == 0:
+                before.extend((parameter, parameter.detach().clone(), rate) for parameter in group["params"])
 
     def restore(*_: Any) -> None:
         with torch.no_grad():
-            for parameter, value in before:
+            for parameter, value, rate in before:
+                if isinstance(rate, torch.Tensor) and rate.device.type != "cpu":
+                    value = torch.where(rate == 0, value, parameter)
                 parameter.copy_(value)
         before.clear()
 
