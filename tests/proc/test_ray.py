@@ -79,8 +79,10 @@ def test_run_places_the_workers_of_a_script_that_names_none(ray_address: str) ->
 
 @pytest.mark.parametrize(("what", "words"), [("worker", "was killed by SIGKILL"), ("actor", "was lost by Ray")])
 def test_a_host_that_dies_is_named_at_once(ray_address: str, what: str, words: str) -> None:
+    """By Ray's actor, or by the connection that closed: whichever is seen first."""
     heard = json.loads(_run(ray_address, "killed", what)[-1])
-    assert "'host1'" in heard["said"] and words in heard["said"], heard
+    said = heard["said"]
+    assert "'host1'" in said and (words in said or "the process ended or was killed" in said), heard
     assert heard["after_s"] < NOTICED_S
     assert heard["here"] == 4
 

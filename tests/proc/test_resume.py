@@ -244,6 +244,8 @@ def test_a_worker_that_was_stopped_and_then_killed_is_named(cluster: _Cluster) -
 def test_a_worker_whose_network_refuses_it_is_lost_after_the_grace(cluster: _Cluster) -> None:
     """It lives, and nobody can tell: a connection that closed and does not come back is a death."""
     with cluster.session() as session:
+        for device in (0, 1):  # who has not heard the controller's welcome yet would join anew
+            session.put(np.float32(0), device).result(WAIT_S)
         start_s = time.monotonic()
         cluster.to_workers.pass_as(SHUT, SHUT)
         cluster.to_workers.cut(reset=True)
