@@ -56,6 +56,10 @@ def test_ctrl_c_does_not_reach_the_workers() -> None:
     assert found["in finally"] == "ran"
 
 
+def test_a_wrapped_backward_does_not_meet_those_of_init() -> None:
+    assert outcome("again")["backward passes of init"] == 0
+
+
 def test_init_again_gives_the_running_cluster_unless_another_is_asked_for() -> None:
     found = outcome("again")
     assert found["same"] == [True, True]
