@@ -7,6 +7,7 @@ JOBS ?= 2
 DEPS := $(VENV)/.deps-stamp
 DEV := $(VENV)/.dev-stamp
 STAMP := $(VENV)/.setup-stamp
+JAX := build/jax-venv/.stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
 .PHONY: setup native plugins native-test native-asan native-tsan thread-safety lint format docs test test-all fuzz-capture chaos operators demo bench-peers clean
@@ -77,8 +78,13 @@ build/docs-venv/.stamp: requirements-docs.txt
 test: $(DEV) native native-test
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long"
 
-test-all: $(DEV) native native-test plugins
-	$(PY) -m pytest -n $(JOBS) --dist loadfile
+test-all: $(DEV) native native-test plugins $(JAX)
+	PTPATHWAYS_JAX_PYTHON=$(abspath build/jax-venv/bin/python) $(PY) -m pytest -n $(JOBS) --dist loadfile
+
+$(JAX): requirements-jax.txt
+	test -x build/jax-venv/bin/python || $(PYTHON) -m venv build/jax-venv
+	build/jax-venv/bin/python -m pip install --disable-pip-version-check -q -r requirements-jax.txt
+	touch $@
 
 # Loops out of a grammar, captured against eager: SEEDS of them from FIRST on.
 FIRST ?= 0

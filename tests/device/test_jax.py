@@ -1,7 +1,7 @@
 """The plugin under JAX: the scenarios of jax_scenarios.py, in one process.
 
-JAX is no dependency of this project and has pins of its own, so it lives elsewhere: PW_TEST_JAX_PYTHON names an
-interpreter of this Python version with jax, pyzmq and msgspec.
+JAX is no dependency of this project and has pins of its own, so it lives elsewhere: PTPATHWAYS_JAX_PYTHON names an
+interpreter of this Python version with jax, pyzmq and msgspec; ``make test-all`` makes one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 from ptpathways import platforms
 
 ROOT = Path(__file__).parents[2]
-PYTHON = os.environ.get("PW_TEST_JAX_PYTHON", "")
+PYTHON = os.environ.get("PTPATHWAYS_JAX_PYTHON", "")
 
 pytestmark = [
-    pytest.mark.skipif(not PYTHON, reason="PW_TEST_JAX_PYTHON names no interpreter with JAX"),
+    pytest.mark.skipif(not PYTHON, reason="PTPATHWAYS_JAX_PYTHON names no interpreter with JAX"),
     pytest.mark.timeout(240),
 ]
 
