@@ -147,10 +147,6 @@ Status Socket::Init() {
       PW_RETURN_IF_ERROR(SetOption(zmq::kHeartbeatTtl, Milliseconds(listeners), "ZMQ_HEARTBEAT_TTL"));
     }
   }
-  if (o.kernel_buffer_bytes >= 0) {
-    PW_RETURN_IF_ERROR(SetOption(zmq::kSendBuffer, o.kernel_buffer_bytes, "ZMQ_SNDBUF"));
-    PW_RETURN_IF_ERROR(SetOption(zmq::kReceiveBuffer, o.kernel_buffer_bytes, "ZMQ_RCVBUF"));
-  }
   if (o.max_message_bytes >= 0) {
     const int64_t limit = o.max_message_bytes;
     if (Zmq().set_option(socket_, zmq::kMaxMessageSize, &limit, sizeof(limit)) != 0) {

@@ -56,8 +56,6 @@ struct SocketOptions {
   std::chrono::milliseconds reconnect_interval_max{1000};
   // A peer that sends a larger frame is disconnected. -1 is unlimited.
   int64_t max_message_bytes = -1;
-  // Kernel buffers in bytes; -1 keeps the system's.
-  int kernel_buffer_bytes = -1;
   // A new connection takes over the routing id of an older one (a restarted peer need not wait for our heartbeat).
   bool router_handover = true;
   // Delivers PeerEvents to the reactor (of ipc and tcp peers; libzmq reports none for inproc).

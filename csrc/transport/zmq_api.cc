@@ -19,7 +19,6 @@ struct Library {
   std::mutex mutex;
   // Guarded by mutex:
   std::string path;
-  int io_threads = 1;
   // Written once under mutex, then read freely:
   ZmqApi api{};
   std::atomic<bool> loaded{false};
@@ -142,28 +141,13 @@ Result<void*> ZmqContext() {
   if (void* context = library.context.load(std::memory_order_relaxed)) return context;
   void* context = library.api.context_new();
   if (context == nullptr) return ZmqError("cannot create a libzmq context");
-  if (library.api.context_set(context, zmq::kContextMaxSockets, kMaxSockets) != 0 ||
-      library.api.context_set(context, zmq::kContextIoThreads, library.io_threads) != 0) {
+  if (library.api.context_set(context, zmq::kContextMaxSockets, kMaxSockets) != 0) {
     Status status = ZmqError("cannot configure the libzmq context");
     library.api.context_term(context);
     return status;
   }
   library.context.store(context, std::memory_order_release);
   return context;
-}
-
-Status SetZmqIoThreads(int count) {
-  if (count < 1 || count > 64) {
-    return InvalidArgument("libzmq I/O threads must be 1 to 64, got " + std::to_string(count));
-  }
-  Library& library = TheLibrary();
-  std::lock_guard lock(library.mutex);
-  if (library.context.load(std::memory_order_relaxed) != nullptr && count != library.io_threads) {
-    return FailedPrecondition("the I/O threads of libzmq are already running with " +
-                              std::to_string(library.io_threads) + "; set the count before the first socket opens");
-  }
-  library.io_threads = count;
-  return OkStatus();
 }
 
 Status ZmqErrorFrom(int error, const std::string& what) {

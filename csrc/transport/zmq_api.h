@@ -66,8 +66,8 @@ namespace zmq {
 inline constexpr int kPair = 0, kDealer = 5, kRouter = 6;
 inline constexpr int kDontWait = 1, kSendMore = 2;
 inline constexpr int kPollIn = 1, kPollOut = 2;
-inline constexpr int kContextIoThreads = 1, kContextMaxSockets = 2;
-inline constexpr int kRoutingId = 5, kSendBuffer = 11, kReceiveBuffer = 12, kFd = 14, kEvents = 15, kLinger = 17,
+inline constexpr int kContextMaxSockets = 2;
+inline constexpr int kRoutingId = 5, kFd = 14, kEvents = 15, kLinger = 17,
                      kReconnectInterval = 18, kReconnectIntervalMax = 21, kMaxMessageSize = 22, kSendHwm = 23,
                      kReceiveHwm = 24, kLastEndpoint = 32, kRouterMandatory = 33, kIpv6 = 42, kCurveServer = 47,
                      kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50, kZapDomain = 55,
@@ -91,11 +91,8 @@ bool ZmqLoaded();
 // The loaded table. Calling this before LoadZmq succeeded is a bug of ours and aborts.
 const ZmqApi& Zmq();
 
-// The context all sockets of this process share; made on first use with `SetZmqIoThreads` I/O threads.
+// The context all sockets of this process share, made on first use. It has one I/O thread, which moves more than 1 GB/s.
 Result<void*> ZmqContext();
-
-// I/O threads of the context (default 1: one thread moves more than 1 GB/s). Refused once the context exists.
-Status SetZmqIoThreads(int count);
 
 // `what: <libzmq's reason>` for the calling thread's last libzmq error, with the nearest code.
 Status ZmqError(const std::string& what);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 Measure = Callable[[], float]
@@ -28,12 +27,3 @@ def interleave(variants: Mapping[str, Measure], *, repeats: int, warm_up: int = 
             if round_number >= warm_up:
                 values[name].append(value)
     return values
-
-
-def seconds_of(work: Callable[[], object]) -> float:
-    """How long one call of ``work`` takes, in seconds. Its result is dropped after the clock has stopped."""
-    start = time.perf_counter()
-    result = work()
-    seconds = time.perf_counter() - start
-    del result
-    return seconds

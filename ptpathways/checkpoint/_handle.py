@@ -108,8 +108,3 @@ def make_room(path: Path) -> None:
 def finish_all() -> None:
     """Waits for every save under way; their failures are warned of."""
     wait([save._pending for save in list(_pending)], FINISH_TIMEOUT_S)
-
-
-def is_pending(path: Path) -> bool:
-    """Whether a checkpoint is being written there."""
-    return any(save.path == path for save in _pending)
