@@ -65,6 +65,7 @@ class CapturedStep:
         self._checks = False  # whether the call that is recorded could have been replayed
         self._said: set[str] = set()
         self._devices: set[int] = set()  # on which it computes, as far as is known
+        self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
         self._holders = Holders()
         self.replays = 0
         """Calls that were replayed."""
@@ -86,9 +87,8 @@ class CapturedStep:
                 return self._function(*args, **kwargs)
             if self._connection is not _state.runtime().connection:  # the process has joined another cluster
                 self._connection = _state.runtime().connection
-                self._variants.clear()
-                self._holders.clear()
-                self._last = None
+                self._forget()
+            self._follow_moves()
             _threads.claim(self._devices)
             try:
                 if self._lazy:
@@ -145,6 +145,22 @@ class CapturedStep:
                 self._say(f"is traced again: {self._difference(key)}")
             found = self._variants[key] = Variant()
         return self._record(found, key, call, surroundings)
+
+    def _follow_moves(self) -> None:
+        """Recordings say what was done on the devices that slices had; after a move they say nothing."""
+        slices = _state.runtime().slices
+        bound = slices.bound()
+        places = {index: slices.devices_of(index) for index in self._devices if index in bound}
+        if any(places.get(index) != devices for index, devices in self._places.items()):
+            if self._variants:
+                self._say("is traced again: a slice that it computes on was moved to other devices")
+            self._forget()
+        self._places = places
+
+    def _forget(self) -> None:
+        self._variants.clear()
+        self._holders.clear()
+        self._last = None
 
     def _candidates(self, call: Call) -> list[tuple[Key, Variant]]:
         """The variants that may be replayed without a new look at everything, the likeliest first."""
@@ -325,9 +341,7 @@ class CapturedStep:
 
     def _give_up(self, reason: str) -> None:
         self._lazy = True
-        self._last = None
-        self._variants.clear()
-        self._holders.clear()
+        self._forget()
         self._say(f"is not captured, and traced at every call: {reason}")
 
     def _say(self, text: str) -> None:

@@ -33,13 +33,26 @@ class VirtualSlice:
     also given back when it and all functions on it are dropped.
     """
 
-    def __init__(self, session: Session, mesh: Mesh, name: str, number: int | None, devices: Sequence[int]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        mesh: Mesh,
+        name: str,
+        number: int | None,
+        devices: Sequence[int],
+        request: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            request: what was asked of the resource manager: ``island``, ``platform``, ``min_memory_bytes``, ``hosts``.
+        """
         self.session = session
         self._mesh = mesh
         self._name = name
         self._devices = tuple(devices)
         self.layouts: dict[Any, Any] = {}  # how tensors may lie here; filled by ``_future.layout_of``
         self._number = number
+        self._request = dict(request or {})
         self._index: int | None = None
         self._give_back = weakref.finalize(self, _give_back, session, number)
         self._give_back.atexit = False
@@ -103,7 +116,9 @@ class VirtualSlice:
         steps, functions and programs are traced again. Futures move when they are next used.
 
         Args:
-            hosts: names of hosts to move to; None: wherever the resource manager finds the least load.
+            hosts: names of hosts to move to, of whatever island; None: wherever the resource manager finds the least
+                load, in the island and on as many hosts as the slice was asked for. Its platform and the memory that
+                it was asked for stay conditions in both cases.
 
         Returns:
             The bytes that were moved, all shards together.
@@ -120,9 +135,11 @@ class VirtualSlice:
             raise core.InvalidOption(f"{self} is not lent by the resource manager and stays where it is")
         self.check(current_session())
         hosts = [hosts] if isinstance(hosts, str) else hosts
-        among = [] if hosts is None else _migration.host_numbers(self.session, hosts)
+        wanted = dict(self._request)
+        if hosts is not None:  # where it goes is then the caller's choice, but not to what
+            wanted.update(island="", hosts=0, among=_migration.host_numbers(self.session, hosts))
         with native.translated("slicing"):
-            granted = self.session.request_slice(len(self._devices), among=among, timeout_s=timeout_s)
+            granted = self.session.request_slice(len(self._devices), **wanted, timeout_s=timeout_s)
         with _state.lock:
             if self._index is None:
                 self._adopt(granted)
@@ -198,17 +215,11 @@ def request(
     if not isinstance(hosts, int):
         among = _migration.host_numbers(session, [hosts] if isinstance(hosts, str) else hosts)
         hosts = 0
+    wanted: dict[str, Any] = {"island": island, "platform": platform, "min_memory_bytes": memory, "hosts": hosts}
     with native.translated("slicing"):
-        granted = session.request_slice(
-            math.prod(shape),
-            island=island,
-            platform=platform,
-            min_memory_bytes=memory,
-            hosts=hosts,
-            among=among,
-            timeout_s=timeout_s,
-        )
-    return VirtualSlice(session, mesh, name or f"slice{next(_numbers)}", granted["slice"], granted["devices"])
+        granted = session.request_slice(math.prod(shape), **wanted, among=among, timeout_s=timeout_s)
+    name = name or f"slice{next(_numbers)}"
+    return VirtualSlice(session, mesh, name, granted["slice"], granted["devices"], wanted)
 
 
 def current_session() -> Session:

@@ -271,10 +271,14 @@ def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
         names = [host.name for host in cluster.hosts]
 
         def between(number: int) -> None:
-            if number in (5, 6):
-                s.move(hosts=[names[number - 5]])
+            if number in (3, 5, 6):  # before the first audit, and in the middle
+                s.move(hosts=[names[number % 2]])
 
-        same(loop(model_of().to(s.device), data().to(s.device), pw.program, between), wanted)
+        with pytest.warns(pw.CaptureWarning) as told:
+            same(loop(model_of().to(s.device), data().to(s.device), pw.program, between), wanted)
+        assert len(told) == 1 and "was moved to other devices" in str(told[0].message), [
+            str(one.message) for one in told
+        ]
 
 
 def functions_and_futures_follow_a_slice(cluster: pw.Cluster) -> None:
