@@ -94,7 +94,7 @@ def _simulated(options: BenchOptions) -> list[Record]:
                     "schedule": schedule,
                     "chunks": chunks,
                     "microbatches": _MICROBATCHES_PER_STAGE * stages,
-                    "steps": options.choose(6, 2),
+                    "steps": 6,
                 }
                 found[schedule][stages] = [child.ask(request) for _ in range(options.repeats_or(3, 1))]
     return simulated_figures(found)
