@@ -143,7 +143,7 @@ def main() -> None:
         1e3 * median(repeat("work(); wait()", number=1, repeat=15, globals={"work": work, "wait": pw.wait}))
         for work in (send_weights, lambda: plain.to(pw.device(writer.devices[0])))
     )
-    print(f"{plain.nbytes / 1e6:.1f} MB of weights: {sent:.2f} ms, {100 * copied / sent:.0f}% of the link's rate (latency)")
+    print(f"{plain.nbytes / 1e6:.1f} MB of weights: {sent:.2f} ms, {100 * copied / sent:.0f}% of the link: latency")
 
 
 if __name__ == "__main__":

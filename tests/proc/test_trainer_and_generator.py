@@ -35,7 +35,7 @@ def test_the_reward_rises_and_the_generator_has_the_weights(tmp_path: Path, mode
     rewards = [float(reward) for _, reward in lines]
     assert sum(rewards[-3:]) > 1.5 * sum(rewards[:3]), rewards
     assert "the generator has the trainer's weights: True" in done.stdout
-    assert re.search(r"1\.7 MB of weights: [0-9.]+ ms, [0-9]+% of the link's rate", done.stdout), done.stdout
+    assert re.search(r"1\.7 MB of weights: [0-9.]+ ms, [0-9]+% of the link: latency", done.stdout), done.stdout
     assert "Warning" not in done.stderr, done.stderr
 
 
