@@ -28,6 +28,9 @@ RECORDINGS_MAX = 6
 BLOCKED_MAX = 2
 """Calls in a row that did what a replay cannot do: the first ones make the optimizer's state."""
 
+_ASKED_BY_REPLAYS = ("how argument", "which tensors share")
+"""Parts of a key of which a replay itself finds out whether they still hold."""
+
 Key = tuple[tuple[str, Any], ...]
 """What a replay takes for granted, each with what to call it."""
 
@@ -106,6 +109,7 @@ class CapturedStep:
 
     def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(args, kwargs, self._rules)
+        self._checks = False
         buffers.take_writes(call.tensors().values())  # a view of another tensor has no value of its own before
         traced = self._submit_pending()
         for key, variant in self._candidates(call):
@@ -125,6 +129,7 @@ class CapturedStep:
             self._submit_pending(always=True)
         call.look()
         key = self._key(call, surroundings)
+        self._check_guards(key)
         found = self._variants.get(key)
         if found is not None and found.ready:
             try:
@@ -161,6 +166,26 @@ class CapturedStep:
         self._variants.clear()
         self._holders.clear()
         self._last = None
+
+    def _check_guards(self, key: Key) -> None:
+        """An audit has looked at everything again: what guards had taken for the same must be so.
+
+        Raises:
+            CaptureMismatch: it is not.
+        """
+        if self._last is None or not (self._checks and self._last[1].audits.due()):
+            return
+        old, new = dict(self._last[0]), dict(key)
+        missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
+        if missed:
+            difference = self._difference(key)
+            replays = self._last[1].audits.replays
+            self._give_up(f"an audit has found what the checks before replays do not see: {difference}")
+            raise core.CaptureMismatch(
+                f"step {self.name!r} was replayed {replays} times since it was last checked, and meanwhile this had "
+                f"changed: {difference}. What those replays computed may be wrong; leave the step uncaptured, or make "
+                "that an argument"
+            )
 
     def _candidates(self, call: Call) -> list[tuple[Key, Variant]]:
         """The variants that may be replayed without a new look at everything, the likeliest first."""
@@ -258,6 +283,8 @@ class CapturedStep:
             rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
             if rebuilt:
                 variant.build(self.name, outcome)
+            if variant.ready and recording.calls.says:
+                self._say(f"prints or logs ({recording.calls.says}), and replays do not")
             if variant.ready:
                 variant.granted = call.granted
                 self._last = (key, variant, call.granted)

@@ -7,6 +7,7 @@ replayed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +106,9 @@ def _check_containers(before: Surroundings) -> None:
     for container, size, name in before.sizes:
         if len(container) != size:
             raise _passing(f"it changes the size of {name} ({size} -> {len(container)}), {_ADVICE}")
+    for mapping, keys, name in before.orders:
+        if not all(map(operator.is_, mapping, keys)):
+            raise _passing(f"it changes the keys of {name}, or their order, {_ADVICE}")
     for tensor, version, name in before.versions:
         if tensor._version != version:
             raise Uncapturable(f"it writes {name}, a tensor of the CPU, {_ADVICE}; keep it on the device")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ptpathways import native
 from ptpathways.frontend import (
     _batch_tree,
+    _capture_calls,
     _capture_probe,
     _capture_state,
     _capture_walk,
@@ -122,6 +123,7 @@ class Recording:
         self.draws = Draws()
         self.seen = _capture_watch.Seen()
         self.probes = _capture_probe.Log()
+        self.calls = _capture_calls.Calls(surroundings, function)
 
     def run(self) -> Any:
         """Calls the function and submits all of it."""
@@ -173,8 +175,10 @@ class Recording:
                 _capture_probe.probing(self._surroundings, self.probes),
                 torch.autograd.set_multithreading_enabled(False),
                 _capture_watch.watch(self._leaves, self.seen),
+                self.calls,
             ):
                 result = self._function(*self._args, **self._kwargs)
+            self._modes = _modes()
             for leaf in pytree.tree_leaves(result):
                 if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                     torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
@@ -209,6 +213,12 @@ class Recording:
                 f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
                 "draw outside and pass the outcome as an argument, or draw on the device"
             )
+        if self._modes != self._call.granted[3]:
+            before, now = dict(self._call.granted[3]), dict(self._modes)
+            changed = next(name for name, value in now.items() if before[name] != value)
+            raise Uncapturable(f"it leaves another {changed} behind ({before[changed]} -> {now[changed]})")
+        if self.calls.unknown:
+            raise Uncapturable(self.calls.unknown)
         returned, tree = pytree.tree_flatten(result)
         after = self._call.walk(self._function)
         after.ignore(self._surroundings.ignored)
@@ -302,7 +312,17 @@ class Recording:
         return (len(rules.state), len(rules.read)) != before
 
     def _check_arguments(self) -> None:
-        """Raises Uncapturable when the call has written an argument on the CPU."""
+        """Raises Uncapturable when the call has written an argument on the CPU, or changed what it was given."""
+        from torch.utils import _pytree as pytree
+
+        leaves, structure = pytree.tree_flatten((self._args, self._kwargs))
+        if structure != self._call.structure:
+            raise Uncapturable("it changes its arguments: it adds to them, or takes something out; copy them first")
+        for number, (now, given) in enumerate(zip(leaves, self._leaves, strict=True)):
+            if now is not given and not (_capture_state.is_setting(now) and _capture_state.equal(now, given)):
+                raise Uncapturable(
+                    f"it puts something else in the place of argument {number}, which a replay would not"
+                )
         for number, version in self._versions.items():
             if self._leaves[number]._version != version:
                 raise Uncapturable(f"it writes argument {number}, a tensor of the CPU, which a replay would not")
@@ -413,8 +433,16 @@ def leaf_key(leaf: Any) -> Any:
     import torch
 
     if isinstance(leaf, torch.Tensor):
-        return "tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad
-    return _capture_state.setting_key(leaf) if _capture_state.is_setting(leaf) else Same(leaf)
+        key = "tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad
+        if leaf.device.type != "cpu" or (
+            leaf.layout is torch.strided and not (leaf.is_complex() and leaf.numel() == 1)
+        ):
+            return key
+        return *key, _capture_watch.digest(leaf.to_dense())  # PyTorch/XLA makes a constant of it
+    if _capture_state.is_setting(leaf):
+        return _capture_state.setting_key(leaf)
+    contents = _capture_state.contents_of(leaf)
+    return Same(leaf) if contents is None else contents
 
 
 def numbers(leaves: Sequence[Any]) -> dict[str, float]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import array
 import collections
 import contextvars
+import functools
 import operator
 import random
 import threading
 import types
 import weakref
-from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -133,6 +134,12 @@ class Surroundings:
     """Lists, and what they have to contain, as tuples."""
     sizes: list[Watched] = field(default_factory=list)
     """Containers, and how much is in them."""
+    orders: list[Watched] = field(default_factory=list)
+    """Dictionaries, and their keys in order."""
+    compared: dict[int, Any] = field(default_factory=dict)
+    """Objects by identity whose contents are compared, here or by what leads on from them."""
+    codes: set[types.CodeType] = field(default_factory=set)
+    """Of the functions that were looked into."""
     members: list[Link] = field(default_factory=list)
     """Links of classes, of closures' variables and of slots."""
     versions: list[Watched] = field(default_factory=list)
@@ -186,6 +193,10 @@ class Surroundings:
             if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
                 return False
         if list(map(len, self._containers)) != self._lengths:
+            return False
+        if not all(
+            len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys, _ in self.orders
+        ):
             return False
         if any(tensor._version != version for tensor, version, _ in self.versions):
             return False
@@ -332,9 +343,11 @@ def contents_of(value: Any) -> Any:
         if value.dtype.hasobject:
             return "array", value.shape, tuple(map(id, value.flat))
         return "array", str(value.dtype), value.shape, native.digest(np.ascontiguousarray(value))
-    if isinstance(value, set | collections.deque):
+    if isinstance(value, set | frozenset | collections.deque):
         members = [_member(member) for member in value]
-        return type(value), frozenset(members) if isinstance(value, set) else tuple(members)
+        return type(value), tuple(members) if isinstance(value, collections.deque) else frozenset(members)
+    if isinstance(value, functools._lru_cache_wrapper):
+        return "the cache", value.cache_info().misses, value.cache_info().currsize
     if isinstance(value, bytearray | array.array):
         return type(value), bytes(value)
     if isinstance(value, contextvars.ContextVar):
@@ -344,6 +357,19 @@ def contents_of(value: Any) -> Any:
     if isinstance(value, threading.local):
         return type(value), tuple((key, _member(item)) for key, item in vars(value).items())
     return None
+
+
+def members_of(value: Any) -> Iterable[Any]:
+    """The objects in what ``contents_of`` knows, in an order that stays as long as nobody writes there."""
+    if isinstance(value, set | frozenset | collections.deque):
+        return list(value)
+    if isinstance(value, np.ndarray):
+        return list(value.flat) if value.dtype.hasobject else ()
+    if isinstance(value, contextvars.ContextVar):
+        return (value.get(None),)
+    if isinstance(value, types.MappingProxyType | collections.ChainMap):
+        return list(value.values())
+    return list(vars(value).values()) if isinstance(value, threading.local) else ()
 
 
 def _member(value: Any) -> Any:
@@ -362,15 +388,35 @@ def position_of(value: Any) -> Any:
         return repr(value.get_state())
     if isinstance(value, torch.Generator):
         return value.get_state().numpy().tobytes()
-    if isinstance(value, types.GeneratorType):
-        return value.gi_frame is not None and value.gi_frame.f_lasti
-    if hasattr(type(value), "__next__"):
-        try:
-            state = value.__reduce__()
-        except Exception:  # of any class
-            return "an iterator"
-        return repr(state) if isinstance(state, tuple) else "an iterator"
+    if isinstance(value, types.CoroutineType) or hasattr(type(value), "__next__"):
+        return _iterator_position(value, 0)
     return None
+
+
+_EXACT_ITERATORS = ("builtins", "itertools")
+"""Modules whose iterators say what they can be made again from, if they can."""
+
+
+def _iterator_position(value: Any, depth: int) -> Any:
+    """How far an iterator is, by what it can be made again from; something that equals nothing if that cannot be told,
+    as of a generator or a file."""
+    if type(value).__module__ not in _EXACT_ITERATORS:
+        return object()
+    try:
+        state = value.__reduce__()
+    except TypeError:
+        return object()
+    if not isinstance(state, tuple) or len(state) < 2 or not isinstance(state[1], tuple) or depth > 8:
+        return object()
+    parts: list[Any] = [len(state[1])]
+    for part in (*state[1], *state[2:]):
+        if hasattr(type(part), "__next__"):
+            parts.append(_iterator_position(part, depth + 1))
+        elif is_plain(part):
+            parts.append(part)
+        else:
+            parts.append(len(part) if isinstance(part, list | dict | set) else None)
+    return tuple(parts)
 
 
 def hooks_of(tensor: Any) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ noted which object it is.
 from __future__ import annotations
 
 import argparse
+import builtins
 import collections
 import dataclasses
 import enum
@@ -35,6 +36,7 @@ from ptpathways.frontend._capture_state import (
     hooks_of,
     is_plain,
     is_setting,
+    members_of,
     position_of,
 )
 
@@ -46,7 +48,16 @@ _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrg
 """Ways to an attribute that do not mention its name."""
 _GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
 """Ways to a global variable that do not name it in the code."""
-_NEVER_WALKED = (types.ModuleType, types.BuiltinFunctionType)
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+)
+"""Of all modules."""
+_FIRST_FORWARD = "_global_forward_pre_hooks"
+"""Where a hook of ours comes and goes."""
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; no step computes with it."""
@@ -60,7 +71,7 @@ def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     walker = _Walker(home=_code.file_of(function))
     walker.visit("", function, 0)
     for number, value in enumerate(pytree.tree_leaves((args, kwargs))):
-        if walker.looks_into(value):
+        if not isinstance(value, walker.tensor_type) and not is_setting(value):
             walker.visit(f"argument {number}", value, 0)
     return walker.finish()
 
@@ -81,6 +92,7 @@ class _Walker:
         self.home = home
 
         self._torch = torch
+        self.tensor_type = torch.Tensor
         self._wanted = wanted
         self.met = False
         self.found = Surroundings()
@@ -91,6 +103,7 @@ class _Walker:
         self._records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
         self._hiding: list[tuple[dict[str, Any], type]] = []  # attributes of objects, which hide those of their class
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
+        self._layers: set[type] = set()
 
     def finish(self) -> Surroundings:
         self._visit_classes()
@@ -100,14 +113,6 @@ class _Walker:
                 if tensor.grad is not None:
                     self._tensor(f"{name}.grad", tensor.grad)
         return self.found
-
-    def looks_into(self, value: Any) -> bool:
-        """Whether there may be more in an argument than it is."""
-        nn, optim = self._torch.nn, self._torch.optim
-        functions = (types.FunctionType, types.MethodType, functools.partial)
-        if isinstance(value, (nn.Module, optim.Optimizer, *functions, collections.UserDict, *_NAMESPACES)):
-            return True
-        return not isinstance(value, type) and hasattr(value, "__dict__") and _code.is_users(type(value), self.home)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
         torch = self._torch
@@ -130,11 +135,12 @@ class _Walker:
         if id(value) in self._seen:
             self._alias(name, value)
             return
-        if depth > _DEPTH_MAX or isinstance(value, _NEVER_WALKED):
+        if depth > _DEPTH_MAX or isinstance(value, types.ModuleType):
             self._kind(name, Same(value))
             return
         self._seen[id(value)] = value
         self._names[id(value)] = name
+        self.found.compared[id(value)] = value
         if isinstance(value, torch.nn.Module):
             self._module(name, value, depth)
         elif isinstance(value, torch.optim.Optimizer):
@@ -154,9 +160,18 @@ class _Walker:
         elif isinstance(value, dict):
             self._mapping(name, value, depth)
             self._own_attributes(name, value, depth)
-        elif isinstance(value, collections.UserDict):
+        elif isinstance(value, (collections.UserDict, *_WEAK)):
             self._kind(name, type(value))
-            self._mapping(name, value.data, depth)
+            self._mapping(name, vars(value)["data"], depth)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, collections.UserList):
+            self._kind(name, type(value))
+            self.visit(f"{name}.data", value.data, depth + 1)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            self._kind(name, value.__name__)
+            if not isinstance(value.__self__, types.ModuleType | type | None):
+                self.visit(f"{name}.__self__", value.__self__, depth + 1)
         elif isinstance(value, list | tuple):
             self._kind(name, type(value))
             if isinstance(value, list):
@@ -172,14 +187,21 @@ class _Walker:
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))
             self._kind(name, contents)
+            for place, member in enumerate(members_of(value)):
+                if place < _ITEMS_MAX and not is_setting(member):
+                    self.visit(f"{name}[{place}]", member, depth + 1)
+            if isinstance(value, functools._lru_cache_wrapper):
+                self.visit(name, value.__wrapped__, depth + 1)
         elif isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
             self._object(name, value, depth)
         else:
             position = position_of(value)
             if position is not None:
                 self.found.moving.append(Watched(value, position, name))
+            else:
+                del self.found.compared[id(value)]
             self._kind(name, Same(value))
-            wrapped = getattr(value, "__wrapped__", None)  # functools.cache, another captured step
+            wrapped = getattr(value, "__wrapped__", None)  # another captured step
             if isinstance(wrapped, types.FunctionType | types.MethodType):
                 self.visit(name, wrapped, depth + 1)
 
@@ -256,15 +278,18 @@ class _Walker:
     def _mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
         if not attributes:
             self.found.sizes.append(Watched(mapping, len(mapping), name))
-        for key, value in list(mapping.items()):
+            self.found.orders.append(Watched(mapping, tuple(mapping), name))
+            self._kind(f"the keys of {name}", tuple(key if is_plain(key) else Same(key) for key in mapping))
+        for place, (key, value) in enumerate(list(mapping.items())):
             if isinstance(key, PLAIN):
                 where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"
-                self._link(where, mapping, key, value, depth)
+            else:
+                where = f"{name}[key {place}, a {type(key).__qualname__}]"
+            self._link(where, mapping, key, value, depth)
 
     def _object(self, name: str, value: Any, depth: int) -> None:
         self._kind(name, type(value))
-        position = position_of(value)
-        if position is not None:
+        if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
             self.found.moving.append(Watched(value, position, name))
         slots = [slot for base in type(value).__mro__ for slot in _code.slots(base)]
         if slots:
@@ -272,6 +297,9 @@ class _Walker:
             for slot in slots:
                 if hasattr(value, slot):
                     self._link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
+                else:
+                    self.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
+        self._instance(name, value)
         attributes = getattr(value, "__dict__", {})
         if _code.is_own(type(value).__module__, self.home):
             self._classes.setdefault(type(value), False)
@@ -288,6 +316,16 @@ class _Walker:
         if isinstance(call, types.FunctionType):
             self.visit(name, call, depth + 1)
 
+    def _instance(self, name: str, value: Any) -> None:
+        """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one
+        that is not there."""
+        view = SlotView(value)
+        self.found.members.append(Link(view, "__class__", type(value), f"{name}.__class__"))
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self.found.members.append(Link(view, "__dict__", attributes, f"{name}.__dict__"))
+            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
         return base.__module__ in ("abc", "typing") or _code.is_own(base.__module__, self.home)
@@ -301,6 +339,7 @@ class _Walker:
                 self.visit(name, wrapped, depth + 1)
             return
         self._kind(name, Same(code))
+        self.found.codes.add(code)
         prefix = f"{name}." if name else ""
         view = SlotView(function)
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
@@ -332,6 +371,8 @@ class _Walker:
     ) -> None:
         """The variables of a module that code names, and ``attributes`` of the user's modules among them."""
         for name in names:
+            if name not in space and names is not attributes and not hasattr(builtins, name):
+                self.found.absent.append((space, name))
             if name not in space or depth > _DEPTH_MAX:
                 continue
             value = space[name]
@@ -374,6 +415,7 @@ class _Walker:
                         self._link(f"{where}.{name}", attributes, name, attributes[name], depth)
             if len(done) == before:
                 break
+        self.found.sizes += [Watched(vars(base), len(vars(base)), base.__qualname__) for base in own]
         for attributes, kind in self._hiding:
             inherited = {name for base in kind.__mro__ for name in vars(base)}
             absent = [name for name in inherited - set(attributes) if self._is_mentioned(name)]
@@ -384,7 +426,7 @@ class _Walker:
 
     def _member(self, where: str, base: type, name: str, value: Any) -> None:
         self._link(where, vars(base), name, value, 0)
-        for part in ("__func__", "fget", "func"):  # static methods, properties, cached ones
+        for part in ("__func__", "fget", "fset", "fdel", "func"):  # static methods, properties, cached ones
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):
                 self.visit(where, inner, 0)
@@ -406,6 +448,9 @@ class _Walker:
             self._seen[id(part)] = part
             self._names.setdefault(id(part), where)
             self._kind(where, type(part))
+            self._layer(type(part))
+            self.found.compared[id(part)] = part
+            self.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
             if _code.is_own(type(part).__module__, self.home):
                 self._classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
@@ -429,6 +474,16 @@ class _Walker:
                 else:
                     self._attribute(f"{where}.{key}", vars(part), key, value, depth)
 
+    def _layer(self, kind: type) -> None:
+        """Somebody may put another method into a class of torch's, or a hook for all modules."""
+        if not self._layers:
+            self._hooks("torch.nn.Module", vars(self._torch.nn.modules.module), _GLOBAL_HOOKS, 0)
+        if kind not in self._layers:
+            self._layers.add(kind)
+            for method in ("forward", "__call__"):
+                value = getattr(kind, method, None)
+                self.found.members.append(Link(SlotView(kind), method, value, f"{kind.__qualname__}.{method}"))
+
     def _attribute(self, name: str, mapping: Any, key: str, value: Any, depth: int) -> None:
         """Of a module. What an installed package keeps there is looked into only if it is a record of settings: a
         trainer has counters that change at each step."""
@@ -449,18 +504,23 @@ class _Walker:
         for kind in kinds:
             hooks = attributes.get(kind)
             if isinstance(hooks, dict):
-                self.found.sizes.append(Watched(hooks, len(hooks), f"{name}.{kind}"))
-                for place, (key, hook) in enumerate(hooks.items()):
+                users = [(key, hook) for key, hook in hooks.items() if not _is_ours(hook)]
+                if kind != _FIRST_FORWARD or len(users) == len(hooks):
+                    self.found.sizes.append(Watched(hooks, len(hooks), f"{name}.{kind}"))
+                for place, (key, hook) in enumerate(users):
                     self._link(f"{name}.{kind}[{place}]", hooks, key, hook, depth)
 
     def _optimizer(self, name: str, optimizer: Any, depth: int) -> None:
         self._kind(name, type(optimizer))
+        if not self.found.optimizers:
+            hooks = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+            self._hooks("torch.optim.Optimizer", vars(sys.modules["torch.optim.optimizer"]), hooks, depth)
         self.found.optimizers.append(optimizer)
         if _code.is_own(type(optimizer).__module__, self.home):
             self._classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
-                if is_setting(value) and not key.startswith("_"):
-                    self.found.settings[f"{name}.{key}"] = (vars(optimizer), key, value)
+                if not key.startswith("_") and key not in ("defaults", "state", "param_groups"):
+                    self._link(f"{name}.{key}", vars(optimizer), key, value, depth)
         self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
         for key in ("state", "param_groups"):
             self.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
@@ -493,3 +553,8 @@ class _Walker:
                     self._tensor(where, value)
                 elif is_setting(value):
                     self.found.settings[where] = (slots, key, value)
+
+
+def _is_ours(hook: Any) -> bool:
+    """Whether a hook for all modules or optimizers is one of this package, which come and go."""
+    return str(getattr(hook, "__module__", "")).partition(".")[0] == "ptpathways"

@@ -90,11 +90,21 @@ def _library_folders() -> tuple[str, ...]:
     wrapper = importlib.util.find_spec("typing_extensions")  # around every method that a library calls deprecated
     if wrapper is not None and wrapper.origin is not None:
         folders.append(wrapper.origin)
+    return (*(folder + (os.sep if os.path.isdir(folder) else "") for folder in folders), *_standard_folders())
+
+
+def is_standard(filename: str) -> bool:
+    """Whether a file is of Python's own library."""
+    return filename.startswith("<frozen ") or os.path.abspath(filename).startswith(_standard_folders())
+
+
+@functools.cache
+def _standard_folders() -> tuple[str, ...]:
+    """Files and folders of Python's own library. Installed packages lie inside its folder, but those are somebody's
+    code: a user may well be interested in the line of the trainer that called torch."""
     paths = sysconfig.get_paths()
     library = {paths["stdlib"], paths["platstdlib"]}
-    # Installed packages lie inside the standard library's folder, but those are somebody's code: a user may well be
-    # interested in the line of the trainer that called torch.
-    folders += [os.path.join(path, name) for path in library for name in _standard_modules(path)]
+    folders = [os.path.join(path, name) for path in library for name in _standard_modules(path)]
     return tuple(folder + (os.sep if os.path.isdir(folder) else "") for folder in folders)
 
 
