@@ -351,7 +351,7 @@ def contents_of(value: Any) -> Any:
     if isinstance(value, bytearray | array.array):
         return type(value), bytes(value)
     if isinstance(value, contextvars.ContextVar):
-        return "the variable", _member(value.get(None))
+        return "the variable", _member(_value_of(value))
     if isinstance(value, types.MappingProxyType | collections.ChainMap):
         return type(value), tuple((_member(key), _member(item)) for key, item in value.items())
     if isinstance(value, threading.local):
@@ -366,10 +366,17 @@ def members_of(value: Any) -> Iterable[Any]:
     if isinstance(value, np.ndarray):
         return list(value.flat) if value.dtype.hasobject else ()
     if isinstance(value, contextvars.ContextVar):
-        return (value.get(None),)
+        return (_value_of(value),)
     if isinstance(value, types.MappingProxyType | collections.ChainMap):
         return list(value.values())
     return list(vars(value).values()) if isinstance(value, threading.local) else ()
+
+
+def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
+    try:
+        return variable.get()
+    except LookupError:
+        return None
 
 
 def _member(value: Any) -> Any:

@@ -358,7 +358,7 @@ class _Walker:
         self._records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
         variables = _code.global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
-        self._space(prefix, function.__globals__, variables, names, depth)
+        self._space(prefix, function.__globals__, variables, names, depth, absent=True)
         for imported in _code.imported_names(code):
             module = sys.modules.get(imported)
             if module is not None and _code.is_own(imported, self.home):
@@ -367,11 +367,18 @@ class _Walker:
                 self._library(f"{prefix}{imported}.", vars(module), names)
 
     def _space(
-        self, prefix: str, space: dict[str, Any], names: tuple[str, ...], attributes: tuple[str, ...], depth: int
+        self,
+        prefix: str,
+        space: dict[str, Any],
+        names: tuple[str, ...],
+        attributes: tuple[str, ...],
+        depth: int,
+        absent: bool = False,
     ) -> None:
-        """The variables of a module that code names, and ``attributes`` of the user's modules among them."""
+        """The variables of a module that code names, and ``attributes`` of the user's modules among them. ``absent``:
+        those that are not there must not come."""
         for name in names:
-            if name not in space and names is not attributes and not hasattr(builtins, name):
+            if absent and name not in space and not hasattr(builtins, name):
                 self.found.absent.append((space, name))
             if name not in space or depth > _DEPTH_MAX:
                 continue

@@ -2,6 +2,7 @@
 
     python -m tests.fuzz.capture_steps FIRST COUNT
     python -m tests.fuzz.capture_steps found    # those that were wrong once
+    python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces
 
 Prints one JSON line per seed whose runs differ, and a summary. A loop is a text: pieces of code that ordinary steps
 have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in the step, some around it.
@@ -21,9 +22,13 @@ from typing import Any
 import torch
 
 import ptpathways as pw
-from tests.fuzz.pieces import HEAD, OPTIMIZERS, PIECES, Piece
+from tests.fuzz import pieces as plain_pieces
+from tests.fuzz import reach_pieces
+from tests.fuzz.pieces import OPTIMIZERS, Piece
 
 STEPS = 18
+PIECES = (*plain_pieces.PIECES, *reach_pieces.REACH)
+HEAD = plain_pieces.HEAD + reach_pieces.HEAD
 
 Loop = tuple[str, list[str]]
 """Its text, and the names of its pieces."""
@@ -215,12 +220,14 @@ def main(loops: Iterable[tuple[int, Loop]]) -> int:
         if outcome["wrong"] or "mismatch" in outcome:
             print(json.dumps(outcome), flush=True)
     print(json.dumps({**totals, "seconds": round(time.monotonic() - started, 1)}), flush=True)
-    return 1 if totals["wrong"] else 0
+    return 1 if totals["wrong"] or totals["mismatch"] else 0
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["found"]:
         chosen = [(number, loop_named(*names)) for number, names in enumerate(FOUND)]
+    elif sys.argv[1:] == ["reach"]:
+        chosen = [(number, _compose([piece], OPTIMIZERS[0], True)) for number, piece in enumerate(reach_pieces.REACH)]
     else:
         first, count = int(sys.argv[1]), int(sys.argv[2])
         chosen = [(seed, loop_of(seed)) for seed in range(first, first + count)]

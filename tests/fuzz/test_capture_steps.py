@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.fuzz.capture_steps import FOUND
+from tests.fuzz.reach_pieces import REACH
 from tests.scenarios import ROOT, needs_native
 
 pytestmark = needs_native
@@ -29,6 +30,13 @@ def test_loops_that_were_wrong_once_are_right() -> None:
     totals = run("found")
     assert totals["wrong"] == totals["mismatch"] == 0
     assert totals["loops"] == totals["replayed"] == len(FOUND)
+
+
+@pytest.mark.timeout(400)
+def test_what_a_step_reaches_in_other_ways_is_compared_or_it_is_traced() -> None:
+    totals = run("reach")
+    assert totals["wrong"] == totals["mismatch"] == 0
+    assert totals["loops"] == totals["told"] == len(REACH)
 
 
 def run(*arguments: str) -> dict[str, int]:
