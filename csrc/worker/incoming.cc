@@ -9,7 +9,10 @@ namespace pathways::worker {
 
 namespace {
 
-Status TooManyEarly() { return ResourceExhausted("too many transfers whose buffers are not announced"); }
+Status TooManyEarly() {
+  return ResourceExhausted("expected at most " + std::to_string(Incoming::kMaxEarlyTransfers) +
+                           " transfers of one sender before their buffers are announced, got more; these were let go");
+}
 
 }  // namespace
 
@@ -69,9 +72,7 @@ void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shar
     auto it = entries_.find(key);
     if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
     if (when == When::kDeclared || IsGone(wire::ClientOf(key))) return;
-    if (early_.contains(key) || early_.size() < kMaxEarlyTransfers) {
-      early_[key].push_back({"", 0, bytes.size(), bytes, {}, owner});
-    }
+    early_[key].push_back({"", 0, bytes.size(), bytes, {}, owner});
   });
 }
 
@@ -98,6 +99,8 @@ void Incoming::Enter(uint64_t key, Entry entry) {
     std::vector<Early> early = std::move(it->second);
     early_.erase(it);
     TakeEarly(key, std::move(early));
+  } else if (MayHaveBeenLetGo(key, entries_[key].from_host)) {
+    return Fail(key, TooManyEarly());
   }
   // What a lost host had sent counts, and no more will come.
   const auto entered = entries_.find(key);
@@ -108,20 +111,50 @@ void Incoming::Enter(uint64_t key, Entry entry) {
 void Incoming::KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come) {
   if (const auto at = early_.find(key); at != early_.end()) {
     std::erase_if(at->second, [peer](const Early& item) { return item.peer == peer; });  // of no use any more
-  } else if (early_.size() >= kMaxEarlyTransfers) {
-    return;
+    if (at->second.empty()) early_.erase(at);
   }
-  early_[key].push_back({std::string(peer), 0, 0, {}, status, nullptr, nullptr, more_may_come});
+  std::shared_ptr<const void> counted;
+  if (!peer.empty() && (counted = Charge(AccountOf(peer), key, 0)) == nullptr) return;
+  early_[key].push_back({std::string(peer), 0, 0, {}, status, nullptr, std::move(counted), more_may_come});
+}
+
+const std::shared_ptr<Incoming::Account>& Incoming::AccountOf(std::string_view peer) {
+  std::shared_ptr<Account>& account = accounts_[std::string(peer)];
+  if (account == nullptr) account = std::make_shared<Account>();
+  return account;
+}
+
+std::shared_ptr<const void> Incoming::Charge(const std::shared_ptr<Account>& account, uint64_t key, uint64_t bytes) {
+  if (account->transfers >= kMaxEarlyTransfers) {
+    account->refused_from = std::min(account->refused_from, key);
+    account->refused_to = std::max(account->refused_to, key);
+    return nullptr;
+  }
+  ++account->transfers;
+  account->bytes += bytes;
+  return {account.get(), [account, bytes](const void*) {
+            --account->transfers;
+            account->bytes -= bytes;
+          }};
+}
+
+bool Incoming::MayHaveBeenLetGo(uint64_t key, uint32_t from_host) const {
+  const auto at = accounts_.find(SenderOf(key, from_host));
+  return at != accounts_.end() && key >= at->second->refused_from && key <= at->second->refused_to;
+}
+
+std::string Incoming::SenderOf(uint64_t key, uint32_t from_host) const {
+  if (from_host == kFromClient) {
+    return dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)));
+  }
+  return from_host < host_names_.size() ? "w/" + host_names_[from_host] : "";
 }
 
 void Incoming::FailTransfer(uint64_t key, uint32_t from_host, Status status) {
   data_->Post([this, key, from_host, status = std::move(status)] {
     if (const auto at = entries_.find(key); at == entries_.end()) {
       if (IsGone(wire::ClientOf(key))) return;
-      const std::string peer = from_host == kFromClient
-                                   ? dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)))
-                               : from_host < host_names_.size() ? "w/" + host_names_[from_host]
-                                                                : "";
+      const std::string peer = SenderOf(key, from_host);
       if (!peer.empty()) KeepEarlyFailure(peer, key, status, true);
     } else if (at->second.buffer != nullptr && at->second.from_host == from_host) {
       FailAndRefuse(key, status);
@@ -163,29 +196,29 @@ void Incoming::OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uin
 
 void Incoming::KeepOrDefer(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
                            std::span<const std::byte> bytes, transport::BulkLease lease) {
-  const auto known = early_.find(key);
-  if (known == early_.end() && early_.size() >= kMaxEarlyTransfers) return lease.Drop(TooManyEarly());
-  std::shared_ptr<uint64_t>& count = early_bytes_[std::string(peer)];
-  if (count == nullptr) count = std::make_shared<uint64_t>(0);
+  const std::shared_ptr<Account> account = AccountOf(peer);
   if (total > transport::kBulkInlineBytes) {
+    const auto known = early_.find(key);
     const bool deferred =
         known != early_.end() && std::any_of(known->second.begin(), known->second.end(),
                                              [peer](const Early& item) { return item.deferred && item.peer == peer; });
     if (deferred) return lease.Defer();
-    if (*count + bytes.size() > kMaxKeptBytes) {
+    if (account->bytes + bytes.size() > kMaxKeptBytes) {
+      std::shared_ptr<const void> counted = Charge(account, key, 0);
+      if (counted == nullptr) return lease.Drop(TooManyEarly());
       lease.Defer();
-      early_[key].push_back({std::string(peer), 0, 0, {}, {}, nullptr, nullptr, false, true});
+      early_[key].push_back({std::string(peer), 0, 0, {}, {}, nullptr, std::move(counted), false, true});
       return;
     }
-  } else if (*count + bytes.size() > kMaxEarlyBytes) {
+  } else if (account->bytes + bytes.size() > kMaxEarlyBytes) {
     const Status status =
         ResourceExhausted("expected at most " + std::to_string(kMaxEarlyBytes >> 20) +
                           " MiB of one sender before their buffers are announced, got more; these were refused");
     lease.Drop(status);
     return KeepEarlyFailure(peer, key, status, true);
   }
-  *count += bytes.size();
-  std::shared_ptr<const void> counted(nullptr, [count, size = bytes.size()](const void*) { *count -= size; });
+  std::shared_ptr<const void> counted = Charge(account, key, bytes.size());
+  if (counted == nullptr) return lease.Drop(TooManyEarly());
   const auto copy = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
   early_[key].push_back({std::string(peer), offset, total, *copy, {}, copy, std::move(counted)});
   lease.Drop();
@@ -330,13 +363,18 @@ void Incoming::FailOfClient(uint32_t client, Status status, uint64_t session) {
   }
   data_->Post([this, client, status = std::move(status)] {
     FailWhere([client](uint64_t key, const Entry&) { return wire::ClientOf(key) == client; }, status);
-    std::erase_if(early_, [&](const auto& transfer) {
-      if (wire::ClientOf(transfer.first) != client) return false;
-      for (const Early& item : transfer.second) {
-        if (item.deferred) data_->Resume(item.peer, transfer.first, status);
-      }
-      return true;
-    });
+    const std::string peer = dataplane::DataPlane::PeerOfClient(client);
+    for (auto transfer = early_.begin(); transfer != early_.end();) {
+      const uint64_t key = transfer->first;
+      const bool own = wire::ClientOf(key) == client;
+      std::erase_if(transfer->second, [&](const Early& item) {
+        if (!own && item.peer != peer) return false;
+        if (item.deferred) data_->Resume(item.peer, key, status);
+        return true;
+      });
+      transfer = transfer->second.empty() ? early_.erase(transfer) : std::next(transfer);
+    }
+    accounts_.erase(peer);
   });
 }
 

@@ -266,8 +266,54 @@ TEST(BytesThatNobodyAnnouncedHaveALimitOfTheirSenderOnly) {
   EXPECT_EQ(incoming.unannounced_bytes("c/1"), Incoming::kMaxEarlyBytes);
   incoming.OnBytes("c/2", UploadKey(key++), 0, piece.size(), piece, {});
   EXPECT_EQ(incoming.unannounced_bytes("c/2"), piece.size());
-  for (; key < 2 * Incoming::kMaxEarlyTransfers; ++key) incoming.OnBytes("c/3", UploadKey(key), 0, 0, {}, {});
-  EXPECT_EQ(incoming.unannounced(), Incoming::kMaxEarlyTransfers);
+  const size_t before = incoming.unannounced();
+  for (size_t n = 0; n < 2 * Incoming::kMaxEarlyTransfers; ++n) incoming.OnBytes("c/3", UploadKey(key++), 0, 0, {}, {});
+  EXPECT_EQ(incoming.unannounced(), before + Incoming::kMaxEarlyTransfers);
+  for (int n = 0; n < 10; ++n) incoming.OnBytes("c/2", UploadKey(key++), 0, 0, {}, {});
+  EXPECT_EQ(incoming.unannounced(), before + Incoming::kMaxEarlyTransfers + 10);
+}
+
+// A client has sent more of what nobody announced than is kept: another one's uploads arrive, its own end with an
+// error.
+TEST(TooManyUnannouncedTransfersAreTheirSendersLossOnly) {
+  NEED_PLUGIN(device);
+  Uploads c;
+  const auto send = [&](dataplane::DataPlane& from, uint64_t key) {
+    from.Send("to/h", key, {c.bytes.data(), 4}, [](const Status&) {});
+  };
+  const auto declare = [&](uint64_t key) {
+    auto async = device->CreateAsyncBuffer({DType::kF32, {1}}, 0);
+    EXPECT_OK(async.status());
+    auto buffer = (*async)->TakeBuffer();
+    EXPECT_OK(buffer.status());
+    c.incoming.Declare(key, *std::move(async), kFromClient);
+    return *std::move(buffer);
+  };
+  const uint64_t too_many = Incoming::kMaxEarlyTransfers + 100;
+  for (uint64_t n = 1; n <= too_many; ++n) send(*c.client, UploadKey(n));
+  dataplane::DataPlaneOptions options;
+  options.curve.insecure = true;
+  options.machine = "here";
+  options.membership = {"refusals-" + std::to_string(::getpid()), "c/2", "", 0};
+  const auto other = *dataplane::DataPlane::Start(options, &c.nobody);
+  EXPECT_OK(other->ConnectTo("h", c.host->endpoint(), "here"));
+  const auto others_key = [](uint64_t n) { return (uint64_t{2} << wire::kClientShift) | n; };
+  std::vector<pjrt::Buffer> others;
+  for (uint64_t n = 1; n <= 100; ++n) {
+    if (n % 2 == 0) send(*other, others_key(n));
+    others.push_back(declare(others_key(n)));
+    if (n % 2 == 1) send(*other, others_key(n));
+  }
+  for (const pjrt::Buffer& buffer : others) EXPECT_OK(pjrt::Fetch(buffer).status());
+  c.incoming.Refuse(UploadKey(2 * too_many), kFromClient, Cancelled("seen"));
+  EXPECT_HAS(c.Await(c.Upload(UploadKey(2 * too_many))).message(), "seen");  // and all that was sent before
+  const pjrt::Buffer kept = declare(UploadKey(1)), let_go = declare(UploadKey(too_many));
+  EXPECT_OK(pjrt::Fetch(kept).status());
+  EXPECT_HAS(pjrt::Fetch(let_go).status().message(), "expected at most 65536 transfers of one sender");
+  c.incoming.FailOfClient(1, Cancelled("the client is gone"));
+  EXPECT_EQ(c.Expected(), 0u);
+  EXPECT_EQ(c.incoming.unannounced(), 0u);
+  other->Stop();
 }
 
 }  // namespace

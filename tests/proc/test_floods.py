@@ -16,12 +16,14 @@ from ptpathways import native
 from ptpathways.testing import wait_until
 from tests.fuzz import hostile
 from tests.proc import attackers
-from tests.proc.test_entry import WAIT_S, Standing, _standing
+from tests.proc.test_entry import WAIT_S, Standing, _data, _standing
 
 PUT, FETCH = 10, 13
 BYTES_INLINE = 4096
 ASKED = 20_000
 """Fetches of the flood; a member that leaves 65,536 messages untaken is ended."""
+UNEXPECTED = 66_000
+"""Transfers without an announcement; a host keeps 65,536 of one sender."""
 SHARE_S = 2.0
 """Within this time a fetch of somebody else is answered, on a machine with much else to do."""
 
@@ -97,6 +99,24 @@ def test_a_flood_that_a_host_cannot_keep_up_with_does_not_end_the_host(cluster: 
             while time.monotonic() - began < 3.0:
                 assert value.result(WAIT_S) == 3
         assert session.put(np.float32(4), 0).result(WAIT_S) == 4
+
+
+def test_a_flood_of_bytes_that_nobody_expects_keeps_nobody_else_waiting(cluster: Standing) -> None:
+    """More transfers than a host keeps of one sender, each of which is over for its sender when it was sent."""
+    with cluster.session("honest") as session, attackers.connect(cluster.address, cluster.token) as control:
+        kind, body = attackers.ask(control, attackers.hello(name="flood"))
+        assert kind == attackers.WELCOME
+        number, identity = struct.unpack("<I", body[:4])[0], attackers.identity_in(body)
+        endpoint = session.hosts()[0]["data_endpoint"]
+        with attackers.connect(endpoint, cluster.token, server="worker", identity=identity) as enemy:
+            enemy.setsockopt(zmq.SNDHWM, 0)
+            enemy.setsockopt(zmq.RCVHWM, 0)
+            enemy.send(hostile.peer_hello(session.cluster, "elsewhere"))
+            for message in range(1, UNEXPECTED + 1):
+                enemy.send_multipart(_data(number << 48 | message, b"x", message=message))
+            values = [session.put(np.full(5000, count, np.float32), 0) for count in range(200)]
+            for count, value in enumerate(values):
+                assert value.result(WAIT_S)[0] == count
 
 
 def test_who_waits_for_its_own_flood_is_told_so(cluster: Standing) -> None:
