@@ -228,6 +228,10 @@ def what_was_not_looked_at_is_refused_when_it_is_submitted(cluster: pw.Cluster) 
         wanted = ("f32[4,2]", "f64[2]", f"xla:{s.device.index}", f"xla:{t.device.index}", "lie on one slice")
         text = refused(RuntimeError, (*wanted, "'add'", "XLA_IR_DEBUG=1"), unseen(lambda: (a + b).sum().item()))
         assert "operand_scenarios.py:" in text and "f32[]" not in text
+        x, y = torch.ones(4, 4).to(s.device), torch.ones(4, 4).to(t.device)
+        types = ("'add' takes", f"f32[4,4] on xla:{s.device.index}", f"f32[4,4] on xla:{t.device.index}")
+        text = refused(RuntimeError, types, unseen(lambda: (x * 2 + y * 3).sum().item()))
+        assert "f32[]" not in text, text
         torch_xla._XLAC._set_ir_debug(True)  # what XLA_IR_DEBUG=1 does
         try:
             wrong, line = unseen(lambda: a * b.float())(), sys._getframe().f_lineno
