@@ -225,59 +225,66 @@ Result<HloSummary> SummarizeHlo(std::string_view module) {
   return out;
 }
 
-Result<ParameterUse> UseOfParameter(std::string_view module, int64_t number) {
+Result<Meeting> FirstMeeting(std::string_view module, std::span<const int64_t> places) {
   PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
   PW_ASSIGN_OR_RETURN(const auto computations, SubMessages(module, module_field::kComputations));
-  struct Node {
-    Instruction instruction;
-    std::vector<int64_t> operands;
-    std::string_view metadata;
-    int64_t user = 0;  // the first
-  };
-  std::map<int64_t, Node> nodes;
-  int64_t at = 0;
+  std::vector<std::string_view> instructions;
   for (const std::string_view computation : computations) {
     PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(computation, computation_field::kId));
     if (id != entry_id) continue;
-    PW_ASSIGN_OR_RETURN(const auto instructions, SubMessages(computation, computation_field::kInstructions));
-    for (const std::string_view bytes : instructions) {
+    PW_ASSIGN_OR_RETURN(instructions, SubMessages(computation, computation_field::kInstructions));
+  }
+  struct Node {
+    Instruction instruction;
+    std::vector<int64_t> operands;
+    int64_t place = -1;  // where it comes from; -1: from constants
+  };
+  for (const bool with_numbers : {false, true}) {
+    std::map<int64_t, Node> nodes;
+    const auto type_of = [&](const Node* node) -> Result<std::string> {
+      while (node->operands.size() == 1 &&
+             (node->instruction.opcode == "broadcast" || node->instruction.opcode == "reshape" ||
+              node->instruction.opcode == "convert")) {
+        const auto from = nodes.find(node->operands[0]);
+        if (from == nodes.end()) break;
+        node = &from->second;
+      }
+      return ShapeText(node->instruction.shape);
+    };
+    for (const std::string_view bytes : instructions) {  // operands come before their users
       Node node;
       PW_ASSIGN_OR_RETURN(node.instruction, ReadInstruction(bytes));
       PW_ASSIGN_OR_RETURN(node.operands, Integers(bytes, instruction_field::kOperandIds));
-      PW_ASSIGN_OR_RETURN(const auto metadata, SubMessages(bytes, instruction_field::kMetadata));
-      if (!metadata.empty()) node.metadata = metadata.back();
-      for (const int64_t operand : node.operands) {
-        if (const auto found = nodes.find(operand); found != nodes.end() && found->second.user == 0) {
-          found->second.user = node.instruction.id;
+      if (node.instruction.opcode == "parameter") {
+        const int64_t number = node.instruction.parameter_number;
+        PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(node.instruction.shape));
+        if (number >= 0 && static_cast<size_t>(number) < places.size() && (with_numbers || !shape.dims.empty())) {
+          node.place = places[static_cast<size_t>(number)];
         }
       }
-      if (node.instruction.opcode == "parameter" && node.instruction.parameter_number == number) {
-        at = node.instruction.id;
+      const Node* first = nullptr;
+      for (const int64_t operand : node.operands) {
+        const auto found = nodes.find(operand);
+        if (found == nodes.end() || found->second.place < 0) continue;
+        if (first == nullptr) {
+          first = &found->second;
+          node.place = first->place;
+        } else if (first->place != found->second.place && node.instruction.opcode != "tuple") {
+          Meeting out;
+          out.opcode = std::string(node.instruction.opcode);
+          out.places[0] = first->place;
+          out.places[1] = found->second.place;
+          PW_ASSIGN_OR_RETURN(out.types[0], type_of(first));
+          PW_ASSIGN_OR_RETURN(out.types[1], type_of(&found->second));
+          PW_ASSIGN_OR_RETURN(const auto metadata, SubMessages(bytes, instruction_field::kMetadata));
+          if (!metadata.empty()) out.source = SourceText(metadata.back());
+          return out;
+        }
       }
       nodes.emplace(node.instruction.id, std::move(node));
     }
   }
-  for (auto found = nodes.find(at); found != nodes.end();) {
-    const auto user = nodes.find(found->second.user);
-    if (user == nodes.end() || user->second.instruction.opcode == "tuple") break;
-    for (const int64_t operand : user->second.operands) {
-      if (operand == found->second.instruction.id) continue;
-      auto source = nodes.find(operand);
-      while (source != nodes.end() && source->second.operands.size() == 1) {
-        source = nodes.find(source->second.operands[0]);
-      }
-      if (source == nodes.end() || source->second.instruction.opcode != "parameter") continue;
-      const Instruction& given = source->second.instruction;
-      PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(given.shape));
-      PW_ASSIGN_OR_RETURN(const std::string text, ShapeText(given.shape));
-      if (shape.dims.empty()) continue;  // a number, such as add's alpha
-      return ParameterUse{.text = "'" + std::string(user->second.instruction.opcode) + "' with argument " +
-                                  std::to_string(given.parameter_number) + ", " + text,
-                          .source = SourceText(user->second.metadata)};
-    }
-    found = user;
-  }
-  return ParameterUse();
+  return Meeting();
 }
 
 }  // namespace pathways::pjrt

@@ -5,6 +5,8 @@
 #ifndef PTPATHWAYS_PJRT_HLO_SUMMARY_H_
 #define PTPATHWAYS_PJRT_HLO_SUMMARY_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,13 +31,17 @@ struct HloSummary {
 
 Result<HloSummary> SummarizeHlo(std::string_view module);
 
-// The first operation on the parameter `number` of the entry computation, or on what is made of it, that takes another
-// array parameter too. Empty where there is none.
-struct ParameterUse {
-  std::string text;    // "'add' with argument 1, f32[4,2]"
+// An operation whose operands come from parameters in two places.
+struct Meeting {
+  std::string opcode;    // "add"; empty where there is none
+  std::string types[2];  // "f32[4,2]", of the operands as they were before they were spread or converted
+  int64_t places[2] = {};
   std::string source;  // "file:line", where the module says so
 };
-Result<ParameterUse> UseOfParameter(std::string_view module, int64_t number);
+
+// The first one in the entry computation, whose parameter i is in place `places[i]`. Numbers that the tracer passes
+// beside the tensors (add's alpha) count as operands only where there is no other meeting.
+Result<Meeting> FirstMeeting(std::string_view module, std::span<const int64_t> places);
 
 }  // namespace pathways::pjrt
 

@@ -72,23 +72,27 @@ TEST(LongConstantsAndOtherAttributesAreNumbersThatDiffer) {
 
 TEST(WhatIsNoModuleIsRefused) { EXPECT(!SummarizeHlo("nonsense").ok()); }
 
-TEST(WhatAParameterIsUsedWith) {
+TEST(WhereTensorsOfTwoPlacesMeet) {
   HloBuilder module;
-  const int64_t x = module.Parameter(F32({4, 2})), y = module.Parameter(F32({2}));
-  const int64_t alone = module.Parameter(F32({3}));
-  const int64_t spread = module.Add("broadcast", F32({4, 2}), {y});
+  const int64_t x = module.Parameter(F32({4, 2})), y = module.Parameter(F32({2})), alpha = module.Parameter(F32({}));
+  const int64_t scaled = module.Add("multiply", F32({2}), {y, module.Add("broadcast", F32({2}), {alpha})});
+  const int64_t spread = module.Add("broadcast", F32({4, 2}), {scaled});
   ProtoWriter metadata, fields;
   metadata.Bytes(3, "train.py");
   metadata.Int64(4, 12);
   fields.Bytes(7, metadata.bytes());
   const int64_t sum = module.Add("add", F32({4, 2}), {x, spread}, fields.bytes());
-  module.Add("tuple", TupleShape({F32({4, 2}), F32({3})}), {sum, module.Add("negate", F32({3}), {alone})});
+  module.Add("tuple", TupleShape({F32({4, 2}), F32({2})}), {sum, module.Add("negate", F32({2}), {y})});
   const std::string bytes = module.Build("m");
-  EXPECT_EQ(UseOfParameter(bytes, 0)->text, "'add' with argument 1, f32[2]");
-  EXPECT_EQ(UseOfParameter(bytes, 0)->source, "train.py:12");
-  EXPECT_EQ(UseOfParameter(bytes, 1)->text, "'add' with argument 0, f32[4,2]");
-  EXPECT_EQ(UseOfParameter(bytes, 2)->text, "");
-  EXPECT_EQ(UseOfParameter(bytes, 7)->text, "");
+  const Meeting found = *FirstMeeting(bytes, std::vector<int64_t>{1, 2, 1});  // and not that of y and alpha
+  EXPECT_EQ(found.opcode, "add");
+  EXPECT_EQ(found.types[0], "f32[4,2]");
+  EXPECT_EQ(found.types[1], "f32[2]");
+  EXPECT_EQ(found.places[0], 1);
+  EXPECT_EQ(found.places[1], 2);
+  EXPECT_EQ(found.source, "train.py:12");
+  EXPECT_EQ(FirstMeeting(bytes, std::vector<int64_t>{1, 1, 2})->opcode, "multiply");
+  EXPECT_EQ(FirstMeeting(bytes, std::vector<int64_t>{1, 1, 1})->opcode, "");
 }
 
 }  // namespace

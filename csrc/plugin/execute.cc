@@ -3,7 +3,9 @@
 // Nothing here waits for devices: results are values whose runs are submitted, or which wait in the sequencer for the
 // other devices of their gang. What goes wrong after the arguments have been checked becomes the value of the results.
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "csrc/pjrt/hlo_summary.h"
 #include "csrc/plugin/buffer.h"
@@ -167,6 +169,36 @@ std::string NameOf(const PJRT_Device& device) {
   return text + ")";
 }
 
+// Argument `index` is on another logical device than the program executes on.
+Status TwoSlices(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count,
+                 size_t index) {
+  std::vector<int64_t> places(count, -1);
+  std::map<int64_t, const PJRT_Device*> devices;
+  for (size_t i = 0; i < count; ++i) {
+    if (arguments[i] == nullptr) continue;
+    places[i] = arguments[i]->device->description.id;
+    devices[places[i]] = arguments[i]->device;
+  }
+  const std::string& module = program.callers_module.empty() ? program.spec.module : program.callers_module;
+  const Result<pjrt::Meeting> met = pjrt::FirstMeeting(module, places);  // of an HLO module
+  const PJRT_Buffer& buffer = *arguments[index];
+  std::string text;
+  if (met.ok() && !met->opcode.empty()) {
+    text = "in " + program.What() + ", '" + met->opcode + "'" + (met->source.empty() ? "" : " (" + met->source + ")") +
+           " takes tensors of two slices: " + met->types[0] + " on " + NameOf(*devices[met->places[0]]) + ", and " +
+           met->types[1] + " on " + NameOf(*devices[met->places[1]]);
+  } else {
+    text = "argument " + std::to_string(index) + " of " + program.What() + ", " + buffer.type.ToString() +
+           ", lies on " + NameOf(*buffer.device) + ", but it executes on " + NameOf(*device);
+  }
+  text += ": the operands of an operation lie on one slice; move one with tensor.to(slice.device)";
+  // PyTorch/XLA keeps the operations' lines when it is asked to, and that takes time.
+  if (met.ok() && !met->opcode.empty() && met->source.empty()) {
+    text += "; with XLA_IR_DEBUG=1 in the environment this message names the operation's line";
+  }
+  return InvalidArgument(text);
+}
+
 // The arguments of one row, checked.
 Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* const* arguments, size_t count) {
   Row row;
@@ -178,21 +210,7 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     const PJRT_Buffer* const buffer = arguments[i];
     const auto which = [&] { return "argument " + std::to_string(i) + " of " + program.What(); };
     if (buffer == nullptr) return InvalidArgument(which() + " is null");
-    if (buffer->device != device) {
-      const std::string& module = program.callers_module.empty() ? program.spec.module : program.callers_module;
-      const Result<pjrt::ParameterUse> use = pjrt::UseOfParameter(module, static_cast<int64_t>(i));  // of an HLO module
-      std::string used, hint;
-      if (use.ok() && !use->text.empty()) {
-        used = ", where it is used by " + use->text + (use->source.empty() ? "" : " (" + use->source + ")");
-        // PyTorch/XLA keeps the operations' lines when it is asked to, and that takes time.
-        if (use->source.empty())
-          hint = "; with XLA_IR_DEBUG=1 in the environment this message names the operation's line";
-      }
-      return InvalidArgument(which() + ", " + buffer->type.ToString() + ", lies on " + NameOf(*buffer->device) +
-                             ", but it executes on " + NameOf(*device) + used +
-                             ": the operands of an operation lie on one slice; move one with tensor.to(slice.device)" +
-                             hint);
-    }
+    if (buffer->device != device) return TwoSlices(program, device, arguments, count, i);
     if (program.parameters && program.partitions == 1 && (*program.parameters)[i] != buffer->type) {
       return InvalidArgument(which() + ": expected " + (*program.parameters)[i].ToString() + ", got " +
                              buffer->type.ToString());

@@ -175,6 +175,14 @@ class SliceUnavailable(PathwaysError):
     """
 
 
+class DifferentSlices(PathwaysError, ValueError):
+    """An operation has operands on two slices.
+
+    Raised where it is called, or by ``backward`` where a gradient lies on another slice than its tensor. The message
+    names the line, both tensors and both slices. Move one with ``tensor.to(slice.device)``.
+    """
+
+
 class CapturedTensor(PathwaysError, ValueError):
     """A function or program uses a tensor that is not one of its arguments.
 

@@ -24,6 +24,7 @@ from ptpathways.frontend import (
     _locator,
     _long_waits,
     _mixed,
+    _operands,
     _operations,
     _optimizer_state,
     _read_warnings,
@@ -304,4 +305,5 @@ def shutdown() -> None:
                 _locator.unregister()
                 _long_waits.unregister()
                 _recompiles.unregister()
+                _operands.left()
                 this.connection.close("the client shut down")

@@ -71,7 +71,7 @@ def explain(error: RuntimeError, root: nn.Module | None = None) -> bool:
     if found is None or _SEEN in str(error):
         return False
     # A kernel of ours is no place that a user knows.
-    steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_ours(step[0].f_code.co_filename)]
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if not is_ours(step[0].f_code.co_filename)]
     frames = [frame for frame, _ in steps]
     where, culprits = _culprits(frames, found[2])
     layer = _layer(frames, root)
@@ -85,7 +85,8 @@ def explain(error: RuntimeError, root: nn.Module | None = None) -> bool:
     return True
 
 
-def _is_ours(filename: str) -> bool:
+def is_ours(filename: str) -> bool:
+    """Whether a file belongs to this room."""
     return filename.startswith(_HERE)
 
 
@@ -94,7 +95,7 @@ def _culprits(frames: list[FrameType], kind: str) -> tuple[str, list[str]]:
     for frame in reversed(frames):
         found = {}
         for name, value in frame.f_locals.items():
-            for path, tensor in _tensors(name, value):
+            for path, tensor in tensors_in(name, value):
                 if tensor.device.type == "cpu" and tensor.type().endswith(f".{kind}Tensor") and id(tensor) not in found:
                     found[id(tensor)] = f"{path}, of shape {tuple(tensor.shape)} and {tensor.dtype}, is on the CPU"
         if found:
@@ -102,7 +103,7 @@ def _culprits(frames: list[FrameType], kind: str) -> tuple[str, list[str]]:
     return "", []
 
 
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a local variable: itself, in a list or dict, or a module's own."""
     import torch
     from torch import nn

@@ -59,6 +59,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C._functorch.peek_interpreter_stack",
         "_C._storage_Use_Count",
         "_C._swap_tensor_impl",
+        "_GLOBAL_DEVICE_CONTEXT",
         "_foreach_mul",
         "_from_functional_tensor",
         "_functionalize_commit_update",
@@ -71,6 +72,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_sync",
         "_to_functional_tensor",
     ),
+    "torch.overrides": ("_get_current_function_mode_stack", "_pop_mode", "_push_mode"),
     "torch._utils": (
         "_get_restore_location",
         "_rebuild_device_tensor_from_cpu_tensor",

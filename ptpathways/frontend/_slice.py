@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ptpathways import core
-from ptpathways.frontend import _first_forward, _state
+from ptpathways.frontend import _first_forward, _operands, _state
 from ptpathways.sharding import Mesh
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ class VirtualSlice:
         import torch
 
         _first_forward.expect()
-        return torch.device("xla", self.index)
+        index = self.index
+        _operands.asked_for(index)
+        return torch.device("xla", index)
 
     @property
     def index(self) -> int:
@@ -333,6 +335,7 @@ def _unbind(slice: VirtualSlice, index: int) -> None:
             _xla.binding()._xla_sync_live_tensors(_xla.device_name(index), [], True)
             table.unbind(index)
             native.unbind_device(index)
+            _operands.released(index)
 
 
 def _give_back(session: Session, number: int | None) -> None:

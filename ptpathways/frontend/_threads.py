@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core
-from ptpathways.frontend import _locator, _trace
+from ptpathways.frontend import _locator, _operands, _trace
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,7 @@ _main = threading.main_thread().ident
 def arrived() -> None:
     """This thread uses devices. From the second such thread on, forward passes claim them."""
     global _several
+    _operands.arrived()
     if _several or threading.get_ident() == _main or _own() is None:
         return
     from torch.nn.modules.module import register_module_forward_pre_hook

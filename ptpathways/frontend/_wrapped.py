@@ -10,7 +10,17 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
-from ptpathways.frontend import _capture_recording, _feeding, _identity, _reads, _state, _threads, _transfer, _xla
+from ptpathways.frontend import (
+    _capture_recording,
+    _feeding,
+    _identity,
+    _operands,
+    _reads,
+    _state,
+    _threads,
+    _transfer,
+    _xla,
+)
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -57,6 +67,8 @@ def register() -> None:
             raise native.translate_of_torch(error) from None
         if not on_devices(result):
             was_read(self)
+        elif not on_devices(self) and _state.is_running():
+            _operands.asked_for(result.device.index or 0)  # perhaps by the name of a device
         return result
 
     def was_read(tensor: Any) -> None:

@@ -1,0 +1,20 @@
+"""Operands on two slices, on one cluster of two hosts with two devices each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch_xla")
+
+from tests.proc import operand_scenarios as scenarios
+from tests.scenarios import needs_native, outcome_of
+
+pytestmark = [needs_native, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in scenarios.SCENARIOS])
+def test_operands_of_two_slices_are_refused(scenario: str) -> None:
+    problem = outcome_of(Path(scenarios.__file__))[scenario]
+    assert problem is None, problem
