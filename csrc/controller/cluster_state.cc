@@ -353,7 +353,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   peers_.erase(host.connection);
   gone_.push_back(host.connection);
   arrival_order_.DropHost(index);
-  stalls_.erase(index);
+  stalls_.Forget(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};

@@ -34,6 +34,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/controller/arrival_order.h"
+#include "csrc/controller/deadlock.h"
 #include "csrc/controller/fetch_round.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
@@ -334,7 +335,7 @@ class ClusterState {
   MemoryLedger memory_;
   MemoryRequest request_;                                                   // reused from message to message
   std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
-  std::map<uint32_t, std::vector<wire::Stall>> stalls_;                     // by host: devices that wait in collectives
+  DeadlockWatch stalls_;                                                    // devices that wait in collectives
   ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
   size_t expected_joined_ = 0;            // of options_.expected_hosts
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO

@@ -169,18 +169,13 @@ void ClusterState::AbortRun(const wire::Abort& abort, std::optional<uint32_t> by
 }
 
 void ClusterState::OnStalled(uint32_t host, wire::Stalled stalled, Outputs& out) {
-  if (stalled.stalls.empty()) {
-    stalls_.erase(host);
-    return;
-  }
-  stalls_[host] = std::move(stalled.stalls);
-  const Deadlock found = FindDeadlock(
-      stalls_, [this](uint64_t run) { return scheduler_.ShapeOf(run); },
+  stalls_.Hear(host, std::move(stalled.stalls), now_ms_);
+  const Deadlock found = stalls_.Confirmed(
+      now_ms_, [this](uint64_t run) { return scheduler_.ShapeOf(run); },
       [this](uint32_t index) { return hosts_[index].description.name; });
   if (found.runs.empty()) return;
   Note(found.reason);
   for (const uint64_t run : found.runs) AbortRun({run, Status(Code::kAborted, found.reason)}, std::nullopt, out);
-  stalls_.clear();  // what still waits is told again
 }
 
 void ClusterState::ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out) {

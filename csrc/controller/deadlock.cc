@@ -80,4 +80,39 @@ Deadlock FindDeadlock(const std::map<uint32_t, std::vector<wire::Stall>>& stalls
   return {};
 }
 
+void DeadlockWatch::Hear(uint32_t host, std::vector<wire::Stall> stalls, uint64_t now_ms) {
+  if (stalls.empty()) return Forget(host);
+  stalls_[host] = std::move(stalls);
+  const auto spoken = spoken_.try_emplace(host, Spoken{now_ms, now_ms}).first;
+  if (now_ms > spoken->second.last_ms + kPauseMs) spoken->second.since_ms = now_ms;
+  spoken->second.last_ms = now_ms;
+}
+
+void DeadlockWatch::Forget(uint32_t host) {
+  stalls_.erase(host);
+  spoken_.erase(host);
+}
+
+Deadlock DeadlockWatch::Confirmed(uint64_t now_ms,
+                                  const std::function<const scheduler::GangShape*(uint64_t run)>& shape_of,
+                                  const std::function<std::string(uint32_t host)>& host_name) {
+  Deadlock found = FindDeadlock(stalls_, shape_of, host_name);
+  std::vector<uint64_t> runs = found.runs;
+  std::ranges::sort(runs);
+  if (runs != suspected_) {
+    suspected_ = std::move(runs);
+    since_ms_ = now_ms;
+    return {};
+  }
+  if (found.runs.empty() || now_ms < since_ms_ + kConfirmMs) return {};
+  for (const auto& [host, stalls] : stalls_) {
+    const bool concerned = std::ranges::any_of(
+        stalls, [&](const wire::Stall& stall) { return std::ranges::binary_search(suspected_, stall.run); });
+    const Spoken& spoken = spoken_.at(host);
+    if (concerned && (spoken.last_ms <= since_ms_ || now_ms < spoken.since_ms + kConfirmMs)) return {};
+  }
+  *this = {};
+  return found;
+}
+
 }  // namespace pathways::controller
