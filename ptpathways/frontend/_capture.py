@@ -16,7 +16,7 @@ from typing import Any
 
 from ptpathways import core
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_state, _state, _step, _threads
+from ptpathways.frontend import _capture_probe, _capture_state, _state, _step, _threads
 from ptpathways.frontend._capture_holders import Holders
 from ptpathways.frontend._capture_recording import ABSENT, Call, Recording, Rules, leaf_key, numbers, text_of
 from ptpathways.frontend._capture_state import Surroundings
@@ -25,6 +25,7 @@ from ptpathways.frontend._capture_wiring import Different, Uncapturable
 
 VARIANTS_MAX = 8
 RECORDINGS_MAX = 6
+TURNS_MAX = 8
 BLOCKED_MAX = 2
 """Calls in a row that did what a replay cannot do: the first ones make the optimizer's state."""
 
@@ -65,6 +66,7 @@ class CapturedStep:
         self._lazy = False
         self._clean = -1
         self._blocked = 0
+        self._turns = 0  # calls in a row that could not be replayed because of a value that had changed
         self._checks = False  # whether the call that is recorded could have been replayed
         self._said: set[str] = set()
         self._devices: set[int] = set()  # on which it computes, as far as is known
@@ -96,9 +98,14 @@ class CapturedStep:
             try:
                 if self._lazy:
                     return self._run_lazily(args, kwargs)
-                self._holders.begin()
+                if self._holders.begin():
+                    self._give_up(
+                        "a tensor that it returned was written in place, and shares memory with another one when it is "
+                        "traced, which it does not when it is replayed; return, or write, a copy (clone())"
+                    )
+                    return self._run_lazily(args, kwargs)
                 result = self._step(args, kwargs)
-                self._holders.end(lambda: list(self._variants.values()))
+                self._holders.end(lambda: list(self._variants.values()), self._holders.given(result))
                 return result
             finally:
                 _threads.release(self._devices)
@@ -119,6 +126,8 @@ class CapturedStep:
                 done, result = self._replay(variant, call, moved)
                 if done:
                     return result
+                if self._lazy:
+                    return self._run_lazily(args, kwargs)
                 break
         while True:
             surroundings = call.walk(self._function)
@@ -142,6 +151,8 @@ class CapturedStep:
                 done, result = self._replay(found, call, traced)
                 if done:
                     return result
+                if self._lazy:
+                    return self._run_lazily(args, kwargs)
         if found is None:
             if len(self._variants) >= VARIANTS_MAX:
                 self._give_up(self._why_so_many(key))
@@ -150,6 +161,15 @@ class CapturedStep:
                 self._say(f"is traced again: {self._difference(key)}")
             found = self._variants[key] = Variant()
         return self._record(found, key, call, surroundings)
+
+    def _turn(self, variant: Variant, why: str) -> None:
+        """A variant is no longer what a call does. When that happens at every call, capturing only costs time."""
+        variant.ready = False
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            self._give_up(f"at {TURNS_MAX} calls in a row, {why}")
+        else:
+            self._say(f"is traced again: {why}")
 
     def _follow_moves(self) -> None:
         """Recordings say what was done on the devices that slices had; after a move they say nothing."""
@@ -219,19 +239,17 @@ class CapturedStep:
             return False, None
         turned = variant.turned(rates)
         if turned:
-            self._say(f"is traced again: it asks whether {turned}, and that is not as it was")
-            variant.ready = False
+            self._turn(variant, turned)
             return False, None
         if not variant.others_hold():
-            self._say("is traced again: a tensor of the CPU that it uses was written")
-            variant.ready = False
+            self._turn(variant, "a tensor of the CPU that it uses was written")
             return False, None
         self._checks = not variant.coincides(rates)  # from here on the function would do what a replay does
         name = self._holders.held(variant)
         if name:
             self._say(
-                f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold a "
-                "copy (clone()), or return it"
+                f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold, "
+                "or return, a copy (clone())"
             )
             return False, None
         if variant.audits.due() and self._checks:
@@ -245,8 +263,10 @@ class CapturedStep:
         variant.audits.replays += 1
         variant.audits.seconds += time.perf_counter() - started
         self._clean = buffers.least_created()
-        self._holders.leave(tensor for _, tensor in variant.renewed)
+        self._holders.leave((tensor for _, tensor in variant.renewed), variant.own_ids())
+        self._holders.watch(*variant.take_apart(), traced=False)
         self.replays += 1
+        self._turns = 0
         return True, result
 
     def _record(self, variant: Variant, key: Key, call: Call, surroundings: Surroundings) -> Any:
@@ -261,7 +281,15 @@ class CapturedStep:
         }
         _threads.claim(self._devices)
         recording = Recording(self._function, surroundings, call, self._devices)
-        result = recording.run()
+        try:
+            result = recording.run()
+            self._learn(variant, key, call, recording, result, started)
+            return _capture_probe.without(result)
+        finally:
+            recording.probes.strip()
+
+    def _learn(self, variant: Variant, key: Key, call: Call, recording: Recording, result: Any, started: float) -> None:
+        """Learns from a recorded call, and what it returned."""
         self._holders.recorded()
         self._clean = buffers.least_created()
         if recording.draws.moved and not recording.draws.certain:
@@ -272,12 +300,13 @@ class CapturedStep:
         if recording.learn(self._rules):  # all that was known looked at the arguments in another way
             self._variants.clear()
             self._last = None
-            return result
+            return
         checks, audited = variant.ready and self._checks, variant.ready and variant.audits.due()
         try:
             outcome, wiring = recording.outcome(result)
             variant.made = outcome.renewed()
-            self._holders.leave(variant.made)
+            self._holders.leave(variant.made, recording.own)
+            self._holders.watch(*outcome.together(), traced=True)
             self._blocked = 0
             self._changing |= set(outcome.effects.settings)
             rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
@@ -309,7 +338,6 @@ class CapturedStep:
                 variant.audits.done(time.perf_counter() - started)
             if not variant.ready and variant.recordings >= RECORDINGS_MAX:
                 self._give_up(variant.reason)
-        return result
 
     def _run_lazily(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         cuts = _step.cut_count()

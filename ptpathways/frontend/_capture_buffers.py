@@ -24,6 +24,22 @@ def cell_of(tensor: torch.Tensor) -> native.BufferCell:
     return cell
 
 
+def token_of(tensor: torch.Tensor) -> int | None:
+    """Names the tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
+    import torch
+
+    try:
+        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+        return cell_of(tensor).token
+    except RuntimeError:
+        return None
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The memory that the tensor shares with its views."""
+    return int(tensor.untyped_storage()._cdata)
+
+
 def handles(tensors: Sequence[torch.Tensor]) -> list[int] | None:
     """A number per tensor that changes when PyTorch/XLA gives it another buffer; None when one is pending."""
     try:

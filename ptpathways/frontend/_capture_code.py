@@ -39,6 +39,12 @@ def file_of(function: Any) -> str:
     return code.co_filename if code is not None else ""
 
 
+def homes(function: Any) -> list[dict[str, Any]]:
+    """The global variables of the user's modules, and of the module of ``function``."""
+    home = file_of(function)
+    return [vars(module) for name, module in list(sys.modules.items()) if module is not None and is_own(name, home)]
+
+
 @functools.lru_cache(maxsize=256)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
     """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's

@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend._capture_results import References, Watched
 
 if TYPE_CHECKING:
     import torch
@@ -26,16 +28,22 @@ class Holders:
         self._left: list[torch.Tensor] = []
         self._moved = self._collects = False
         self._covered: Variant | None = None
+        self._own: Collection[int] = ()
+        self._watched = Watched()
 
     def clear(self) -> None:
         """Forgets all: any of them may be held."""
         self._known.clear()
         self._covered = None
 
-    def begin(self) -> None:
-        """A call begins: finds those that have got one more holder since the last one."""
+    def begin(self) -> bool:
+        """A call begins: finds those that have got one more holder since the last one.
+
+        Returns whether somebody has written a result in place that shares memory when it is traced.
+        """
         import torch
 
+        written = self._watched.begin()
         names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
@@ -43,6 +51,7 @@ class Holders:
             if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values
         )
         self._moved = self._collects = False
+        return written
 
     def bound(self) -> None:
         """We hold others, or more, than before."""
@@ -53,9 +62,16 @@ class Holders:
         self.bound()
         self._collects = True
 
-    def leave(self, tensors: Iterable[torch.Tensor]) -> None:
-        """The call leaves these behind, new or written over; the step's caller has got none of them yet."""
-        self._left = list(tensors)
+    def leave(self, tensors: Iterable[torch.Tensor], own: Collection[int] = ()) -> None:
+        """The call leaves these behind, new or written over; the step's caller has got those that it returns.
+
+        ``own``: ids of the program's own objects, which may be among what it returns.
+        """
+        self._left, self._own = list(tensors), own
+
+    def watch(self, results: Sequence[torch.Tensor], states: Sequence[torch.Tensor], traced: bool) -> None:
+        """Watches results that share memory, with each other or with ``states``, when the call is traced."""
+        self._watched.end(results, states, traced)
 
     def held(self, variant: Variant) -> str:
         """The name of a tensor that a replay would write over although somebody holds it, or may; empty for none."""
@@ -64,21 +80,31 @@ class Holders:
         for name, tensor in variant.renewed:
             if id(tensor) in self._kept or id(tensor) not in self._known:
                 return name
+        for name, tensor in variant.used_up:
+            if id(tensor) in self._kept:
+                return name
         self._covered = variant
         return ""
 
-    def end(self, variants: Callable[[], Sequence[Variant]]) -> None:
-        """The call ends. Those that are held are ours, but for what somebody had got before it."""
-        if self._moved:
-            self._measure(variants())
-        self._left = []
+    def given(self, result: Any) -> References:
+        """What the caller gets of a call."""
+        return References(result, self._own) if self._moved else References()
 
-    def _measure(self, variants: Sequence[Variant]) -> None:
+    def end(self, variants: Callable[[], Sequence[Variant]], given: References) -> None:
+        """The call ends. Those that are held are ours, but for what somebody had got before it, and gets now."""
+        if self._moved:
+            self._measure(variants(), given)
+        self._left, self._own = [], ()
+
+    def _measure(self, variants: Sequence[Variant], given: References) -> None:
         if self._collects:
             gc.collect()  # a cycle of ours would count
         latest, self._left = {id(tensor): (tensor, (0, 0)) for tensor in self._left}, []
         self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
-        counts = {number: (sys.getrefcount(tensor), _values(tensor)) for number, (tensor, _) in self._known.items()}
+        counts = {
+            number: (sys.getrefcount(tensor) - given.names[number], _values(tensor) - given.values(tensor))
+            for number, (tensor, _) in self._known.items()
+        }
         for number, (tensor, _) in list(self._known.items()):
             if number in latest or number not in self._kept:
                 self._known[number] = tensor, counts[number]

@@ -11,6 +11,7 @@ from ptpathways.frontend import (
     _batch_tree,
     _capture_calls,
     _capture_probe,
+    _capture_results,
     _capture_state,
     _capture_walk,
     _capture_watch,
@@ -19,11 +20,12 @@ from ptpathways.frontend import (
     _step,
 )
 from ptpathways.frontend import _capture_buffers as buffers
+from ptpathways.frontend import _capture_code as _code
 from ptpathways.frontend._capture_draws import Draws
 from ptpathways.frontend._capture_effects import effects
 from ptpathways.frontend._capture_state import Same, Surroundings
 from ptpathways.frontend._capture_variant import Outcome
-from ptpathways.frontend._capture_wiring import Feed, Held, Observed, Result, Source, State, Uncapturable
+from ptpathways.frontend._capture_wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
 
 
 class Contents(NamedTuple):
@@ -123,6 +125,8 @@ class Recording:
         self.draws = Draws()
         self.seen = _capture_watch.Seen()
         self.probes = _capture_probe.Log()
+        self.own: dict[int, str] = {}
+        """The names of the program's own objects that it could reach after the call, by id."""
         self.calls = _capture_calls.Calls(surroundings, function)
 
     def run(self) -> Any:
@@ -172,9 +176,9 @@ class Recording:
         try:
             with (
                 self.draws,
-                _capture_probe.probing(self._surroundings, self.probes),
-                torch.autograd.set_multithreading_enabled(False),
                 _capture_watch.watch(self._leaves, self.seen),
+                _capture_probe.probing(self._surroundings, self.probes, _code.homes(self._function)),
+                torch.autograd.set_multithreading_enabled(False),
                 self.calls,
             ):
                 result = self._function(*self._args, **self._kwargs)
@@ -193,7 +197,7 @@ class Recording:
         return result
 
     def _note(self, tensor: Any, source: Source) -> int | None:
-        token = _token(tensor)
+        token = buffers.token_of(tensor)
         if token is not None:
             self._before.setdefault(token, source)
             self._noted.add(id(tensor))
@@ -205,9 +209,6 @@ class Recording:
         Raises:
             Uncapturable: it cannot be replayed.
         """
-        import torch
-        from torch.utils import _pytree as pytree
-
         if self.draws.moved and self.draws.certain:
             raise Uncapturable(
                 f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
@@ -219,7 +220,6 @@ class Recording:
             raise Uncapturable(f"it leaves another {changed} behind ({before[changed]} -> {now[changed]})")
         if self.calls.unknown:
             raise Uncapturable(self.calls.unknown)
-        returned, tree = pytree.tree_flatten(result)
         after = self._call.walk(self._function)
         after.ignore(self._surroundings.ignored)
         buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
@@ -231,28 +231,54 @@ class Recording:
         self._check_arguments()
         names: dict[str, int] = {}
         extras = {}
+        kept_extras: set[str] = set()
         for name, tensor in after.tensors.items():
-            token = _token(tensor)
+            token = buffers.token_of(tensor)
             if token is None:
                 raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
             names[name] = token
         for name, tensor in self._extras.items():
-            token = _token(tensor) if id(tensor) in self._noted else None
+            token = buffers.token_of(tensor) if id(tensor) in self._noted else None
             # One that is an alias of the state, such as from state_dict(), follows what a replay does to that.
             if token is not None and (name not in self._alias_of or names.get(self._alias_of[name]) != token):
                 extras[name] = tensor
                 names[name] = token
-        items: list[Any] = []
-        name_of = {id(tensor): name for name, tensor in after.tensors.items()}
-        for item in returned:
-            if not isinstance(item, torch.Tensor):
-                items.append(item)
-            elif id(item) in name_of:
-                items.append(State(name_of[id(item)]))
-            elif item.device.type == "xla" and (token := _token(item)) is not None:
-                items.append(Held(token))
+        gone = {
+            name: tensor
+            for name, tensor in self._surroundings.tensors.items()
+            if name.endswith(".grad") and name not in names
+        }
+        own = _capture_results.objects(after)
+        self.own = {id(thing): name for name, thing in reversed(own.items())}
+        returned, tree, containers = _capture_results.flatten(result, self.own)
+        if _capture_results.has_live_graph(returned):
+            raise Uncapturable(
+                "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
+                "call backward() in the step, or return it detached (detach())"
+            )
+        renewed = found.renewed | {f"{name}.grad" for name in after.with_gradient() - self._found}
+        known = _capture_results.Known(
+            {
+                **after.tensors,
+                **{name: tensor for name, tensor in self._extras.items() if id(tensor) in self._noted},
+                **gone,
+            },
+            renewed,
+            self._leaves,
+            (self._args, self._kwargs),
+            self.own,
+        )
+        items, apart = _capture_results.classify(returned, containers, known)
+        for item in items:
+            state = item.of if isinstance(item, Alias) else item
+            if not isinstance(state, State) or state.name in after.tensors:
+                continue
+            if state.name in gone:  # it is written, too, not just used up
+                token = buffers.token_of(gone[state.name])
+                if token is not None:
+                    names[state.name] = token
             else:
-                raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
+                kept_extras.add(state.name)
         wiring = _capture_wiring.wire(
             Observed(
                 self._recording,
@@ -271,19 +297,18 @@ class Recording:
         self._check_nothing_kept(wiring, after, returned)
         used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
         extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
+        extras |= {name: self._extras[name] for name in kept_extras}
         shapes = {
             where: buffers.shape_of(item)
             for where, item in zip(wiring.returned, returned, strict=True)
             if isinstance(where, Result)
-        }
-        gone = {
-            name: t for name, t in self._surroundings.tensors.items() if name.endswith(".grad") and name not in names
         }
         made = Outcome(
             self._recording,
             after,
             extras,
             gone,
+            returned,
             tree,
             self._found,
             self._required,
@@ -291,6 +316,7 @@ class Recording:
             found,
             self.probes,
             self.seen.others,
+            apart,
         )
         return made, wiring
 
@@ -304,7 +330,7 @@ class Recording:
             if isinstance(leaf, torch.Tensor)
             and leaf.device.type == "xla"
             and number not in self._call.state
-            and _token(leaf) not in self._before
+            and buffers.token_of(leaf) not in self._before
         }
         before = len(rules.state), len(rules.read)
         rules.state |= written
@@ -386,7 +412,7 @@ class Recording:
 
     def _is_upload(self, tensor: Any) -> bool:
         """Whether a tensor was not computed by the call, but for instance by a thread that loads the next batch."""
-        token = _token(tensor)
+        token = buffers.token_of(tensor)
         events = self._recording["events"]
         made = {result for event in events if event["kind"] == "run" for result in event["results"]}
         made |= {event["result"] for event in events if event["kind"] == "copy"}
@@ -396,17 +422,6 @@ class Recording:
 def is_recording() -> bool:
     """Whether a call of a captured step is being recorded: nothing else may be submitted now."""
     return Recording.active
-
-
-def _token(tensor: Any) -> int | None:
-    """Names the tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
-    import torch
-
-    try:
-        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-        return buffers.cell_of(tensor).token
-    except RuntimeError:
-        return None
 
 
 def _lying(leaf: Any) -> str | None:

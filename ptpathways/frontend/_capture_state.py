@@ -173,20 +173,24 @@ class Surroundings:
     _containers: list[Any] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
 
+    def prepare(self) -> None:
+        """Makes what ``still_holds`` needs, which has references of its own."""
+        links = [(link.where, link.key, link.value, False) for link in self.links]
+        links += [(mapping, key, NotImplemented, False) for mapping, key in self.absent]
+        settings = [item for item in self.settings.values() if isinstance(item[0], dict)]
+        links += [(mapping, key, value, True) for mapping, key, value in settings]
+        # A list's elements are compared as a whole.
+        self._others = [item for item in self.settings.values() if not isinstance(item[0], dict | ItemView)]
+        self._hooked, self._no_hooks = [one.of for one in self.hooked], [(None, None)] * len(self.hooked)
+        if any(hooks for _, hooks, _ in self.hooked):
+            self._no_hooks = []  # never equal: each is looked at
+        self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
+        self._guards = native.Guards(links)  # which borrows what this object holds
+
     def still_holds(self) -> bool:
         """Whether every link leads where it did, and every setting has its value."""
         if self._guards is None:
-            links = [(link.where, link.key, link.value, False) for link in self.links]
-            links += [(mapping, key, NotImplemented, False) for mapping, key in self.absent]
-            settings = [item for item in self.settings.values() if isinstance(item[0], dict)]
-            links += [(mapping, key, value, True) for mapping, key, value in settings]
-            # A list's elements are compared as a whole.
-            self._others = [item for item in self.settings.values() if not isinstance(item[0], dict | ItemView)]
-            self._hooked, self._no_hooks = [one.of for one in self.hooked], [(None, None)] * len(self.hooked)
-            if any(hooks for _, hooks, _ in self.hooked):
-                self._no_hooks = []  # never equal: each is looked at
-            self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
-            self._guards = native.Guards(links)  # which borrows what this object holds
+            self.prepare()
         if not self._guards.hold():
             return False
         for sequence, items, _ in self.sequences:
@@ -248,21 +252,23 @@ def make_capturable(optimizer: Any) -> bool:
     import torch
 
     changed = False
+    if isinstance(optimizer, torch.optim.Adadelta):  # whose option is not for these devices
+        return False
     for group in optimizer.param_groups:
-        if group.get("capturable", True) or not group["params"]:
+        if "capturable" not in group or not group["params"] or group["params"][0].device.type != "xla":
             continue
-        device = group["params"][0].device
-        if device.type != "xla":
-            continue
-        group["capturable"] = changed = True
-        for key in ("foreach", "fused"):
-            if key in group:
-                group[key] = False
+        if not group["capturable"]:
+            group["capturable"] = changed = True
+            for key in ("foreach", "fused"):
+                if key in group:
+                    group[key] = False
+        # Also of a group that is capturable already: it may be another optimizer's, too, that has no state.
         for parameter in group["params"]:
             slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
             steps = slots.get("step")
             if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
                 slots["step"] = steps.to(parameter.device)
+                changed = True
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
         optimizer.register_load_state_dict_post_hook(_count_in_default_type)

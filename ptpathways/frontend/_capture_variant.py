@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_plan, _capture_probe, _capture_watch, _capture_wiring, _rng, _slice, _step
+from ptpathways.frontend import (
+    _capture_plan,
+    _capture_probe,
+    _capture_results,
+    _capture_watch,
+    _capture_wiring,
+    _rng,
+    _slice,
+    _step,
+)
 from ptpathways.frontend._capture_effects import Effects
-from ptpathways.frontend._capture_state import Surroundings
-from ptpathways.frontend._capture_wiring import Constant, Feed, Number, Rate, Result, Seed, State, Upload, Wiring
+from ptpathways.frontend._capture_state import Same, Surroundings
+from ptpathways.frontend._capture_wiring import (
+    Alias,
+    Constant,
+    Feed,
+    Number,
+    Option,
+    Own,
+    Rate,
+    Result,
+    Seed,
+    State,
+    Upload,
+    Wiring,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -59,8 +81,10 @@ class Outcome:
     """Further tensors by name that the walk does not find, but the step reads or writes."""
     gone: Mapping[str, Any]
     """Gradients by name that were there before the call, and are not after it."""
+    returned: Sequence[Any]
+    """What was returned."""
     tree: Any
-    """The structure of what was returned."""
+    """Its structure."""
     found: frozenset[str]
     """The parameters that had a gradient when the call began."""
     required: Mapping[str, bool]
@@ -72,6 +96,13 @@ class Outcome:
     """What was made of the optimizers' options."""
     others: Sequence[tuple[torch.Tensor, int]]
     """Tensors of the CPU that it used and was not given, with their digests."""
+    apart: _capture_results.Apart
+    """Results that share memory with others, or with what the call has made and left behind."""
+
+    def together(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The tensors of ``apart``: results, and what they share memory with."""
+        states = [self.surroundings.tensors[name] for name in self.apart.states]
+        return [self.returned[place] for place in self.apart.places], states
 
     def renewed(self) -> list[torch.Tensor]:
         """Tensors that it has made and left behind, in the place of others or of none."""
@@ -92,8 +123,14 @@ class Variant:
         self.audits = Audits()
         self.renewed: list[tuple[str, torch.Tensor]] = []
         """Tensors by name that a replay writes over, where the function makes new ones."""
+        self.used_up: list[tuple[str, torch.Tensor]] = []
+        """Gradients by name that a replay takes away, and whose memory it uses for something else."""
         self.made: list[torch.Tensor] = []
         """Those that the call which was recorded last has made."""
+        self.own: dict[str, Any] = {}
+        """Objects of the program's own that a replay returns, by name."""
+        self._last_apart: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
+        self._apart = _capture_results.Apart()
         self._states: dict[str, int] = {}
         self._feeds: dict[Any, int] = {}
         self._returned: dict[Result, int] = {}
@@ -195,7 +232,7 @@ class Variant:
 
     def _settle(self, outcome: Outcome) -> None:
         """Goes on from what a recorded call has left behind."""
-        self._tree = outcome.tree
+        self._tree, self._apart = outcome.tree, outcome.apart
         self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
         self._left_required = outcome.surroundings.required()
         self._effects = outcome.effects
@@ -210,6 +247,15 @@ class Variant:
         self.bind(outcome.surroundings)
         self.ready = True
 
+    def take_apart(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What ``Outcome.together`` gives, of the last replay; only once, as nobody may hold results."""
+        found, self._last_apart = self._last_apart, ([], [])
+        return found
+
+    def own_ids(self) -> Collection[int]:
+        """Those of ``own``."""
+        return set(map(id, self.own.values())) if self.own else ()
+
     def bind(self, surroundings: Surroundings) -> None:
         """Takes the state from where it is now.
 
@@ -222,14 +268,28 @@ class Variant:
         gradients = {f"{name}.grad" for name in self._left if name not in self._found}
         self.renewed = [(name, tensors[name]) for name in sorted(self._effects.renewed | gradients) if name in tensors]
 
-        wanted = [*self._states, *(item.name for item in self._wiring.returned if isinstance(item, State))]
+        self.used_up = [
+            (name, tensors[name])
+            for name in sorted(f"{name}.grad" for name in self._found - self._left)
+            if name in self._states and name in tensors and name not in self._wiring.written
+        ]
+        items = [item.of if isinstance(item, Alias) else item for item in self._wiring.returned]
+        returned = [item.name for item in items if isinstance(item, State)]
+        owned = [item.name for item in items if isinstance(item, Own)]
+        wanted = [*self._states, *returned, *self._apart.states]
         missing = [name for name in wanted if name not in tensors]
         if missing:
             raise Stale(f"{missing[0]} is no longer there")
+        if owned:
+            objects = _capture_results.objects(surroundings)
+            missing = [name for name in owned if name not in objects]
+            if missing:
+                raise Stale(f"{missing[0]} is no longer there")
+            self.own = {name: objects[name] for name in owned}
         self._surroundings = replace(surroundings, tensors=dict(surroundings.tensors))
-        self._states_returned = {
-            item.name: tensors[item.name] for item in self._wiring.returned if isinstance(item, State)
-        }
+        self._surroundings.prepare()  # before it is counted who holds a tensor
+        self._states_returned = {name: tensors[name] for name in returned}
+        self._states_beside = [tensors[name] for name in self._apart.states]
         self._tensors = [tensors[name] for name in self._states]
         buffers.part_from_bases(self._tensors)
         # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
@@ -304,8 +364,8 @@ class Variant:
         return found
 
     def turned(self, rates: Mapping[str, float]) -> str:
-        """A comparison of an option that would come out otherwise now; empty if there is none."""
-        return next((one.text for one in self._predicates if not one.still(rates)), "")
+        """What to say of a comparison of an option that would come out otherwise now; empty if there is none."""
+        return next((one.changed() for one in self._predicates if not one.still(rates)), "")
 
     def others_hold(self) -> bool:
         """Whether what it used of the CPU beside its arguments is as it was."""
@@ -383,14 +443,34 @@ class Variant:
         made = dict(zip(self._returned, buffers.adopt(tokens, self._shapes), strict=True)) if tokens else {}
         from torch.utils import _pytree as pytree
 
-        return pytree.tree_unflatten([self._result(item, made, leaves) for item in wiring.returned], self._tree)
+        returned: list[Any] = []
+        for item in wiring.returned:
+            returned.append(self._result(item, made, leaves, rates, returned))
+        self._last_apart = [returned[place] for place in self._apart.places], self._states_beside
+        return pytree.tree_unflatten(returned, self._tree)
 
-    def _result(self, item: Any, made: Mapping[Result, torch.Tensor], leaves: Sequence[Any]) -> Any:
+    def _result(
+        self,
+        item: Any,
+        made: Mapping[Result, torch.Tensor],
+        leaves: Sequence[Any],
+        rates: Mapping[str, float],
+        before: Sequence[Any],
+    ) -> Any:
         if isinstance(item, Result):
             return made[item]
         if isinstance(item, State):
             return self._states_returned[item.name]
-        return leaves[item.leaf] if isinstance(item, Feed) else item
+        if isinstance(item, Alias):
+            of = before[item.of] if isinstance(item.of, int) else self._result(item.of, made, leaves, rates, before)
+            return of.detach()
+        if isinstance(item, Feed):
+            return leaves[item.leaf]
+        if isinstance(item, Own):
+            return self.own[item.name]
+        if isinstance(item, Option):
+            return item.compute(rates)
+        return item.of if isinstance(item, Same) else item
 
     def _feed(self, feed: Any, leaves: Sequence[Any], rates: Mapping[str, float], seeds: Mapping[int, int]) -> Any:
         import numpy as np

@@ -547,6 +547,8 @@ class _Walker:
                     self._tensor(f"{where}.{key}", value)
                     if value.device.type == "cpu" and value.dim() == 0:
                         self.found.options[f"{where}.{key}"] = (group, key)
+                elif isinstance(value, list | dict):
+                    self._link(f"{where}.{key}", group, key, value, depth)
                 elif any(True for _ in floats(value)):
                     self.found.options[f"{where}.{key}"] = (group, key)
                 elif is_setting(value):

@@ -69,6 +69,11 @@ class Seen:
     """Tensors of the CPU from before the call that it has used, which are no arguments, with their digests."""
 
 
+def describes(function: Any) -> bool:
+    """Whether a function of torch looks at no element."""
+    return _name_of(function) in _DESCRIBING
+
+
 def digest(tensor: torch.Tensor) -> int:
     """Of the elements of a CPU tensor."""
     return native.digest(buffers.dense_bytes(tensor))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,13 +165,36 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """An object of the program's own of this name, among what a call returned."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Another tensor on the memory of a state, an argument, or the result at that place, among what a call returned."""
+
+    of: State | Feed | int
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A number that Python made of an optimizer's options, among what a call returned."""
+
+    text: str
+    compute: Callable[[Mapping[str, float]], float] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Wiring:
     """A step: its operations in order, which of their results replace state, and which are returned."""
 
     ops: tuple[Op, ...]
     written: Mapping[str, Result]
     returned: tuple[Any, ...]
-    """Per leaf of the returned tree: ``Result``, ``State`` or ``Feed``, or anything else as it is."""
+    """Per leaf of the returned tree: ``Result``, ``State``, ``Feed``, ``Alias``, ``Option``, ``Own``, or the
+    leaf itself."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Values of the expressions that a ``Rate`` may name, when it was recorded."""
     free: frozenset[str] = frozenset()
@@ -331,6 +354,8 @@ class _Wirer:
         known = self._results.get(item.token) or self._observed.before.get(item.token)
         if known is None:
             raise Uncapturable("it returns a tensor that neither it nor anything it was given has computed")
+        if isinstance(known, State):  # it has other values, or is another object, when the call ends
+            raise Uncapturable(f"it returns the value that {known.name} had before; return a copy (clone())")
         return known
 
 
