@@ -1,0 +1,180 @@
+"""Scenarios of captured steps: what they return, which the caller keeps, and what Python makes of rates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ptpathways as pw
+from tests.proc.capture_basis import STEPS, Capture, Scenario, batches, expect, network, numbers
+
+
+def _kept(places: list[torch.device], capture: Capture, returned: Any) -> tuple[list[float], Any]:
+    """A loop that keeps what its step returns: ``returned`` of the model and the loss."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        optimizer.step()
+        return returned(model, loss)
+
+    kept = [step(x, y) for x, y in batches()]
+    return [float(value.sum()) for value in kept], step
+
+
+def kept_gradients(places: list[torch.device], capture: Capture) -> list[float]:
+    """``zero_grad`` makes new gradients, so those of earlier calls stay what they were."""
+    return _kept(places, capture, lambda model, loss: model[0].weight.grad)[0]
+
+
+def detached_parameters(places: list[torch.device], capture: Capture) -> list[float]:
+    """A ``detach()`` has the parameter's memory: each of those that are kept follows it."""
+    found, step = _kept(places, capture, lambda model, loss: model[0].bias.detach())
+    assert len(set(found)) == 1, found
+    expect(step, replays=STEPS - 3)
+    return found
+
+
+def parts_of_parameters(places: list[torch.device], capture: Capture) -> list[float]:
+    """So has a part, which a replay cannot return."""
+    found, step = _kept(places, capture, lambda model, loss: model[0].weight[0].detach())
+    assert len(set(found)) == 1, found
+    expect(step, replays=0, said=1, texts=("it returns a view of model.0.weight",))
+    return found
+
+
+def kept_hidden_state(places: list[torch.device], capture: Capture) -> list[float]:
+    """A recurrent model's: an attribute that each call puts a new tensor into, and returns."""
+    place = places[0]
+    torch.manual_seed(0)
+    cell = nn.GRUCell(8, 8).to(place)
+    optimizer = torch.optim.Adam(cell.parameters(), lr=0.01)
+    state: dict[str, Tensor] = {"h": torch.zeros(4, 8, device=place)}
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        hidden = cell(x.to(place), state["h"])
+        F.mse_loss(hidden.mean(1, keepdim=True), y.to(place)).backward()
+        optimizer.step()
+        state["h"] = hidden.detach()
+        return state["h"]
+
+    return numbers([value.sum() for value in [step(x, y) for x, y in batches()]])
+
+
+def returned_rate(places: list[torch.device], capture: Capture) -> list[float]:
+    """A number, and the one of this call."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        optimizer.step()
+        return loss.detach(), optimizer.param_groups[0]["lr"]
+
+    found: list[float] = []
+    for x, y in batches():
+        loss, rate = step(x, y)
+        assert type(rate) is float
+        found += [float(loss), rate]
+        schedule.step()
+    return found
+
+
+def rate_in_math(places: list[torch.device], capture: Capture) -> list[float]:
+    """Branches on what ``math`` and a tensor of the CPU make of a rate."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        rate = optimizer.param_groups[0]["lr"]
+        if math.log10(rate) < -1.5:
+            loss = loss * 2
+        if torch.tensor(rate) < 0.02:
+            loss = loss * 0.5
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for place_in_loop, (x, y) in enumerate(batches()):
+        optimizer.param_groups[0]["lr"] = 0.1 * 0.85**place_in_loop
+        losses.append(step(x, y))
+    return numbers(losses)
+
+
+def options_in_lists(places: list[torch.device], capture: Capture) -> list[float]:
+    """Betas as a file of settings has them."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=[0.9, 0.99])  # type: ignore[arg-type]
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 9:
+            optimizer.param_groups[0]["betas"] = [0.5, 0.99]
+        losses.append(step(x, y))
+    expect(step, said=1, texts=("betas",))
+    return numbers(losses)
+
+
+def backward_outside(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that ends before the backward pass is traced at each call."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=0.5)
+
+    @capture
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(model(x.to(place)), y.to(place))
+
+    losses = []
+    for x, y in batches():
+        optimizer.zero_grad()
+        loss = forward(x, y)
+        loss.backward()
+        optimizer.step()
+        if place.type == "xla":
+            pw.step(place)
+        losses.append(loss.detach())
+    expect(forward, replays=0, texts=("backward pass is still to come",))
+    return numbers(losses)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    kept_gradients,
+    detached_parameters,
+    parts_of_parameters,
+    kept_hidden_state,
+    returned_rate,
+    rate_in_math,
+    options_in_lists,
+    backward_outside,
+)
