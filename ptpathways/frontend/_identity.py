@@ -1,4 +1,4 @@
-"""Which object a parameter is, when its module moves to another type of device.
+"""Which object a parameter is, when its module moves to another type of device, or is assigned what was loaded.
 
 torch then puts new parameters in the place of the old ones, one by one: shared ones come apart, and an optimizer that
 was made before goes on with the old ones. Here the old objects get the new values.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ def places(module: torch.nn.Module) -> list[Places]:
                 if tensor is not None:
                     found.setdefault(id(tensor), Places(tensor, [])).where.append((table, name))
     return list(found.values())
+
+
+def part_from(module: torch.nn.Module, others: Iterable[object]) -> None:
+    """Parameters of a module that are also somebody else's become objects of its own, with the same values."""
+    import torch
+
+    theirs = {id(other) for other in others if isinstance(other, torch.nn.Parameter)}
+    for tensor, where in places(module):
+        if id(tensor) in theirs:
+            own = torch.nn.Parameter(tensor.detach(), tensor.requires_grad)
+            for table, name in where:
+                table[name] = own
 
 
 def keep(before: Sequence[Places]) -> None:

@@ -53,6 +53,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "Tensor.tolist",
         "inference_mode",
         "nn.Module._apply",
+        "nn.Module.load_state_dict",
         "_C.DispatchKeySet",
         "_C.TensorBase",
         "_C._dispatch_keys",

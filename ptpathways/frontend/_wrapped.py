@@ -140,7 +140,21 @@ def register() -> None:
             native.set_upload_layout(before)
             _identity.keep(places)
 
+    plain_load: Any = torch.nn.Module.load_state_dict
+
+    @functools.wraps(plain_load)
+    def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _state.is_running() or not kwargs.get("assign", len(args) > 1 and args[1]):
+            return plain_load(self, state_dict, *args, **kwargs)
+        places = _identity.places(self)
+        result = plain_load(self, state_dict, *args, **kwargs)
+        if any(on_devices(place.tensor) for place in (*places, *_identity.places(self))):
+            _identity.part_from(self, state_dict.values())
+            _identity.keep(places)
+        return result
+
     patched: Any = torch
+    patched.nn.Module.load_state_dict = load_state_dict
     patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
     patched.Tensor.cpu, patched.Tensor.tolist = cpu, tolist
 

@@ -96,6 +96,7 @@ def main() -> None:
         results["mapped"] = all(torch.equal(value.cpu(), wanted[name]) for name, value in mapped.items())
     sizes = [len(saved(model.state_dict()).getvalue()) for model in (plain, there)]
     results["sizes"] = sizes
+    results["assigned"] = assigned()
     results["safetensors"] = through_safetensors()
     results["for accelerate"] = through_torch_xla(there)
     parameter = there.embedding.weight
@@ -149,6 +150,31 @@ def through_safetensors() -> list[bool]:
             right = all(torch.equal(value.cpu(), wanted[name]) for name, value in other.state_dict().items())
             outcomes.append(right and len(library.load_file(path)) == 2 and other.last.weight is other.first.weight)
     return outcomes
+
+
+def assigned() -> dict[str, Any]:
+    """A model on a device is assigned the state of others, and its optimizer goes on with it."""
+    import torch.nn.functional as F
+
+    found: dict[str, Any] = {}
+    rows = torch.arange(4).to(pw.device())
+    for name in ("state", "parameters", "from the cpu"):
+        model, other = Tied().to(pw.device()), Tied()
+        other = other if name == "from the cpu" else other.to(pw.device())
+        known = list(model.parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        values = {key: value.cpu() for key, value in other.state_dict().items()}
+        given = other.state_dict(keep_vars=name == "parameters")
+        model.load_state_dict({key: value.to(pw.device()) for key, value in given.items()}, assign=True)
+        right = all(torch.equal(value.cpu(), values[key]) for key, value in model.state_dict().items())
+        same = all(one is other for one, other in zip(known, model.parameters(), strict=True))
+        F.cross_entropy(model.output(model.embedding(rows)), rows).backward()
+        optimizer.step()
+        trained = not torch.equal(model.embedding.weight.cpu(), values["embedding.weight"])
+        theirs = {id(parameter) for parameter in other.parameters()}
+        apart = not any(id(parameter) in theirs for parameter in model.parameters())
+        found[name] = [right, same, model.output.weight is model.embedding.weight, trained, apart]
+    return found
 
 
 def saved_at_start(thing: Any) -> io.BytesIO:

@@ -76,3 +76,8 @@ def test_files_that_are_mapped_pickles_and_tied_values() -> None:
 def test_models_go_through_safetensors_with_their_ties() -> None:
     pytest.importorskip("safetensors")
     assert outcome()["safetensors"] == [True] * 4
+
+
+@pytest.mark.parametrize("what", ["state", "parameters", "from the cpu"])
+def test_what_is_assigned_keeps_ties_identity_and_optimizers(what: str) -> None:
+    assert outcome()["assigned"][what] == [True] * 5
