@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -68,6 +69,7 @@ class CapturedStep:
         self._blocked = 0
         self._turns = 0  # calls in a row that could not be replayed because of a value that had changed
         self._checks = False  # whether the call that is recorded could have been replayed
+        self._capturable: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that were changed for it
         self._said: set[str] = set()
         self._devices: set[int] = set()  # on which it computes, as far as is known
         self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
@@ -132,8 +134,9 @@ class CapturedStep:
         while True:
             surroundings = call.walk(self._function)
             surroundings.ignore(self._ignored)
-            changed = [_capture_state.make_capturable(optimizer) for optimizer in surroundings.optimizers]
-            if not any(changed):
+            changed = [one for one in surroundings.optimizers if _capture_state.make_capturable(one)]
+            self._capturable.update(changed)
+            if not changed:
                 break
             self._submit_pending(always=True)
         call.look()
@@ -397,6 +400,8 @@ class CapturedStep:
     def _give_up(self, reason: str) -> None:
         self._lazy = True
         self._forget()
+        _capture_state.count_on_the_client(list(self._capturable))
+        self._capturable.clear()
         self._say(f"is not captured, and traced at every call: {reason}")
 
     def _say(self, text: str) -> None:

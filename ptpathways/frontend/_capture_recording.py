@@ -251,11 +251,6 @@ class Recording:
         own = _capture_results.objects(after)
         self.own = {id(thing): name for name, thing in reversed(own.items())}
         returned, tree, containers = _capture_results.flatten(result, self.own)
-        if _capture_results.has_live_graph(returned):
-            raise Uncapturable(
-                "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
-                "call backward() in the step, or return it detached (detach())"
-            )
         renewed = found.renewed | {f"{name}.grad" for name in after.with_gradient() - self._found}
         known = _capture_results.Known(
             {
@@ -292,6 +287,12 @@ class Recording:
                 self._cuts,
             )
         )
+        trained = any(name.endswith(".grad") or name in after.parameters for name in wiring.written)
+        if not trained and _capture_results.has_live_graph(returned):
+            raise Uncapturable(
+                "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
+                "call backward() in the step, or return it detached (detach())"
+            )
         self._check_sharing(names)
         self._check_own_slices(wiring, [*after.tensors.values(), *self._leaves, *returned])
         self._check_nothing_kept(wiring, after, returned)

@@ -224,7 +224,10 @@ class Watched:
 
 
 def has_live_graph(returned: Sequence[Any]) -> bool:
-    """Whether a result has a gradient history that no backward pass has used up."""
+    """Whether a result has a gradient history that no backward pass has used up.
+
+    One that keeps no tensors, as of a sum, cannot be used up: a step that writes gradients need not be asked.
+    """
     import torch
 
     roots = [item.grad_fn for item in returned if isinstance(item, torch.Tensor) and item.grad_fn is not None]

@@ -254,10 +254,12 @@ def make_capturable(optimizer: Any) -> bool:
     changed = False
     if isinstance(optimizer, torch.optim.Adadelta):  # whose option is not for these devices
         return False
+    _before.setdefault(optimizer, [])
     for group in optimizer.param_groups:
         if "capturable" not in group or not group["params"] or group["params"][0].device.type != "xla":
             continue
         if not group["capturable"]:
+            _before[optimizer].append((group, {key: group[key] for key in _COUNTING if key in group}))
             group["capturable"] = changed = True
             for key in ("foreach", "fused"):
                 if key in group:
@@ -275,6 +277,29 @@ def make_capturable(optimizer: Any) -> bool:
         if isinstance(optimizer, torch.optim.Adam):
             _stay_at_a_rate_of_zero(optimizer)
     return changed
+
+
+_COUNTING = ("capturable", "foreach", "fused")
+
+_before: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], dict[str, Any]]]] = weakref.WeakKeyDictionary()
+"""Groups of optimizers that were made capturable, and their options before."""
+
+
+def count_on_the_client(optimizers: Sequence[Any]) -> None:
+    """Takes back what ``make_capturable`` has done: counting on the device costs a traced step more time, and each new
+    value of an option that it computes with there a compilation. Waits for the counts."""
+    import torch
+
+    for optimizer in optimizers:
+        for group, options in _before.pop(optimizer, ()):
+            group.update(options)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"] if not group.get("capturable", True) else ():
+                slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
+                steps = slots.get("step")
+                if isinstance(steps, torch.Tensor) and steps.device.type == "xla":
+                    slots["step"] = steps.cpu()
 
 
 _counted_here: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -60,7 +60,7 @@ _FIRST_FORWARD = "_global_forward_pre_hooks"
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
-"""What schedulers of torch note in an optimizer's groups for themselves; no step computes with it."""
+"""What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -100,6 +100,7 @@ class _Walker:
         self._names: dict[int, str] = {}
         self._mentioned: set[str] = set(_CALLED)
         self._classes: dict[type, bool] = {}  # the user's, and whether code names them, so that it may make objects
+        self._noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
         self._records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
         self._hiding: list[tuple[dict[str, Any], type]] = []  # attributes of objects, which hide those of their class
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -107,6 +108,9 @@ class _Walker:
 
     def finish(self) -> Surroundings:
         self._visit_classes()
+        for name, group, key in self._noted:
+            if self._is_mentioned(key):
+                self.found.settings[name] = (group, key, group[key])
         for name, tensor in list(self.found.tensors.items()):
             if tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
                 self.found.parameters[name] = tensor
@@ -538,6 +542,8 @@ class _Walker:
             where = f"{name}.{number}"
             for key, value in group.items():
                 if key in _SCHEDULERS:
+                    if is_setting(value):
+                        self._noted.append((f"{where}.{key}", group, key))
                     continue
                 if key == "params":
                     self.found.sequences.append(Watched(value, tuple(value), f"{where}.params"))

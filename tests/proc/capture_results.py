@@ -168,6 +168,75 @@ def backward_outside(places: list[torch.device], capture: Capture) -> list[float
     return numbers(losses)
 
 
+def sums(places: list[torch.device], capture: Capture) -> list[float]:
+    """A loss whose gradient history keeps no tensors is returned as it is, after its backward pass."""
+    place = places[0]
+    weights = nn.Parameter(torch.ones(8, device=place))
+    optimizer = torch.optim.SGD([weights], lr=0.05)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (x.to(place) + weights).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step(x).detach() for x, _ in batches()]
+    expect(step, replays=STEPS - 3, said=0)
+    return numbers(losses)
+
+
+def rate_at_first(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a scheduler has noted in a group, where the step computes with it."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    torch.optim.lr_scheduler.StepLR(optimizer, 100)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        factor: float = optimizer.param_groups[0]["initial_lr"]
+        loss = F.mse_loss(model(x.to(place)), y.to(place)) * factor
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 9:
+            optimizer.param_groups[0]["initial_lr"] = 0.5
+        losses.append(step(x, y))
+    expect(step, said=1, texts=("initial_lr",))
+    return numbers(losses)
+
+
+def one_cycle(places: list[torch.device], capture: Capture) -> list[float]:
+    """Betas that change at each call are no arguments of a replay: such an optimizer counts on the client again."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for x, y in batches():
+        losses.append(step(x, y))
+        schedule.step()
+    expect(step, replays=0, texts=("not captured",))
+    count = optimizer.state[model[0].weight]["step"]
+    assert not optimizer.param_groups[0]["capturable"] and count.device.type == "cpu"
+    return [*numbers(losses), float(count)]
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     kept_gradients,
     detached_parameters,
@@ -177,4 +246,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     rate_in_math,
     options_in_lists,
     backward_outside,
+    sums,
+    rate_at_first,
+    one_cycle,
 )
