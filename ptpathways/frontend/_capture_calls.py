@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -139,11 +140,22 @@ class Calls:
         return package in sys.stdlib_module_names or package not in sys.modules
 
     def _refuse(self, what: str, frame: types.FrameType) -> None:
+        if _in_warning(frame):
+            return
         self.unknown = f"it {what} {_line(frame)}, and what that does or finds is not compared"
 
 
 def _name(value: Any) -> str:
     return f"a {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _in_warning(frame: types.FrameType | None) -> bool:
+    """Whether a warning is being shown there, by a function of the user's perhaps: ours about this call, for one."""
+    while frame is not None:
+        if frame.f_code.co_filename == warnings.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _line(frame: types.FrameType | None) -> str:
