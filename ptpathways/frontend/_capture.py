@@ -26,9 +26,10 @@ from ptpathways.frontend._capture_wiring import Different, Uncapturable
 
 VARIANTS_MAX = 8
 RECORDINGS_MAX = 6
-TURNS_MAX = 8
 BLOCKED_MAX = 2
 """Calls in a row that did what a replay cannot do: the first ones make the optimizer's state."""
+TURNS_MAX = 8
+"""Calls in a row that found a value that Python had read to be another one."""
 
 _ASKED_BY_REPLAYS = ("how argument", "which tensors share")
 """Parts of a key of which a replay itself finds out whether they still hold."""
@@ -201,7 +202,7 @@ class CapturedStep:
         old, new = dict(self._last[0]), dict(key)
         missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
         if missed:
-            difference = self._difference(key)
+            difference = _difference_text(missed, old, new)
             replays = self._last[1].audits.replays
             self._give_up(f"an audit has found what the checks before replays do not see: {difference}")
             raise core.CaptureMismatch(
@@ -380,11 +381,7 @@ class CapturedStep:
         """In what ``key`` differs from the known one that is most like it."""
         new = dict(key)
         known = min(map(dict, self._variants), key=lambda old: len(_differing(old, new)))
-        best = []
-        for name in _differing(known, new):
-            texts = [text_of(of.get(name, ABSENT)) for of in (known, new)]
-            best.append(f"{name} ({' -> '.join(dict.fromkeys(texts))})")
-        return ", ".join(best[:3]) + (f" and {len(best) - 3} more" if len(best) > 3 else "")
+        return _difference_text(_differing(known, new), known, new)
 
     def _why_so_many(self, key: Key) -> str:
         own = sorted(self._changing & {name for known in self._variants for name in _differing(dict(known), dict(key))})
@@ -416,3 +413,11 @@ class CapturedStep:
 def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """The names of what differs between two keys."""
     return [name for name in {**old, **new} if old.get(name, ABSENT) != new.get(name, ABSENT)]
+
+
+def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
+    best = []
+    for name in names[:3]:
+        texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]
+        best.append(f"{name} ({' -> '.join(dict.fromkeys(texts))})")
+    return ", ".join(best) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

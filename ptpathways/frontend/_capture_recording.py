@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptpathways import native
 from ptpathways.frontend import (
@@ -23,15 +23,9 @@ from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend import _capture_code as _code
 from ptpathways.frontend._capture_draws import Draws
 from ptpathways.frontend._capture_effects import effects
-from ptpathways.frontend._capture_state import Same, Surroundings
+from ptpathways.frontend._capture_state import Contents, Same, Surroundings
 from ptpathways.frontend._capture_variant import Outcome
 from ptpathways.frontend._capture_wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
-
-
-class Contents(NamedTuple):
-    """What is in a tensor of the CPU."""
-
-    digest: int
 
 
 class Rules:
@@ -454,11 +448,11 @@ def leaf_key(leaf: Any) -> Any:
             leaf.layout is torch.strided and not (leaf.is_complex() and leaf.numel() == 1)
         ):
             return key
-        return *key, _capture_watch.digest(leaf.to_dense())  # PyTorch/XLA makes a constant of it
+        return key, Contents(_capture_watch.digest(leaf.to_dense()))  # PyTorch/XLA makes a constant of it
     if _capture_state.is_setting(leaf):
         return _capture_state.setting_key(leaf)
     contents = _capture_state.contents_of(leaf)
-    return Same(leaf) if contents is None else contents
+    return Same(leaf) if contents is None else (type(leaf), Contents(contents))
 
 
 def numbers(leaves: Sequence[Any]) -> dict[str, float]:

@@ -48,6 +48,12 @@ class Same:
         return name if isinstance(name, str) else f"a {type(self.of).__qualname__}"
 
 
+class Contents(NamedTuple):
+    """What is in a tensor of the CPU, an array, a set or the like, as a part of a key."""
+
+    of: Any
+
+
 class CellView:
     """A closure's variable, asked like a mapping."""
 

@@ -25,6 +25,7 @@ from ptpathways.frontend import _locator
 from ptpathways.frontend._capture_state import (
     PLAIN,
     CellView,
+    Contents,
     ItemView,
     Link,
     Same,
@@ -190,7 +191,7 @@ class _Walker:
             self.visit(f"{name}()", of, depth + 1)
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))
-            self._kind(name, contents)
+            self._kind(name, (type(value), Contents(contents)))
             for place, member in enumerate(members_of(value)):
                 if place < _ITEMS_MAX and not is_setting(member):
                     self.visit(f"{name}[{place}]", member, depth + 1)

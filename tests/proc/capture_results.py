@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from tests.proc.capture_basis import STEPS, Capture, Scenario, batches, expect, network, numbers
+from tests.proc.capture_basis import STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
 
 
 def _kept(places: list[torch.device], capture: Capture, returned: Any) -> tuple[list[float], Any]:
@@ -128,13 +128,7 @@ def options_in_lists(places: list[torch.device], capture: Capture) -> list[float
     model = network().to(place)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=[0.9, 0.99])  # type: ignore[arg-type]
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(place)), y.to(place))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = capture(training_step(model, optimizer, place))
 
     losses = []
     for number, (x, y) in enumerate(batches()):
@@ -219,13 +213,7 @@ def one_cycle(places: list[torch.device], capture: Capture) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=STEPS + 1)
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(place)), y.to(place))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    step = capture(training_step(model, optimizer, place))
 
     losses = []
     for x, y in batches():
