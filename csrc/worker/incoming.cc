@@ -340,6 +340,7 @@ void Incoming::FailWhere(Predicate predicate, const Status& status) {
 void Incoming::FailFromHost(uint32_t host, Status status) {
   data_->Post([this, host, status = std::move(status)] {
     lost_.emplace(host, status);
+    accounts_.erase(SenderOf(0, host));  // another one may come by that name
     FailWhere([host](uint64_t, const Entry& entry) { return entry.from_host == host; }, status);
   });
 }

@@ -132,7 +132,8 @@ TEST(DeferredTransfersThatNobodyWantsAnyMoreEnd) {
   EXPECT_HAS(c.Await(std::move(refused)).message(), "no room");
   EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   c.incoming.FailOfClient(1, Cancelled("the client is gone"));
-  EXPECT_HAS(c.Await(std::move(waiting)).message(), "the client is gone");
+  // "its", if pieces were still on their way: those are let go as they come.
+  EXPECT_HAS(c.Await(std::move(waiting)).message(), " client is gone");
   EXPECT_EQ(c.Expected(), 0u);
   EXPECT_EQ(c.incoming.unannounced(), 0u);
 }
@@ -290,7 +291,10 @@ TEST(TooManyUnannouncedTransfersAreTheirSendersLossOnly) {
     return *std::move(buffer);
   };
   const uint64_t too_many = Incoming::kMaxEarlyTransfers + 100;
-  for (uint64_t n = 1; n <= too_many; ++n) send(*c.client, UploadKey(n));
+  c.host->Post([&] {  // as they would come: senders let small transfers overtake each other
+    const auto bytes = std::as_bytes(std::span(c.bytes)).first(4);
+    for (uint64_t n = 1; n <= too_many; ++n) c.incoming.OnBytes("c/1", UploadKey(n), 0, 4, bytes, {});
+  });
   dataplane::DataPlaneOptions options;
   options.curve.insecure = true;
   options.machine = "here";
@@ -305,8 +309,6 @@ TEST(TooManyUnannouncedTransfersAreTheirSendersLossOnly) {
     if (n % 2 == 1) send(*other, others_key(n));
   }
   for (const pjrt::Buffer& buffer : others) EXPECT_OK(pjrt::Fetch(buffer).status());
-  c.incoming.Refuse(UploadKey(2 * too_many), kFromClient, Cancelled("seen"));
-  EXPECT_HAS(c.Await(c.Upload(UploadKey(2 * too_many))).message(), "seen");  // and all that was sent before
   const pjrt::Buffer kept = declare(UploadKey(1)), let_go = declare(UploadKey(too_many));
   EXPECT_OK(pjrt::Fetch(kept).status());
   EXPECT_HAS(pjrt::Fetch(let_go).status().message(), "expected at most 65536 transfers of one sender");
