@@ -67,12 +67,12 @@ inline constexpr int kPair = 0, kDealer = 5, kRouter = 6;
 inline constexpr int kDontWait = 1, kSendMore = 2;
 inline constexpr int kPollIn = 1, kPollOut = 2;
 inline constexpr int kContextMaxSockets = 2;
-inline constexpr int kRoutingId = 5, kFd = 14, kEvents = 15, kLinger = 17,
-                     kReconnectInterval = 18, kReconnectIntervalMax = 21, kMaxMessageSize = 22, kSendHwm = 23,
-                     kReceiveHwm = 24, kLastEndpoint = 32, kRouterMandatory = 33, kIpv6 = 42, kCurveServer = 47,
-                     kCurvePublicKey = 48, kCurveSecretKey = 49, kCurveServerKey = 50, kZapDomain = 55,
-                     kRouterHandover = 56, kConnectRoutingId = 61, kHandshakeInterval = 66, kHeartbeatInterval = 75,
-                     kHeartbeatTtl = 76, kHeartbeatTimeout = 77, kConnectTimeout = 79;
+inline constexpr int kRoutingId = 5, kFd = 14, kEvents = 15, kLinger = 17, kReconnectInterval = 18,
+                     kReconnectIntervalMax = 21, kMaxMessageSize = 22, kSendHwm = 23, kReceiveHwm = 24,
+                     kLastEndpoint = 32, kRouterMandatory = 33, kIpv6 = 42, kCurveServer = 47, kCurvePublicKey = 48,
+                     kCurveSecretKey = 49, kCurveServerKey = 50, kZapDomain = 55, kRouterHandover = 56,
+                     kConnectRoutingId = 61, kHandshakeInterval = 66, kHeartbeatInterval = 75, kHeartbeatTtl = 76,
+                     kHeartbeatTimeout = 77, kConnectTimeout = 79;
 inline constexpr int kMessageSourceFd = 2;
 inline constexpr int kEventConnected = 0x0001, kEventAccepted = 0x0020, kEventClosed = 0x0080,
                      kEventDisconnected = 0x0200, kEventHandshakeFailedNoDetail = 0x0800,
@@ -91,7 +91,8 @@ bool ZmqLoaded();
 // The loaded table. Calling this before LoadZmq succeeded is a bug of ours and aborts.
 const ZmqApi& Zmq();
 
-// The context all sockets of this process share, made on first use. It has one I/O thread, which moves more than 1 GB/s.
+// The context all sockets of this process share, made on first use. It has one I/O thread, which moves more than 1
+// GB/s.
 Result<void*> ZmqContext();
 
 // `what: <libzmq's reason>` for the calling thread's last libzmq error, with the nearest code.
