@@ -2,20 +2,30 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+
+#include "csrc/worker/note.h"
 
 namespace pathways::worker {
 namespace {
 
 constexpr size_t kKeptPartitioned = 8;
 // What compiles faster is hardly read faster.
-constexpr auto kWorthKeeping = std::chrono::milliseconds(200);
+constexpr auto kWorthKeeping = std::chrono::milliseconds(20);
 
 std::string ContentKey(std::string_view module, std::string_view format, const std::string& options,
                        int64_t partitions) {
   std::string key = std::to_string(partitions) + ' ' + std::string(format) + ' ' + std::to_string(options.size()) + ' ';
   key.reserve(key.size() + options.size() + module.size());
   return key.append(options).append(module);
+}
+
+void TellLost(const Status& why) {
+  if (why.code() != Code::kDataLoss) return;
+  Note("a compiled program in the cache cannot be used and is compiled again: " + std::string(why.message()));
+}
+
+void TellNotKept(const Status& why) {
+  Note("compiled programs are not kept for the next start: " + std::string(why.message()));
 }
 
 }  // namespace
@@ -42,10 +52,14 @@ Result<std::unique_ptr<pjrt::Executable>> CompileCache::LoadOrCompile(const std:
   std::optional<DiskCache::Turn> turn;
   if (disk_) {
     turn.emplace(disk_->TakeTurn(key));
-    if (const auto stored = disk_->Load(key); stored.ok()) {
-      // What cannot be loaded after all is compiled, and stored anew.
-      if (auto executable = client_->Deserialize(*stored); executable.ok()) return executable;
+    const auto stored = disk_->Load(key);
+    Status lost = stored.status();
+    if (stored.ok()) {
+      auto executable = client_->Deserialize(*stored);
+      if (executable.ok()) return executable;
+      lost = DataLoss("the plugin cannot load it: " + std::string(executable.status().message()));
     }
+    TellLost(lost);  // it is stored anew
   }
   const auto start = std::chrono::steady_clock::now();
   PW_ASSIGN_OR_RETURN(auto executable, client_->Compile(module, format, options));
@@ -53,7 +67,7 @@ Result<std::unique_ptr<pjrt::Executable>> CompileCache::LoadOrCompile(const std:
   if (disk_ && std::chrono::steady_clock::now() - start >= kWorthKeeping) {
     const auto bytes = executable->Serialize();
     const Status stored = bytes.ok() ? disk_->Store(key, *bytes) : bytes.status();
-    if (!stored.ok()) std::fprintf(stderr, "ptpathways worker: not cached: %s\n", stored.ToString().c_str());
+    if (!stored.ok()) TellNotKept(stored);
   }
   return executable;
 }
@@ -63,13 +77,13 @@ Result<pjrt::ShardProgram> CompileCache::LoadOrPartition(const std::string& key,
                                                          int64_t partitions) {
   if (!disk_) return partitioner_.Partition(module, format, options, partitions);
   const DiskCache::Turn turn = disk_->TakeTurn(key);
-  if (const auto stored = disk_->Load(key); stored.ok()) {
+  const auto stored = disk_->Load(key);
+  if (stored.ok()) {
     if (auto program = pjrt::DescribeShardProgram(*stored); program.ok()) return program;
   }
+  TellLost(stored.status());
   PW_ASSIGN_OR_RETURN(pjrt::ShardProgram program, partitioner_.Partition(module, format, options, partitions));
-  if (const Status stored = disk_->Store(key, program.module); !stored.ok()) {
-    std::fprintf(stderr, "ptpathways worker: not cached: %s\n", stored.ToString().c_str());
-  }
+  if (const Status kept = disk_->Store(key, program.module); !kept.ok()) TellNotKept(kept);
   return program;
 }
 

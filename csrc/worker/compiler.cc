@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "csrc/pjrt/serve_collectives.h"
 #include "csrc/pjrt/use_kernels.h"
 #include "csrc/pjrt/xla_mistakes.h"
+#include "csrc/worker/note.h"
 
 namespace pathways::worker {
 namespace {
@@ -172,10 +172,8 @@ Result<std::shared_ptr<const pjrt::Executable>> Compiler::CompileUnpartitioned(c
       kernels_->empty() ? NotFound("the package onednn-cpu-gomp is not installed") : kernels::LoadOnednn(*kernels_);
   if (!loaded.ok()) {
     kernels_.reset();
-    std::fprintf(stderr,
-                 "ptpathways worker: convolutions and products of matrices on the CPU are XLA's own, which are "
-                 "slower: %s\n",
-                 std::string(loaded.message()).c_str());
+    Note("convolutions and products of matrices on the CPU are XLA's own, which are slower: " +
+         std::string(loaded.message()));
     return cache_.Compile(module, format, options);
   }
   PW_ASSIGN_OR_RETURN(const bool counts, pjrt::CountsOtherWork(module));

@@ -128,13 +128,15 @@ Result<std::string> DiskCache::Load(std::string_view content) const {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   FileHead head;
-  if (bytes.size() < sizeof head) return NotFound("it is not in the cache");
+  if (!file.is_open()) return NotFound("it is not in the cache");
+  const Status damaged = DataLoss("'" + path.string() + "' is damaged, or another version wrote it");
+  if (bytes.size() < sizeof head) return damaged;
   std::memcpy(&head, bytes.data(), sizeof head);
   const std::string_view rest = std::string_view(bytes).substr(sizeof head);
-  const bool whole = std::memcmp(head.magic, kMagic, sizeof kMagic) == 0 && head.key_size == key.size() &&
-                     rest.size() >= key.size() && head.executable_size == rest.size() - key.size() &&
-                     rest.starts_with(key) && head.checksum == Fold(rest);
-  if (!whole) return NotFound("what is in the cache is something else, or not whole");
+  const bool whole = std::memcmp(head.magic, kMagic, sizeof kMagic) == 0 && rest.size() >= head.key_size &&
+                     head.executable_size == rest.size() - head.key_size && head.checksum == Fold(rest);
+  if (!whole) return damaged;
+  if (rest.substr(0, head.key_size) != key) return NotFound("what is in the cache has the same hash, and is another");
   std::error_code ignored;  // only the order of pruning suffers
   fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
   return std::string(rest.substr(key.size()));
@@ -198,6 +200,13 @@ std::string ProcessorText() {
       text += line + '\n';
   }
   return text;
+}
+
+std::string DriverText() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 }  // namespace pathways::worker

@@ -41,7 +41,7 @@ class DiskCache {
   // without the turn a thing is made twice, which does no harm. Without a file to lock there are no turns.
   Turn TakeTurn(std::string_view content) const;
 
-  // NOT_FOUND when there is none, or what is there is not whole.
+  // NOT_FOUND when there is none, DATA_LOSS when what is there is not whole.
   Result<std::string> Load(std::string_view content) const;
   // Replaces what is there; then the files used longest ago go until all together are within max_bytes.
   Status Store(std::string_view content, std::string_view executable) const;
@@ -59,6 +59,8 @@ class DiskCache {
 
 // What this machine's code generators look at: the processor's model and features. Empty when it cannot be told.
 std::string ProcessorText();
+// The version of the machine's NVIDIA driver, which links what is loaded. Empty without one.
+std::string DriverText();
 
 }  // namespace pathways::worker
 

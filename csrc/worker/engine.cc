@@ -20,6 +20,7 @@
 #include "csrc/transport/endpoint.h"
 #include "csrc/transport/shm.h"
 #include "csrc/worker/enqueue_probe.h"
+#include "csrc/worker/note.h"
 
 namespace pathways::worker {
 
@@ -252,9 +253,9 @@ std::optional<DiskCache> Engine::OpenDiskCache() const {
   const char* const flags = std::getenv("XLA_FLAGS");
   std::string maker = options_.platform + '\n' + client_->platform_version() + '\n' + options_.plugin + '\n' +
                       std::to_string(bytes) + '\n' + client_->devices()[0].kind + '\n' + ProcessorText() + '\n' +
-                      (flags == nullptr ? "" : flags);
+                      DriverText() + '\n' + (flags == nullptr ? "" : flags);
   Result<DiskCache> disk = DiskCache::Open(options_.cache_dir, std::move(maker));
-  if (!disk.ok()) Log("compiled programs are not kept: " + disk.status().ToString());
+  if (!disk.ok()) Note("compiled programs are not kept for the next start: " + disk.status().ToString());
   return disk.ok() ? std::optional<DiskCache>(*std::move(disk)) : std::nullopt;
 }
 

@@ -20,7 +20,7 @@ from types import FrameType
 
 from ptpathways import core, native, platforms
 from ptpathways.launch import _addresses, _cache, _embedded, _rendezvous, _runtime_dir
-from ptpathways.launch._processes import Command, Processes, tail_of
+from ptpathways.launch._processes import Command, Processes, show, tail_of
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
 _END_GRACE_S = 5.0
@@ -155,7 +155,7 @@ def lead(meeting: _rendezvous.Meeting, place: Place, options: JobOptions) -> Job
             worker = _worker(place, options, answer, own.machine, token)
             log = folder / f"{worker.name}.log"
             command = Command(worker.name, worker_command(worker), worker_environment(worker), log)
-            processes = Processes([command], controller.host_exited)
+            processes = Processes([command], controller.host_exited, show)
             processes.start(options.timeout_s)
             _wait_for_all(controller, meeting, place, options, log)
     except BaseException as error:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ _NOISE = (
     "cpu_device_count set via create_options",
 )
 """What XLA writes into any worker's log, whatever happens; lines of the first kind have some 4 kB."""
+_NOTE = b"ptpathways worker notes: "
+"""Begins a line of a worker's log that its user is to read (csrc/worker/note.h)."""
+_LOOK_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +44,20 @@ class Processes:
     """Starts commands and watches them until they have ended.
 
     One thread, ``ptpathways-watch``, starts the processes, for the kernel tells a child that its parent died when the
-    *thread* that started it does; and so it lives as long as they. ``on_exit(name, reason)`` is called on it for every
-    process that ends before ``stop`` was called.
+    *thread* that started it does; and so it lives as long as they. On it are called ``on_exit(name, reason)`` for every
+    process that ends before ``stop`` was called, and ``on_note(text)`` for what a worker has noted in its log, at most
+    a second later, once for the same text.
     """
 
-    def __init__(self, commands: Sequence[Command], on_exit: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        on_exit: Callable[[str, str], None],
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
         self._commands = list(commands)
         self._on_exit = on_exit
+        self._notes = None if on_note is None else Notes([command.log for command in self._commands], on_note)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()  # guards _exited and _failure
         self._exited: dict[str, str] = {}
@@ -116,7 +127,10 @@ class Processes:
             poller.register(descriptor, select.POLLIN)
         self._started.set()
         while by_descriptor:
-            for descriptor, _ in poller.poll():
+            ended = poller.poll(None if self._notes is None else _LOOK_MS)
+            if self._notes is not None:
+                self._notes.look()
+            for descriptor, _ in ended:
                 poller.unregister(descriptor)
                 os.close(descriptor)
                 name = by_descriptor.pop(descriptor)
@@ -126,6 +140,39 @@ class Processes:
                     self._exited[name] = reason
                 if not self._stopping.is_set():
                     self._on_exit(name, reason)
+
+
+class Notes:
+    """What workers note in their logs, as it comes. Each text is told once, whichever of them notes it."""
+
+    def __init__(self, logs: Sequence[Path], tell: Callable[[str], None]) -> None:
+        self._read = dict.fromkeys(logs, 0)
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def look(self) -> None:
+        """Tells of the notes that are new since the last call."""
+        for log, start in self._read.items():
+            try:
+                if log.stat().st_size == start:
+                    continue
+                with open(log, "rb") as file:
+                    file.seek(start)
+                    new = file.read(_TAIL_BYTES)
+            except OSError:
+                continue
+            whole = new[: new.rfind(b"\n") + 1] or (new if len(new) == _TAIL_BYTES else b"")
+            self._read[log] = start + len(whole)
+            for line in whole.splitlines():
+                text = line.removeprefix(_NOTE).decode(errors="replace")
+                if line.startswith(_NOTE) and text not in self._told:
+                    self._told.add(text)
+                    self._tell(text)
+
+
+def show(note: str) -> None:
+    """Tells the user at the terminal."""
+    print(f"ptpathways: {note}", file=sys.stderr, flush=True)
 
 
 def _spawn(command: Command) -> subprocess.Popen[bytes]:

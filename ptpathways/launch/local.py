@@ -16,7 +16,7 @@ from pathlib import Path
 from ptpathways import core, native, platforms
 from ptpathways.launch import _addresses, _cache, _cluster
 from ptpathways.launch._cluster import LocalCluster, StandingCluster
-from ptpathways.launch._processes import Command, Processes
+from ptpathways.launch._processes import Command, Processes, show
 from ptpathways.launch._worker_command import WorkerOptions, worker_command, worker_environment
 
 __all__ = ["Here", "LocalCluster", "StandingCluster", "serve", "start"]
@@ -66,7 +66,8 @@ class Here:
             )
             for index, name in enumerate(_cluster.host_names(options))
         ]
-        return Processes([_command(worker, folder) for worker in workers], controller.host_exited)
+        commands = [_command(worker, folder) for worker in workers]
+        return Processes(commands, controller.host_exited, show)
 
 
 def _data_endpoint(bound: str) -> str:

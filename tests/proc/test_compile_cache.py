@@ -73,12 +73,18 @@ def test_other_flags_of_the_compiler_are_other_programs(tmp_path: Path, monkeypa
     assert len(list(folder.glob("*.pwx"))) == 2
 
 
-def test_what_is_damaged_is_compiled_again(tmp_path: Path) -> None:
+def test_what_is_damaged_is_compiled_again_and_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "cache"
     value = np.random.default_rng(0).random((64, 64), dtype=np.float32)
     first = run_once(folder, value)
     (stored,) = folder.glob("*.pwx")
     whole = stored.read_bytes()
     stored.write_bytes(whole[: len(whole) // 2])
-    np.testing.assert_array_equal(run_once(folder, value), first)
-    assert len(stored.read_bytes()) == len(whole)
+    with local.start(core.Options(cache_dir=str(folder))) as cluster:
+        session = cluster.session
+        function = session.register(slow_module(500), "mlir", name="slow")
+        (result,) = session.run(function, [session.put(value, 0)], 0)
+        np.testing.assert_array_equal(result.result(TIMEOUT_S), first)
+        assert len(stored.read_bytes()) == len(whole)
+    told = capfd.readouterr().err
+    assert f"ptpathways: a compiled program in the cache cannot be used and is compiled again: '{stored}'" in told

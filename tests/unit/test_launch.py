@@ -112,6 +112,22 @@ def _python(name: str, script: str, folder: Path) -> _processes.Command:
     return _processes.Command(name, [sys.executable, "-c", script], dict(os.environ), folder / f"{name}.log")
 
 
+def test_notes_of_workers_are_told_as_they_come_and_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    logs = [tmp_path / "one.log", tmp_path / "two.log"]
+    notes = _processes.Notes(logs, told.append)
+    notes.look()  # before there is a log
+    logs[0].write_text("something else\nptpathways worker notes: slow disk\nptpathways worker no")
+    logs[1].write_text("ptpathways worker notes: slow disk\n")
+    notes.look()
+    assert told == ["slow disk"]
+    with open(logs[0], "a") as log:
+        log.write("tes: no disk\n")
+    notes.look()
+    notes.look()
+    assert told == ["slow disk", "no disk"]
+
+
 def test_a_death_is_told_at_once_with_the_last_words(tmp_path: Path) -> None:
     told: dict[str, str] = {}
     both = threading.Barrier(2)
