@@ -1,13 +1,17 @@
-"""``torch.compile(backend="openxla")`` on slices of several devices.
+"""``torch.compile`` of what computes on slices.
 
-There PyTorch/XLA's bridge runs what it compiled with values of an earlier step: from the third step on the losses of a
-trained model are wrong, without an error (seen with 2.9, also on its own CPU client). So the graph that dynamo found is
-traced like the rest of the loop, which gives the right numbers and one computation per step.
+Its default, inductor, has no code for XLA devices and fails (``KeyError: 'xla'``). XLA compiles what is traced anyway,
+so the graph that dynamo found runs as it was written, and becomes part of the loop's trace.
+
+With ``backend="openxla"`` on slices of several devices PyTorch/XLA's bridge runs what it compiled with values of an
+earlier step: from the third step on the losses of a trained model are wrong, without an error (seen with 2.9, also on
+its own CPU client). There the graph is traced, too, which gives the right numbers and one computation per step.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _state
@@ -17,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Puts itself before PyTorch/XLA's bridge, while a slice of several devices is in use."""
+    """Puts itself before inductor and before PyTorch/XLA's bridge. Idempotent."""
+    import torch
     from torch_xla._dynamo import dynamo_bridge
     from torch_xla.core import dynamo_bridge as asked_by_torch
 
@@ -35,3 +40,14 @@ def register() -> None:
 
     for module in (dynamo_bridge, asked_by_torch):
         vars(module)["extract_compiled_graph"] = compile_graph
+    inductor: Any = torch._TorchCompileInductorWrapper
+    compile_by_inductor = inductor.__call__
+
+    @functools.wraps(compile_by_inductor)
+    def compile_or_trace(self: Any, model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        given = [*inputs, *model.parameters(), *model.buffers()]
+        if any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in given):
+            return model
+        return compile_by_inductor(self, model, inputs)
+
+    inductor.__call__ = compile_or_trace

@@ -61,6 +61,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C._storage_Use_Count",
         "_C._swap_tensor_impl",
         "_GLOBAL_DEVICE_CONTEXT",
+        "_TorchCompileInductorWrapper",
         "_foreach_mul",
         "_from_functional_tensor",
         "_functionalize_commit_update",

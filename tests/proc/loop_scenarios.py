@@ -42,6 +42,7 @@ LOOPS: tuple[Loop, ...] = (
     loops_of_models.mixed_precision,
     loops_of_optimizers.scaled,
     loops_of_models.compiled,
+    loops_of_models.compiled_by_default,
     loops_of_optimizers.early_stopping,
     loops_of_models.parametrized,
     loops_of_models.parametrized_there,

@@ -141,11 +141,20 @@ def mixed_precision(place: Place) -> Iterator[Any]:
 
 
 def compiled(place: Place) -> Iterator[Any]:
-    """torch.compile."""
+    """torch.compile as PyTorch/XLA has it."""
+    return _compiled(place, "openxla" if place.type == "xla" else "eager")
+
+
+def compiled_by_default(place: Place) -> Iterator[Any]:
+    """torch.compile as a program for one GPU has it."""
+    return _compiled(place, "inductor" if place.type == "xla" else "eager", mode="max-autotune")
+
+
+def _compiled(place: Place, backend: str, **options: Any) -> Iterator[Any]:
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.Tanh(), nn.Linear(32, CLASSES))
     model, optimizer, loader = place.prepare(model, adam(model), batches())
     compile: Any = torch.compile
-    fast = compile(model, backend="openxla" if place.type == "xla" else "eager")
+    fast = compile(model, backend=backend, **(options if backend == "inductor" else {}))
     for inputs, labels in loader:
         optimizer.zero_grad()
         loss = F.cross_entropy(fast(inputs), labels)
