@@ -3,7 +3,7 @@
     python examples/10_lightning.py             # 2 hosts with 2 CPU devices each
     USE_TORCH_XLA=0 python examples/10_lightning.py --eager     # the same program on the CPU
 
-Four lines are of ptpathways: two imports, `pw.init`, and the names of accelerator and strategy. One process drives all
+Four lines are of ptpathways: two imports, `pw.init`, and the accelerator's name. One process drives all
 devices, so the world size is 1, and a batch is divided over the devices.
 """
 
@@ -50,7 +50,7 @@ class Classifier(pl.LightningModule):
 
 def train(eager: bool, epochs: int, folder: Path) -> list[float]:
     """The losses of all epochs, the last of which goes on from a checkpoint, and the accuracy at the end."""
-    where: dict[str, Any] = {"accelerator": "cpu"} if eager else {"accelerator": "pathways", "strategy": "pathways"}
+    where: dict[str, Any] = {"accelerator": "cpu"} if eager else {"accelerator": "pathways"}
     pl.seed_everything(0)
     digits = load_digits()
     data = TensorDataset(torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target))

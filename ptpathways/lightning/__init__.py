@@ -1,5 +1,4 @@
-"""Lightning's ``Trainer`` on a cluster: ``import ptpathways.lightning``, then ``Trainer(accelerator="pathways",
-strategy="pathways")``.
+"""Lightning's ``Trainer`` on a cluster: ``import ptpathways.lightning``, then ``Trainer(accelerator="pathways")``.
 
 One process drives all devices of the cluster, so for Lightning there is one device and one process, whose world size is
 1; a batch is divided over the devices. Importing this registers both names, with ``lightning.pytorch`` and with

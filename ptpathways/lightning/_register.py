@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,24 @@ def register(package: ModuleType) -> None:
     strategies.StrategyRegistry.register(
         NAME, _strategy(strategies.SingleDeviceStrategy, precisions), description="a ptpathways cluster, as one device"
     )
+    _choose_it_by_the_accelerator(package.trainer.connectors.accelerator_connector)
+
+
+def _choose_it_by_the_accelerator(module: ModuleType) -> None:
+    """``Trainer(accelerator="pathways")`` alone is enough. Lightning chooses among its own strategies only.
+
+    Where Lightning's private class has changed, the strategy must be named; the accelerator's error says so.
+    """
+    connector = getattr(module, "_AcceleratorConnector", None)
+    choose = getattr(connector, "_choose_strategy", None)
+    if choose is None:
+        return
+
+    @functools.wraps(choose)
+    def choose_strategy(self: Any) -> Any:
+        return NAME if getattr(self, "_accelerator_flag", None) == NAME else choose(self)
+
+    setattr(connector, "_choose_strategy", choose_strategy)  # noqa: B010  (a method of another library's class)
 
 
 def _accelerator(base: Any) -> Any:
