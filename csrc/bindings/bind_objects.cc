@@ -8,6 +8,10 @@
 // alive, and ownership changes with the GIL only.
 //
 // Threads: all of a call runs with the GIL and no bytecode, so no other thread gets it between.
+#include <array>
+#include <cstdint>
+#include <cstring>
+
 #include "csrc/bindings/bindings.h"
 
 namespace py = pybind11;
@@ -33,9 +37,74 @@ py::list OwningTensors(const py::type& tensor_class) {
   return found;
 }
 
+// Who has the value of a tensor on a device, as torch 2.9.0 and torch_xla 2.9.0 lay these objects out in memory:
+//
+//   Python object -> FunctionalTensorWrapper -> XLATensorImpl -> XLATensor -> Data {handle, ir_value}
+//
+// PyTorch/XLA counts nothing itself: two tensors share a value when their Data have one handle (`std::shared_ptr`), or one
+// node of the trace (`ir_value`) that has the handle. Of each object the address of its virtual functions is learned from
+// a tensor that is known to be such, and compared before what it points to is read; `frontend/_capture_exclusive.py`
+// checks what is counted.
+class ValueHolders {
+ public:
+  // `tensor`: a plain one, with a value on a device.
+  explicit ValueHolders(const py::object& tensor) {
+    const char* at = Field<const char*>(tensor.ptr(), kImplAt);
+    for (size_t hop = 0; hop < classes_.size(); ++hop) {
+      classes_[hop] = Field<const void*>(at, 0);
+      at = Field<const char*>(at, kNextAt[hop]);
+    }
+  }
+
+  // The first of `tensors` whose value others have, too, or whose objects are not such as are known; -1: none.
+  int64_t FirstShared(const py::list& tensors) const {
+    for (size_t place = 0; place < tensors.size(); ++place) {
+      if (Shared(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(place)))) return static_cast<int64_t>(place);
+    }
+    return -1;
+  }
+
+ private:
+  static constexpr size_t kImplAt = sizeof(PyObject) + sizeof(void*);
+  static constexpr size_t kTensorImplBytes = 184;
+  // Where each of the four objects above points to the next; the last one's is the handle.
+  static constexpr std::array<size_t, 4> kNextAt = {kTensorImplBytes, kTensorImplBytes, 16, 8};
+  static constexpr size_t kHandleAt = 8, kNodeAt = 24;  // in Data: pairs of pointers, to the thing and to its counts
+  static constexpr size_t kUsersAt = 8;                 // in libstdc++'s counts
+
+  template <typename T>
+  static T Field(const void* object, size_t at) {
+    T value;
+    std::memcpy(&value, static_cast<const char*>(object) + at, sizeof value);
+    return value;
+  }
+
+  // Of a `std::shared_ptr` at `at`; 0 when it is empty.
+  static int32_t Users(const void* object, size_t at) {
+    const char* const counts = Field<const char*>(object, at + sizeof(void*));
+    return counts == nullptr ? 0 : Field<int32_t>(counts, kUsersAt);
+  }
+
+  bool Shared(PyObject* tensor) const {
+    const char* at = Field<const char*>(tensor, kImplAt);
+    for (size_t hop = 0;; ++hop) {
+      if (at == nullptr || Field<const void*>(at, 0) != classes_[hop]) return true;
+      if (hop + 1 == classes_.size()) break;
+      at = Field<const char*>(at, kNextAt[hop]);
+    }
+    const int32_t node = Users(at, kNodeAt);
+    return Users(at, kHandleAt) > 1 + (node > 0 ? 1 : 0) || node > 1;
+  }
+
+  std::array<const void*, 4> classes_{};
+};
+
 }  // namespace
 
 void BindObjects(py::module_& module) {
+  py::class_<ValueHolders>(module, "ValueHolders")
+      .def(py::init<const py::object&>(), py::arg("tensor"))
+      .def("first_shared", &ValueHolders::FirstShared, py::arg("tensors"));
   module.def(
       "owns_its_tensor", [](const py::object& tensor) { return OwnsItsTensor(tensor.ptr()); }, py::arg("tensor"));
   module.def("owning_tensors", &OwningTensors, py::arg("tensor_class"));

@@ -256,6 +256,13 @@ class CapturedStep:
                 "or return, a copy (clone())"
             )
             return False, None
+        name = variant.exclusive.shared()
+        if name:
+            self._say(
+                f"is traced when another tensor has been given the value of {name} without a copy, "
+                "because a replay would write over it for both; give it a clone()"
+            )
+            return False, None
         if variant.audits.due() and self._checks:
             return False, None
         started = time.perf_counter()

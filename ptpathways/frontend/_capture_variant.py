@@ -21,6 +21,7 @@ from ptpathways.frontend import (
     _step,
 )
 from ptpathways.frontend._capture_effects import Effects
+from ptpathways.frontend._capture_exclusive import Exclusive
 from ptpathways.frontend._capture_state import Same, Surroundings
 from ptpathways.frontend._capture_wiring import (
     Alias,
@@ -127,6 +128,8 @@ class Variant:
         """Gradients by name that a replay takes away, and whose memory it uses for something else."""
         self.made: list[torch.Tensor] = []
         """Those that the call which was recorded last has made."""
+        self.exclusive = Exclusive([])
+        """The tensors that a replay writes over."""
         self.own: dict[str, Any] = {}
         """Objects of the program's own that a replay returns, by name."""
         self._last_apart: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
@@ -292,6 +295,8 @@ class Variant:
         self._states_beside = [tensors[name] for name in self._apart.states]
         self._tensors = [tensors[name] for name in self._states]
         buffers.part_from_bases(self._tensors)
+        over = [name for name in self._states if name in self._wiring.written]
+        self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
         # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
         self._assignable_places = [
             place for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)

@@ -120,8 +120,6 @@ def register() -> None:
                 src = _uploaded_for(self, src)
             elif _xla.index_of(self.device) != _xla.index_of(src.device):
                 src = _transfer.transfer(src, self.device, _layout_of_target(self, src))
-            elif not _xla.binding()._check_tensor_need_materialization([src])[0]:
-                src = _own(src)
         elif isinstance(src, torch.Tensor):
             src = whole(src)
         return plain_copy(self, src, *args, **kwargs)
@@ -179,16 +177,6 @@ def _upload_at_once(plain_to: Any, tensor: Any, args: tuple[Any, ...], kwargs: d
     rest = {name: value for name, value in kwargs.items() if name != "device"}
     on_cpu = plain_to(tensor.detach(), "cpu" if dtype is None else dtype, *args[1:], **{"copy": True, **rest})
     return _feeding.upload_alone(on_cpu, torch.device(place))
-
-
-def _own(source: torch.Tensor) -> torch.Tensor:
-    """A copy that is computed. Without it what is copied to gets the buffer of what is copied, and PyTorch/XLA gives
-    that up when it writes to one of the two (also on its own CPU device); its ``clone()`` is the same buffer, too."""
-    import torch
-
-    if source.requires_grad and torch.is_grad_enabled():
-        return source
-    return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
 
 
 def _uploaded_for(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
