@@ -74,7 +74,7 @@ class CapturedStep:
         self._said: set[str] = set()
         self._devices: set[int] = set()  # on which it computes, as far as is known
         self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
-        self._holders = Holders()
+        self._holders = Holders(lambda: list(self._variants.values()))
         self.replays = 0
         """Calls that were replayed."""
         self.audits = 0
@@ -108,7 +108,7 @@ class CapturedStep:
                     )
                     return self._run_lazily(args, kwargs)
                 result = self._step(args, kwargs)
-                self._holders.end(lambda: list(self._variants.values()), self._holders.given(result))
+                self._holders.end(self._holders.given(result))
                 return result
             finally:
                 _threads.release(self._devices)

@@ -95,20 +95,20 @@ class Aliases:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         import torch
 
-        self._tensors = tensors
+        self.tensors = tensors
         self._storages = [tensor.untyped_storage() for tensor in tensors]  # alive, so that addresses stay their own
-        self._places = [storage._cdata for storage in self._storages]
+        self.places = [storage._cdata for storage in self._storages]
         self._count: Callable[[int], int] = torch._C._storage_Use_Count
-        self._alone = [2] * len(self._places)  # the tensor and this object
+        self._alone = [2] * len(self.places)  # the tensor and this object
 
     def refresh(self) -> None:
         """After the tensors have got other values."""
-        counts = list(map(self._count, self._places))
+        counts = list(map(self._count, self.places))
         if counts == self._alone:
             return
         import torch
 
-        for tensor, count in zip(self._tensors, counts, strict=True):
+        for tensor, count in zip(self.tensors, counts, strict=True):
             if count > 2 and torch._is_functional_tensor(tensor):
                 one_more = tensor.detach()  # it is behind, so its sync makes the storage take the value over
                 torch._functionalize_commit_update(tensor)

@@ -25,7 +25,7 @@ class Exclusive:
 
     def __init__(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._names = [name for name, _ in tensors]
-        self._tensors = [tensor for _, tensor in tensors]
+        self.tensors = [tensor for _, tensor in tensors]
 
     def shared(self) -> str:
         """The name of the first one whose value another tensor has, too; empty when there is none.
@@ -33,14 +33,14 @@ class Exclusive:
         Raises:
             VersionMismatch: torch or torch_xla are of another version than this knows.
         """
-        if not self._tensors:
+        if not self.tensors:
             return ""
-        holders = _holders(self._tensors[0].device.index or 0)
-        if holders.first_shared(self._tensors) < 0:
+        holders = _holders(self.tensors[0].device.index or 0)
+        if holders.first_shared(self.tensors) < 0:
             return ""
         # A computation that is just being handed over has its arguments' values, too.
         _xla.binding()._xla_wait_device_ops([])
-        place = holders.first_shared(self._tensors)
+        place = holders.first_shared(self.tensors)
         return self._names[place] if place >= 0 else ""
 
 

@@ -1,16 +1,21 @@
 """Who holds the tensors that replays write over, where the function would make new ones.
 
-Writing over is right as long as only we hold them. Somebody who has got one since the last call is seen by the counts
-of references: of the Python object, and of its value, which ``detach()`` and views share.
+Writing over is right as long as only captured steps hold them. Somebody who has got one since the last call is seen by
+the counts of references: of the Python object, and of its value, which ``detach()`` and views share. Other captured
+steps refer to the same tensors (the two of a GAN to the gradients of the discriminator); they say how often, and that is
+counted apart.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend._capture_results import References, Watched
 
 if TYPE_CHECKING:
@@ -20,10 +25,20 @@ if TYPE_CHECKING:
 
 
 class Holders:
-    """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them."""
+    """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them.
 
-    def __init__(self) -> None:
+    Args:
+        variants: those of the step.
+    """
+
+    _all: ClassVar[weakref.WeakSet[Holders]] = weakref.WeakSet()
+    _changes: ClassVar[int] = 0  # how often any step has come to hold others
+
+    def __init__(self, variants: Callable[[], Sequence[Variant]]) -> None:
+        self._variants = variants
+        self._all.add(self)
         self._known: dict[int, tuple[torch.Tensor, tuple[int, int]]] = {}  # by id: how many hold it
+        self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
         self._kept: frozenset[int] = frozenset()
         self._left: list[torch.Tensor] = []
         self._moved = self._collects = False
@@ -33,6 +48,7 @@ class Holders:
 
     def clear(self) -> None:
         """Forgets all: any of them may be held."""
+        Holders._changes += 1
         self._known.clear()
         self._covered = None
 
@@ -44,6 +60,8 @@ class Holders:
         import torch
 
         written = self._watched.begin()
+        if self._others[0] != Holders._changes:
+            self._count_others()
         names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
@@ -55,6 +73,7 @@ class Holders:
 
     def bound(self) -> None:
         """We hold others, or more, than before."""
+        Holders._changes += 1
         self._moved, self._covered = True, None
 
     def recorded(self) -> None:
@@ -90,11 +109,33 @@ class Holders:
         """What the caller gets of a call."""
         return References(result, self._own) if self._moved else References()
 
-    def end(self, variants: Callable[[], Sequence[Variant]], given: References) -> None:
+    def end(self, given: References) -> None:
         """The call ends. Those that are held are ours, but for what somebody had got before it, and gets now."""
         if self._moved:
-            self._measure(variants(), given)
+            self._measure(self._variants(), given)
         self._left, self._own = [], ()
+
+    def _count_others(self) -> None:
+        """Counts anew what other steps hold; what they let go, or came to hold, is nobody else's."""
+        _, old_names, old_values = self._others
+        gc.collect()  # what they have dropped would count
+        names: Counter[int] = Counter()
+        values: Counter[int] = Counter()
+        for other in self._all:
+            if other is self:
+                continue
+            held = [tensor for variant in other._variants() for tensor in variant.held()]
+            names.update(map(id, (*held, *other._left, *(tensor for tensor, _ in other._known.values()))))
+            for variant in other._variants():
+                values.update(variant.held_storages())
+        self._others = (Holders._changes, names, values)
+        for number, (tensor, (all_names, all_values)) in list(self._known.items()):
+            place = buffers.storage_of(tensor)
+            counts = (
+                all_names - old_names[number] + names[number],
+                all_values - old_values[place] + values[place],
+            )
+            self._known[number] = tensor, counts
 
     def _measure(self, variants: Sequence[Variant], given: References) -> None:
         if self._collects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +258,30 @@ class Variant:
     def own_ids(self) -> Collection[int]:
         """Those of ``own``."""
         return set(map(id, self.own.values())) if self.own else ()
+
+    def held(self) -> Iterator[Any]:
+        """What this refers to, as often as it does, of the tensors that other steps may write over; more of others."""
+        if not self.ready:
+            return
+        around = self._surroundings
+        for tensors in (self.made, self._tensors, self._assignable, self._gradients, self._states_beside,
+                        self._with_gradients, self._beside, self._trainable):  # fmt: skip
+            yield from tensors
+        for named in (self._states_returned, self._kept, self._extras, around.tensors, around.parameters,
+                      around.trainable):  # fmt: skip
+            yield from named.values()
+        for name_and_tensor in (*self.renewed, *self.used_up):
+            yield name_and_tensor[1]
+        for parameter_and_gradient in self._to_set:
+            yield parameter_and_gradient[1]
+        for link in (*around.links, *around.members):
+            yield link.value
+        yield from self._aliases.tensors
+        yield from self.exclusive.tensors
+
+    def held_storages(self) -> Sequence[int]:
+        """The same of tensors' values."""
+        return self._aliases.places if self.ready else ()
 
     def bind(self, surroundings: Surroundings) -> None:
         """Takes the state from where it is now.
