@@ -26,7 +26,7 @@ using wire::Type;
 
 inline ClusterOptions OptionsOfCluster() {
   ClusterOptions options{"c", "0.1.0"};
-  options.data_key = std::string(32, 'k');
+  options.data_secret = std::string(32, 'k');
   options.process_space = "space";
   options.lease_ms = 20'000;
   return options;

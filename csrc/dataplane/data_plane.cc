@@ -131,7 +131,6 @@ void DataPlane::Join(Membership membership) {
     });
   });
   auto receiver = std::make_shared<transport::BulkReceiver>(membership.cluster, emitter, bulk_sink);
-  (void)socket_->SetIdentity(membership.identity);  // which fails for a closed socket only
   {
     std::lock_guard lock(mutex_);
     membership_ = std::move(membership);
@@ -148,16 +147,28 @@ void DataPlane::Join(Membership membership) {
   });
 }
 
+void DataPlane::SetIdentityAt(const std::string& host, std::string identity) {
+  std::lock_guard lock(mutex_);
+  identities_[host] = std::move(identity);
+}
+
 Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine,
                             uint64_t session) {
   const std::string name = PeerOfHost(host);
   std::lock_guard lock(mutex_);
   if (stopped_) return Unavailable("the data plane has stopped");
   if (auto at = peers_.find(name); at != peers_.end() && at->second.reachable) return OkStatus();
+  std::string identity = membership_.identity;
+  if (membership_.session != 0) {
+    const auto known = identities_.find(host);
+    if (known == identities_.end()) return FailedPrecondition("the controller has given no name for calls to it");
+    identity = known->second;
+  }
   gone_.erase(name);
   const std::string route = NewRoute();
-  PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route));
+  PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route, identity));
   Peer& peer = PeerEntry(name);
+  peer.identity = std::move(identity);
   peer.reachable = true;
   peer.route = route;
   peer.session = session;
@@ -290,9 +301,9 @@ std::string DataPlane::NewRoute() {
 }
 
 void DataPlane::CallAgain(const std::string& name, Peer& peer) {
-  std::string route = NewRoute();                              // the former one may not be free yet
-  (void)socket_->Disconnect(peer.endpoint);                    // of which nothing but its name may be left
-  if (!socket_->ConnectAs(peer.endpoint, route).ok()) return;  // at the next tick
+  std::string route = NewRoute();            // the former one may not be free yet
+  (void)socket_->Disconnect(peer.endpoint);  // of which nothing but its name may be left
+  if (!socket_->ConnectAs(peer.endpoint, route, peer.identity).ok()) return;  // at the next tick
   names_.erase(peer.route);
   names_[route] = name;
   peer.route = std::move(route);
@@ -310,12 +321,17 @@ void DataPlane::SendAgain(Peer& peer) {
   }
 }
 
-void DataPlane::PeerLost(const std::string& name, const Status& status) {
+void DataPlane::PeerLost(const std::string& name, const Status& status, uint64_t session) {
   std::unordered_map<std::string, Peer>::node_type lost;
   std::shared_ptr<transport::BulkSender> sender;
   std::shared_ptr<transport::BulkReceiver> receiver;
   {
     std::lock_guard lock(mutex_);
+    if (session != 0) {
+      uint64_t& first = sessions_[name];
+      first = std::max(first, session + 1);
+      if (const auto at = peers_.find(name); at != peers_.end() && at->second.session > session) return;
+    }
     lost = peers_.extract(name);
     gone_[name] = {status, lost.empty() ? 0 : lost.mapped().link.theirs()};
     if (!lost.empty()) {

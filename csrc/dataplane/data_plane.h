@@ -46,7 +46,8 @@ using transport::Link;
 struct Membership {
   std::string cluster;
   std::string identity;  // of a process outside a cluster, among others of its group: "w/<name>"
-  std::string key;       // hosts only: checks the identities of callers; empty: a group, in which names are believed
+  std::string key;       // hosts only: checks the identities of callers. In a group, without a session, names are
+                         // believed
   uint64_t session = 0;
 };
 
@@ -103,6 +104,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   // A host learns its cluster when it joins, after it has told where it listens. Once, before any transfer.
   void Join(Membership membership);
 
+  // What this process must call itself at a host, before ConnectTo. In a cluster only.
+  void SetIdentityAt(const std::string& host, std::string identity);
   // Makes "to/<host>" reachable. Idempotent. `session`: whose segments may come from there; 0: nobody's.
   Status ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine,
                    uint64_t session = 0);
@@ -116,8 +119,9 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void Resume(const std::string& peer, uint64_t key, Status status = OkStatus());
   // Tells the receiver of `key` that its bytes will never come.
   void SendFailure(const std::string& peer, uint64_t key, const Status& status);
-  // Ends every transfer to and from this peer, and forgets it.
-  void PeerLost(const std::string& peer, const Status& status);
+  // Ends every transfer to and from this peer, and forgets it. `session`: of the peer that is lost, whose name nobody
+  // has any more; a later one of this name stays. 0: whichever it is.
+  void PeerLost(const std::string& peer, const Status& status, uint64_t session = 0);
   // Messages of another room beside the transfers, in order between two hosts. Received ones (COLLECTIVE_*) go to the
   // handler, on the data thread; the frames may be moved from, the head is frame 0. Those that come before a handler is
   // set are refused.
@@ -151,6 +155,7 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
     bool same_machine = false;
     std::string endpoint;  // where we connected; empty for a caller
     std::string route;     // what the socket calls it
+    std::string identity;  // what we call ourselves there, if we connected
     int doubted = 0;       // ticks for which it is asked whether it is there, as a connection has ended
     uint64_t session = 0;  // owner of the segments that it may name
     Link link;
@@ -214,7 +219,9 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   std::shared_ptr<transport::BulkReceiver> receiver_ PW_GUARDED_BY(mutex_);  // the same
   std::unordered_map<std::string, Peer> peers_ PW_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::string> names_ PW_GUARDED_BY(mutex_);  // of peers, by route
-  std::unordered_map<std::string, uint64_t> sessions_ PW_GUARDED_BY(mutex_);  // the latest of each caller, gone or not
+  // By caller, gone or not: the first session that it may have.
+  std::unordered_map<std::string, uint64_t> sessions_ PW_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::string> identities_ PW_GUARDED_BY(mutex_);  // of this process, by host
   uint64_t next_route_ PW_GUARDED_BY(mutex_) = 1;
   std::unordered_map<std::string, Gone> gone_ PW_GUARDED_BY(mutex_);
   std::array<uint64_t, 4> ended_ PW_GUARDED_BY(mutex_){};  // transfers to peers that are gone, by how they ended

@@ -217,6 +217,7 @@ Result<wire::Identity> DataPlane::IdentityOf(std::string_view route, const Frame
   }
   wire::Identity identity{std::string(route), 0};
   if (membership_.session != 0) {
+    if (membership_.key.empty()) return Status(Code::kPermissionDenied, "nobody calls a client");
     PW_ASSIGN_OR_RETURN(identity, wire::CheckIdentity(membership_.key, route));
   }
   const bool client = identity.name.starts_with("c/");
@@ -249,9 +250,9 @@ Status DataPlane::OnPeerHello(std::string_view route, const wire::PeerHello& hel
     }
     Peer& peer = PeerEntry(name);
     if (peer.endpoint.empty()) {
-      uint64_t& latest = sessions_[name];
-      if (identity.session < latest) return FailedPrecondition("a later session has this name by now");
-      latest = identity.session;
+      uint64_t& first = sessions_[name];
+      if (identity.session < first) return FailedPrecondition("the session of this name is over");
+      first = identity.session;
       fresh = peer.route != route;
       if (fresh) names_.erase(peer.route);
       peer.route = std::string(route);
