@@ -142,9 +142,17 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
   if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
   for (const Host& host : hosts_) {
-    if (host.description.alive && host.description.name == hello->name) {
+    if (!host.description.alive) continue;
+    if (host.description.name == hello->name) {
       return refuse(Status(Code::kAlreadyExists, "a host named " + Quoted(hello->name) +
                                                      " is already a member; give each worker its own --name"));
+    }
+    // Whoever connects there would end the other one's connections when it lets go of this one's.
+    if (!hello->data_endpoint.empty() && host.description.data_endpoint == hello->data_endpoint) {
+      return refuse(Status(Code::kAlreadyExists,
+                           "expected " + Quoted(hello->name) + " to listen at a data endpoint of its own, got " +
+                               Quoted(hello->data_endpoint) + ", where " + DescribeHost(host.description) +
+                               " listens; give each worker its own --data-endpoint, or --advertise"));
     }
   }
   if (Status status = CheckPlugin(*hello); !status.ok()) return refuse(std::move(status));

@@ -43,12 +43,12 @@ TEST(IdsOfSessionsWithOneNumberLieApart) {
 }
 
 // A host that others can call.
-Outputs JoinHost(SomeCluster& c, const std::string& name) {
+Outputs JoinHost(SomeCluster& c, const std::string& name, const std::string& endpoint = "") {
   wire::Hello hello;
   hello.role = wire::Role::kWorker;
   hello.build = "0.1.0";
   hello.name = name;
-  hello.data_endpoint = "tcp://127.0.0.1:9";
+  hello.data_endpoint = endpoint.empty() ? "tcp://" + name + ":9" : endpoint;
   hello.devices.resize(1);
   return c.Tell("w-" + name, hello);
 }
@@ -91,6 +91,21 @@ TEST(NamesOnDataConnectionsAreTheControllersToGive) {
   EXPECT_EQ(again.identities[0].host, 1);
   EXPECT_NE(again.identities[0].identity, told.at("w-a").identities[0].identity);
   EXPECT(TypeOf(c.AddHost(std::string(wire::kMaxNameBytes + 1, 'n')).at(0)) == wire::Type::kReject);
+}
+
+TEST(AHostListensWhereNoOtherDoes) {
+  SomeCluster c;
+  JoinHost(c, "a", "tcp://there:9");
+  const Outputs out = JoinHost(c, "b", "tcp://there:9");
+  ASSERT_EQ(out.size(), 1);
+  const wire::Reject refused = Read<wire::Reject>(out[0]);
+  EXPECT(refused.status.code() == Code::kAlreadyExists);
+  EXPECT_HAS(refused.status.message(), "data endpoint of its own");
+  // One that names none, as a host of simulated devices, is in nobody's way, nor is one that is lost.
+  EXPECT(TypeOf(c.AddHost("s").at(0)) == wire::Type::kWelcome);
+  EXPECT(TypeOf(c.AddHost("t").at(0)) == wire::Type::kWelcome);
+  c.state.OnDisconnected("w-a", "its process is gone", c.out);
+  EXPECT(TypeOf(JoinHost(c, "b", "tcp://there:9").at(0)) == wire::Type::kWelcome);
 }
 
 TEST(HostsThatComeInARowAreToldOfWithNamesThere) {

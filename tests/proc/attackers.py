@@ -7,6 +7,7 @@ import hmac
 import re
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -68,8 +69,12 @@ def say(socket: zmq.Socket[bytes], *frames: bytes) -> None:
         socket.send_multipart(frames, zmq.NOBLOCK)
 
 
-def hello(role: int = 1, name: str = "attacker", endpoint: str = "tcp://127.0.0.1:9") -> bytes:
-    """HELLO of a client (1) or worker (2) with one device; a worker says that it listens at ``endpoint``."""
+def hello(role: int = 1, name: str = "attacker", endpoint: str = "") -> bytes:
+    """HELLO of a client (1) or worker (2) with one device; a worker says that it listens at ``endpoint``.
+
+    Without one it names an address of its own, where nobody listens.
+    """
+    endpoint = endpoint or f"tcp://127.0.0.{2 + zlib.crc32(name.encode()) % 250}:9"
     if role == 1:
         return hostile.hello(core.__version__, name)
     text = hostile.text
