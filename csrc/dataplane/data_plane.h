@@ -31,6 +31,7 @@
 #include "csrc/base/strided.h"
 #include "csrc/base/thread_annotations.h"
 #include "csrc/dataplane/transfer_book.h"
+#include "csrc/dataplane/unread.h"
 #include "csrc/transport/bulk.h"
 #include "csrc/transport/link.h"
 #include "csrc/transport/reactor.h"
@@ -60,6 +61,8 @@ struct DataPlaneOptions {
   std::chrono::milliseconds transfer_timeout{60'000};
   // A connection on which nothing comes back for so long is made anew.
   std::chrono::milliseconds connection_timeout{5'000};
+  // Of what one peer has not taken (unread.h).
+  PeerLimits limits{};
 };
 
 // DataPlaneOptions::transfer_timeout as the environment's PTPATHWAYS_TRANSFER_TIMEOUT_S says it; `text` null: not at
@@ -137,6 +140,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void Every(std::chrono::milliseconds period, std::function<void()> task);
   // To whom this process is sending just now, and how many transfers.
   std::vector<std::pair<std::string, uint64_t>> open_transfers() const;
+  // Bytes that are in memory for this peer, which has not taken them.
+  uint64_t unread_bytes(const std::string& peer) const;
   // Transfers from here in this state, or that ended so.
   uint64_t transfers(TransferState state) const;
 
@@ -159,6 +164,10 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
     int doubted = 0;       // ticks for which it is asked whether it is there, as a connection has ended
     uint64_t session = 0;  // owner of the segments that it may name
     Link link;
+    Unread unread;
+    bool full = false;        // nothing numbered of it is taken, and that was said
+    bool hung_up_on = false;  // since the last tick
+    Answers answers;
     TransferBook transfers;
     std::vector<Waiting> waiting;  // until it is reachable
   };
@@ -179,6 +188,11 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void CallAgain(const std::string& name, Peer& peer) PW_REQUIRES(mutex_);
   void SaySeen(Peer& peer, bool lost) PW_REQUIRES(mutex_);
   void SendAgain(Peer& peer) PW_REQUIRES(mutex_);
+  // The same, now or with the next tick. `hello`: it does not know this end's link.
+  void AnswerWord(Peer& peer, bool hello, bool lost) PW_REQUIRES(mutex_);
+  void AnswerAgain(Peer& peer) PW_REQUIRES(mutex_);
+  // Its connection is made anew, so that libzmq lets go of what it holds for it. On the data thread.
+  void HangUp(const std::string& peer);
 
   Status OnPeerHello(std::string_view route, const wire::PeerHello& hello, const transport::Frame& frame);
   // Who says hello by this route: PERMISSION_DENIED for somebody else.

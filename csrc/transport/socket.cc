@@ -442,6 +442,10 @@ void Socket::DropStrangers(std::chrono::milliseconds grace,
   peers_->DropStrangers(grace, is_known);
 }
 
+void Socket::HangUp(std::string_view identity) {
+  if (peers_ != nullptr) peers_->HangUp(identity);
+}
+
 bool Socket::HasPeerEvents() const { return peers_ != nullptr && peers_->HasEvents(); }
 
 void Socket::Close() {

@@ -134,6 +134,8 @@ class Socket {
   // Hangs up on callers that connected more than `grace` ago and whose first message has not made them known. Needs a
   // monitor. Without mutex_.
   void DropStrangers(std::chrono::milliseconds grace, const std::function<bool(std::string_view identity)>& is_known);
+  // Ends the connection of a caller that has spoken: its end is reported as any other. Does nothing for somebody else.
+  void HangUp(std::string_view identity);
 
  private:
   explicit Socket(SocketOptions options);
