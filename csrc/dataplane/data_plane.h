@@ -4,7 +4,7 @@
 // here is called "to/<host name>"; one that came in is called by the name in the caller's identity ("c/<client>" or
 // "w/<host>"; wire/identity.h), and bytes may go both ways on either. A connection that is lost is made again by its
 // caller, and what was under way is sent again (link.h); a peer is lost when the controller says so. Each transfer ends
-// (transfer_book.h).
+// (transfer_book.h). What is kept for a peer that does not read has limits (unread.h).
 //
 // Ownership: borrows the sink, which must outlive Stop. Borrows the memory of each Send until its `done`.
 // Threads:   every method may be called from any thread. The sink and most `done` callbacks run on the data thread.
@@ -116,11 +116,12 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   static std::string PeerOfClient(uint32_t client) { return "c/" + std::to_string(client); }
 
   // Sends the bytes, at least one, under `key`. A peer which has not called yet is waited for until it does, is lost,
-  // or the transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once.
+  // or the transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once. So it does
+  // beyond PeerLimits::transfers, and the sink is told, too.
   void Send(const std::string& peer, uint64_t key, ByteSource source, std::function<void(const Status&)> done);
   // The transfer `key`, pieces of which were deferred (BulkLease::Defer), is expected now, or with an error not wanted.
   void Resume(const std::string& peer, uint64_t key, Status status = OkStatus());
-  // Tells the receiver of `key` that its bytes will never come.
+  // Tells the receiver of `key` that its bytes will never come; through the sink if too much waits for it.
   void SendFailure(const std::string& peer, uint64_t key, const Status& status);
   // Ends every transfer to and from this peer, and forgets it. `session`: of the peer that is lost, whose name nobody
   // has any more; a later one of this name stays. 0: whichever it is.
