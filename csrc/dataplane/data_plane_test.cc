@@ -149,6 +149,7 @@ TEST(ABlackholedConnectionIsNoticedAndMadeAnew) {
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 2; }));
   EXPECT(client.sink.Wait([&] { return client.sink.complete == 1; }));
   EXPECT(host.sink.received[2] == up && client.sink.received[3] == up);
+  EXPECT(client.WaitDone(2) && host.WaitDone(3));  // until then their memory is read
 }
 
 TEST(ATransferToASilentPeerFailsInTimeAndLetsItsMemoryGo) {

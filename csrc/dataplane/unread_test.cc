@@ -202,7 +202,8 @@ TEST(WhoReadsNoAnswersIsNotHeardUntilItDoesAndLosesNothing) {
 
 // Transfers to one that is silent fail by their time, and libzmq would keep their bytes for as long as it is connected.
 TEST(WhatLibzmqHoldsForOneThatDoesNotReadIsLetGo) {
-  constexpr uint64_t kWindow = uint64_t{128} << 20;  // 32 pieces
+  constexpr uint64_t kWindow = uint64_t{128} << 20;           // 32 pieces
+  const std::string large(20 << 20, 'x'), own(9 << 20, 'y');  // libzmq reads them until the ends have stopped
   PeerLimits limits;
   limits.client_bytes = uint64_t{160} << 20;
   End host("w/h", true, limits, std::chrono::milliseconds(600)), other("c/1", false);
@@ -210,7 +211,6 @@ TEST(WhatLibzmqHoldsForOneThatDoesNotReadIsLetGo) {
   Caller mute(host.data->endpoint(), "c/7");
   mute.Hello({.number = 5});
   ASSERT(host.sink.Wait([&] { return host.sink.called.contains("c/7"); }));
-  const std::string large(20 << 20, 'x'), own(9 << 20, 'y');
   for (uint64_t round = 0, key = 1; round < 5; ++round) {
     for (int n = 0; n < 10; ++n) (void)host.Send("c/7", KeyOfClient(7, key++), large);
     ASSERT(host.sink.Wait([&] { return host.sink.send_failed.size() == key - 1; }));
