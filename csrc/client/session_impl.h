@@ -85,7 +85,7 @@ struct Session::Impl : public dataplane::DataSink {
   void OnSliceGranted(const wire::SliceGranted& answer);
   void OnStored(const wire::Stored& answer);
   void OnReply(const wire::Reply& reply, std::vector<Payload>& payloads);
-  void OnHosts(std::vector<wire::HostDescription> hosts);
+  void OnHosts(std::vector<wire::HostDescription> hosts, const std::vector<wire::IdentityAt>& identities);
   void ConnectToHosts(const std::vector<wire::HostDescription>& hosts);
   void OnHostLost(const wire::HostLost& lost);
   void OnControllerLost(const Status& reason);
@@ -163,7 +163,8 @@ struct Session::Impl : public dataplane::DataSink {
   // Guarded by mutex:
   std::optional<transport::ClusterKeys> rotated_keys;  // in place of those of the options
   std::vector<wire::HostDescription> hosts;
-  std::vector<std::string> lost_reasons;  // by host; empty while alive
+  std::unordered_map<uint32_t, std::string> identities;  // of this client, by host
+  std::vector<std::string> lost_reasons;                 // by host; empty while alive
   std::vector<uint32_t> device_to_host;
   std::unordered_map<uint64_t, PendingRun> runs;
   Fetches fetches;

@@ -125,7 +125,7 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
     }
     case Type::kTopology: {
       PW_ASSIGN_OR_RETURN(wire::Topology topology, wire::Decode<wire::Topology>(head.body));
-      OnHosts(std::move(topology.hosts));
+      OnHosts(std::move(topology.hosts), topology.identities);
       return OkStatus();
     }
     case Type::kWelcome: {
@@ -133,10 +133,10 @@ Status Session::Impl::Handle(const wire::Head& head, std::vector<Payload>& paylo
       cluster = welcome.cluster;
       client_index = welcome.peer;
       heartbeat_interval_ms = welcome.heartbeat_interval_ms;
-      membership = {welcome.cluster, welcome.identity, "", welcome.session};
+      membership = {welcome.cluster, "", "", welcome.session};
       // A number that a client had before us is given again after all others; our ids are not those of its last ones.
       next_id = (static_cast<uint64_t>(client_index) << wire::kClientShift) + wire::FirstIdOf(welcome.session);
-      OnHosts(std::move(welcome.hosts));
+      OnHosts(std::move(welcome.hosts), welcome.identities);
       welcomed->Set(OkStatus());
       return OkStatus();
     }
@@ -311,6 +311,12 @@ void Session::Impl::ConnectToHosts(const std::vector<wire::HostDescription>& now
   if (plane == nullptr) return;
   for (const wire::HostDescription& host : now) {
     if (!host.alive || host.data_endpoint.empty()) continue;  // a host without values has nothing to move
+    {
+      std::lock_guard lock(mutex);
+      if (const auto known = identities.find(host.host); known != identities.end()) {
+        plane->SetIdentityAt(host.name, known->second);
+      }
+    }
     if (Status status = plane->ConnectTo(host.name, host.data_endpoint, host.machine, host.session);
         !status.ok() && !closed) {
       std::fprintf(stderr, "ptpathways: cannot reach host %s: %s\n", host.name.c_str(), status.ToString().c_str());
@@ -318,9 +324,10 @@ void Session::Impl::ConnectToHosts(const std::vector<wire::HostDescription>& now
   }
 }
 
-void Session::Impl::OnHosts(std::vector<wire::HostDescription> now) {
+void Session::Impl::OnHosts(std::vector<wire::HostDescription> now, const std::vector<wire::IdentityAt>& told) {
   {
     std::lock_guard lock(mutex);
+    for (const wire::IdentityAt& at : told) identities[at.host] = at.identity;
     if (now.size() < hosts.size()) return;
     // A host that is lost stays so, whatever was written before that was known.
     for (size_t i = 0; i < lost_reasons.size(); ++i) {

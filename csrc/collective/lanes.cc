@@ -12,8 +12,9 @@ namespace pathways::collective {
 namespace {
 
 constexpr uint32_t kDevicesMax = 1 << 12;
-// Messages kept of hosts that are not known yet.
-constexpr size_t kEarlyMax = 1024;
+// What is kept of one host that is not known yet: 8 chunks of 128 KiB for each pair of devices, and more.
+constexpr size_t kEarlyMessages = 4096;
+constexpr uint64_t kEarlyBytes = uint64_t{256} << 20;
 // A host of this machine that has shown no bells for so long has none, and gets messages.
 constexpr auto kHomePatience = std::chrono::seconds(2);
 
@@ -72,6 +73,7 @@ void Lanes::HandleEarly() {
   {
     std::lock_guard lock(mutex_);
     early.swap(early_);
+    early_of_.clear();
   }
   // Runs on the data thread, as every OnMessage does: nothing overtakes them, and what is early still is kept again.
   for (auto& [peer, frames] : early) {
@@ -232,9 +234,17 @@ Status Lanes::OnMessage(std::string_view peer, const wire::Head& head, transport
       return peer == "w/" + item.second.info.name || peer == "to/" + item.second.info.name;
     };
     const bool known = std::any_of(peers_.begin(), peers_.end(), same_name);
-    const bool behind = std::any_of(early_.begin(), early_.end(), [&](const auto& item) { return item.first == peer; });
-    if (!known || behind) {
-      if (early_.size() >= kEarlyMax) return ResourceExhausted("too many chunks from hosts that are not known yet");
+    if (!known || early_of_.contains(peer)) {
+      Early& early = early_of_[std::string(peer)];
+      uint64_t bytes = 0;
+      for (const transport::Frame& frame : frames) bytes += frame.size();
+      if (early.messages >= kEarlyMessages || bytes > kEarlyBytes - early.bytes) {
+        return ResourceExhausted("expected at most " + std::to_string(kEarlyMessages) + " messages and " +
+                                 std::to_string(kEarlyBytes >> 20) +
+                                 " MiB of collectives from a host that is not known yet, got more");
+      }
+      ++early.messages;
+      early.bytes += bytes;
       early_.emplace_back(std::string(peer), std::move(frames));
       return OkStatus();
     }

@@ -94,6 +94,11 @@ class Lanes : public std::enable_shared_from_this<Lanes> {
   dataplane::DataPlane* data_;
   std::map<uint32_t, Peer> peers_;
   std::deque<std::pair<std::string, transport::Frames>> early_;  // from hosts that SetHost has not named yet
+  struct Early {
+    size_t messages = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<std::string, Early, std::less<>> early_of_;  // what each of them has in early_
   std::map<Key, std::unique_ptr<OutLane>> out_;
   std::map<Key, std::unique_ptr<InLane>> in_;
   uint64_t ring_bytes_ = 0;

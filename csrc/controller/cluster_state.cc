@@ -136,15 +136,23 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
     welcome.peer = index;
     welcome.hosts = HostDescriptions();
     welcome.session = next_session_++;
-    welcome.identity = wire::IdentityText(options_.data_key, {"c/" + std::to_string(index), welcome.session});
+    welcome.identities = IdentitiesOf(ClientIdentity(index, welcome.session), 0);
     return Send(from, welcome, out);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
   if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
   for (const Host& host : hosts_) {
-    if (host.description.alive && host.description.name == hello->name) {
+    if (!host.description.alive) continue;
+    if (host.description.name == hello->name) {
       return refuse(Status(Code::kAlreadyExists, "a host named " + Quoted(hello->name) +
                                                      " is already a member; give each worker its own --name"));
+    }
+    // Whoever connects there would end the other one's connections when it lets go of this one's.
+    if (!hello->data_endpoint.empty() && host.description.data_endpoint == hello->data_endpoint) {
+      return refuse(Status(Code::kAlreadyExists,
+                           "expected " + Quoted(hello->name) + " to listen at a data endpoint of its own, got " +
+                               Quoted(hello->data_endpoint) + ", where " + DescribeHost(host.description) +
+                               " listens; give each worker its own --data-endpoint, or --advertise"));
     }
   }
   if (Status status = CheckPlugin(*hello); !status.ok()) return refuse(std::move(status));
@@ -177,8 +185,8 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   peers_[from] = Peer{wire::Role::kWorker, description.host, now_ms};
   welcome.peer = description.host;
   welcome.session = description.session = next_session_++;
-  welcome.identity = wire::IdentityText(options_.data_key, {"w/" + description.name, welcome.session});
-  welcome.data_key = options_.data_key;
+  welcome.identities = IdentitiesOf(HostIdentity(description), 0);
+  welcome.data_key = host.data_key = wire::ListenerKey(options_.data_secret, HostIdentity(description));
   resources_.AddHost(description);
   std::vector<int64_t> limits;
   for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
@@ -190,14 +198,52 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   welcome.hosts = HostDescriptions();
   Send(from, welcome, out);
   // Hosts that are expected come in a row: the others need to know them only when all are there.
-  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) {
-    const std::string topology = wire::Encode(wire::Topology{HostDescriptions()});
-    for (const auto& [index, client] : clients_) out.push_back({client.connection, topology, {}});
-    for (const Host& other : hosts_) {
-      if (other.description.alive && other.connection != from) out.push_back({other.connection, topology, {}});
-    }
-  }
+  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) TellAllOfNewHosts(from, out);
   AdmitWaiting(now_ms, out);
+}
+
+std::vector<wire::IdentityAt> ClusterState::IdentitiesOf(const wire::Identity& caller, size_t first) const {
+  std::vector<wire::IdentityAt> identities;
+  for (size_t i = first; i < hosts_.size(); ++i) {
+    const wire::HostDescription& host = hosts_[i].description;
+    if (!host.alive || host.data_endpoint.empty() || host.session == caller.session) continue;
+    identities.push_back({host.host, wire::IdentityText(hosts_[i].data_key, caller)});
+  }
+  return identities;
+}
+
+// TOPOLOGY for one member after the other, written once for all who get no names.
+class ClusterState::Announcement {
+ public:
+  explicit Announcement(const ClusterState& state) : state_(state), topology_{state.HostDescriptions()} {}
+  std::string For(const wire::Identity& member) {
+    topology_.identities = state_.IdentitiesOf(member, state_.announced_hosts_);
+    if (!topology_.identities.empty()) return wire::Encode(topology_);
+    if (without_names_.empty()) without_names_ = wire::Encode(topology_);
+    return without_names_;
+  }
+
+ private:
+  const ClusterState& state_;
+  wire::Topology topology_;
+  std::string without_names_;
+};
+
+void ClusterState::TellClientsOfHosts(Outputs& out) const {
+  Announcement announcement(*this);
+  for (const auto& [index, client] : clients_) {
+    out.push_back({client.connection, announcement.For(ClientIdentity(index, client.session)), {}});
+  }
+}
+
+void ClusterState::TellAllOfNewHosts(const Connection& joined, Outputs& out) {
+  TellClientsOfHosts(out);
+  Announcement announcement(*this);
+  for (const Host& host : hosts_) {
+    if (!host.description.alive || host.connection == joined) continue;
+    out.push_back({host.connection, announcement.For(HostIdentity(host.description)), {}});
+  }
+  announced_hosts_ = hosts_.size();
 }
 
 Status ClusterState::CheckPlugin(const wire::Hello& hello) const {
@@ -445,8 +491,7 @@ void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs&
                    : who + " is heard of again");
   if (!is_host) return;
   hosts_[peer.index].description.alive = peer.silent ? wire::kHostSilent : wire::kHostAlive;
-  const std::string topology = wire::Encode(wire::Topology{HostDescriptions()});
-  for (const auto& [index, client] : clients_) out.push_back({client.connection, topology, {}});
+  TellClientsOfHosts(out);
 }
 
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {

@@ -42,6 +42,7 @@
 #include "csrc/plan/places.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
+#include "csrc/wire/identity.h"
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::controller {
@@ -69,8 +70,8 @@ struct ClusterOptions {
   // in the order they come.
   std::vector<std::string> expected_hosts = {};
   scheduler::SchedulerOptions scheduling = {};
-  // Makes the peers' names on data connections: a secret of the controller and the hosts.
-  std::string data_key = {};
+  // The hosts' data keys are made of it (wire/identity.h): a secret of the controller only.
+  std::string data_secret = {};
   // How many messages a member was sent so far, of those that its heartbeats count; null: not known, nothing is
   // bounded.
   std::function<uint64_t(const Connection& member)> sent_to = {};
@@ -133,6 +134,7 @@ class ClusterState {
   struct Host {
     wire::HostDescription description;
     Connection connection;
+    std::string data_key;
     wire::Heartbeat load;
     std::string lost_reason;
     uint32_t island = 0;  // the scheduler's number
@@ -312,6 +314,16 @@ class ClusterState {
   // UNIMPLEMENTED unless one computation can have devices of both.
   static Status ComputeTogether(const Host& first, const Host& other);
   uint32_t IslandNumber(const std::string& name);
+  // What the caller must call itself at the hosts from this index on.
+  std::vector<wire::IdentityAt> IdentitiesOf(const wire::Identity& caller, size_t first) const;
+  static wire::Identity ClientIdentity(uint32_t index, uint64_t session) {
+    return {"c/" + std::to_string(index), session};
+  }
+  static wire::Identity HostIdentity(const wire::HostDescription& host) { return {"w/" + host.name, host.session}; }
+  class Announcement;
+  // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
+  void TellClientsOfHosts(Outputs& out) const;
+  void TellAllOfNewHosts(const Connection& joined, Outputs& out);
   Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
   // The run, its outputs and its arguments are the client's own, and not too many.
   Status CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
@@ -341,6 +353,7 @@ class ClusterState {
   std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t latest_client_ = 0;
   uint64_t next_session_ = 1;
+  size_t announced_hosts_ = 0;  // which all members know, with their identities there
   uint32_t live_hosts_ = 0;
   uint64_t arrivals_ = 0;  // messages of clients so far
   uint64_t arrival_ = 0;   // of the message being handled

@@ -60,7 +60,7 @@ void Controller::Deliver(LocalClient& client) {
 }
 
 ClusterOptions Completed(ClusterOptions options, bool has_standby) {
-  if (options.data_key.empty()) options.data_key = RandomBytes(32);
+  if (options.data_secret.empty()) options.data_secret = RandomBytes(32);
   options.pid = has_standby ? 0 : static_cast<uint64_t>(getpid());
   options.process_space = ProcessSpace();
   return options;

@@ -26,7 +26,7 @@ using wire::Type;
 
 inline ClusterOptions OptionsOfCluster() {
   ClusterOptions options{"c", "0.1.0"};
-  options.data_key = std::string(32, 'k');
+  options.data_secret = std::string(32, 'k');
   options.process_space = "space";
   options.lease_ms = 20'000;
   return options;
@@ -161,7 +161,7 @@ struct World {
     hello.island = Chance(50) ? "one" : "";
     if (is_worker) hello.devices.resize(1 + Pick(2));
     for (auto& device : hello.devices) device.memory_limit_bytes = memory;
-    hello.data_endpoint = "somewhere";
+    hello.data_endpoint = "somewhere " + std::to_string(peers.size());
     if (!is_worker) hello.weight = 1 + static_cast<double>(Pick(3));
     peer.hello = wire::Encode(hello);
     Connect(peer);

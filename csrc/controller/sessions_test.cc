@@ -42,18 +42,92 @@ TEST(IdsOfSessionsWithOneNumberLieApart) {
   }
 }
 
+// A host that others can call.
+Outputs JoinHost(SomeCluster& c, const std::string& name, const std::string& endpoint = "") {
+  wire::Hello hello;
+  hello.role = wire::Role::kWorker;
+  hello.build = "0.1.0";
+  hello.name = name;
+  hello.data_endpoint = endpoint.empty() ? "tcp://" + name + ":9" : endpoint;
+  hello.devices.resize(1);
+  return c.Tell("w-" + name, hello);
+}
+
 TEST(NamesOnDataConnectionsAreTheControllersToGive) {
   SomeCluster c;
   c.state.~ClusterState();
-  new (&c.state) ClusterState(ClusterOptions{.cluster = "c", .build = "0.1.0", .data_key = "secret"});
-  const wire::Welcome host = Read<wire::Welcome>(c.AddHost("a").at(0)), client = Join(c, "x");
-  EXPECT_EQ(host.data_key, "secret");
+  new (&c.state) ClusterState(ClusterOptions{.cluster = "c", .build = "0.1.0", .data_secret = "secret"});
+  const wire::Welcome a = Read<wire::Welcome>(JoinHost(c, "a").at(0)), client = Join(c, "x");
+  EXPECT_EQ(a.data_key, wire::ListenerKey("secret", {"w/a", a.session}));
+  EXPECT(a.identities.empty());  // there is nobody else
   EXPECT_EQ(client.data_key, "");
-  EXPECT_EQ(host.identity, wire::IdentityText("secret", {"w/a", host.session}));
-  EXPECT_EQ(client.identity, wire::IdentityText("secret", {"c/" + std::to_string(client.peer), client.session}));
-  EXPECT_EQ(client.hosts.at(0).session, host.session);
-  EXPECT_NE(host.session, client.session);
+  const wire::Identity of_a{"w/a", a.session}, of_client{"c/" + std::to_string(client.peer), client.session};
+  ASSERT_EQ(client.identities.size(), 1);
+  EXPECT_EQ(client.identities[0].host, 0);
+  EXPECT_EQ(client.identities[0].identity, wire::IdentityText(a.data_key, of_client));
+  EXPECT_EQ(client.hosts.at(0).session, a.session);
+  EXPECT_NE(a.session, client.session);
+  // Of a host that joins each member gets its own name there, and it gets one at each of the others.
+  const Outputs out = JoinHost(c, "b");
+  const wire::Welcome b = Read<wire::Welcome>(out.at(0));
+  EXPECT_NE(a.data_key, b.data_key);
+  ASSERT_EQ(b.identities.size(), 1);
+  EXPECT_EQ(b.identities[0].identity, wire::IdentityText(a.data_key, {"w/b", b.session}));
+  std::map<Connection, wire::Topology> told;
+  for (const Outgoing& message : out) {
+    if (TypeOf(message) == wire::Type::kTopology) told[message.to] = Read<wire::Topology>(message);
+  }
+  ASSERT_EQ(told.size(), 2);
+  for (const auto& [to, caller] : {std::pair("w-a", of_a), std::pair("x", of_client)}) {
+    ASSERT_EQ(told.at(to).identities.size(), 1);
+    EXPECT_EQ(told.at(to).identities[0].host, 1);
+    EXPECT_EQ(told.at(to).identities[0].identity, wire::IdentityText(b.data_key, caller));
+  }
+  // Nobody is named at a host that is lost, nor named as it any more.
+  c.state.OnDisconnected("w-a", "its process is gone", c.out);
+  const wire::Welcome again = Read<wire::Welcome>(JoinHost(c, "a").at(0));
+  EXPECT_NE(a.data_key, again.data_key);
+  ASSERT_EQ(again.identities.size(), 1);
+  EXPECT_EQ(again.identities[0].host, 1);
+  EXPECT_NE(again.identities[0].identity, told.at("w-a").identities[0].identity);
   EXPECT(TypeOf(c.AddHost(std::string(wire::kMaxNameBytes + 1, 'n')).at(0)) == wire::Type::kReject);
+}
+
+TEST(AHostListensWhereNoOtherDoes) {
+  SomeCluster c;
+  JoinHost(c, "a", "tcp://there:9");
+  const Outputs out = JoinHost(c, "b", "tcp://there:9");
+  ASSERT_EQ(out.size(), 1);
+  const wire::Reject refused = Read<wire::Reject>(out[0]);
+  EXPECT(refused.status.code() == Code::kAlreadyExists);
+  EXPECT_HAS(refused.status.message(), "data endpoint of its own");
+  // One that names none, as a host of simulated devices, is in nobody's way, nor is one that is lost.
+  EXPECT(TypeOf(c.AddHost("s").at(0)) == wire::Type::kWelcome);
+  EXPECT(TypeOf(c.AddHost("t").at(0)) == wire::Type::kWelcome);
+  c.state.OnDisconnected("w-a", "its process is gone", c.out);
+  EXPECT(TypeOf(JoinHost(c, "b", "tcp://there:9").at(0)) == wire::Type::kWelcome);
+}
+
+TEST(HostsThatComeInARowAreToldOfWithNamesThere) {
+  SomeCluster c;
+  c.state.~ClusterState();
+  ClusterOptions options{.cluster = "c", .build = "0.1.0", .data_secret = "secret"};
+  options.expected_hosts = {"a", "b", "d"};
+  new (&c.state) ClusterState(options);
+  JoinHost(c, "a");
+  const wire::Welcome client = Join(c, "x");
+  EXPECT_EQ(client.identities.size(), 1);
+  EXPECT_EQ(JoinHost(c, "b").size(), 1);  // its WELCOME: nobody else is told yet
+  std::map<Connection, size_t> told;
+  for (const Outgoing& message : JoinHost(c, "d")) {
+    if (TypeOf(message) == wire::Type::kTopology) told[message.to] = Read<wire::Topology>(message).identities.size();
+  }
+  EXPECT_EQ(told["w-a"], 2);
+  EXPECT_EQ(told["w-b"], 2);
+  EXPECT_EQ(told["x"], 3);  // one of them again
+  // A host of simulated devices is called by nobody.
+  EXPECT(Read<wire::Welcome>(c.AddHost("s").at(0)).identities.size() == 3);
+  EXPECT_EQ(Join(c, "y").identities.size(), 3);
 }
 
 TEST(WhatMembersCallThemselvesIsBoundedAndShowsInALog) {

@@ -4,10 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "csrc/base/clock.h"
-#include "csrc/base/sha256.h"
-#include "csrc/transport/keys.h"
-
 namespace pathways::dataplane {
 
 using transport::Frame;
@@ -17,11 +13,9 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::milliseconds kTick{500};
-// libzmq closes a listener within milliseconds.
-constexpr std::chrono::milliseconds kRebindPatience{200};
-constexpr size_t kRouteBytes = 16;
-// A caller must have said who it is by then.
-constexpr std::chrono::seconds kHelloDeadline{10};
+// Messages of one peer that libzmq has read and this process has not. Beyond them the peer's connection waits, and with
+// it ZeroMQ's pings: should the data thread not come to it for seconds, the connection is made anew.
+constexpr int kMaxReceived = 1000;
 constexpr std::chrono::seconds kLookAtStrangers{1};
 // A process that did not come to its tick for so long was stopped itself, and blames nobody for the silence.
 constexpr std::chrono::seconds kStopped{3};
@@ -66,7 +60,10 @@ Result<std::unique_ptr<DataPlane>> DataPlane::Start(DataPlaneOptions options, Da
   const auto connection_timeout = std::min(plane->options_.connection_timeout, plane->options_.transfer_timeout / 3);
   transport::SocketOptions socket_options;
   socket_options.kind = transport::SocketKind::kRouter;
-  socket_options.max_message_bytes = 64 << 20;
+  socket_options.max_message_bytes = wire::kHeaderBytes + wire::kMaxBodyBytes;  // payloads have less
+  // Beyond them messages wait in the link, and are sent again at the next tick.
+  socket_options.send_hwm = static_cast<int>(plane->options_.limits.messages);
+  socket_options.receive_hwm = kMaxReceived;
   socket_options.stranger_limits = transport::UsualStrangerLimits();
   socket_options.heartbeat_interval = std::min(connection_timeout / 4, std::chrono::milliseconds(1000));
   socket_options.heartbeat_timeout = connection_timeout;
@@ -131,7 +128,6 @@ void DataPlane::Join(Membership membership) {
     });
   });
   auto receiver = std::make_shared<transport::BulkReceiver>(membership.cluster, emitter, bulk_sink);
-  (void)socket_->SetIdentity(membership.identity);  // which fails for a closed socket only
   {
     std::lock_guard lock(mutex_);
     membership_ = std::move(membership);
@@ -148,16 +144,28 @@ void DataPlane::Join(Membership membership) {
   });
 }
 
+void DataPlane::SetIdentityAt(const std::string& host, std::string identity) {
+  std::lock_guard lock(mutex_);
+  identities_[host] = std::move(identity);
+}
+
 Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine,
                             uint64_t session) {
   const std::string name = PeerOfHost(host);
   std::lock_guard lock(mutex_);
   if (stopped_) return Unavailable("the data plane has stopped");
   if (auto at = peers_.find(name); at != peers_.end() && at->second.reachable) return OkStatus();
+  std::string identity = membership_.identity;
+  if (membership_.session != 0) {
+    const auto known = identities_.find(host);
+    if (known == identities_.end()) return FailedPrecondition("the controller has given no name for calls to it");
+    identity = known->second;
+  }
   gone_.erase(name);
   const std::string route = NewRoute();
-  PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route));
+  PW_RETURN_IF_ERROR(socket_->ConnectAs(endpoint, route, identity));
   Peer& peer = PeerEntry(name);
+  peer.identity = std::move(identity);
   peer.reachable = true;
   peer.route = route;
   peer.session = session;
@@ -166,25 +174,6 @@ Status DataPlane::ConnectTo(const std::string& host, const std::string& endpoint
   peer.endpoint = endpoint;
   (void)SayHello(peer, false);
   return OkStatus();
-}
-
-void DataPlane::Rotate(transport::CurveOptions curve) {
-  if (!options_.curve.enabled()) return;
-  reactor_->Post([this, curve = std::move(curve)] {
-    (void)socket_->SetCurve(curve);  // which fails for a closed socket only
-    listens_again_ = !endpoint_.empty() && !transport::IsPrivate(endpoint_) && !ListenAgain();
-    std::lock_guard lock(mutex_);
-    for (auto& [name, peer] : peers_) {
-      // Until the other end has changed its keys, libzmq tries again.
-      if (!peer.endpoint.empty() && !transport::IsPrivate(peer.endpoint)) CallAgain(name, peer);
-    }
-  });
-}
-
-bool DataPlane::ListenAgain() {
-  const Status bound = socket_->Rebind(endpoint_, kRebindPatience);
-  if (!bound.ok()) std::fprintf(stderr, "ptpathways: %s; it is tried again\n", bound.ToString().c_str());
-  return bound.ok();
 }
 
 DataPlane::Peer& DataPlane::PeerEntry(const std::string& name) {
@@ -201,11 +190,18 @@ void DataPlane::Send(const std::string& peer, uint64_t key, ByteSource source,
                      std::function<void(const Status&)> done) {
   const uint64_t size = source.size();
   Waiting item{key, std::move(source), std::move(done)};
-  bool same_machine = false;
+  bool same_machine = false, too_many = false;
   Status gone;
   {
     std::lock_guard lock(mutex_);
     gone = GoneStatus(peer);
+    too_many = gone.ok() && peer.starts_with("c/") &&
+               PeerEntry(peer).transfers.count(TransferState::kOpen) >= options_.limits.transfers;
+    if (too_many) {
+      gone = ResourceExhausted("expected at most " + std::to_string(options_.limits.transfers) +
+                               " transfers from this host to a client that it has not taken yet, got one more; wait "
+                               "for some results before asking for others");
+    }
     if (gone.ok()) {
       Peer& entry = PeerEntry(peer);
       entry.transfers.Begin(key, size, Clock::now());
@@ -216,21 +212,28 @@ void DataPlane::Send(const std::string& peer, uint64_t key, ByteSource source,
       same_machine = entry.same_machine;
     }
   }
-  if (!gone.ok()) return item.done(gone);
+  if (!gone.ok()) {
+    item.done(gone);
+    if (too_many) sink_->OnSendFailed(peer, key, gone);
+    return;
+  }
   Deliver(peer, same_machine, std::move(item));
 }
 
 void DataPlane::SendFailure(const std::string& peer, uint64_t key, const Status& status) {
   Waiting item{key, {nullptr, 0}, nullptr, status};
+  bool full = false;
   {
     std::lock_guard lock(mutex_);
     if (!GoneStatus(peer).ok()) return;  // a peer that is gone needs no bad news
     Peer& entry = PeerEntry(peer);
-    if (!entry.reachable) {
+    full = entry.waiting.size() + entry.link.kept().size() >= options_.limits.failures;
+    if (!full && !entry.reachable) {
       entry.waiting.push_back(std::move(item));
       return;
     }
   }
+  if (full) return sink_->OnSendFailed(peer, key, status);
   Deliver(peer, false, std::move(item));
 }
 
@@ -256,66 +259,42 @@ void DataPlane::Deliver(const std::string& peer, bool same_machine, Waiting item
   (void)Transmit(peer, {0, item.key, std::move(frames)});
 }
 
-Status DataPlane::Transmit(std::string_view peer, Link::Kept message) {
+Status DataPlane::Transmit(std::string_view name, Link::Kept message) {
   std::lock_guard lock(mutex_);
-  const auto at = peers_.find(std::string(peer));
+  const auto at = peers_.find(std::string(name));
   if (at == peers_.end() || !at->second.reachable) {
-    const Status gone = GoneStatus(std::string(peer));
-    return gone.ok() ? NotFound("no peer '" + Printable(peer) + "' has called this process") : gone;
+    const Status gone = GoneStatus(std::string(name));
+    return gone.ok() ? NotFound("no peer '" + Printable(name) + "' has called this process") : gone;
   }
-  Link& link = at->second.link;
-  if (std::string* head = message.frames[0].text()) wire::PatchSequence(*head, link.next_sequence());
+  Peer& peer = at->second;
+  if (std::string* head = message.frames[0].text()) wire::PatchSequence(*head, peer.link.next_sequence());
+  for (size_t i = 1; i < message.frames.size(); ++i) peer.unread.Count(message.frames[i]);
   Frames frames = transport::ShareAll(message.frames);
-  link.Keep(std::move(message));
-  Status sent = socket_->Send(at->second.route, std::move(frames));
+  peer.link.Keep(std::move(message));
+  if (peer.unread.bytes() > options_.limits.bytes(at->first) && !std::exchange(peer.hung_up_on, true)) {
+    reactor_->Post([this, lost = at->first] { HangUp(lost); });
+  }
+  Status sent = socket_->Send(peer.route, std::move(frames));
+  // libzmq has no room: what it lacks is sent again at the next tick.
+  if (sent.code() == Code::kResourceExhausted) {
+    peer.answers.OweAgain();
+    return OkStatus();
+  }
   // Nobody is at the other end just now: it is sent again when somebody is.
   return sent.code() == Code::kNotFound ? OkStatus() : sent;
 }
 
-Status DataPlane::SayHello(const Peer& peer, bool anew) {
-  const Link::Statement told = peer.link.Tell(anew);
-  wire::PeerHello hello{membership_.cluster,
-                        options_.machine,
-                        told.number,
-                        told.other,
-                        told.received,
-                        told.sent,
-                        told.anew ? uint8_t{1} : uint8_t{0}};
-  return socket_->Send(peer.route, Frame(wire::Encode(hello)));  // without a connection it is said when there is one
-}
-
-std::string DataPlane::NewRoute() {
-  // A caller that knew the route could take the connection over.
-  return "to/" + std::to_string(next_route_++) + "/" + Hex(RandomBytes(kRouteBytes));
-}
-
-void DataPlane::CallAgain(const std::string& name, Peer& peer) {
-  std::string route = NewRoute();                              // the former one may not be free yet
-  (void)socket_->Disconnect(peer.endpoint);                    // of which nothing but its name may be left
-  if (!socket_->ConnectAs(peer.endpoint, route).ok()) return;  // at the next tick
-  names_.erase(peer.route);
-  names_[route] = name;
-  peer.route = std::move(route);
-}
-
-void DataPlane::SaySeen(Peer& peer, bool lost) {
-  peer.link.Told();
-  const wire::PeerSeen seen{peer.link.theirs(), peer.link.received(), lost ? uint8_t{1} : uint8_t{0}};
-  (void)socket_->Send(peer.route, Frame(wire::Encode(seen)));
-}
-
-void DataPlane::SendAgain(Peer& peer) {
-  for (Link::Kept& message : peer.link.kept()) {
-    if (!socket_->Send(peer.route, transport::ShareAll(message.frames)).ok()) return;
-  }
-}
-
-void DataPlane::PeerLost(const std::string& name, const Status& status) {
+void DataPlane::PeerLost(const std::string& name, const Status& status, uint64_t session) {
   std::unordered_map<std::string, Peer>::node_type lost;
   std::shared_ptr<transport::BulkSender> sender;
   std::shared_ptr<transport::BulkReceiver> receiver;
   {
     std::lock_guard lock(mutex_);
+    if (session != 0) {
+      uint64_t& first = sessions_[name];
+      first = std::max(first, session + 1);
+      if (const auto at = peers_.find(name); at != peers_.end() && at->second.session > session) return;
+    }
     lost = peers_.extract(name);
     gone_[name] = {status, lost.empty() ? 0 : lost.mapped().link.theirs()};
     if (!lost.empty()) {
@@ -339,13 +318,6 @@ void DataPlane::PeerLost(const std::string& name, const Status& status) {
   if (receiver) receiver->PeerLost(name);
 }
 
-void DataPlane::DropStrangers() {
-  socket_->DropStrangers(kHelloDeadline, [this](std::string_view route) {
-    std::lock_guard lock(mutex_);
-    return !sender_ || names_.contains(std::string(route));
-  });
-}
-
 void DataPlane::HandleMessages(MessageHandler handler) {
   auto shared = std::make_shared<const MessageHandler>(std::move(handler));
   std::lock_guard lock(mutex_);
@@ -363,6 +335,12 @@ std::vector<std::pair<std::string, uint64_t>> DataPlane::open_transfers() const 
     if (!peer.transfers.empty()) open.emplace_back(name, peer.transfers.count(TransferState::kOpen));
   }
   return open;
+}
+
+uint64_t DataPlane::unread_bytes(const std::string& peer) const {
+  std::lock_guard lock(mutex_);
+  const auto at = peers_.find(peer);
+  return at == peers_.end() ? 0 : at->second.unread.bytes();
 }
 
 uint64_t DataPlane::transfers(TransferState state) const {
@@ -402,7 +380,11 @@ void DataPlane::OnTick() {
         }
         failed.push_back(std::move(item));
       }
+      peer.hung_up_on = false;
       if (!peer.reachable) continue;
+      const Answers::Owed owed = peer.answers.Take();
+      if (owed.word) AnswerWord(peer, owed.hello, owed.lost);
+      if (owed.again) AnswerAgain(peer);
       bool waits = peer.doubted > 0;
       peer.doubted = std::max(peer.doubted - 1, 0);
       if (!peer.transfers.empty() || !peer.link.kept().empty()) {

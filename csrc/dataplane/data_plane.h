@@ -4,7 +4,7 @@
 // here is called "to/<host name>"; one that came in is called by the name in the caller's identity ("c/<client>" or
 // "w/<host>"; wire/identity.h), and bytes may go both ways on either. A connection that is lost is made again by its
 // caller, and what was under way is sent again (link.h); a peer is lost when the controller says so. Each transfer ends
-// (transfer_book.h).
+// (transfer_book.h). What is kept for a peer that does not read has limits (unread.h).
 //
 // Ownership: borrows the sink, which must outlive Stop. Borrows the memory of each Send until its `done`.
 // Threads:   every method may be called from any thread. The sink and most `done` callbacks run on the data thread.
@@ -31,6 +31,7 @@
 #include "csrc/base/strided.h"
 #include "csrc/base/thread_annotations.h"
 #include "csrc/dataplane/transfer_book.h"
+#include "csrc/dataplane/unread.h"
 #include "csrc/transport/bulk.h"
 #include "csrc/transport/link.h"
 #include "csrc/transport/reactor.h"
@@ -46,7 +47,8 @@ using transport::Link;
 struct Membership {
   std::string cluster;
   std::string identity;  // of a process outside a cluster, among others of its group: "w/<name>"
-  std::string key;       // hosts only: checks the identities of callers; empty: a group, in which names are believed
+  std::string key;       // hosts only: checks the identities of callers. In a group, without a session, names are
+                         // believed
   uint64_t session = 0;
 };
 
@@ -59,6 +61,8 @@ struct DataPlaneOptions {
   std::chrono::milliseconds transfer_timeout{60'000};
   // A connection on which nothing comes back for so long is made anew.
   std::chrono::milliseconds connection_timeout{5'000};
+  // Of what one peer has not taken (unread.h).
+  PeerLimits limits{};
 };
 
 // DataPlaneOptions::transfer_timeout as the environment's PTPATHWAYS_TRANSFER_TIMEOUT_S says it; `text` null: not at
@@ -103,6 +107,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   // A host learns its cluster when it joins, after it has told where it listens. Once, before any transfer.
   void Join(Membership membership);
 
+  // What this process must call itself at a host, before ConnectTo. In a cluster only.
+  void SetIdentityAt(const std::string& host, std::string identity);
   // Makes "to/<host>" reachable. Idempotent. `session`: whose segments may come from there; 0: nobody's.
   Status ConnectTo(const std::string& host, const std::string& endpoint, const std::string& machine,
                    uint64_t session = 0);
@@ -110,14 +116,16 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   static std::string PeerOfClient(uint32_t client) { return "c/" + std::to_string(client); }
 
   // Sends the bytes, at least one, under `key`. A peer which has not called yet is waited for until it does, is lost,
-  // or the transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once.
+  // or the transfer's time is over. To a peer that was lost nothing is sent: `done` gets the reason at once. So it does
+  // beyond PeerLimits::transfers, and the sink is told, too.
   void Send(const std::string& peer, uint64_t key, ByteSource source, std::function<void(const Status&)> done);
   // The transfer `key`, pieces of which were deferred (BulkLease::Defer), is expected now, or with an error not wanted.
   void Resume(const std::string& peer, uint64_t key, Status status = OkStatus());
-  // Tells the receiver of `key` that its bytes will never come.
+  // Tells the receiver of `key` that its bytes will never come; through the sink if too much waits for it.
   void SendFailure(const std::string& peer, uint64_t key, const Status& status);
-  // Ends every transfer to and from this peer, and forgets it.
-  void PeerLost(const std::string& peer, const Status& status);
+  // Ends every transfer to and from this peer, and forgets it. `session`: of the peer that is lost, whose name nobody
+  // has any more; a later one of this name stays. 0: whichever it is.
+  void PeerLost(const std::string& peer, const Status& status, uint64_t session = 0);
   // Messages of another room beside the transfers, in order between two hosts. Received ones (COLLECTIVE_*) go to the
   // handler, on the data thread; the frames may be moved from, the head is frame 0. Those that come before a handler is
   // set are refused.
@@ -133,6 +141,8 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void Every(std::chrono::milliseconds period, std::function<void()> task);
   // To whom this process is sending just now, and how many transfers.
   std::vector<std::pair<std::string, uint64_t>> open_transfers() const;
+  // Bytes that are in memory for this peer, which has not taken them.
+  uint64_t unread_bytes(const std::string& peer) const;
   // Transfers from here in this state, or that ended so.
   uint64_t transfers(TransferState state) const;
 
@@ -151,9 +161,14 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
     bool same_machine = false;
     std::string endpoint;  // where we connected; empty for a caller
     std::string route;     // what the socket calls it
+    std::string identity;  // what we call ourselves there, if we connected
     int doubted = 0;       // ticks for which it is asked whether it is there, as a connection has ended
     uint64_t session = 0;  // owner of the segments that it may name
     Link link;
+    Unread unread;
+    bool full = false;        // nothing numbered of it is taken, and that was said
+    bool hung_up_on = false;  // since the last tick
+    Answers answers;
     TransferBook transfers;
     std::vector<Waiting> waiting;  // until it is reachable
   };
@@ -174,6 +189,11 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   void CallAgain(const std::string& name, Peer& peer) PW_REQUIRES(mutex_);
   void SaySeen(Peer& peer, bool lost) PW_REQUIRES(mutex_);
   void SendAgain(Peer& peer) PW_REQUIRES(mutex_);
+  // The same, now or with the next tick. `hello`: it does not know this end's link.
+  void AnswerWord(Peer& peer, bool hello, bool lost) PW_REQUIRES(mutex_);
+  void AnswerAgain(Peer& peer) PW_REQUIRES(mutex_);
+  // Its connection is made anew, so that libzmq lets go of what it holds for it. On the data thread.
+  void HangUp(const std::string& peer);
 
   Status OnPeerHello(std::string_view route, const wire::PeerHello& hello, const transport::Frame& frame);
   // Who says hello by this route: PERMISSION_DENIED for somebody else.
@@ -214,7 +234,9 @@ class DataPlane : private transport::SocketHandler, private transport::BulkEmitt
   std::shared_ptr<transport::BulkReceiver> receiver_ PW_GUARDED_BY(mutex_);  // the same
   std::unordered_map<std::string, Peer> peers_ PW_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::string> names_ PW_GUARDED_BY(mutex_);  // of peers, by route
-  std::unordered_map<std::string, uint64_t> sessions_ PW_GUARDED_BY(mutex_);  // the latest of each caller, gone or not
+  // By caller, gone or not: the first session that it may have.
+  std::unordered_map<std::string, uint64_t> sessions_ PW_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::string> identities_ PW_GUARDED_BY(mutex_);  // of this process, by host
   uint64_t next_route_ PW_GUARDED_BY(mutex_) = 1;
   std::unordered_map<std::string, Gone> gone_ PW_GUARDED_BY(mutex_);
   std::array<uint64_t, 4> ended_ PW_GUARDED_BY(mutex_){};  // transfers to peers that are gone, by how they ended

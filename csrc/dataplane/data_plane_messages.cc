@@ -82,6 +82,9 @@ Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
   }
   PW_ASSIGN_OR_RETURN(const bool fresh, TakeNumbered(peer, head.header.sequence));
   if (!fresh) return OkStatus();
+  if (peer.starts_with("c/") && (type == wire::Type::kCollectiveChunk || type == wire::Type::kCollectiveTaken)) {
+    return Status(Code::kPermissionDenied, "a client takes part in no collectives");
+  }
   if (type == wire::Type::kData) return OnData(peer, session, head, frames);
   if (type == wire::Type::kRelease) {
     PW_ASSIGN_OR_RETURN(wire::Release release, wire::Decode<wire::Release>(head.body));
@@ -130,6 +133,16 @@ Status DataPlane::OnData(const std::string& peer, uint64_t session, const wire::
 Result<bool> DataPlane::TakeNumbered(const std::string& name, uint64_t sequence) {
   std::lock_guard lock(mutex_);
   const auto at = peers_.find(name);
+  if (at != peers_.end() && at->second.link.kept().size() >= options_.limits.messages) {
+    // It is not taken, so the peer keeps it and sends it again once it has read.
+    at->second.transfers.Heard(Clock::now());
+    if (!std::exchange(at->second.full, true)) {
+      Refused(name, ResourceExhausted("expected it to take what it is sent here, of which at most " +
+                                      std::to_string(options_.limits.messages) +
+                                      " messages are kept for it; nothing more of it is taken until it reads"));
+    }
+    return false;
+  }
   const auto verdict = at == peers_.end() ? Link::Verdict::kStranger : at->second.link.Take(sequence);
   if (verdict == Link::Verdict::kStranger) {
     if (gone_.contains(name)) return false;  // it does not know yet
@@ -202,7 +215,8 @@ Status DataPlane::OnPeerSeen(const std::string& name, const wire::PeerSeen& seen
     return InvalidArgument("a peer has seen more messages than it was sent");
   }
   peer.link.Seen(seen.received, &dropped);
-  if (seen.lost) SendAgain(peer);
+  peer.full = false;
+  if (seen.lost) AnswerAgain(peer);
   return OkStatus();
 }
 
@@ -217,6 +231,7 @@ Result<wire::Identity> DataPlane::IdentityOf(std::string_view route, const Frame
   }
   wire::Identity identity{std::string(route), 0};
   if (membership_.session != 0) {
+    if (membership_.key.empty()) return Status(Code::kPermissionDenied, "nobody calls a client");
     PW_ASSIGN_OR_RETURN(identity, wire::CheckIdentity(membership_.key, route));
   }
   const bool client = identity.name.starts_with("c/");
@@ -249,9 +264,9 @@ Status DataPlane::OnPeerHello(std::string_view route, const wire::PeerHello& hel
     }
     Peer& peer = PeerEntry(name);
     if (peer.endpoint.empty()) {
-      uint64_t& latest = sessions_[name];
-      if (identity.session < latest) return FailedPrecondition("a later session has this name by now");
-      latest = identity.session;
+      uint64_t& first = sessions_[name];
+      if (identity.session < first) return FailedPrecondition("the session of this name is over");
+      first = identity.session;
       fresh = peer.route != route;
       if (fresh) names_.erase(peer.route);
       peer.route = std::string(route);
@@ -265,9 +280,8 @@ Status DataPlane::OnPeerHello(std::string_view route, const wire::PeerHello& hel
     peer.reachable = true;
     waiting.swap(peer.waiting);
     if (heard.forgotten) peer.transfers.EndAll(TransferState::kFailed);
-    if (heard.unknown) (void)SayHello(peer, false);
-    SaySeen(peer, heard.lost);
-    if (heard.send_again) SendAgain(peer);
+    AnswerWord(peer, heard.unknown, heard.lost);
+    if (heard.send_again) AnswerAgain(peer);
     sender = sender_;
     receiver = receiver_;
   }

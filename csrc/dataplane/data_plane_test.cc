@@ -56,6 +56,18 @@ class Sink : public DataSink {
 };
 
 struct Plane {
+  // A host of a cluster.
+  Plane(const wire::Identity& identity, std::string key) {
+    EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
+    DataPlaneOptions options;
+    options.membership = {"plane-test", "", std::move(key), identity.session};
+    options.curve.insecure = true;
+    options.machine = identity.name;
+    options.bind_endpoint = "tcp://127.0.0.1:*";
+    auto started = DataPlane::Start(options, &sink);
+    EXPECT_OK(started.status());
+    data = *std::move(started);
+  }
   explicit Plane(const std::string& identity, bool binds, milliseconds transfer_timeout = milliseconds(60'000)) {
     EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
     DataPlaneOptions options;
@@ -137,6 +149,7 @@ TEST(ABlackholedConnectionIsNoticedAndMadeAnew) {
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 2; }));
   EXPECT(client.sink.Wait([&] { return client.sink.complete == 1; }));
   EXPECT(host.sink.received[2] == up && client.sink.received[3] == up);
+  EXPECT(client.WaitDone(2) && host.WaitDone(3));  // until then their memory is read
 }
 
 TEST(ATransferToASilentPeerFailsInTimeAndLetsItsMemoryGo) {
@@ -263,6 +276,85 @@ TEST(TheTimeOfATransferIsSet) {
   for (const char* bad : {"x", "0", "-1", "nan", "1e9", "5 s"}) {
     EXPECT_HAS(TransferTimeoutOf(bad).status().message(), "PTPATHWAYS_TRANSFER_TIMEOUT_S must be");
   }
+}
+
+constexpr const char* kSecret = "known to the controller only";
+
+// Says hello by a name, and sends four bytes as if that were all right.
+std::shared_ptr<transport::Socket> SendAs(const std::string& name, const Plane& host, uint64_t key) {
+  transport::SocketOptions options;
+  options.kind = transport::SocketKind::kDealer;
+  options.identity = name;
+  options.curve.insecure = true;
+  auto socket = transport::Socket::Open(options);
+  EXPECT_OK(socket.status());
+  EXPECT_OK((*socket)->Connect(host.data->endpoint()));
+  EXPECT_OK((*socket)->Send({}, transport::Frame(wire::Encode(wire::PeerHello{"plane-test", "", key, 0, 0, 0, 0}))));
+  wire::Data data;
+  data.key = key;
+  data.size = data.total = 4;
+  std::string head = wire::Encode(data);
+  wire::PatchSequence(head, 1);
+  transport::Frames frames;
+  frames.emplace_back(std::move(head));
+  frames.emplace_back("lies");
+  EXPECT_OK((*socket)->Send({}, std::move(frames)));
+  return *socket;
+}
+
+TEST(AHostPlaysNoOtherHostWithWhatItKnowsAndHears) {
+  const wire::Identity a{"w/a", 1}, b{"w/b", 2}, evil{"w/evil", 3};
+  const std::string key_b = wire::ListenerKey(kSecret, b), key_evil = wire::ListenerKey(kSecret, evil);
+  Plane plane_a(a, wire::ListenerKey(kSecret, a)), plane_b(b, key_b), plane_evil(evil, key_evil);
+  EXPECT_HAS(plane_a.data->ConnectTo("b", plane_b.data->endpoint(), "").message(), "has given no name");
+  plane_a.data->SetIdentityAt("b", wire::IdentityText(key_b, a));
+  plane_a.data->SetIdentityAt("evil", wire::IdentityText(key_evil, a));
+  EXPECT_OK(plane_a.data->ConnectTo("b", plane_b.data->endpoint(), ""));
+  EXPECT_OK(plane_a.data->ConnectTo("evil", plane_evil.data->endpoint(), ""));
+  const std::string bytes = Bytes(3 * kMiB, 1);
+  plane_a.Send("to/b", 1, bytes);
+  plane_a.Send("to/evil", 1, bytes);
+  EXPECT(plane_a.WaitDone(1));
+  EXPECT(plane_evil.sink.Wait([&] { return plane_evil.sink.complete == 1; }));
+  // Made with its own key, and what `a` called itself there; that of a client, too.
+  const auto made = SendAs(wire::IdentityText(key_evil, {"w/a", 1000}), plane_b, 77);
+  const auto heard = SendAs(wire::IdentityText(key_evil, a), plane_b, 77);
+  const auto client = SendAs(wire::IdentityText(key_evil, {"c/1", 4}), plane_b, 77);
+  const auto own = SendAs(wire::IdentityText(key_b, evil), plane_b, 78);
+  EXPECT(plane_b.sink.Wait([&] { return plane_b.sink.received.contains(78); }));
+  for (uint64_t key = 2; key < 20; ++key) {
+    plane_a.Send("to/b", key, bytes);
+    EXPECT(plane_b.sink.Wait([&] { return plane_b.sink.received[key].size() == bytes.size(); }));
+    EXPECT(plane_b.sink.received[key] == bytes);
+  }
+  EXPECT(!plane_b.sink.received.contains(77));
+  for (const auto& socket : {made, heard, client, own}) socket->Close();
+}
+
+TEST(TheNameOfASessionThatIsOverIsNobodysAndALaterOneStays) {
+  const wire::Identity former{"w/a", 1}, b{"w/b", 2}, later{"w/a", 3};
+  const std::string key_b = wire::ListenerKey(kSecret, b);
+  Plane plane_b(b, key_b), plane_a(later, wire::ListenerKey(kSecret, later));
+  const auto first = SendAs(wire::IdentityText(key_b, former), plane_b, 70);
+  EXPECT(plane_b.sink.Wait([&] { return plane_b.sink.received.contains(70); }));
+  plane_b.data->PeerLost("w/a", Unavailable("host 'a' is lost"), former.session);
+  first->Close();
+  const auto again = SendAs(wire::IdentityText(key_b, former), plane_b, 71);
+  plane_a.data->SetIdentityAt("b", wire::IdentityText(key_b, later));
+  EXPECT_OK(plane_a.data->ConnectTo("b", plane_b.data->endpoint(), ""));
+  const std::string bytes = Bytes(1000, 1);
+  plane_a.Send("to/b", 1, bytes);
+  EXPECT(plane_b.sink.Wait([&] { return plane_b.sink.received[1] == bytes; }));
+  plane_b.data->PeerLost("w/a", Unavailable("host 'a' is lost"), former.session);  // the news comes late
+  const auto once_more = SendAs(wire::IdentityText(key_b, former), plane_b, 72);
+  for (uint64_t key = 2; key < 20; ++key) {
+    plane_a.Send("to/b", key, bytes);
+    EXPECT(plane_b.sink.Wait([&] { return plane_b.sink.received[key] == bytes; }));
+  }
+  EXPECT(!plane_b.sink.received.contains(71));
+  EXPECT(!plane_b.sink.received.contains(72));
+  again->Close();
+  once_more->Close();
 }
 
 TEST(DataOfSomebodyWhoNeverSaidHelloIsNotTaken) {

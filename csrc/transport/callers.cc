@@ -78,6 +78,10 @@ void Callers::HangUp(int fd, Caller& caller) {
   (void)::shutdown(fd, SHUT_RDWR);  // its end is told as any other
 }
 
+void Callers::HangUp(int fd) {
+  if (const auto at = callers_.find(fd); at != callers_.end()) HangUp(fd, at->second);
+}
+
 void Callers::Enforce() {
   for (const int fd : std::exchange(fresh_, {})) {
     const auto at = callers_.find(fd);

@@ -42,6 +42,8 @@ class Callers {
   void Enforce();
   // Hangs up on strangers that came before `now - grace` and of which `is_known` knows nothing.
   void DropStrangers(Clock::time_point now, Clock::duration grace, const std::function<bool(int fd)>& is_known);
+  // Hangs up on one of them.
+  void HangUp(int fd);
 
   // Callers that have said nothing yet, and were not hung up on.
   size_t mute() const { return mute_.size(); }

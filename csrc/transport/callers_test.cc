@@ -43,6 +43,8 @@ TEST(ThoseThatAreTooManyAreHungUpOn) {
     if (pair == later.pairs[0]) one_by_one.Spoke(pair[0]);
   }
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(later.HungUp(i), i == 1 || i == 2);  // the first has spoken
+  one_by_one.HangUp(later.pairs[0][0]);
+  EXPECT(later.HungUp(0));
   one_by_one.Ended(later.pairs[3][0]);
   one_by_one.Ended(later.pairs[4][0]);
   EXPECT_EQ(one_by_one.mute(), 0);

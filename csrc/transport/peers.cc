@@ -89,6 +89,10 @@ void Peers::DropStrangers(std::chrono::milliseconds grace,
   });
 }
 
+void Peers::HangUp(std::string_view identity) {
+  if (const auto at = fd_of_.find(identity); at != fd_of_.end()) callers_.HangUp(at->second);
+}
+
 void Peers::TakeEvents(std::vector<PeerEvent>* events) {
   for (PeerEvent& event : pending_) events->push_back(std::move(event));
   pending_.clear();

@@ -52,6 +52,8 @@ class Peers {
   void Learn(std::string_view identity, int fd);
   // As Socket::DropStrangers.
   void DropStrangers(std::chrono::milliseconds grace, const std::function<bool(std::string_view identity)>& is_known);
+  // As Socket::HangUp.
+  void HangUp(std::string_view identity);
 
   // What users are to be told, in order.
   bool HasEvents() const { return !pending_.empty(); }

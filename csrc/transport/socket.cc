@@ -31,6 +31,8 @@ namespace {
 
 constexpr std::string_view kIpc = "ipc://";
 constexpr size_t kEndpointBytes = 512;
+// libzmq takes a name away from no socket. Callers give a listener a name of their own.
+constexpr std::string_view kNobody = "-";
 
 // Initialised messages on their way to libzmq. Those that were not sent are closed on destruction: declare it before
 // taking the lock, so that releases of borrowed frames run without it.
@@ -267,14 +269,21 @@ Status Socket::Connect(const std::string& endpoint) {
   return ConnectLocked(endpoint);
 }
 
-Status Socket::ConnectAs(const std::string& endpoint, const std::string& peer) {
+Status Socket::ConnectAs(const std::string& endpoint, const std::string& peer, const std::string& identity) {
   if (kind() != SocketKind::kRouter) {
     return InvalidArgument("ConnectAs needs a ROUTER, because only a ROUTER addresses peers; use Connect");
   }
   std::lock_guard lock(mutex_);
   PW_RETURN_IF_ERROR(CheckConnect(endpoint));
   if (socket_ != nullptr) PW_RETURN_IF_ERROR(SetOption(zmq::kConnectRoutingId, peer, "ZMQ_CONNECT_ROUTING_ID"));
-  return ConnectLocked(endpoint);
+  if (socket_ == nullptr || identity.empty()) return ConnectLocked(endpoint);
+  // A connection keeps the options with which it was begun. The identity must not stay: this socket tells its name to
+  // those who call it, too.
+  PW_RETURN_IF_ERROR(SetOption(zmq::kRoutingId, identity, "ZMQ_ROUTING_ID"));
+  const Status connected = ConnectLocked(endpoint);
+  const std::string_view usual = options_.identity.empty() ? kNobody : std::string_view(options_.identity);
+  PW_RETURN_IF_ERROR(SetOption(zmq::kRoutingId, usual, "ZMQ_ROUTING_ID"));
+  return connected;
 }
 
 Status Socket::CheckConnect(const std::string& endpoint) const {
@@ -325,12 +334,6 @@ Status Socket::Rebind(const std::string& endpoint, std::chrono::milliseconds pat
     if (bound.code() != Code::kAlreadyExists || std::chrono::steady_clock::now() >= deadline) return bound;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-}
-
-Status Socket::SetIdentity(std::string_view identity) {
-  std::lock_guard lock(mutex_);
-  if (socket_ == nullptr) return Unavailable("cannot name a closed socket");
-  return SetOption(zmq::kRoutingId, identity, "ZMQ_ROUTING_ID");
 }
 
 Status Socket::Send(std::string_view peer, std::span<Frame> frames) {
@@ -437,6 +440,10 @@ void Socket::DropStrangers(std::chrono::milliseconds grace,
                            const std::function<bool(std::string_view identity)>& is_known) {
   if (peers_ == nullptr) return;
   peers_->DropStrangers(grace, is_known);
+}
+
+void Socket::HangUp(std::string_view identity) {
+  if (peers_ != nullptr) peers_->HangUp(identity);
 }
 
 bool Socket::HasPeerEvents() const { return peers_ != nullptr && peers_->HasEvents(); }

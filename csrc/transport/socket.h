@@ -87,7 +87,8 @@ class Socket {
   // Returns at once; libzmq connects (and reconnects) by itself and queues messages meanwhile.
   Status Connect(const std::string& endpoint);
   // ROUTER only: as Connect, and `peer` names the other end from now on, so that one can send before it has spoken.
-  Status ConnectAs(const std::string& endpoint, const std::string& peer);
+  // `identity`: what this socket is called at that end only; empty: SocketOptions::identity.
+  Status ConnectAs(const std::string& endpoint, const std::string& peer, const std::string& identity = "");
   Status Disconnect(const std::string& endpoint);
   // From now on connections are made and admitted with these keys; those that there are stay. Only for a socket that
   // was opened with keys.
@@ -95,8 +96,6 @@ class Socket {
   // Ends all connections that came in at `endpoint`, which Bind returned, and listens there again, with the keys that
   // are the socket's now. On the receiving thread. An error: it is not listened there any more; to be tried again.
   Status Rebind(const std::string& endpoint, std::chrono::milliseconds patience);
-  // What this socket is called by those it connects to from now on.
-  Status SetIdentity(std::string_view identity);
 
   // Never blocks. `peer` is the routing id on a ROUTER and must be empty on a DEALER. All frames go as one message,
   // in the order in which the callers take the lock; the frames are consumed whatever the outcome.
@@ -135,6 +134,8 @@ class Socket {
   // Hangs up on callers that connected more than `grace` ago and whose first message has not made them known. Needs a
   // monitor. Without mutex_.
   void DropStrangers(std::chrono::milliseconds grace, const std::function<bool(std::string_view identity)>& is_known);
+  // Ends the connection of a caller that has spoken: its end is reported as any other. Does nothing for somebody else.
+  void HangUp(std::string_view identity);
 
  private:
   explicit Socket(SocketOptions options);

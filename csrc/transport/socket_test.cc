@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "csrc/transport/test_support.h"
@@ -369,6 +370,48 @@ TEST(ConnectAsReachesASilentPeer) {
   b->Close();
   ASSERT_OK_AND_ASSIGN(auto dealer, OpenKind(SocketKind::kDealer));
   EXPECT_EQ(dealer->ConnectAs(bound, "x").code(), Code::kInvalidArgument);
+}
+
+TEST(ASocketHasADifferentNameAtEachEnd) {
+  ASSERT_OK(UseZmq());
+  RuntimeDirectory directory;
+  Counter heard, called_back;
+  std::set<std::string> names;
+  Handler listens([&](Socket&, std::string_view peer, Frames&) {
+    names.emplace(peer);
+    heard.Add();
+  });
+  Handler asks([](Socket&, std::string_view, Frames&) {});
+  // Whom the socket's listener is told to be: by none of the names that it has as a caller.
+  Handler calls_back([&](Socket&, std::string_view peer, Frames&) {
+    EXPECT_EQ(peer, "-");
+    called_back.Add();
+  });
+  ASSERT_OK_AND_ASSIGN(auto asker, OpenKind(SocketKind::kRouter));
+  ASSERT_OK_AND_ASSIGN(auto first, OpenKind(SocketKind::kRouter));
+  ASSERT_OK_AND_ASSIGN(auto second, OpenKind(SocketKind::kRouter));
+  ASSERT_OK_AND_ASSIGN(auto back, OpenKind(SocketKind::kRouter, "back"));
+  ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "all"}));
+  ASSERT_OK(reactor->Add(asker, &asks));
+  ASSERT_OK(reactor->Add(first, &listens));
+  ASSERT_OK(reactor->Add(second, &listens));
+  ASSERT_OK(reactor->Add(back, &calls_back));
+  ASSERT_OK_AND_ASSIGN(const std::string at_first, first->Bind(directory.Ipc("1")));
+  ASSERT_OK_AND_ASSIGN(const std::string at_second, second->Bind(directory.Ipc("2")));
+  ASSERT_OK(asker->ConnectAs(at_first, "to/1", "me at 1"));
+  ASSERT_OK(asker->ConnectAs(at_second, "to/2", "me at 2"));
+  EXPECT_OK(asker->Send("to/1", Frame("x")));
+  EXPECT_OK(asker->Send("to/2", Frame("x")));
+  EXPECT(heard.WaitFor(2));
+  EXPECT(names == (std::set<std::string>{"me at 1", "me at 2"}));
+  ASSERT_OK_AND_ASSIGN(const std::string at_asker, asker->Bind(directory.Ipc("3")));
+  ASSERT_OK(back->Connect(at_asker));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!asker->Send("back", Frame("x")).ok() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();  // until it has called
+  }
+  EXPECT(called_back.WaitFor(1));
+  for (const auto& socket : {asker, first, second, back}) socket->Close();
 }
 
 TEST(FramesKeepTheirBytes) {

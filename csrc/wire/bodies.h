@@ -94,6 +94,16 @@ struct HostDescription {
   std::string collectives_reach() const { return platform == "cpu" ? std::string() : platform + " in " + island; }
 };
 
+// What the receiver must call itself on data connections to a host (identity.h). Another one for each host.
+struct IdentityAt {
+  uint32_t host = 0;
+  std::string identity;
+  template <typename A>
+  void Fields(A& a) {
+    a(host)(identity);
+  }
+};
+
 struct Welcome {
   static constexpr Type kType = Type::kWelcome;
   uint32_t peer = 0;  // the client's or host's index
@@ -102,13 +112,13 @@ struct Welcome {
   uint32_t lease_ms = 0;  // how long a member that is silent stays one
   std::vector<HostDescription> hosts;
   uint64_t session = 0;  // of this peer with the controller; no other has it
-  std::string identity;  // how it must call itself on data connections (identity.h)
-  std::string data_key;  // workers only: makes identities
-  uint64_t pid = 0;      // the controller's
+  std::vector<IdentityAt> identities = {};
+  std::string data_key = {};  // workers only: checks the identities of those who call this host
+  uint64_t pid = 0;           // the controller's
   std::string process_space = {};
   template <typename A>
   void Fields(A& a) {
-    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts)(session)(identity)(data_key)(pid)(process_space);
+    a(peer)(cluster)(heartbeat_interval_ms)(lease_ms)(hosts)(session)(identities)(data_key)(pid)(process_space);
   }
 };
 
@@ -124,9 +134,10 @@ struct Reject {
 struct Topology {
   static constexpr Type kType = Type::kTopology;
   std::vector<HostDescription> hosts;
+  std::vector<IdentityAt> identities = {};  // at hosts that are new since the last one
   template <typename A>
   void Fields(A& a) {
-    a(hosts);
+    a(hosts)(identities);
   }
 };
 

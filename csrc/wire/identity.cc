@@ -11,6 +11,11 @@ constexpr size_t kCodeDigits = 32;  // 128 bits
 
 }  // namespace
 
+std::string ListenerKey(std::string_view secret, const Identity& listener) {
+  const Sha256Digest key = HmacSha256(secret, "data key of " + listener.name + "/" + std::to_string(listener.session));
+  return {key.begin(), key.end()};
+}
+
 std::string IdentityText(std::string_view key, const Identity& identity) {
   const std::string text = identity.name + "/" + std::to_string(identity.session);
   return text + "/" + Hex(HmacSha256(key, "data connection of " + text)).substr(0, kCodeDigits);

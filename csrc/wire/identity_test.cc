@@ -26,6 +26,20 @@ TEST(OnlyTheKeyMakesAnIdentity) {
   }
 }
 
+TEST(EachHostHasAKeyForEachOfItsSessions) {
+  const std::string key = ListenerKey("secret", {"w/b", 2});
+  EXPECT_EQ(key.size(), 32);
+  EXPECT_EQ(key, ListenerKey("secret", {"w/b", 2}));
+  const std::string name = IdentityText(key, {"w/a", 1});
+  EXPECT_OK(CheckIdentity(key, name).status());
+  const std::string others[] = {ListenerKey("secret", {"w/c", 2}), ListenerKey("secret", {"w/b", 3}),
+                                ListenerKey("other", {"w/b", 2}), "secret", ""};
+  for (const std::string& other : others) {
+    EXPECT_NE(key, other);
+    EXPECT_EQ(CheckIdentity(other, name).status().code(), Code::kPermissionDenied);
+  }
+}
+
 TEST(AnIdentityOfTheLongestNameIsARoutingId) {
   EXPECT(IdentityText("key", {"w/" + std::string(kMaxNameBytes, 'h'), UINT64_MAX}).size() <= 255);
 }

@@ -406,11 +406,11 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       PW_ASSIGN_OR_RETURN(wire::Welcome welcome, wire::Decode<wire::Welcome>(head.body));
       cluster_ = welcome.cluster;
       host_ = welcome.peer;
-      data_->Join({cluster_, welcome.identity, welcome.data_key, welcome.session});
+      data_->Join({cluster_, "", welcome.data_key, welcome.session});
       if (host_ >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
       first_device_ = welcome.hosts[host_].first_device;
       PW_RETURN_IF_ERROR(StartGangs());
-      OnHosts(welcome.hosts);
+      OnHosts(welcome.hosts, welcome.identities);
       watch_.emplace(welcome.lease_ms * (options_.platform == "cpu" ? 1 : kLeasesOfOtherPlugins));
       joined_ = true;
       data_->Every(std::chrono::milliseconds(welcome.heartbeat_interval_ms), [this] { OnTimer(); });
@@ -418,7 +418,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     }
     case Type::kTopology: {
       PW_ASSIGN_OR_RETURN(wire::Topology topology, wire::Decode<wire::Topology>(head.body));
-      OnHosts(topology.hosts);
+      OnHosts(topology.hosts, topology.identities);
       return OkStatus();
     }
     case Type::kHostLost: {
@@ -473,8 +473,11 @@ void Engine::OnLost(const Status& status) {
 
 Status Engine::GoneText(uint32_t client) { return Cancelled("client " + std::to_string(client) + " is gone"); }
 
-void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts) {
+void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts, const std::vector<wire::IdentityAt>& identities) {
   hosts_ = hosts;
+  for (const wire::IdentityAt& at : identities) {
+    if (at.host < hosts_.size()) data_->SetIdentityAt(hosts_[at.host].name, at.identity);
+  }
   std::vector<std::string> names;
   for (const wire::HostDescription& host : hosts_) names.push_back(host.name);
   incoming_->SetHosts(std::move(names));
@@ -495,7 +498,7 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   incoming_->FailFromHost(lost.host, status);
   if (communicator_) communicator_->HostLost(lost.host, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
-  data_->PeerLost("w/" + hosts_[lost.host].name, status);
+  data_->PeerLost("w/" + hosts_[lost.host].name, status, hosts_[lost.host].session);
   // If it was killed on this machine, its shared memory is still there.
   if (hosts_[lost.host].machine == hosts_[host_].machine) {
     reactor_->AddTimer(kLocksGrace, {}, [] { (void)transport::CleanUpDead(); });
@@ -522,7 +525,7 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(pipelines_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   incoming_->FailOfClient(client, status, gone.session);
-  data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status);
+  data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status, gone.session);
   // A client that was killed leaves its shared memory behind. Another host of its machine may have removed it before.
   if (gone.session != 0) (void)transport::CleanUpOwner(cluster_, gone.session);
   if (options_.verbose) Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));

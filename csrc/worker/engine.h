@@ -184,7 +184,7 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
 
   void OnLost(const Status& status) override;
   Status Handle(const wire::Head& head, transport::Frames& frames);
-  void OnHosts(const std::vector<wire::HostDescription>& hosts);
+  void OnHosts(const std::vector<wire::HostDescription>& hosts, const std::vector<wire::IdentityAt>& identities);
   void OnHostLost(const wire::HostLost& lost);
   void OnSendFailed(const std::string& peer, uint64_t key, const Status& status);
   void OnOwnerGone(const wire::OwnerGone& gone);

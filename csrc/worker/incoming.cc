@@ -21,7 +21,22 @@ uint64_t Incoming::Entry::Expected() const {
 }
 
 void Incoming::SetHosts(std::vector<std::string> names) {
-  data_->Post([this, names = std::move(names)]() mutable { host_names_ = std::move(names); });
+  // Nobody calls the later host of a name before that.
+  data_->Post([this, names = std::move(names)]() mutable {
+    for (size_t i = host_names_.size(); i < names.size(); ++i) {
+      if (std::ranges::find(host_names_, names[i]) == host_names_.end()) continue;
+      ForgetEarlyOf(dataplane::DataPlane::PeerOfHost(names[i]));
+    }
+    host_names_ = std::move(names);
+  });
+}
+
+void Incoming::ForgetEarlyOf(const std::string& peer) {
+  for (auto transfer = early_.begin(); transfer != early_.end();) {
+    std::erase_if(transfer->second, [&](const Early& item) { return item.peer == peer; });
+    transfer = transfer->second.empty() ? early_.erase(transfer) : std::next(transfer);
+  }
+  accounts_.erase(peer);
 }
 
 Status Incoming::CheckSender(std::string_view peer, uint64_t key, uint32_t from_host) const {
@@ -346,6 +361,9 @@ void Incoming::FailFromHost(uint32_t host, Status status) {
 }
 
 void Incoming::OnPeer(std::string_view peer, uint64_t session) {
+  uint64_t& latest = sessions_[std::string(peer)];
+  if (latest != 0 && session > latest) ForgetEarlyOf(std::string(peer));
+  latest = std::max(latest, session);
   std::lock_guard lock(mutex_);
   std::erase_if(gone_, [&](const auto& gone) {
     return session > gone.second && peer == dataplane::DataPlane::PeerOfClient(gone.first);

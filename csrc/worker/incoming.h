@@ -86,7 +86,7 @@ class Incoming : public dataplane::DataSink {
   void OnPieceLost(std::string_view peer, uint64_t key, uint64_t size, uint64_t total, const Status& status) override;
   // PERMISSION_DENIED when another peer was announced as the sender.
   Status MaySend(std::string_view peer, uint64_t key) const override;
-  // A client's number may have been another's before.
+  // A client's number, or a host's name, may have been another's before.
   void OnPeer(std::string_view peer, uint64_t session) override;
   void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override {
     if (send_failed_) send_failed_(peer, key, status);
@@ -152,6 +152,8 @@ class Incoming : public dataplane::DataSink {
   // For what comes before its buffer is announced.
   void KeepOrDefer(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
                    std::span<const std::byte> bytes, transport::BulkLease lease);
+  // What a peer of this name has sent is no concern of a later one's.
+  void ForgetEarlyOf(const std::string& peer);
   void KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come);
   const std::shared_ptr<Account>& AccountOf(std::string_view peer);
   // Puts `bytes` of one transfer on the account; null, and noted, when it has no room for one more.
@@ -185,6 +187,7 @@ class Incoming : public dataplane::DataSink {
   std::unordered_map<std::string, std::shared_ptr<Account>> accounts_;  // by peer
   std::unordered_map<uint32_t, Status> lost_;                           // hosts
   std::vector<std::string> host_names_;
+  std::unordered_map<std::string, uint64_t> sessions_;  // the latest of each caller
 
   mutable std::mutex mutex_;
   std::unordered_map<uint32_t, uint64_t> gone_

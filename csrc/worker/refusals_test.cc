@@ -253,6 +253,40 @@ TEST(AHostFillsAndFailsNoTransferOfAnother) {
   }
 }
 
+TEST(WhatAFormerHostOfANameHasSentIsNotALaterOnes) {
+  Forgery c;
+  const std::vector<std::byte> lies(64);
+  std::promise<void> done;
+  c.host->Post([&] {
+    c.incoming.OnPeer("w/a", 5);
+    c.incoming.OnBytes("w/a", UploadKey(1), 0, lies.size(), lies, {});
+    c.incoming.OnBytes("w/b", UploadKey(1), 0, lies.size(), lies, {});
+    c.incoming.OnPeer("w/a", 5);  // it has called again
+    EXPECT_EQ(c.incoming.unannounced_bytes("w/a"), lies.size());
+    c.incoming.OnPeer("w/a", 9);
+    EXPECT_EQ(c.incoming.unannounced(), 1);  // what another has sent
+    c.incoming.OnBytes("w/a", UploadKey(2), 0, lies.size(), lies, {});
+    c.incoming.OnBytes("to/a", UploadKey(3), 0, lies.size(), lies, {});
+    EXPECT_EQ(c.incoming.unannounced(), 3);
+    done.set_value();
+  });
+  done.get_future().wait();
+  c.incoming.SetHosts({"a", "b"});
+  std::promise<void> known;
+  c.host->Post([&] {
+    EXPECT_EQ(c.incoming.unannounced(), 3);
+    known.set_value();
+  });
+  known.get_future().wait();
+  c.incoming.SetHosts({"a", "b", "a"});
+  std::promise<void> renewed;
+  c.host->Post([&] {
+    EXPECT_EQ(c.incoming.unannounced(), 2);  // what was called "to/a" is another host now
+    renewed.set_value();
+  });
+  renewed.get_future().wait();
+}
+
 TEST(BytesThatNobodyAnnouncedHaveALimitOfTheirSenderOnly) {
   Incoming incoming;
   const std::vector<std::byte> piece(size_t{16} << 20), small(transport::kBulkInlineBytes);

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PROTOCOL = 10
+PROTOCOL = 11
 HELLO, WELCOME, REJECT = 1, 2, 3
 
 ADD_ONE = (
@@ -18,7 +18,7 @@ ADD_ONE = (
 )
 
 FIELDS: dict[int, tuple[str, ...]] = {
-    4: ("hosts",),
+    4: ("hosts", "identities"),
     5: ("u64", "u64", "u64", "bool", "u64", "u64", "bytes"),
     7: ("id", "text", "format", "text", "small", "small", "bool", "bool", "devices"),
     8: ("id", "small", "status", "types", "u64", "u64", "u64"),
@@ -132,6 +132,7 @@ class Hostile:
             "types": lambda: self._many(self._type),
             "query": lambda: struct.pack("<B", self.source.choice((1, 2, 3, 4, 5, 6, 7, 0, 200))),
             "hosts": lambda: struct.pack("<I", self.source.choice((0, 1, 1 << 31))),
+            "identities": lambda: self._many(lambda: struct.pack("<I", self._small()) + text("w/w/1/" + "0" * 32)),
             "outcomes": lambda: self._many(
                 lambda: struct.pack("<QIQ", self._id(), self._small(), 1) + struct.pack("<i", 0) + text("")
             ),

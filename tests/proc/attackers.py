@@ -7,6 +7,7 @@ import hmac
 import re
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -50,20 +51,36 @@ def connect(
     return socket
 
 
+@contextmanager
+def listening(token: str) -> Iterator[tuple[zmq.Socket[bytes], str]]:
+    """A socket that listens as a worker does, and where."""
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(ROUTER)
+    with socket:
+        socket.linger = 0
+        socket.curve_server = True
+        socket.curve_secretkey = keys_of(token, "worker")[1]
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        yield socket, f"tcp://127.0.0.1:{port}"
+
+
 def say(socket: zmq.Socket[bytes], *frames: bytes) -> None:
     """Sends a message, unless the other end has closed the connection already, as it does to strangers."""
     with suppress(zmq.Again):
         socket.send_multipart(frames, zmq.NOBLOCK)
 
 
-def hello(role: int = 1, name: str = "attacker") -> bytes:
-    """HELLO of a client (1) or worker (2) with one device."""
+def hello(role: int = 1, name: str = "attacker", endpoint: str = "") -> bytes:
+    """HELLO of a client (1) or worker (2) with one device; a worker says that it listens at ``endpoint``.
+
+    Without one it names an address of its own, where nobody listens.
+    """
+    endpoint = endpoint or f"tcp://127.0.0.{2 + zlib.crc32(name.encode()) % 250}:9"
     if role == 1:
         return hostile.hello(core.__version__, name)
     text = hostile.text
     device = struct.pack("<I", 0) + text("cpu") + struct.pack("<qq", 0, 0)
     body = struct.pack("<B", role) + text(core.__version__) + text(name) + struct.pack("<Q", 1) + text("m")
-    body += text("tcp://127.0.0.1:9") + text("cpu") + text("v") + text("") + struct.pack("<I", 1) + device
+    body += text(endpoint) + text("cpu") + text("v") + text("") + struct.pack("<I", 1) + device
     return hostile.frame(hostile.HELLO, body + struct.pack("<qdi", 0, 1.0, 0) + hostile.own_line())
 
 
@@ -105,8 +122,22 @@ def joined(endpoint: str, token: str) -> Iterator[tuple[int, bytes]]:
         yield struct.unpack("<I", body[:4])[0], identity_in(body)
 
 
-def identity_in(welcome: bytes) -> bytes:
-    """How a WELCOME says that its peer is called on data connections."""
-    found = re.search(rb"(c/\d+|w/\w+)/\d+/[0-9a-f]{32}", welcome)
-    assert found is not None
-    return found[0]
+def identity_in(welcome: bytes, host: int = 0) -> bytes:
+    """How a WELCOME says that its peer calls itself on data connections to a host."""
+    found = re.findall(rb"(....)....((?:c/\d+|w/\w+)/\d+/[0-9a-f]{32})", welcome, re.DOTALL)
+    identities: dict[int, bytes] = {int.from_bytes(number, "little"): identity for number, identity in found}
+    return identities[host]
+
+
+def data_key_in(welcome: bytes) -> bytes:
+    """The key of 32 bytes in a worker's WELCOME, behind which are the controller's process and its space only."""
+    for found in re.finditer(rb"(?=\x20\0\0\0(.{32}).{8}(....)(.*)\Z)", welcome, re.DOTALL):
+        if len(found[3]) == struct.unpack("<I", found[2])[0]:
+            return found[1]
+    raise AssertionError("no key")
+
+
+def identity_made_with(key: bytes, name: str, session: int) -> bytes:
+    """A name on data connections as the controller would make it (csrc/wire/identity.cc)."""
+    text = f"{name}/{session}"
+    return f"{text}/{hmac.new(key, b'data connection of ' + text.encode(), hashlib.sha256).hexdigest()[:32]}".encode()

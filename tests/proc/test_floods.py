@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zmq
 
 from ptpathways import native
-from ptpathways.testing import wait_until
+from ptpathways.testing import stop_process, wait_until
 from tests.fuzz import hostile
 from tests.proc import attackers
 from tests.proc.test_entry import WAIT_S, Standing, _data, _standing
@@ -24,6 +29,8 @@ ASKED = 20_000
 """Fetches of the flood; a member that leaves 65,536 messages untaken is ended."""
 UNEXPECTED = 66_000
 """Transfers without an announcement; a host keeps 65,536 of one sender."""
+ANSWERS = 131_072
+"""That a host keeps for one peer."""
 SHARE_S = 2.0
 """Within this time a fetch of somebody else is answered, on a machine with much else to do."""
 
@@ -117,6 +124,97 @@ def test_a_flood_of_bytes_that_nobody_expects_keeps_nobody_else_waiting(cluster:
             values = [session.put(np.full(5000, count, np.float32), 0) for count in range(200)]
             for count, value in enumerate(values):
                 assert value.result(WAIT_S)[0] == count
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def test_who_does_not_read_its_data_connection_is_not_heard_beyond_a_limit(cluster: Standing) -> None:
+    """A host answers each transfer and keeps so many answers; what the others send and read is not concerned."""
+    with cluster.session("honest") as session, attackers.joined(cluster.address, cluster.token) as (number, identity):
+        host = session.hosts()[0]
+        before = peak = _resident_mib(host["pid"])
+        full = f"refused a data message from c/{number}: RESOURCE_EXHAUSTED: expected it to take what it is sent here"
+        with attackers.connect(host["data_endpoint"], cluster.token, server="worker", identity=identity) as enemy:
+            enemy.setsockopt(zmq.SNDHWM, 0)
+            enemy.setsockopt(zmq.RCVHWM, 1)
+            enemy.send(hostile.peer_hello(session.cluster, "elsewhere"))
+            message = after = 0
+            while after < ANSWERS:
+                for _ in range(4096):
+                    message += 1
+                    enemy.send_multipart(_data(number << 48 | 5, b"x", message=message))
+                after += 4096 if after or full in cluster.log.read_text() else 0
+                assert message < 8 * ANSWERS, "all of it is taken"
+                value = np.full(5000, message, np.float32)
+                np.testing.assert_array_equal(session.put(value, 0).result(WAIT_S), value)
+                peak = max(peak, _resident_mib(host["pid"]))
+        assert peak - before < 200, (before, peak)
+
+
+def test_hellos_that_nobody_reads_cost_no_memory(cluster: Standing) -> None:
+    with cluster.session("honest") as session, attackers.joined(cluster.address, cluster.token) as (_, identity):
+        host = session.hosts()[0]
+        before = _resident_mib(host["pid"])
+        with attackers.connect(host["data_endpoint"], cluster.token, server="worker", identity=identity) as enemy:
+            enemy.setsockopt(zmq.SNDHWM, 0)
+            enemy.setsockopt(zmq.RCVHWM, 1)
+            for _ in range(300_000):
+                enemy.send(hostile.peer_hello(session.cluster, "elsewhere"))
+            value = np.arange(5000, dtype=np.float32)
+            np.testing.assert_array_equal(session.put(value, 0).result(WAIT_S), value)
+            assert _resident_mib(host["pid"]) - before < 50
+
+
+READER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from ptpathways import native
+
+address, token = sys.argv[1:]
+session = native.Session.connect(address, "reader", 20.0, token=token)
+large, small = np.arange(10 << 18, dtype=np.float32), np.arange(8000, dtype=np.float32)
+held = [session.put(large, 0)] * 48 + [session.put(small, 0)] * 16
+with ThreadPoolExecutor(len(held)) as pool:
+    for _ in range(3):
+        for turn, found in enumerate(pool.map(lambda value: value.result(60.0), held)):
+            if turn == 0:
+                print("reads", flush=True)
+            assert np.array_equal(found, large if len(found) == len(large) else small)
+        news = [session.put(large + turn, 0) for turn in range(48)]
+        for turn, found in enumerate(pool.map(lambda value: value.result(60.0), news)):
+            assert np.array_equal(found, large + turn)
+print("all", flush=True)
+"""
+
+
+def test_a_client_that_is_stopped_while_it_reads_and_writes_loses_nothing(cluster: Standing) -> None:
+    """480 MiB on the way to it, and as much from it, are more than is kept for it: the rest waits where it is."""
+    pause_s = 7.0  # its data connection is given up after 5 s
+    # No shared memory with the host, as if it were on another machine.
+    environment = {**os.environ, "PTPATHWAYS_MACHINE": "elsewhere"}
+    command = [sys.executable, "-c", READER, cluster.address, cluster.token]
+    with (
+        cluster.session("honest") as session,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as reader,
+    ):
+        try:
+            assert reader.stdout is not None
+            value = session.put(np.float32(3), 0)
+            for _ in range(2):
+                assert reader.stdout.readline() == "reads\n"
+                stop_process(reader.pid)
+                began = time.monotonic()
+                while time.monotonic() - began < pause_s:
+                    assert value.result(WAIT_S) == 3
+                os.kill(reader.pid, signal.SIGCONT)
+            assert reader.stdout.read() == "reads\nall\n"
+            assert reader.wait(WAIT_S) == 0
+        finally:
+            reader.kill()
 
 
 def test_who_waits_for_its_own_flood_is_told_so(cluster: Standing) -> None:
