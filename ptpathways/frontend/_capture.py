@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Collection
@@ -113,6 +114,10 @@ class CapturedStep:
             finally:
                 _threads.release(self._devices)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method of a class: the step of an instance, whose objects are followed as those of its arguments."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def __repr__(self) -> str:
         ready = sum(variant.ready for variant in self._variants.values())
         return f"<captured step {self.name}, {ready} variants, {self.replays} replays>"
@@ -140,6 +145,13 @@ class CapturedStep:
             if not changed:
                 break
             self._submit_pending(always=True)
+        pair = buffers.on_one_memory(surroundings.trainable)
+        if pair is not None:
+            self._give_up(
+                f"{pair[0]} and {pair[1]} share memory (the data of one was assigned to the other): to write one "
+                "is to write both, which a replay would not do"
+            )
+            return self._run_lazily(args, kwargs)
         call.look()
         key = self._key(call, surroundings)
         self._check_guards(key)

@@ -60,6 +60,19 @@ def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(names) for names in groups.values() if len(names) > 1)
 
 
+def on_one_memory(tensors: Mapping[str, torch.Tensor]) -> tuple[str, str] | None:
+    """Two of the parameters among them, by name, that share memory: the ``.data`` of one was assigned to the other."""
+    import torch
+
+    known: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.nn.Parameter):
+            other = known.setdefault(storage_of(tensor), name)
+            if other != name:
+                return other, name
+    return None
+
+
 def take_writes(tensors: Iterable[torch.Tensor]) -> None:
     """Lets every tensor that is or has a view see what was written through the other; this may be traced."""
     import torch

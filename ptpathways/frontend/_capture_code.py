@@ -31,12 +31,27 @@ def is_operator(name: str, value: Any) -> bool:
 
 def file_of(function: Any) -> str:
     """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):  # by torch.no_grad()
+            function = function.__wrapped__
+        else:
+            break
     if not isinstance(function, types.FunctionType | types.MethodType):
         function = inspect.getattr_static(type(function), "__call__", None)
     code = getattr(function, "__code__", None)
     return code.co_filename if code is not None else ""
+
+
+def running() -> frozenset[types.CodeType]:
+    """The code of the functions that have called this one."""
+    codes = set()
+    frame = inspect.currentframe()
+    while frame is not None:
+        codes.add(frame.f_code)
+        frame = frame.f_back
+    return frozenset(codes)
 
 
 def homes(function: Any) -> list[dict[str, Any]]:

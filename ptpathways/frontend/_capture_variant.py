@@ -360,13 +360,18 @@ class Variant:
     def _bind_moved(self) -> None:
         """Binds every state whose tensor has another buffer than before."""
         buffers.take_writes(self._tensors)
-        self._aliases = buffers.Aliases(self._tensors)
+        written = self._wiring.written
+        self._aliases = buffers.Aliases(
+            [self._tensors[place] for name, place in self._states.items() if name in written]
+        )
         handles = buffers.handles(self._tensors)
         if handles is None:
             buffers.submit_pending()
             handles = buffers.handles(self._tensors)
         if handles is None:
             raise Stale("a tensor of the step has no value on the devices")
+        if len(set(map(buffers.storage_of, self._assignable))) < len(self._assignable):
+            raise Stale("two parameters have come to share memory")
         known = self._handles or [0] * len(handles)
         with native.translated():
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):

@@ -62,6 +62,7 @@ _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
+_OPTIMIZER_METHODS = ("step", "zero_grad")
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -71,6 +72,7 @@ def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
 
     walker = _Walker(home=_code.file_of(function))
     walker.visit("", function, 0)
+    walker.containers((args, kwargs))
     for number, value in enumerate(pytree.tree_leaves((args, kwargs))):
         if not isinstance(value, walker.tensor_type) and not is_setting(value):
             walker.visit(f"argument {number}", value, 0)
@@ -104,6 +106,9 @@ class _Walker:
         self._noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
         self._records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
         self._hiding: list[tuple[dict[str, Any], type]] = []  # attributes of objects, which hide those of their class
+        # Methods that are running now, which call the step: a loop that is called `train` is not what the step means by
+        # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
+        self._callers = _code.running()
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
         self._layers: set[type] = set()
 
@@ -118,6 +123,18 @@ class _Walker:
                 if tensor.grad is not None:
                     self._tensor(f"{name}.grad", tensor.grad)
         return self.found
+
+    def containers(self, value: Any) -> None:
+        """Of the arguments: they may have methods of the user's."""
+        if not isinstance(value, list | tuple | dict):
+            return
+        self._container(type(value))
+        for item in value.values() if isinstance(value, dict) else value:
+            self.containers(item)
+
+    def _container(self, kind: type) -> None:
+        if kind not in (list, tuple, dict) and _code.is_own(kind.__module__, self.home):
+            self._classes.setdefault(kind, False)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
         torch = self._torch
@@ -163,6 +180,7 @@ class _Walker:
             self._items(name, enumerate(value.args), depth, value.args)
             self._mapping(name, value.keywords, depth)
         elif isinstance(value, dict):
+            self._container(type(value))
             self._mapping(name, value, depth)
             self._own_attributes(name, value, depth)
         elif isinstance(value, (collections.UserDict, *_WEAK)):
@@ -178,6 +196,7 @@ class _Walker:
             if not isinstance(value.__self__, types.ModuleType | type | None):
                 self.visit(f"{name}.__self__", value.__self__, depth + 1)
         elif isinstance(value, list | tuple):
+            self._container(type(value))
             self._kind(name, type(value))
             if isinstance(value, list):
                 self.found.sequences.append(Watched(value, tuple(value), name))
@@ -342,6 +361,13 @@ class _Walker:
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
             if wrapped is not None:
                 self.visit(name, wrapped, depth + 1)
+            registry = getattr(function, "registry", None)  # functools.singledispatch
+            if isinstance(registry, types.MappingProxyType):
+                self.found.sizes.append(Watched(registry, len(registry), f"{name}.registry"))
+                for kind, one in registry.items():
+                    where = f"{name}.registry[{kind.__qualname__}]"
+                    self.found.members.append(Link(registry, kind, one, where))
+                    self.visit(where, one, depth + 1)
             return
         self._kind(name, Same(code))
         self.found.codes.add(code)
@@ -350,7 +376,8 @@ class _Walker:
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             self.found.members.append(Link(view, part, getattr(function, part), f"{prefix}{part}"))
         self._items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
-        self._items(f"{prefix}default", (function.__kwdefaults__ or {}).items(), depth)
+        for key, value in (function.__kwdefaults__ or {}).items():
+            self._link(f"{prefix}default[{key}]", function.__kwdefaults__, key, value, depth)
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 value = cell.cell_contents
@@ -417,6 +444,8 @@ class _Walker:
             for base in sorted(own, key=lambda base: (base.__module__, base.__qualname__)):
                 for name, value in sorted(vars(base).items()):
                     called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
+                    if getattr(value, "__code__", None) in self._callers:
+                        continue
                     if (id(base), name) not in done and (called or self._is_mentioned(name)):
                         done.add((id(base), name))
                         self._member(f"{base.__qualname__}.{name}", base, name, value)
@@ -490,11 +519,20 @@ class _Walker:
         """Somebody may put another method into a class of torch's, or a hook for all modules."""
         if not self._layers:
             self._hooks("torch.nn.Module", vars(self._torch.nn.modules.module), _GLOBAL_HOOKS, 0)
-        if kind not in self._layers:
-            self._layers.add(kind)
-            for method in ("forward", "__call__"):
-                value = getattr(kind, method, None)
-                self.found.members.append(Link(SlotView(kind), method, value, f"{kind.__qualname__}.{method}"))
+            space = vars(self._torch.nn.functional)
+            self._library("torch.nn.functional.", space, tuple(name for name in space if not name.startswith("_")))
+        self._methods(kind, ("forward", "__call__"))
+
+    def _methods(self, kind: type, names: tuple[str, ...]) -> None:
+        """Those of a class, its own or inherited, are what they are."""
+        if kind in self._layers:
+            return
+        self._layers.add(kind)
+        for name in names:
+            value = getattr(kind, name, None)
+            where = f"{kind.__qualname__}.{name}"
+            self.found.members.append(Link(SlotView(kind), name, value, where))
+            self._kind(where, Same(value))
 
     def _attribute(self, name: str, mapping: Any, key: str, value: Any, depth: int) -> None:
         """Of a module. What an installed package keeps there is looked into only if it is a record of settings: a
@@ -527,7 +565,14 @@ class _Walker:
         if not self.found.optimizers:
             hooks = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
             self._hooks("torch.optim.Optimizer", vars(sys.modules["torch.optim.optimizer"]), hooks, depth)
+            self._methods(self._torch.Tensor, ("backward",))
         self.found.optimizers.append(optimizer)
+        self._methods(type(optimizer), _OPTIMIZER_METHODS)
+        for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
+            if key in vars(optimizer):
+                self._link(f"{name}.{key}", vars(optimizer), key, vars(optimizer)[key], depth)
+            else:
+                self.found.absent.append((vars(optimizer), key))
         if _code.is_own(type(optimizer).__module__, self.home):
             self._classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
