@@ -211,7 +211,7 @@ class CapturedStep:
         """
         if self._last is None or not (self._checks and self._last[1].audits.due()):
             return
-        old, new = dict(self._last[0]), dict(key)
+        old, new = _named(self._last[0]), _named(key)
         missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
         if missed:
             difference = _difference_text(missed, old, new)
@@ -270,6 +270,7 @@ class CapturedStep:
             return False, None
         name = variant.exclusive.shared()
         if name:
+            self._checks = False  # what is shared is not given up, so that the trace differs
             self._say(
                 f"is traced when another tensor has been given the value of {name} without a copy, "
                 "because a replay would write over it for both; give it a clone()"
@@ -398,12 +399,14 @@ class CapturedStep:
 
     def _difference(self, key: Key) -> str:
         """In what ``key`` differs from the known one that is most like it."""
-        new = dict(key)
-        known = min(map(dict, self._variants), key=lambda old: len(_differing(old, new)))
+        new = _named(key)
+        known = min(map(_named, self._variants), key=lambda old: len(_differing(old, new)))
         return _difference_text(_differing(known, new), known, new)
 
     def _why_so_many(self, key: Key) -> str:
-        own = sorted(self._changing & {name for known in self._variants for name in _differing(dict(known), dict(key))})
+        own = sorted(
+            self._changing & {name for known in self._variants for name in _differing(_named(known), _named(key))}
+        )
         if own:
             return (
                 f"it changes {own[0]} itself, so that every call is of another kind; if nothing that it computes "
@@ -429,6 +432,14 @@ class CapturedStep:
         warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
 
 
+def _named(key: Key) -> dict[str, Any]:
+    """The parts of a key by name; where several have one name, those together."""
+    found: dict[str, list[Any]] = {}
+    for name, part in key:
+        found.setdefault(name, []).append(part)
+    return {name: parts[0] if len(parts) == 1 else tuple(parts) for name, parts in found.items()}
+
+
 def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """The names of what differs between two keys."""
     return [name for name in {**old, **new} if old.get(name, ABSENT) != new.get(name, ABSENT)]
@@ -438,5 +449,5 @@ def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any])
     best = []
     for name in names[:3]:
         texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]
-        best.append(f"{name} ({' -> '.join(dict.fromkeys(texts))})")
+        best.append(f"{name} ({' -> '.join(texts)})" if texts[0] != texts[1] else f"{name} (another one: {texts[0]})")
     return ", ".join(best) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,308 @@
+"""Scenarios of captured steps: tensors that others have, too, and methods that somebody replaces."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ptpathways as pw
+from tests.proc.capture_basis import STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
+
+
+def _copied(places: list[torch.device], capture: Capture, copied: Callable[[Any, Any], object]) -> list[float]:
+    """A target network, made equal at every sixth call and else left alone; Q-learning."""
+    place = places[0]
+    torch.manual_seed(0)
+    online = network().to(place)
+    target = copy.deepcopy(online)
+    optimizer = torch.optim.Adam(online.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, reward: Tensor) -> Tensor:
+        x, reward = x.to(place), reward.to(place)
+        with torch.no_grad():
+            wanted = reward + 0.9 * target(x)
+        loss = F.mse_loss(online(x), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number % 6 == 5:
+            for to, of in zip(target.parameters(), online.parameters(), strict=True):
+                copied(to, of)
+        losses.append(float(step(x, y)))  # read, so that nothing is pending when it is copied
+    expect(step, replays=STEPS - 3)
+    return [*losses, *(float(parameter.sum()) for parameter in target.parameters())]
+
+
+def copied_data(places: list[torch.device], capture: Capture) -> list[float]:
+    return _copied(places, capture, lambda to, of: to.data.copy_(of))
+
+
+def copied_by_to(places: list[torch.device], capture: Capture) -> list[float]:
+    def copied(to: Any, of: Any) -> None:
+        to.data = of.detach().to(of.device, copy=True)
+
+    return _copied(places, capture, copied)
+
+
+def copied_items(places: list[torch.device], capture: Capture) -> list[float]:
+    @torch.no_grad()
+    def copied(to: Any, of: Any) -> None:
+        to[...] = of
+
+    return _copied(places, capture, copied)
+
+
+def best_restored(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is copied from stays what it was."""
+    place = places[0]
+    torch.manual_seed(0)
+    model, best = network().to(place), network().to(place)
+    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            for to, of in zip(model.parameters(), best.parameters(), strict=True):
+                to.data.copy_(of)
+        losses.append(float(step(x, y)))
+    return [*losses, *(float(parameter.sum()) for parameter in best.parameters())]
+
+
+def one_buffer(places: list[torch.device], capture: Capture) -> list[float]:
+    """A copy as PyTorch/XLA makes it, one buffer for both: the next call is traced, and parts them."""
+    place = places[0]
+    torch.manual_seed(0)
+    model, other = network().to(place), network().to(place)
+    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            with _as_they_come(place), torch.no_grad():
+                for to, of in zip(other.parameters(), model.parameters(), strict=True):
+                    to.copy_(of)
+        losses.append(float(step(x, y)))
+    expect(step, said=1, texts=("without a copy",))
+    return [*losses, *(float(parameter.sum()) for parameter in other.parameters())]
+
+
+def _as_they_come(place: torch.device) -> Any:
+    import contextlib
+
+    from ptpathways.frontend._kernels import _copies
+
+    return _copies.as_they_come() if place.type == "xla" else contextlib.nullcontext()
+
+
+def data_of_another(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two parameters on one memory: to write one is to write both."""
+    place = places[0]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)).to(place)
+    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            model[2].weight.data = model[0].bias.data.view(1, 8)  # type: ignore[operator]
+        losses.append(step(x, y))
+    expect(step, said=1, texts=("share memory",))
+    return numbers(losses)
+
+
+def adversaries(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step for each network of a GAN; both know the gradients of the discriminator."""
+    place = places[0]
+    torch.manual_seed(0)
+    generator, discriminator = nn.Linear(8, 8).to(place), network().to(place)
+    of_generator = torch.optim.Adam(generator.parameters(), lr=0.01)
+    of_discriminator = torch.optim.Adam(discriminator.parameters(), lr=0.01)
+
+    @capture
+    def judge(x: Tensor, noise: Tensor) -> Tensor:
+        of_discriminator.zero_grad()
+        real = F.softplus(-discriminator(x.to(place))).mean()
+        loss = real + F.softplus(discriminator(generator(noise.to(place)).detach())).mean()
+        loss.backward()
+        of_discriminator.step()
+        return loss.detach()
+
+    @capture
+    def deceive(noise: Tensor) -> Tensor:
+        of_generator.zero_grad()
+        loss = F.softplus(-discriminator(generator(noise.to(place)))).mean()
+        loss.backward()
+        of_generator.step()
+        return loss.detach()
+
+    losses = []
+    for x, _ in batches():
+        losses += [judge(x, -x), deceive(x * 2)]
+    for step in (judge, deceive):
+        assert not isinstance(step, pw.CapturedStep) or step.replays + step.audits > STEPS - 7, step
+    return numbers(losses)
+
+
+def table_of_the_first_forward(places: list[torch.device], capture: Capture) -> list[float]:
+    """Of positions, say; a part of it is used at each call."""
+    place = places[0]
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 1)
+            self.table: Any = None
+
+        def forward(self, x: Tensor) -> Any:
+            if self.table is None:
+                self.table = torch.arange(16, device=x.device).float().sin()[:, None]
+            return self.layer(x) * self.table[: x.size(0)]
+
+    torch.manual_seed(0)
+    model = Scaled().to(place)
+    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
+    losses = [step(x, y) for x, y in batches()]
+    expect(step, replays=STEPS - 3)
+    return numbers(losses)
+
+
+def replaced_methods(places: list[torch.device], capture: Capture) -> list[float]:
+    """Somebody puts another function where torch has one, and takes it back."""
+    place = places[0]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    step = capture(training_step(model, optimizer, place))
+    layer: Any = nn.ReLU
+    functions: Any = F
+    kept = layer.forward, functions.relu, optimizer.step
+    losses = []
+    try:
+        for number, (x, y) in enumerate(batches(2 * STEPS)):
+            if number in (8, 12):
+                layer.forward = kept[0] if number == 12 else lambda self, x: torch.tanh(x)
+            if number in (16, 20):
+                functions.relu = kept[1] if number == 20 else lambda x, inplace=False: torch.tanh(x)
+            if number == 26:
+                vars(optimizer)["step"] = lambda: (kept[2](), kept[2]())
+            losses.append(step(x, y))
+    finally:
+        layer.forward, functions.relu = kept[:2]
+    return numbers(losses)
+
+
+def keyword_default(places: list[torch.device], capture: Capture) -> list[float]:
+    place = places[0]
+
+    def scaled(x: Tensor, *, factor: float = 1.0) -> Tensor:
+        return x * factor
+
+    defaults: Any = scaled.__kwdefaults__
+    model = network().to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = scaled(F.mse_loss(model(x.to(place)), y.to(place)))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 9:
+            defaults["factor"] = 3.0
+        losses.append(step(x, y))
+    return numbers(losses)
+
+
+class Pair(typing.NamedTuple):
+    """A batch with a method."""
+
+    x: Tensor
+    y: Tensor
+
+    def to(self, place: torch.device) -> Pair:
+        return Pair(self.x.to(place), self.y.to(place))
+
+
+@functools.singledispatch
+def moved(value: Any, place: torch.device) -> Any:
+    return value
+
+
+@moved.register
+def _(value: Tensor, place: torch.device) -> Tensor:
+    return value.to(place)
+
+
+@moved.register(tuple)
+def _(value: tuple[Any, ...], place: torch.device) -> tuple[Any, ...]:
+    return tuple(moved(one, place) for one in value)
+
+
+def ways_to_write_it(places: list[torch.device], capture: Capture) -> list[float]:
+    """A method that is captured in its class, below a decorator of torch's; a loop whose name the step mentions."""
+    place = places[0]
+
+    class Trainer:
+        def __init__(self) -> None:
+            torch.manual_seed(0)
+            self.model = network().to(place)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
+            self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 50)
+            self.made = 0
+
+        @capture
+        def step(self, batch: Pair) -> Tensor:
+            self.model.train()
+            x, y = moved(tuple(batch.to(place)), place)
+            self.optimizer.zero_grad()
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            return loss.detach()
+
+        @capture
+        @torch.no_grad()
+        def judge(self, x: Tensor) -> Any:
+            return self.model(x.to(place)).sum()
+
+        def train(self) -> list[Tensor]:
+            losses = []
+            for x, y in batches():
+                losses += [self.step(Pair(x, y)), self.judge(x)]
+                self.schedule.step()
+                self.made += 1
+            return losses
+
+    trainer = Trainer()
+    losses = trainer.train()
+    expect(Trainer.step, replays=STEPS - 2)
+    expect(Trainer.judge, replays=STEPS - 3)
+    return numbers(losses)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    copied_data,
+    copied_by_to,
+    copied_items,
+    best_restored,
+    one_buffer,
+    data_of_another,
+    adversaries,
+    table_of_the_first_forward,
+    replaced_methods,
+    keyword_default,
+    ways_to_write_it,
+)
