@@ -65,6 +65,8 @@ def register() -> None:
             result = plain_to(self, *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
+        if kwargs.get("copy") and on_devices(self) and on_devices(result):
+            return result.clone()  # PyTorch/XLA's copy has the same buffer
         if not on_devices(result):
             was_read(self)
         elif not on_devices(self) and _state.is_running():
@@ -122,7 +124,10 @@ def register() -> None:
                 src = _transfer.transfer(src, self.device, _layout_of_target(self, src))
         elif isinstance(src, torch.Tensor):
             src = whole(src)
-        return plain_copy(self, src, *args, **kwargs)
+        try:
+            return plain_copy(self, src, *args, **kwargs)
+        except RuntimeError as error:
+            raise native.translate_of_torch(error) from None
 
     @functools.wraps(plain_apply)
     def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -40,15 +40,6 @@ def copy(
     return made
 
 
-def to_copy(kernel: Callable[..., Any], source: torch.Tensor, **options: Any) -> torch.Tensor:
-    """``to(copy=True)``, ``new_tensor`` and others."""
-    device, dtype = options.get("device"), options.get("dtype")
-    if (device is None or device == source.device) and (dtype is None or dtype == source.dtype):
-        source = _own(source)
-    made: torch.Tensor = kernel(source, **options)
-    return made
-
-
 def alias_copy(kernel: Callable[..., Any], source: torch.Tensor) -> torch.Tensor:
     """``alias`` where there are no views."""
     made: torch.Tensor = kernel(_own(source))
@@ -62,4 +53,4 @@ def _own(source: torch.Tensor) -> torch.Tensor:
     return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
 
 
-WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "_to_copy": to_copy, "alias_copy": alias_copy}
+WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "alias_copy": alias_copy}
