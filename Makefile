@@ -16,6 +16,8 @@ setup: $(STAMP)
 
 $(DEPS): requirements.txt
 	@df -Pm . | awk 'NR == 2 && $$4 < 12000 { print "warning: torch and its CUDA libraries need 12 GB here while they are installed, " $$4 " MB are free" }'
+	@test -x $(PY) || $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2> /dev/null || \
+	  { echo "error: Python 3.11, 3.12 or 3.13 is required, and '$(PYTHON)' is none; name one: make PYTHON=python3.12" >&2; exit 1; }
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --disable-pip-version-check -q -r requirements.txt
 	touch $@

@@ -20,6 +20,7 @@ import fcntl
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -66,10 +67,23 @@ def _definitions(sanitizer: str, output: Path | None) -> dict[str, object]:
     } | ({} if output is None else {"PW_OUTPUT": output})
 
 
+def check_compiler() -> None:
+    """Raises BuildError when there is no C++ compiler to start."""
+    chosen = os.environ.get("CXX", "")
+    names = (chosen.split()[0],) if chosen.split() else ("c++", "g++", "clang++")
+    if not any(map(shutil.which, names)):
+        raise BuildError(
+            f"a C++20 compiler is required to build ptpathways, and there is no {' or '.join(names)} here: install one "
+            "(on Debian: apt install g++), or name it with CXX; a wheel that was built elsewhere needs none "
+            "(docs/install.md)"
+        )
+
+
 def build(target: str, sanitizer: str = "", output: Path | None = None) -> Path:
     """Builds one target of CMakeLists.txt; returns the variant's folder. Raises BuildError."""
     import cmake
 
+    check_compiler()
     program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
     folder = BUILD / (sanitizer or "release")
     with _lock(folder):
