@@ -15,7 +15,8 @@ _JOINT = re.compile(r'"\s*\n\s*f?"')
 
 @pytest.fixture(scope="module")
 def sources() -> str:
-    files = [*(ROOT / "ptpathways").rglob("*.py"), *(ROOT / "csrc").rglob("*.cc")]
+    files = [*(ROOT / "ptpathways").rglob("*.py"), *(ROOT / "csrc").rglob("*.cc"), *(ROOT / "tools").glob("*.py")]
+    files.append(ROOT / "Makefile")
     texts = (_JOINT.sub("", path.read_text()) for path in files if not path.name.endswith("_test.cc"))
     return "\n".join(texts)
 
