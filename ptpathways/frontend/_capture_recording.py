@@ -23,8 +23,8 @@ from ptpathways.frontend import _capture_buffers as buffers
 from ptpathways.frontend import _capture_code as _code
 from ptpathways.frontend._capture_draws import Draws
 from ptpathways.frontend._capture_effects import effects
+from ptpathways.frontend._capture_outcome import Outcome
 from ptpathways.frontend._capture_state import Contents, Same, Surroundings
-from ptpathways.frontend._capture_variant import Outcome
 from ptpathways.frontend._capture_wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
 
 
