@@ -41,10 +41,10 @@ py::list OwningTensors(const py::type& tensor_class) {
 //
 //   Python object -> FunctionalTensorWrapper -> XLATensorImpl -> XLATensor -> Data {handle, ir_value}
 //
-// PyTorch/XLA counts nothing itself: two tensors share a value when their Data have one handle (`std::shared_ptr`), or one
-// node of the trace (`ir_value`) that has the handle. Of each object the address of its virtual functions is learned from
-// a tensor that is known to be such, and compared before what it points to is read; `frontend/_capture_exclusive.py`
-// checks what is counted.
+// PyTorch/XLA counts nothing itself: two tensors share a value when their Data have one handle (`std::shared_ptr`), or
+// one node of the trace (`ir_value`) that has the handle. Of each object the address of its virtual functions is
+// learned from a tensor that is known to be such, and compared before what it points to is read;
+// `frontend/_capture_exclusive.py` checks what is counted.
 class ValueHolders {
  public:
   // `tensor`: a plain one, with a value on a device.
@@ -87,7 +87,9 @@ class ValueHolders {
 
   bool Shared(PyObject* tensor) const {
     const char* at = Field<const char*>(tensor, kImplAt);
-    for (size_t hop = 0;; ++hop) {
+    const bool plain =
+        at != nullptr && Field<const void*>(at, 0) == classes_[1];  // without functionalization's wrapper
+    for (size_t hop = plain ? 1 : 0;; ++hop) {
       if (at == nullptr || Field<const void*>(at, 0) != classes_[hop]) return true;
       if (hop + 1 == classes_.size()) break;
       at = Field<const char*>(at, kNextAt[hop]);

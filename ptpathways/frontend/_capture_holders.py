@@ -61,7 +61,10 @@ class Holders:
 
         written = self._watched.begin()
         if self._others[0] != Holders._changes:
-            self._count_others()
+            gc.collect()  # what steps have dropped would count
+            for one in list(self._all):
+                one._count_others()
+            self._take_over()
         names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
@@ -92,6 +95,12 @@ class Holders:
         """Watches results that share memory, with each other or with ``states``, when the call is traced."""
         self._watched.end(results, states, traced)
 
+    def _take_over(self) -> None:
+        """What other steps write over may be written over by this one, too: each makes gradients of one model."""
+        for other in self._all:
+            for number, known in other._known.items():
+                self._known.setdefault(number, known)
+
     def held(self, variant: Variant) -> str:
         """The name of a tensor that a replay would write over although somebody holds it, or may; empty for none."""
         if not self._kept and variant is self._covered:
@@ -118,7 +127,6 @@ class Holders:
     def _count_others(self) -> None:
         """Counts anew what other steps hold; what they let go, or came to hold, is nobody else's."""
         _, old_names, old_values = self._others
-        gc.collect()  # what they have dropped would count
         names: Counter[int] = Counter()
         values: Counter[int] = Counter()
         for other in self._all:
