@@ -2,8 +2,8 @@
 
 Writing over is right as long as only captured steps hold them. Somebody who has got one since the last call is seen by
 the counts of references: of the Python object, and of its value, which ``detach()`` and views share. Other captured
-steps refer to the same tensors (the two of a GAN to the gradients of the discriminator); they say how often, and that is
-counted apart.
+steps refer to the same tensors (the two of a GAN to the gradients of the discriminator); they say how often, and that
+is counted apart.
 """
 
 from __future__ import annotations
