@@ -6,6 +6,13 @@
 #include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
+namespace {
+
+// A worker looks at its engine with each heartbeat, and small computations run on that thread.
+constexpr uint64_t kEngineStillMs = 1500;
+
+}  // namespace
+
 using wire::Type;
 
 Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame,
@@ -202,11 +209,16 @@ void ClusterState::TellOfOverdue() {
            " s");
       continue;
     }
+    const uint64_t engine_ms = hosts_[change.host].load.engine_still_ms;
     Note(who + " has finished nothing on " + device + " for " + std::to_string(what.still_ms / 1000) + " s, with " +
          std::to_string(what.gangs) + (what.gangs == 1 ? " computation" : " computations") + " to do; the first is " +
          WorkText(what.client, what.work) + " of " + DescribeClient(what.client) + ", sent " +
          std::to_string(what.age_ms / 1000) +
-         " s ago: it is long, it waits for what it reads, or the device or the worker's engine hangs");
+         (engine_ms >= kEngineStillMs
+              ? " s ago; the worker's engine has neither taken a message nor computed for " +
+                    std::to_string(engine_ms / 1000) + " s: it waits inside the plugin or a custom call"
+              : " s ago; the worker's engine takes messages: the computation is long, waits for what it reads, or the "
+                "device hangs"));
   }
 }
 

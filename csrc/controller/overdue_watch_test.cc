@@ -85,12 +85,14 @@ TEST(TheLogTellsOfAHostWhoseDeviceHangsAndWhenItGoesOn) {
   c.Done("h0", {Cluster::Id(c.client, 30)}, 500);
   const std::string said = c.PassUntil(40'000);
   EXPECT_HAS(said, "host 'h0' (host 0, pid 0) has finished nothing on device 0 for 30 s, with 2 computations to do");
-  EXPECT_HAS(said, "the first is function 'f' of client 'a' (client 1, pid 0), sent 30 s ago");
+  EXPECT_HAS(
+      said,
+      "the first is function 'f' of client 'a' (client 1, pid 0), sent 30 s ago; the worker's engine takes messages");
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
   const std::string status = c.state.StatusJson(c.now);
   EXPECT_HAS(status,
              "\"unfinished\": {\"device\": 0, \"computations\": 2, \"still_ms\": 39000, \"first\": \"function 'f'\"");
-  EXPECT_HAS(status, "\"client\": \"a\", \"sent_ms\": 39000, \"overdue\": true}");
+  EXPECT_HAS(status, "\"client\": \"a\", \"sent_ms\": 39000, \"engine_still_ms\": 0, \"overdue\": true}");
   c.Done("h0", {Cluster::Id(c.client, 10)}, 39'000'000);
   EXPECT_HAS(c.PassUntil(41'000), "host 'h0' (host 0, pid 0) has finished something on device 0 again, after 39 s");
   EXPECT_HAS(c.state.StatusJson(c.now), "\"overdue\": false}");
@@ -98,6 +100,17 @@ TEST(TheLogTellsOfAHostWhoseDeviceHangsAndWhenItGoesOn) {
   EXPECT_EQ(c.PassUntil(100'000), "");
   c.Done("h0", {Cluster::Id(c.client, 20)}, 39'000'000);
   EXPECT_HAS(c.state.StatusJson(c.now), "\"unfinished\": null");
+}
+
+TEST(TheEngineThatHangsIsNamed) {
+  Hanging c;
+  c.Run("a", c.client, 10, 1);
+  EXPECT_EQ(c.PassUntil(30'500), "");
+  wire::Heartbeat beat;
+  beat.engine_still_ms = 30'100;
+  c.Tell("w-h0", beat);
+  EXPECT_HAS(c.PassUntil(31'000, false), "the worker's engine has neither taken a message nor computed for 30 s");
+  EXPECT_HAS(c.state.StatusJson(c.now), "\"engine_still_ms\": 30100");
 }
 
 TEST(AHostThatIsSilentOrLostIsToldOfAsSuch) {

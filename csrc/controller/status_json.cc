@@ -80,6 +80,7 @@ std::string ClusterState::UnfinishedJson(uint32_t host, const scheduler::Unfinis
       .Text("first", WorkText(what->client, what->work))
       .Text("client", client == clients_.end() ? "" : client->second.name)
       .Number("sent_ms", what->age_ms)
+      .Number("engine_still_ms", hosts_[host].load.engine_still_ms)
       .Bool("overdue", IsOverdue(host, *what, now_ms))
       .Done();
 }

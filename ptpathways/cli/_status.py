@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 5.0
 _PIPE_COLUMNS = 180
+_ENGINE_STILL_MS = 1500
+"""A worker looks at its engine about twice a second, and small computations run on that thread."""
 _NAME = "ptpathways status"
 
 
@@ -151,10 +153,15 @@ def _state_text(host: dict[str, Any]) -> str:
 def _overdue_text(host: dict[str, Any]) -> str:
     what = host["unfinished"]
     count = what["computations"]
+    engine = (
+        "its worker takes messages"
+        if what["engine_still_ms"] < _ENGINE_STILL_MS
+        else f"its worker's engine has neither taken a message nor computed for {what['engine_still_ms'] / 1000:.1f} s"
+    )
     return (
         f"host {host['name']!r} has finished nothing on device {what['device']} for {what['still_ms'] / 1000:.1f} s, "
         f"with {count} computation{'s' if count != 1 else ''} to do; the first is {what['first']} of client "
-        f"{what['client']!r}, sent {what['sent_ms'] / 1000:.1f} s ago"
+        f"{what['client']!r}, sent {what['sent_ms'] / 1000:.1f} s ago; {engine}"
     )
 
 

@@ -54,7 +54,7 @@ def test_a_device_that_finishes_nothing_is_named_with_what_it_runs_until_it_goes
             assert what["first"] == "function 'hangs (train.py:7)'"
             assert LIMIT_S * 1000 <= what["still_ms"] <= what["sent_ms"] < HANGS_S * 1000
             notice = rf"host 'b' has finished nothing on device {device} for [\d.]+ s, with 1 computation to do; "
-            first = r"the first is function 'hangs \(train.py:7\)' of client 'client', sent [\d.]+ s ago"
+            first = r"the first is function 'hangs \(train.py:7\)' of client 'client', sent [\d.]+ s ago; its worker"
             assert re.search(notice + first, said)
             assert re.search(r"\bb\b.* nothing finished for \d+ s", said)
             np.testing.assert_array_equal(value.result(WAIT_S), np.ones(()))
