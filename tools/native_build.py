@@ -5,7 +5,8 @@ variant makes builds that start at the same time take turns.
 
 Usage::
 
-    python tools/native_build.py test [--sanitize address|thread] [--room ROOM] [--filter TEXT] [--no-run]
+    python tools/native_build.py test [--sanitize address|thread] [--room ROOM] [--changed-since REF] [--filter TEXT]
+        [--no-run]
     python tools/native_build.py test-plugin    # a PJRT plugin for tests; prints its path
 
 Environment: ``CXX`` the compiler, ``CXXFLAGS`` further flags, ``PW_JOBS`` compiles at once (the number of cores),
@@ -104,6 +105,28 @@ def rooms_with_tests() -> list[str]:
     return sorted({path.parent.name for path in (ROOT / "csrc").glob("*/*_test.cc")})
 
 
+def rooms_changed_since(reference: str, root: Path = ROOT) -> list[str] | None:
+    """Rooms with tests that differ from where this history left ``reference``, the working tree included.
+
+    None: git does not know, as in a checkout without history.
+    """
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], cwd=root, check=False, text=True, capture_output=True)
+        except OSError:  # there is no git
+            return None
+        return done.stdout if done.returncode == 0 else None
+
+    base = git("merge-base", "HEAD", reference)
+    changed = base and git("diff", "--name-only", "--relative", base.strip(), "--", "csrc")
+    fresh = git("ls-files", "--others", "--exclude-standard", "--", "csrc")
+    if not base or changed is None or fresh is None:
+        return None
+    touched = {Path(name).parts[1] for name in (changed + fresh).splitlines()}
+    return [room for room in rooms_with_tests() if room in touched]
+
+
 def _test_environment(room: str) -> dict[str, str]:
     env = dict(os.environ)
     if "PW_TEST_PJRT_PLUGIN" not in env:
@@ -162,6 +185,7 @@ def main() -> int:
     plugin.add_argument("name", nargs="?", default="pod_plugin", help="a file of csrc/testing/plugin, without .cc")
     test = commands.add_parser("test", help="build and run native tests")
     test.add_argument("--room", action="append", help="only this room (may be repeated)")
+    test.add_argument("--changed-since", metavar="REF", help="only rooms that differ from where this branch left REF")
     test.add_argument("--sanitize", choices=SANITIZERS)
     test.add_argument("--filter", default="", help="only tests whose name contains this")
     test.add_argument("--no-run", action="store_true", help="build only")
@@ -171,6 +195,13 @@ def main() -> int:
             print(build(args.name) / f"lib{args.name}.so")
             return 0
         rooms = args.room or rooms_with_tests()
+        if args.changed_since:
+            changed = rooms_changed_since(args.changed_since)
+            if not changed:
+                why = "git does not say what changed" if changed is None else "no room has changed"
+                print(f"no native tests: {why} since {args.changed_since}")
+                return 0
+            rooms = [room for room in rooms if room in changed]
         return 1 if run_tests(rooms, args.sanitize or "", args.filter, not args.no_run) else 0
     except BuildError as error:
         print(error, file=sys.stderr)

@@ -61,6 +61,7 @@ controller::ControllerOptions OptionsOf(const py::dict& options) {
   controller_options.cluster.heartbeat_interval_ms =
       static_cast<uint32_t>(Option<double>(options, "heartbeat_interval_s", 0.5) * 1000);
   controller_options.cluster.lease_ms = static_cast<uint32_t>(Option<double>(options, "lease_s", 60.0) * 1000);
+  controller_options.cluster.overdue_ms = static_cast<uint32_t>(Option<double>(options, "overdue_s", 30.0) * 1000);
   controller_options.cluster.expected_hosts = Option<std::vector<std::string>>(options, "expected_hosts", {});
   scheduler::SchedulerOptions& scheduling = controller_options.cluster.scheduling;
   const std::string policy = Option<std::string>(options, "policy", "fifo");

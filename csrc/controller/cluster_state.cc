@@ -400,6 +400,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   gone_.push_back(host.connection);
   arrival_order_.DropHost(index);
   stalls_.Forget(index);
+  overdue_.Forget(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
@@ -436,7 +437,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   }
   // Clients know which hosts their runs on one host need; of gangs over several hosts they hear here.
   std::map<uint64_t, wire::Done> failed;
-  for (const uint64_t run : scheduler_.HostLost(index)) {
+  for (const uint64_t run : scheduler_.HostLost(index, now_ms_)) {
     failed[wire::ClientOf(run)].outcomes.push_back({run, index, 0, status});
   }
   for (const auto& [client_index, done] : failed) {
@@ -472,7 +473,7 @@ void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outputs
   for (const auto& [id, function] : client->second.functions) scheduler_.ForgetWork(id);
   for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);
   clients_.erase(client);
-  scheduler_.DropClient(index);
+  scheduler_.DropClient(index, now_ms_);
   arrival_order_.Release(index, [](Outgoing) {});
   resources_.DropClient(index);
   memory_.DropClient(index);
@@ -485,6 +486,7 @@ void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs&
   const bool is_host = peer.role == wire::Role::kWorker;
   const std::string& name = is_host ? hosts_[peer.index].description.name : clients_.at(peer.index).name;
   const std::string who = (is_host ? "host " : "client ") + Quoted(name);
+  if (is_host && !peer.silent) overdue_.Resumed(peer.index, now_ms_);
   Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
                          " s: it is stopped, or cut off; it is given up after " +
                          std::to_string(options_.lease_ms / 1000) + " s"
@@ -510,6 +512,8 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   const bool was_suspended =
       last_tick_ms_ != 0 && now_ms > last_tick_ms_ + std::min(options_.lease_ms, options_.silence_ms) / 2;
   last_tick_ms_ = now_ms;
+  if (was_suspended) overdue_.AllResumed(now_ms);
+  TellOfOverdue();
   arrival_order_.Release(std::nullopt, [&out](Outgoing message) { out.push_back(std::move(message)); });
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {

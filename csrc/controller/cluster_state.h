@@ -38,6 +38,7 @@
 #include "csrc/controller/fetch_round.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
+#include "csrc/controller/overdue_watch.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/plan/places.h"
 #include "csrc/scheduler/gang_scheduler.h"
@@ -66,6 +67,8 @@ struct ClusterOptions {
   uint32_t heartbeat_interval_ms = 500;
   uint32_t lease_ms = 60'000;  // a member that is silent for longer is dropped
   uint32_t silence_ms = 4000;  // one that is for longer is told of
+  // A host that has computations and finishes none for longer is told of (overdue_watch.h); 0: never.
+  uint32_t overdue_ms = 30'000;
   // Hosts that are on their way, by name: they become hosts 0, 1, ... in this order, whoever calls first. Others join
   // in the order they come.
   std::vector<std::string> expected_hosts = {};
@@ -84,7 +87,10 @@ struct ClusterOptions {
 class ClusterState {
  public:
   explicit ClusterState(ClusterOptions options)
-      : options_(std::move(options)), scheduler_(options_.scheduling), groups_(options_.expected_hosts) {}
+      : options_(std::move(options)),
+        scheduler_(options_.scheduling),
+        groups_(options_.expected_hosts),
+        overdue_(options_.overdue_ms) {}
 
   // A message of a connection. A malformed or forbidden one is answered with the reason and changes nothing.
   void OnMessage(const Connection& from, std::string head, std::vector<Payload> payloads, uint64_t now_ms,
@@ -216,6 +222,9 @@ class ClusterState {
 
   // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
   void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out);
+  // The log is told of hosts that finish nothing, and when they do again.
+  void TellOfOverdue();
+  bool IsOverdue(uint32_t host, const scheduler::Unfinished& what, uint64_t now_ms) const;
   // Whether a host may join the island it names: the members of an island of several hosts must be alike.
   Status FitsItsIsland(const wire::Hello& hello) const;
   // Whether a host must wait for one that is expected before it.
@@ -306,9 +315,13 @@ class ClusterState {
   static std::string DescribeHost(const wire::HostDescription& host);
   std::string FromWhere() const { return address_.empty() ? "" : " from " + address_; }
 
-  std::string HostJson(const Host& host, uint64_t now_ms) const;
+  // `unfinished`: of the host, or null.
+  std::string HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const;
   std::string ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const;
   std::string WaitText(const Client& client) const;
+  // "function 'f'", as far as the client still has it.
+  std::string WorkText(uint32_t client, uint64_t work) const;
+  std::string UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const;
 
   Result<Host*> HostOfDevice(uint32_t device);
   // UNIMPLEMENTED unless one computation can have devices of both.
@@ -343,6 +356,7 @@ class ClusterState {
   std::map<std::string, uint32_t> islands_;  // name -> the scheduler's number
   scheduler::GangScheduler scheduler_;
   IslandGroups groups_;
+  OverdueWatch overdue_;
   ResourceManager resources_;
   MemoryLedger memory_;
   MemoryRequest request_;                                                   // reused from message to message

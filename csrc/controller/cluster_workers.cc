@@ -6,6 +6,13 @@
 #include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
+namespace {
+
+// A worker looks at its engine with each heartbeat, and small computations run on that thread.
+constexpr uint64_t kEngineStillMs = 1500;
+
+}  // namespace
+
 using wire::Type;
 
 Status ClusterState::OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame,
@@ -136,7 +143,8 @@ Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& 
   bool pass_on = true;
   for (const wire::RunOutcome& outcome : done.outcomes) {
     memory_.PartDone(outcome.run, host, outcome.status.ok());
-    const scheduler::PartResult result = scheduler_.PartDone(outcome.run, host, outcome.device_us, outcome.status.ok());
+    const scheduler::PartResult result =
+        scheduler_.PartDone(outcome.run, host, outcome.device_us, outcome.status.ok(), now_ms_);
     tell.push_back(result == scheduler::PartResult::kEnded || result == scheduler::PartResult::kFailed);
     pass_on = pass_on && tell.back() && wire::ClientOf(outcome.run) == wire::ClientOf(done.outcomes.front().run);
   }
@@ -176,6 +184,42 @@ void ClusterState::OnStalled(uint32_t host, wire::Stalled stalled, Outputs& out)
   if (found.runs.empty()) return;
   Note(found.reason);
   for (const uint64_t run : found.runs) AbortRun({run, Status(Code::kAborted, found.reason)}, std::nullopt, out);
+}
+
+// --- hosts that finish nothing
+
+bool ClusterState::IsOverdue(uint32_t host, const scheduler::Unfinished& what, uint64_t now_ms) const {
+  return overdue_.IsOverdue(host, what, scheduler_.estimate_us(what.work), now_ms);
+}
+
+void ClusterState::TellOfOverdue() {
+  if (overdue_.limit_ms() == 0) return;
+  std::map<uint32_t, scheduler::Unfinished> overdue = scheduler_.UnfinishedByHost(now_ms_, overdue_.limit_ms());
+  // One that is silent is told of already.
+  std::erase_if(overdue, [this](const auto& entry) {
+    const bool is_silent = hosts_[entry.first].description.alive == wire::kHostSilent;
+    return !IsOverdue(entry.first, entry.second, now_ms_) || (is_silent && !overdue_.Knows(entry.first));
+  });
+  for (const OverdueWatch::Change& change : overdue_.Look(overdue, now_ms_)) {
+    const std::string who = DescribeHost(hosts_[change.host].description);
+    const scheduler::Unfinished& what = change.what;
+    const std::string device = "device " + std::to_string(what.device);
+    if (change.over_ms != 0) {
+      Note(who + " has finished something on " + device + " again, after " + std::to_string(change.over_ms / 1000) +
+           " s");
+      continue;
+    }
+    const uint64_t engine_ms = hosts_[change.host].load.engine_still_ms;
+    Note(who + " has finished nothing on " + device + " for " + std::to_string(what.still_ms / 1000) + " s, with " +
+         std::to_string(what.gangs) + (what.gangs == 1 ? " computation" : " computations") + " to do; the first is " +
+         WorkText(what.client, what.work) + " of " + DescribeClient(what.client) + ", sent " +
+         std::to_string(what.age_ms / 1000) +
+         (engine_ms >= kEngineStillMs
+              ? " s ago; the worker's engine has neither taken a message nor computed for " +
+                    std::to_string(engine_ms / 1000) + " s: it waits inside the plugin or a custom call"
+              : " s ago; the worker's engine takes messages: the computation is long, waits for what it reads, or the "
+                "device hangs"));
+  }
 }
 
 void ClusterState::ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out) {

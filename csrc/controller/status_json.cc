@@ -58,7 +58,34 @@ uint64_t Since(uint64_t now_ms, uint64_t then_ms) { return now_ms < then_ms ? 0 
 
 }  // namespace
 
-std::string ClusterState::HostJson(const Host& host, uint64_t now_ms) const {
+std::string ClusterState::WorkText(uint32_t client, uint64_t work) const {
+  auto owner = clients_.find(client);
+  if (owner == clients_.end()) return "a computation";
+  if (auto function = owner->second.functions.find(work); function != owner->second.functions.end()) {
+    return "function " + Quoted(function->second.name);
+  }
+  if (auto program = owner->second.programs.find(work); program != owner->second.programs.end()) {
+    return "program " + Quoted(program->second.name);
+  }
+  return "a computation";
+}
+
+std::string ClusterState::UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const {
+  if (what == nullptr) return "null";
+  auto client = clients_.find(what->client);
+  return Object()
+      .Number("device", what->device)
+      .Number("computations", what->gangs)
+      .Number("still_ms", what->still_ms)
+      .Text("first", WorkText(what->client, what->work))
+      .Text("client", client == clients_.end() ? "" : client->second.name)
+      .Number("sent_ms", what->age_ms)
+      .Number("engine_still_ms", hosts_[host].load.engine_still_ms)
+      .Bool("overdue", IsOverdue(host, *what, now_ms))
+      .Done();
+}
+
+std::string ClusterState::HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const {
   const wire::HostDescription& d = host.description;
   int64_t limit = 0;
   for (const wire::DeviceDescription& device : d.devices) limit += device.memory_limit_bytes;
@@ -67,6 +94,7 @@ std::string ClusterState::HostJson(const Host& host, uint64_t now_ms) const {
       .Number("host", d.host)
       .Text("name", d.name)
       .Bool("alive", d.alive != 0)
+      .Bool("silent", d.alive == wire::kHostSilent)
       .Number("pid", d.pid)
       .Text("platform", d.platform)
       .Text("island", d.island)
@@ -78,6 +106,7 @@ std::string ClusterState::HostJson(const Host& host, uint64_t now_ms) const {
       .Number("memory_limit_bytes", limit)
       .Raw("memory", memory_.HostJson(d.host))
       .Number("staged_bytes", static_cast<uint64_t>(memory_.staged_bytes(d.host)))
+      .Raw("unfinished", UnfinishedJson(d.host, unfinished, now_ms))
       .Number("silent_ms", peer == peers_.end() ? 0 : Since(now_ms, peer->second.last_heard_ms))
       .Text("lost", host.lost_reason)
       .Done();
@@ -140,7 +169,11 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
 std::string ClusterState::StatusJson(uint64_t now_ms) const {
   std::vector<std::string> hosts, islands, clients;
   size_t functions = 0, programs = 0;
-  for (const Host& host : hosts_) hosts.push_back(HostJson(host, now_ms));
+  const std::map<uint32_t, scheduler::Unfinished> unfinished = scheduler_.UnfinishedByHost(now_ms, 0);
+  for (const Host& host : hosts_) {
+    auto found = unfinished.find(host.description.host);
+    hosts.push_back(HostJson(host, found == unfinished.end() ? nullptr : &found->second, now_ms));
+  }
   for (const auto& [name, number] : islands_) {
     size_t members = 0, devices = 0;
     for (const Host& host : hosts_) {

@@ -174,7 +174,8 @@ class World {
     state.received += run.length_us * static_cast<double>(run.devices.size());
     for (const uint32_t device : run.devices) {
       queues_[device].pop_front();
-      scheduler_.PartDone(id, device, static_cast<uint64_t>(run.length_us), true);
+      scheduler_.PartDone(id, device, static_cast<uint64_t>(run.length_us), true,
+                          static_cast<uint64_t>(now_us_ * 1e-3));
     }
     for (const uint32_t device : run.devices) {
       if (!queues_[device].empty() && !runs_.at(queues_[device].front()).begun) Begin(queues_[device].front());

@@ -77,7 +77,7 @@ Result<bool> GangScheduler::Ask(const Gang& gang, uint64_t now_ms) {
     standing.received = std::max(standing.received, island.virtual_time - slack);
   }
   if (!options_.arbitrate || (asking_.empty() && !FirstObstacle(*gang.shape, std::nullopt))) {
-    Start(gang);
+    Start(gang, now_ms);
     return true;
   }
   asking_.emplace(gang.client, Asking{gang, now_ms, std::nullopt});
@@ -137,7 +137,7 @@ std::optional<GangScheduler::Grant> GangScheduler::TakeGrant(uint64_t now_ms) {
       accounts_[gang.client].waited_seconds += static_cast<double>(now_ms - asking->since_ms) * 1e-3;
       StopWaiting(*asking);
       asking_.erase(gang.client);
-      Start(gang);
+      Start(gang, now_ms);
       return Grant{gang.client, gang.run};
     }
     StopWaiting(*asking);
@@ -160,7 +160,7 @@ void GangScheduler::StopWaiting(Asking& asking) {
   asking.blocked_on.reset();
 }
 
-void GangScheduler::Start(const Gang& gang) {
+void GangScheduler::Start(const Gang& gang, uint64_t now_ms) {
   Flight flight;
   flight.gang = gang;
   flight.estimate_us = EstimateOf(gang.work);
@@ -168,7 +168,8 @@ void GangScheduler::Start(const Gang& gang) {
   if (flight.parts_left > 1) flight.ended.resize(flight.parts_left);
   ClientAccount& account = accounts_[gang.client];
   ++account.submitted;
-  ++sequence_;
+  flight.sequence = ++sequence_;
+  flight.granted_ms = now_ms;
   for (const uint32_t index : gang.shape->islands) {
     Island& island = islands_[index];
     Standing& standing = island.standings[gang.client];
@@ -188,7 +189,7 @@ void GangScheduler::Start(const Gang& gang) {
   flights_.emplace(gang.run, std::move(flight));
 }
 
-void GangScheduler::EndPart(Flight& flight, size_t index, double device_us) {
+void GangScheduler::EndPart(Flight& flight, size_t index, double device_us, uint64_t now_ms) {
   const GangPart& part = flight.gang.shape->parts[index];
   if (!flight.ended.empty()) flight.ended[index] = true;
   --flight.parts_left;
@@ -201,6 +202,7 @@ void GangScheduler::EndPart(Flight& flight, size_t index, double device_us) {
   for (const uint32_t device : part.devices) {
     DeviceQueue& queue = devices_[device];
     --queue.gangs;
+    queue.ended_ms = now_ms;
     queue.queued_us = queue.gangs == 0 ? 0 : queue.queued_us - flight.estimate_us;
     if (queue.waiters > 0 && IsOpen(queue)) changed_ = true;
   }
@@ -217,7 +219,7 @@ void GangScheduler::EndGang(const Flight& flight) {
   if (!fresh) it->second += kNewShare * (flight.longest_us - it->second);
 }
 
-PartResult GangScheduler::PartDone(uint64_t run, uint32_t host, uint64_t device_us, bool ok) {
+PartResult GangScheduler::PartDone(uint64_t run, uint32_t host, uint64_t device_us, bool ok, uint64_t now_ms) {
   auto it = flights_.find(run);
   if (it == flights_.end()) return PartResult::kIgnored;
   Flight& flight = it->second;
@@ -230,7 +232,7 @@ PartResult GangScheduler::PartDone(uint64_t run, uint32_t host, uint64_t device_
   if (!flight.ended.empty() && flight.ended[index]) return PartResult::kIgnored;
   const bool first_failure = !ok && !flight.failed;
   flight.failed = flight.failed || !ok;
-  EndPart(flight, index, static_cast<double>(device_us));
+  EndPart(flight, index, static_cast<double>(device_us), now_ms);
   const bool failed = flight.failed;
   const bool last = flight.parts_left == 0;
   if (last) {
@@ -241,7 +243,7 @@ PartResult GangScheduler::PartDone(uint64_t run, uint32_t host, uint64_t device_
   return last && !failed ? PartResult::kEnded : PartResult::kUnfinished;
 }
 
-std::vector<uint64_t> GangScheduler::HostLost(uint32_t host) {
+std::vector<uint64_t> GangScheduler::HostLost(uint32_t host, uint64_t now_ms) {
   const auto needs = [host](const GangShape& shape) {
     return std::any_of(shape.parts.begin(), shape.parts.end(),
                        [host](const GangPart& part) { return part.host == host; });
@@ -260,11 +262,11 @@ std::vector<uint64_t> GangScheduler::HostLost(uint32_t host) {
     if (needs(*flight.gang.shape)) affected.push_back(run);
   }
   std::sort(affected.begin(), affected.end());
-  std::erase_if(affected, [&](uint64_t run) { return PartDone(run, host, 0, false) != PartResult::kFailed; });
+  std::erase_if(affected, [&](uint64_t run) { return PartDone(run, host, 0, false, now_ms) != PartResult::kFailed; });
   return affected;
 }
 
-void GangScheduler::DropClient(uint32_t client) {
+void GangScheduler::DropClient(uint32_t client, uint64_t now_ms) {
   if (auto it = asking_.find(client); it != asking_.end()) {
     StopWaiting(it->second);
     asking_.erase(it);
@@ -277,7 +279,7 @@ void GangScheduler::DropClient(uint32_t client) {
       continue;
     }
     for (size_t part = 0; part < flight.gang.shape->parts.size(); ++part) {
-      if (flight.ended.empty() || !flight.ended[part]) EndPart(flight, part, 0);
+      if (flight.ended.empty() || !flight.ended[part]) EndPart(flight, part, 0, now_ms);
     }
     flight.failed = true;  // teaches nothing about how long its work takes
     EndGang(flight);
@@ -285,6 +287,42 @@ void GangScheduler::DropClient(uint32_t client) {
   }
   accounts_.erase(client);
   for (Island& island : islands_) island.standings.erase(client);
+}
+
+std::map<uint32_t, Unfinished> GangScheduler::UnfinishedByHost(uint64_t now_ms, uint64_t at_least_ms) const {
+  struct First {
+    const Flight* flight = nullptr;
+    uint32_t host = 0;
+  };
+  std::vector<First> first(devices_.size());  // by device
+  for (const auto& [run, flight] : flights_) {
+    if (now_ms < flight.granted_ms + at_least_ms) continue;
+    const std::vector<GangPart>& parts = flight.gang.shape->parts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (!flight.ended.empty() && flight.ended[i]) continue;
+      for (const uint32_t device : parts[i].devices) {
+        First& known = first[device];
+        if (known.flight == nullptr || flight.sequence < known.flight->sequence) known = {&flight, parts[i].host};
+      }
+    }
+  }
+  std::map<uint32_t, Unfinished> found;
+  for (uint32_t device = 0; device < first.size(); ++device) {
+    if (first[device].flight == nullptr) continue;
+    const Flight& flight = *first[device].flight;
+    const DeviceQueue& queue = devices_[device];
+    const uint64_t still_ms = now_ms - std::min(now_ms, std::max(flight.granted_ms, queue.ended_ms));
+    auto [host, fresh] = found.try_emplace(first[device].host);
+    if (!fresh && still_ms <= host->second.still_ms) continue;
+    host->second = {device,
+                    queue.gangs,
+                    still_ms,
+                    flight.gang.run,
+                    flight.gang.client,
+                    flight.gang.work,
+                    now_ms - std::min(now_ms, flight.granted_ms)};
+  }
+  return found;
 }
 
 size_t GangScheduler::asking(uint32_t island) const {

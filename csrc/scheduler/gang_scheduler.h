@@ -69,6 +69,18 @@ struct ClientAccount {
   double waited_seconds = 0;  // between asking and the grant
 };
 
+// Of a host that has not finished all it was given: the device on which nothing has ended for longest.
+struct Unfinished {
+  uint32_t device = 0;
+  uint32_t gangs = 0;     // in flight there
+  uint64_t still_ms = 0;  // since something ended there, or, where nothing was in flight then, was granted
+  // The gang granted first of those in flight there:
+  uint64_t run = 0;
+  uint32_t client = 0;
+  uint64_t work = 0;
+  uint64_t age_ms = 0;  // since it was granted
+};
+
 class GangScheduler {
  public:
   explicit GangScheduler(SchedulerOptions options) : options_(options) {}
@@ -91,11 +103,11 @@ class GangScheduler {
   uint64_t last_sequence() const { return sequence_; }
 
   // A host's part of a gang has ended after `device_us` on its devices.
-  PartResult PartDone(uint64_t run, uint32_t host, uint64_t device_us, bool ok);
+  PartResult PartDone(uint64_t run, uint32_t host, uint64_t device_us, bool ok, uint64_t now_ms);
   // Ends the parts of a lost host. The runs whose first failure that is; asking gangs that need the host are withdrawn.
-  std::vector<uint64_t> HostLost(uint32_t host);
+  std::vector<uint64_t> HostLost(uint32_t host, uint64_t now_ms);
   // Forgets a client that is gone, and gives back what its gangs held.
-  void DropClient(uint32_t client);
+  void DropClient(uint32_t client, uint64_t now_ms);
   // The function or program is gone: its estimate is not needed any more.
   void ForgetWork(uint64_t work) { estimates_.erase(work); }
 
@@ -104,6 +116,10 @@ class GangScheduler {
     const auto flight = flights_.find(run);
     return flight == flights_.end() ? nullptr : flight->second.gang.shape.get();
   }
+
+  // By host, but for those of which every gang in flight was granted less than `at_least_ms` ago. It looks at every
+  // part in flight that is older.
+  std::map<uint32_t, Unfinished> UnfinishedByHost(uint64_t now_ms, uint64_t at_least_ms) const;
 
   // --- for the status
   size_t in_flight() const { return flights_.size(); }
@@ -137,6 +153,7 @@ class GangScheduler {
     uint32_t waiters = 0;  // asking gangs that found it full
     double queued_us = 0;
     uint64_t closed_in = 0;  // the search in which an earlier gang has claimed it
+    uint64_t ended_ms = 0;   // when a gang's part last ended there
     uint32_t island = 0;
   };
   struct Asking {
@@ -148,6 +165,8 @@ class GangScheduler {
     Gang gang;
     double estimate_us = 0;
     double longest_us = 0;
+    uint64_t sequence = 0;  // its place in the cluster's order
+    uint64_t granted_ms = 0;
     uint32_t parts_left = 0;
     bool failed = false;
     std::vector<bool> ended;  // by part; empty for a gang of one part
@@ -162,9 +181,9 @@ class GangScheduler {
   std::optional<uint32_t> FirstObstacle(const GangShape& shape, std::optional<uint32_t> look_first) const;
   double FairKey(const Gang& gang) const;
   bool GoesBefore(const Asking& a, const Asking& b) const;
-  void Start(const Gang& gang);
+  void Start(const Gang& gang, uint64_t now_ms);
   void StopWaiting(Asking& asking);
-  void EndPart(Flight& flight, size_t part, double device_us);
+  void EndPart(Flight& flight, size_t part, double device_us, uint64_t now_ms);
   void EndGang(const Flight& flight);
 
   const SchedulerOptions options_;

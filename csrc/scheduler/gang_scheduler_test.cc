@@ -33,7 +33,7 @@ struct Bench {
   void Measure(uint32_t client, uint64_t work, uint64_t us) {
     const uint64_t run = 1'000'000 + ++arrivals;
     EXPECT(Ask(client, run, OnDevices({0}), work));
-    EXPECT(scheduler.PartDone(run, 0, us, true) == PartResult::kEnded);
+    EXPECT(scheduler.PartDone(run, 0, us, true, now_ms) == PartResult::kEnded);
   }
   GangScheduler scheduler;
   uint64_t arrivals = 0;
@@ -59,7 +59,7 @@ TEST(AGangIsGrantedAtOnceWhileItsDevicesHaveRoom) {
   EXPECT(!b.Ask(1, 21, OnDevices({0}), 7));
   EXPECT(!b.Ask(1, 21, OnDevices({0}), 7));  // asking again changes nothing
   EXPECT_EQ(b.Next(), 0u);
-  EXPECT(b.scheduler.PartDone(1, 0, 1000, true) == PartResult::kEnded);
+  EXPECT(b.scheduler.PartDone(1, 0, 1000, true, b.now_ms) == PartResult::kEnded);
   EXPECT_EQ(b.Next(), 21u);
   EXPECT_EQ(b.Next(), 0u);
 }
@@ -98,12 +98,12 @@ TEST(AnIdIsMintedOnce) {
 TEST(AGangEndsWithItsLastHostAndEachCountsOnce) {
   Bench b;
   EXPECT(b.Ask(1, 10, OnDevices({0, 1, 2})));
-  EXPECT(b.scheduler.PartDone(10, 1, 500'000, true) == PartResult::kUnfinished);
-  EXPECT(b.scheduler.PartDone(10, 1, 500'000, true) == PartResult::kIgnored);
-  EXPECT(b.scheduler.PartDone(10, 9, 500'000, true) == PartResult::kIgnored);
-  EXPECT(b.scheduler.PartDone(10, 0, 250'000, true) == PartResult::kUnfinished);
-  EXPECT(b.scheduler.PartDone(10, 2, 250'000, true) == PartResult::kEnded);
-  EXPECT(b.scheduler.PartDone(10, 2, 250'000, true) == PartResult::kIgnored);
+  EXPECT(b.scheduler.PartDone(10, 1, 500'000, true, b.now_ms) == PartResult::kUnfinished);
+  EXPECT(b.scheduler.PartDone(10, 1, 500'000, true, b.now_ms) == PartResult::kIgnored);
+  EXPECT(b.scheduler.PartDone(10, 9, 500'000, true, b.now_ms) == PartResult::kIgnored);
+  EXPECT(b.scheduler.PartDone(10, 0, 250'000, true, b.now_ms) == PartResult::kUnfinished);
+  EXPECT(b.scheduler.PartDone(10, 2, 250'000, true, b.now_ms) == PartResult::kEnded);
+  EXPECT(b.scheduler.PartDone(10, 2, 250'000, true, b.now_ms) == PartResult::kIgnored);
   EXPECT_EQ(b.scheduler.accounts().at(1).finished, 1u);
   EXPECT_EQ(b.scheduler.accounts().at(1).device_seconds, 1.0);
   EXPECT_EQ(b.scheduler.estimate_us(1), 500'000.0);
@@ -120,7 +120,7 @@ TEST(AWideGangThatWaitsClosesItsDevicesToYoungerOnes) {
   EXPECT_EQ(b.Next(), 0u);
   EXPECT(!b.Ask(3, 30, OnDevices({1})));  // device 1 is idle, but promised
   EXPECT_EQ(b.Next(), 0u);
-  b.scheduler.PartDone(10, 0, 1'000'000, true);
+  b.scheduler.PartDone(10, 0, 1'000'000, true, b.now_ms);
   EXPECT_EQ(b.Next(), 20u);
   EXPECT_EQ(b.Next(), 30u);
   EXPECT_EQ(b.Next(), 0u);
@@ -145,7 +145,7 @@ TEST(AGangOverIslandsIsGrantedOnAllAtOnce) {
   EXPECT(b.Ask(1, 11, OnDevices({1}, 1, 1)));
   EXPECT(!b.Ask(2, 20, both));
   EXPECT_EQ(b.scheduler.in_flight(0), 0u);
-  b.scheduler.PartDone(10, 1, 1'000'000, true);
+  b.scheduler.PartDone(10, 1, 1'000'000, true, b.now_ms);
   EXPECT_EQ(b.Next(), 20u);
   EXPECT_EQ(b.scheduler.granted(0), 2u);
   EXPECT_EQ(b.scheduler.granted(1), 3u);
@@ -166,11 +166,11 @@ TEST(HigherPrioritiesGoFirst) {
   EXPECT(!b.Ask(3, 30, OnDevices({0})));
   EXPECT(!b.Ask(2, 20, OnDevices({0})));
   EXPECT_EQ(b.Next(), 0u);
-  b.scheduler.PartDone(10, 0, 1'000'000, true);
+  b.scheduler.PartDone(10, 0, 1'000'000, true, b.now_ms);
   EXPECT_EQ(b.Next(), 30u);  // of the two equals, the one that came first
-  b.scheduler.PartDone(11, 0, 1'000'000, true);
+  b.scheduler.PartDone(11, 0, 1'000'000, true, b.now_ms);
   EXPECT_EQ(b.Next(), 20u);
-  b.scheduler.PartDone(30, 0, 1'000'000, true);
+  b.scheduler.PartDone(30, 0, 1'000'000, true, b.now_ms);
   EXPECT_EQ(b.Next(), 12u);
 }
 
@@ -179,14 +179,14 @@ TEST(ALostHostEndsItsPartsAndWithdrawsWhoNeedsIt) {
   b.Measure(1, 1, 1'000'000);
   EXPECT(b.Ask(1, 10, OnDevices({0, 1})));
   EXPECT(b.Ask(1, 11, OnDevices({0, 1})));
-  b.scheduler.PartDone(11, 1, 1'000'000, true);  // its part of this one was over
+  b.scheduler.PartDone(11, 1, 1'000'000, true, b.now_ms);  // its part of this one was over
   EXPECT(!b.Ask(2, 20, OnDevices({0, 1})));
   EXPECT(!b.Ask(3, 30, OnDevices({0})));
   EXPECT_EQ(b.Next(), 0u);
-  EXPECT(b.scheduler.HostLost(1) == std::vector<uint64_t>{10});
+  EXPECT(b.scheduler.HostLost(1, b.now_ms) == std::vector<uint64_t>{10});
   EXPECT(!b.scheduler.is_asking(2));
-  EXPECT_EQ(b.Next(), 0u);                                                          // host 0 is still busy
-  EXPECT(b.scheduler.PartDone(10, 0, 1'000'000, true) == PartResult::kUnfinished);  // its client knows
+  EXPECT_EQ(b.Next(), 0u);                                                                    // host 0 is still busy
+  EXPECT(b.scheduler.PartDone(10, 0, 1'000'000, true, b.now_ms) == PartResult::kUnfinished);  // its client knows
   EXPECT_EQ(b.Next(), 30u);
 }
 
@@ -198,19 +198,19 @@ TEST(AClientThatIsGoneGivesBackWhatItHeld) {
   EXPECT(!b.Ask(1, 12, OnDevices({0, 1})));
   EXPECT(!b.Ask(2, 20, OnDevices({1})));
   EXPECT_EQ(b.Next(), 0u);
-  b.scheduler.DropClient(1);
+  b.scheduler.DropClient(1, b.now_ms);
   EXPECT_EQ(b.Next(), 20u);
   EXPECT_EQ(b.scheduler.in_flight(), 1u);
   EXPECT_EQ(b.scheduler.queued_us(0), 5000.0);  // a quarter of the bound for what is not measured yet
-  EXPECT(b.scheduler.PartDone(10, 0, 1, true) == PartResult::kIgnored);
-  EXPECT(b.scheduler.PartDone(20, 1, 1, true) == PartResult::kEnded);
+  EXPECT(b.scheduler.PartDone(10, 0, 1, true, b.now_ms) == PartResult::kIgnored);
+  EXPECT(b.scheduler.PartDone(20, 1, 1, true, b.now_ms) == PartResult::kEnded);
 }
 
 TEST(FailuresTeachNothingAboutDurations) {
   Bench b;
   b.Measure(1, 1, 1000);
   EXPECT(b.Ask(1, 10, OnDevices({0})));
-  EXPECT(b.scheduler.PartDone(10, 0, 0, false) == PartResult::kFailed);
+  EXPECT(b.scheduler.PartDone(10, 0, 0, false, b.now_ms) == PartResult::kFailed);
   EXPECT_EQ(b.scheduler.estimate_us(1), 1000.0);
 }
 
@@ -219,6 +219,36 @@ TEST(WithoutArbitrationEveryGangGoesAtOnce) {
   b.Measure(1, 1, 1'000'000);
   for (uint64_t run = 1; run <= 100; ++run) EXPECT(b.Ask(1, run, OnDevices({0})));
   EXPECT_EQ(b.scheduler.last_sequence(), 101u);
+}
+
+TEST(WhatAHostHasNotFinishedIsThatOfItsStillestDevice) {
+  Bench b;
+  b.Measure(1, 7, 1'000'000);
+  b.now_ms = 1000;
+  EXPECT(b.Ask(1, 10, OnDevices({0, 1}), 7));
+  b.now_ms = 2000;
+  EXPECT(b.Ask(1, 11, OnDevices({0}), 7));
+  b.now_ms = 5000;
+  std::map<uint32_t, Unfinished> found = b.scheduler.UnfinishedByHost(b.now_ms, 0);
+  ASSERT_EQ(found.size(), 2u);  // a host for each device
+  EXPECT_EQ(found.at(0).run, 10u);
+  EXPECT_EQ(found.at(0).work, 7u);
+  EXPECT_EQ(found.at(0).client, 1u);
+  EXPECT_EQ(found.at(0).gangs, 2u);
+  EXPECT_EQ(found.at(0).still_ms, 4000u);
+  EXPECT_EQ(found.at(0).age_ms, 4000u);
+  // The next one of a device has had its turn since the one before it ended, however long it has been there.
+  EXPECT(b.scheduler.PartDone(10, 0, 1'000'000, true, 4500) == PartResult::kUnfinished);
+  found = b.scheduler.UnfinishedByHost(b.now_ms, 0);
+  EXPECT_EQ(found.at(0).run, 11u);
+  EXPECT_EQ(found.at(0).still_ms, 500u);
+  EXPECT_EQ(found.at(0).age_ms, 3000u);
+  EXPECT_EQ(found.at(1).run, 10u);
+  EXPECT_EQ(found.at(1).still_ms, 4000u);
+  EXPECT_EQ(b.scheduler.UnfinishedByHost(b.now_ms, 3500).size(), 1u);  // only what is as old as this
+  EXPECT(b.scheduler.PartDone(10, 1, 1'000'000, true, b.now_ms) == PartResult::kEnded);
+  b.scheduler.DropClient(1, b.now_ms);
+  EXPECT(b.scheduler.UnfinishedByHost(b.now_ms, 0).empty());
 }
 
 }  // namespace

@@ -308,6 +308,7 @@ TEST(ShutdownFailsWhatIsLeft) {
 }
 
 TEST(BrokenDescriptionsAreRefusedAndReturned) {
+  Outcome outcome;  // told by the end of the sender, so it outlives the loop
   Loop loop(Small("broken"));
   const auto refuse = [&](BulkPiece piece, Frame payload) {
     const size_t before = loop.releases.size();
@@ -323,7 +324,6 @@ TEST(BrokenDescriptionsAreRefusedAndReturned) {
   refuse({1, 14, 0, 4, 4, "", 0}, Frame("123"));                   // frame too short
   refuse({1, 15, 0, 4, 4, "/etc/passwd", 0}, Frame());
   refuse({1, 16, 0, 4, 4, "/ptpathways-other-1-1", 0}, Frame());
-  Outcome outcome;
   const std::string source = RandomBytes(5000, 1);
   loop.sender->Send("peer", true, 1, {source.data(), source.size()}, outcome.Done());
   loop.Pump();

@@ -95,10 +95,11 @@ Status ControlLine::Send(Frames frames) {
   return socket_->Send({}, std::move(sent));
 }
 
-void ControlLine::Beat(uint64_t live_buffers, uint64_t live_bytes) {
+void ControlLine::Beat(uint64_t live_buffers, uint64_t live_bytes, uint64_t engine_still_ms) {
   std::lock_guard lock(mutex_);
   beat_.live_buffers = live_buffers;
   beat_.live_bytes = live_bytes;
+  beat_.engine_still_ms = engine_still_ms;
   SendBeat();
 }
 

@@ -51,7 +51,7 @@ class ControlLine : private SocketHandler {
   // Never blocks. RESOURCE_EXHAUSTED when the controller has left too much untaken: then it is lost.
   Status Send(Frames frames);
   // To be called every heartbeat interval. Does nothing before the controller's answer.
-  void Beat(uint64_t live_buffers = 0, uint64_t live_bytes = 0);
+  void Beat(uint64_t live_buffers = 0, uint64_t live_bytes = 0, uint64_t engine_still_ms = 0);
   // The next connection needs these keys, or still those of this one.
   void Rotate(const CurveOptions& curve);
   // Closes the socket. The reactor must have been stopped, if there is one.

@@ -152,9 +152,11 @@ struct Heartbeat {
   uint64_t line = 0;          // of a member, as in its HELLO
   uint64_t count = 0;         // of a member: rises with every heartbeat, so that a late one is not taken for the latest
   std::string secret = {};    // the same
+  // Of a worker: for how long its engine's thread has neither taken a message nor computed.
+  uint64_t engine_still_ms = 0;
   template <typename A>
   void Fields(A& a) {
-    a(live_buffers)(live_bytes)(received)(again)(hears_nothing)(line)(count)(secret);
+    a(live_buffers)(live_bytes)(received)(again)(hears_nothing)(line)(count)(secret)(engine_still_ms);
   }
 };
 inline constexpr size_t kMinSecretBytes = 16, kMaxSecretBytes = 64;

@@ -534,9 +534,9 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
 // On the data thread, so that neither a long inline computation nor a compile silences this host.
 void Engine::OnTimer() {
   if (!joined_) return;
-  control_->Beat(live_buffers_, static_cast<uint64_t>(live_bytes_.load()));
-  ReportStalls();
   WatchEngine();
+  control_->Beat(live_buffers_, static_cast<uint64_t>(live_bytes_.load()), static_cast<uint64_t>(watch_->still_ms()));
+  ReportStalls();
 }
 
 void Engine::WatchEngine() {

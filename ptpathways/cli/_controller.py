@@ -41,6 +41,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise core.InvalidOption(f"--queue-ms must be above 0 and at most 60000 ms, got {arguments.queue_ms}")
     if not 1 <= arguments.lease <= 86_400:
         raise core.InvalidOption(f"--lease must be from 1 to 86400 s, got {arguments.lease}")
+    if not 0 <= arguments.overdue <= 86_400:
+        raise core.InvalidOption(f"--overdue must be from 0 to 86400 s, got {arguments.overdue}")
     take_descriptors()
     ending = {signal.SIGINT, signal.SIGTERM}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
@@ -59,6 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
         "policy": arguments.policy,
         "queue_ms": arguments.queue_ms,
         "lease_s": arguments.lease,
+        "overdue_s": arguments.overdue,
         "log_level": arguments.log_level,
     }
     standby = None

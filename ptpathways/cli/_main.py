@@ -121,6 +121,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="how long a worker or client that is silent stays a member; one that ends is lost at once (default: 60)",
     )
     controller.add_argument(
+        "--overdue",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="tell of a host that has computations and finishes none for so long (default: 30; 0: never)",
+    )
+    controller.add_argument(
         "--no-standby",
         action="store_true",
         help="one process only: without it, a second one goes on when the controller's process is killed",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 5.0
 _PIPE_COLUMNS = 180
+_ENGINE_STILL_MS = 1500
+"""A worker looks at its engine about twice a second, and small computations run on that thread."""
 _NAME = "ptpathways status"
 
 
@@ -76,6 +78,9 @@ def print_status(status: dict[str, Any], console: Console) -> None:
     for table in (_islands(status["islands"]), _hosts(status["hosts"]), _clients(status["clients"])):
         if table.row_count:
             console.print(table)
+    for host in status["hosts"]:
+        if host["unfinished"] is not None and host["unfinished"]["overdue"]:
+            console.print(_overdue_text(host))
     if not status["clients"]:
         console.print("no clients")
 
@@ -129,9 +134,35 @@ def _hosts(hosts: list[dict[str, Any]]) -> Table:
             str(host["live_buffers"]),
             memory,
             core.format_bytes(host["staged_bytes"]),
-            "alive" if host["alive"] else host["lost"],
+            _state_text(host),
         )
     return table
+
+
+def _state_text(host: dict[str, Any]) -> str:
+    if not host["alive"]:
+        return str(host["lost"])
+    if host["silent"]:
+        return f"silent for {host['silent_ms'] / 1000:.0f} s"
+    unfinished = host["unfinished"]
+    if unfinished is not None and unfinished["overdue"]:
+        return f"nothing finished for {unfinished['still_ms'] / 1000:.0f} s"
+    return "alive"
+
+
+def _overdue_text(host: dict[str, Any]) -> str:
+    what = host["unfinished"]
+    count = what["computations"]
+    engine = (
+        "its worker takes messages"
+        if what["engine_still_ms"] < _ENGINE_STILL_MS
+        else f"its worker's engine has neither taken a message nor computed for {what['engine_still_ms'] / 1000:.1f} s"
+    )
+    return (
+        f"host {host['name']!r} has finished nothing on device {what['device']} for {what['still_ms'] / 1000:.1f} s, "
+        f"with {count} computation{'s' if count != 1 else ''} to do; the first is {what['first']} of client "
+        f"{what['client']!r}, sent {what['sent_ms'] / 1000:.1f} s ago; {engine}"
+    )
 
 
 def _clients(clients: list[dict[str, Any]]) -> Table:

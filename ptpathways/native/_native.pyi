@@ -472,7 +472,8 @@ class Controller:
         Keys: ``bind`` (list of endpoints, e.g. ``["ipc:///run/x/controller"]``, ``["tcp://127.0.0.1:0"]``; port 0
         takes a free one), ``cluster`` (name of at most 32 letters, digits and dashes; empty: a random one),
         ``embedded`` (bool, default True: ``Session.connect('')`` of this process reaches it),
-        ``heartbeat_interval_s`` and ``lease_s`` (float, defaults 0.5 and 60), ``expected_hosts`` (list of
+        ``heartbeat_interval_s`` and ``lease_s`` (float, defaults 0.5 and 60), ``overdue_s`` (float, default 30: the
+        log tells of a host that finishes none of its computations for longer; 0: never), ``expected_hosts`` (list of
         names: these hosts are numbered in this order, whoever calls first), ``policy`` ("fifo", "fair" or "priority"),
         ``queue_ms`` (float, default 20: estimated work on a device at which it takes no further gang), ``log_level``
         (text), ``token`` (the cluster's join token; empty: loopback and ipc endpoints only).

@@ -41,7 +41,7 @@ def begin(cluster: Cluster, fault: Fault) -> Undo:
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
             return nothing
-        case "stop 6 s" | "stop 12 s":
+        case "stop 6 s" | "stop 12 s" | "stop 30 s":
             pid = cluster.pid(fault.target)
             stop_process(pid)
             return lambda: resume_process(pid)

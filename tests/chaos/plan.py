@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ KINDS = (
     "kill",
     "stop 6 s",
     "stop 12 s",
+    "stop 30 s",
     "reset",
     "blackhole",
     "delay",
@@ -87,7 +89,7 @@ def expectation(fault: Fault) -> Expectation:
 
 
 def cells() -> list[tuple[str, str]]:
-    """Every kind with every target that it can have."""
+    """Every kind with every target that it can have, but the longest pauses (`rounds`)."""
     found = [("kill", member) for member in (*MEMBERS, BOTH_CONTROLLERS)]
     found += [(kind, member) for kind in ("stop 6 s", "stop 12 s") for member in MEMBERS]
     found += [(kind, link) for kind in ("reset", "blackhole", "delay", "garbage", "slow reader") for link in LINKS]
@@ -101,10 +103,8 @@ def cells() -> list[tuple[str, str]]:
 def draw(kind: str, target: str, numbers: random.Random) -> Fault:
     """A fault of this kind on this target, with what else there is to choose."""
     match kind:
-        case "stop 6 s":
-            return Fault(kind, target, 6.0)
-        case "stop 12 s":
-            return Fault(kind, target, 12.0)
+        case "stop 6 s" | "stop 12 s" | "stop 30 s":
+            return Fault(kind, target, float(kind.split()[1]))
         case "reset":
             return Fault(kind, target, how=numbers.choice(("", "in the middle")))
         case "blackhole":
@@ -119,10 +119,14 @@ def draw(kind: str, target: str, numbers: random.Random) -> Fault:
 
 
 def rounds(seed: int) -> Iterator[Fault]:
-    """Faults without end. Each round has every cell once, in an order of its own."""
+    """Faults without end. Each round has every cell once, in an order of its own, and one pause of 30 s.
+
+    Such a pause takes as long as six other faults: each round has one member's, so that there is time for the others.
+    """
     numbers = random.Random(seed)
-    while True:
-        order = cells()
+    paused = numbers.sample(MEMBERS, len(MEMBERS))
+    for number in itertools.count():
+        order = [*cells(), ("stop 30 s", paused[number % len(paused)])]
         numbers.shuffle(order)
         for kind, target in order:
             yield draw(kind, target, numbers)
@@ -135,6 +139,7 @@ def short(seed: int) -> list[Fault]:
         ("reset", "client-b"),
         ("reset", "a-b"),
         ("delay", numbers.choice(LINKS)),
+        ("slow reader", numbers.choice(LINKS)),
         ("garbage", numbers.choice(DATA_LINKS)),
         ("garbage", f"stranger at {numbers.choice(('controller', *WORKERS))}"),
         ("disk full", "a"),

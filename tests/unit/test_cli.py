@@ -77,7 +77,11 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     host = {
         "name": "h0", "platform": "cpu", "island": "a", "first_device": 0, "devices": 2, "device_slices": [1, 0],
         "live_buffers": 3, "live_bytes": 3 << 20, "memory_limit_bytes": 1 << 30, "staged_bytes": 5 << 10,
-        "alive": True, "lost": "",
+        "alive": True, "lost": "", "silent": False, "silent_ms": 100, "unfinished": None,
+    }  # fmt: skip
+    overdue = {
+        "device": 1, "computations": 2, "still_ms": 42_300, "first": "function 'f'", "client": "train.py",
+        "sent_ms": 43_000, "engine_still_ms": 40_000, "overdue": True,
     }  # fmt: skip
     client = {
         "name": "train.py", "pid": 7, "weight": 2.0, "priority": 0, "gangs_submitted": 9, "gangs_finished": 4,
@@ -86,7 +90,12 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     }  # fmt: skip
     status = {
         "cluster": "c", "build": "0.1.0", "policy": "fair", "queue_ms": 20.0, "functions": 1, "programs": 0,
-        "hosts": [host, {**host, "name": "h1", "alive": False, "lost": "host 'h1' is lost: killed"}],
+        "hosts": [
+            {**host, "unfinished": {**overdue, "overdue": False}},
+            {**host, "name": "h1", "alive": False, "lost": "host 'h1' is lost: killed"},
+            {**host, "name": "h2", "silent": True, "silent_ms": 5200},
+            {**host, "name": "h3", "unfinished": overdue},
+        ],
         "controller": {"pid": 31, "standby": 30, "takeovers": 2},
         "islands": [
             {"name": "a", "hosts": 1, "devices": 2, "gangs_in_flight": 2, "gangs_waiting": 1, "gangs_ordered": 6,
@@ -99,5 +108,8 @@ def test_the_tables_of_status_show_who_waits_and_who_is_lost() -> None:
     for text in (
         "policy fair", "3.0 MiB of 1.0 GiB", "host 'h1' is lost: killed", "compiling step (and 2 messages behind)",
         "12.3", "5.0 KiB", "7.0 MiB", "train.py (pid 7)", "process 31, standby: process 30", "went on 2 times",
+        "silent for 5 s", "nothing finished for 42 s", "host 'h3' has finished nothing on device 1 for 42.3 s",
+        "with 2 computations to do", "function 'f' of client 'train.py', sent 43.0 s ago", "nor computed for 40.0 s",
     ):  # fmt: skip
-        assert text in shown, shown
+        assert text in " ".join(shown.split()), shown
+    assert "host 'h0'" not in shown
