@@ -148,8 +148,8 @@ class CapturedStep:
         pair = buffers.on_one_memory(surroundings.trainable)
         if pair is not None:
             self._give_up(
-                f"{pair[0]} and {pair[1]} share memory (the data of one was assigned to the other): to write one "
-                "is to write both, which a replay would not do"
+                f"{pair[0]} and {pair[1]} share memory (their data were assigned from one tensor): to write one may be "
+                "to write both, which a replay would not do; assign a clone() to each"
             )
             return self._run_lazily(args, kwargs)
         call.look()
@@ -261,19 +261,19 @@ class CapturedStep:
             self._turn(variant, "a tensor of the CPU that it uses was written")
             return False, None
         self._checks = not variant.coincides(rates)  # from here on the function would do what a replay does
+        name = variant.exclusive.shared()
+        if name:
+            self._say(
+                f"is traced when another tensor has been given the value of {name} without a copy, "
+                "because a replay would write over it for both; give it a clone()"
+            )
+            variant.ready = False
+            return True, self._run_lazily(call.args, call.kwargs)  # which parts them, and is like no other call
         name = self._holders.held(variant)
         if name:
             self._say(
                 f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold, "
                 "or return, a copy (clone())"
-            )
-            return False, None
-        name = variant.exclusive.shared()
-        if name:
-            self._checks = False  # what is shared is not given up, so that the trace differs
-            self._say(
-                f"is traced when another tensor has been given the value of {name} without a copy, "
-                "because a replay would write over it for both; give it a clone()"
             )
             return False, None
         if variant.audits.due() and self._checks:

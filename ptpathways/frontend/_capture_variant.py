@@ -184,7 +184,12 @@ class Variant:
         self._requires = outcome.required
         needed = {*self._states, *(f"{name}.grad" for name in self._left - self._found)}
         gradients = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
-        self._kept = {name: tensor for name, tensor in {**gradients, **outcome.gone}.items() if name in needed}
+        parameters = outcome.surroundings.parameters
+        self._kept = {
+            name: (parameters.get(name.removesuffix(".grad")), tensor)
+            for name, tensor in {**gradients, **outcome.gone}.items()
+            if name in needed
+        }
         self._extras = dict(outcome.extras)
         self.bind(outcome.surroundings)
         self.ready = True
@@ -206,7 +211,8 @@ class Variant:
         for tensors in (self.made, self._tensors, self._assignable, self._gradients, self._states_beside,
                         self._with_gradients, self._beside, self._trainable):  # fmt: skip
             yield from tensors
-        for named in (self._states_returned, self._kept, self._extras, around.tensors, around.parameters,
+        yield from (gradient for _, gradient in self._kept.values())
+        for named in (self._states_returned, self._extras, around.tensors, around.parameters,
                       around.trainable):  # fmt: skip
             yield from named.values()
         for name_and_tensor in (*self.renewed, *self.used_up):
@@ -228,7 +234,13 @@ class Variant:
         Raises:
             Stale: a tensor of that name is no longer there.
         """
-        tensors = {**self._kept, **self._extras, **surroundings.tensors}
+        # A gradient of another model that this variant was bound to is that model's.
+        kept = {
+            name: gradient
+            for name, (parameter, gradient) in self._kept.items()
+            if surroundings.parameters.get(name.removesuffix(".grad")) is parameter
+        }
+        tensors = {**kept, **self._extras, **surroundings.tensors}
         import torch
 
         gradients = {f"{name}.grad" for name in self._left if name not in self._found}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import collections
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -347,6 +348,10 @@ class Walker:
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
             if wrapped is not None:
                 self.visit(name, wrapped, depth + 1)
+            for cell in function.__closure__ or ():
+                maker = getattr(cell, "cell_contents", None)
+                if isinstance(maker, contextlib.ContextDecorator):  # a function below @contextmanager, as a decorator
+                    self.visit(name, getattr(maker, "func", maker), depth + 1)
             registry = getattr(function, "registry", None)  # functools.singledispatch
             if isinstance(registry, types.MappingProxyType):
                 self.found.sizes.append(Watched(registry, len(registry), f"{name}.registry"))

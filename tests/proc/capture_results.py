@@ -57,7 +57,7 @@ def kept_hidden_state(places: list[torch.device], capture: Capture) -> list[floa
     place = places[0]
     torch.manual_seed(0)
     cell = nn.GRUCell(8, 8).to(place)
-    optimizer = torch.optim.Adam(cell.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.05)
     state: dict[str, Tensor] = {"h": torch.zeros(4, 8, device=place)}
 
     @capture
