@@ -66,7 +66,8 @@ lint: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES)
+	@echo "clang-format: $(words $(CPP_FILES)) files"
+	@$(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES)
 
 format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
