@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend import _xla
+from ptpathways.frontend import _trace, _xla
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +47,16 @@ def alias_copy(kernel: Callable[..., Any], source: torch.Tensor) -> torch.Tensor
 
 
 def _own(source: torch.Tensor) -> torch.Tensor:
-    """A computed copy of a value that is there. ``clone()`` and products with one are the same buffer."""
-    if _as_they_come or source.device.type != "xla" or _xla.binding()._check_tensor_need_materialization([source])[0]:
+    """A computed copy of a value that is there. ``clone()`` and products with one are the same buffer.
+
+    A function that is traced by itself has no values to share.
+    """
+    if (
+        _as_they_come
+        or _trace.tracing()
+        or source.device.type != "xla"
+        or _xla.binding()._check_tensor_need_materialization([source])[0]
+    ):
         return source
     return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
 
