@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ class TorchObjects:
     def __init__(self, walker: Walker) -> None:
         import torch
 
-        self._walker = walker
+        self._walker: Walker = weakref.proxy(walker)  # no cycle: what a walk has seen is let go with it, at once
         self._torch = torch
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
         self._layers: set[type] = set()

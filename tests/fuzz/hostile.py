@@ -97,9 +97,8 @@ def own_line() -> bytes:
 
 def heartbeat(line: bytes, count: int, secret: bytes = b"") -> bytes:
     """Claims a connection for ``line``, with its secret or another one."""
-    return frame(
-        5, struct.pack("<QQQBBQQ", 0, 0, 0, 0, 0, *struct.unpack("<Q", line[:8]), count) + text(secret or line[12:28])
-    )
+    numbers = struct.pack("<QQQBBQQ", 0, 0, 0, 0, 0, *struct.unpack("<Q", line[:8]), count)
+    return frame(5, numbers + text(secret or line[12:28]) + struct.pack("<Q", 0))
 
 
 @dataclass
