@@ -81,7 +81,6 @@ class Walker:
         import torch
 
         self.home = home
-
         self._torch = torch
         self.tensor_type = torch.Tensor
         self._wanted = wanted
@@ -100,6 +99,7 @@ class Walker:
         self._torch_objects = TorchObjects(self)
 
     def finish(self) -> Surroundings:
+        self._torch_objects.everywhere()
         self._visit_classes()
         for name, group, key in self.noted:
             if self._is_mentioned(key):

@@ -21,6 +21,7 @@ _GLOBAL_HOOKS = (
     "_global_forward_hooks",
 )
 """Of all modules."""
+_OPTIMIZER_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 _FIRST_FORWARD = "_global_forward_pre_hooks"
 """Where a hook of ours comes and goes."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -38,7 +39,7 @@ class TorchObjects:
         self._walker: Walker = weakref.proxy(walker)  # no cycle: what a walk has seen is let go with it, at once
         self._torch = torch
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
-        self._layers: set[type] = set()
+        self._classes: set[type] = set()
 
     def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
         """Where it is: a step that takes one of its steps counts there."""
@@ -57,7 +58,7 @@ class TorchObjects:
             self._walker.seen[id(part)] = part
             self._walker.names.setdefault(id(part), where)
             self._walker.kind(where, type(part))
-            self._layer(type(part))
+            self._methods(type(part), ("forward", "__call__"))
             self._walker.found.compared[id(part)] = part
             self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
             if _code.is_own(type(part).__module__, self._walker.home):
@@ -83,21 +84,21 @@ class TorchObjects:
                 else:
                     self._attribute(f"{where}.{key}", vars(part), key, value, depth)
 
-    def _layer(self, kind: type) -> None:
-        """Somebody may put another method into a class of torch's, or a hook for all modules."""
-        if not self._layers:
-            self._hooks("torch.nn.Module", vars(self._torch.nn.modules.module), _GLOBAL_HOOKS, 0)
-            space = vars(self._torch.nn.functional)
-            self._walker.library(
-                "torch.nn.functional.", space, tuple(name for name in space if not name.startswith("_"))
-            )
-        self._methods(kind, ("forward", "__call__"))
+    def everywhere(self) -> None:
+        """What any step uses: hooks for all modules and optimizers, and functions in whose place somebody may put
+        another one."""
+        modules, optimizers = vars(self._torch.nn.modules.module), vars(sys.modules["torch.optim.optimizer"])
+        self._hooks("torch.nn.Module", modules, _GLOBAL_HOOKS, 0)
+        self._hooks("torch.optim.Optimizer", optimizers, _OPTIMIZER_HOOKS, 0)
+        space = vars(self._torch.nn.functional)
+        self._walker.library("torch.nn.functional.", space, tuple(name for name in space if not name.startswith("_")))
+        self._methods(self._torch.Tensor, ("backward",))
 
     def _methods(self, kind: type, names: tuple[str, ...]) -> None:
         """Those of a class, its own or inherited, are what they are."""
-        if kind in self._layers:
+        if kind in self._classes:
             return
-        self._layers.add(kind)
+        self._classes.add(kind)
         for name in names:
             value = getattr(kind, name, None)
             where = f"{kind.__qualname__}.{name}"
@@ -132,10 +133,6 @@ class TorchObjects:
 
     def optimizer(self, name: str, optimizer: Any, depth: int) -> None:
         self._walker.kind(name, type(optimizer))
-        if not self._walker.found.optimizers:
-            hooks = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
-            self._hooks("torch.optim.Optimizer", vars(sys.modules["torch.optim.optimizer"]), hooks, depth)
-            self._methods(self._torch.Tensor, ("backward",))
         self._walker.found.optimizers.append(optimizer)
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there

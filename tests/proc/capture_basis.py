@@ -29,13 +29,13 @@ def network(*between: nn.Module) -> Any:
 
 
 def training_step(
-    model: Any, optimizer: torch.optim.Optimizer, place: torch.device
+    model: Any, optimizer: torch.optim.Optimizer, place: torch.device, criterion: Callable[..., Any] = F.mse_loss
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """A step as everybody writes it, to be captured."""
+    """A step as everybody writes it, to be captured. ``criterion``: of the model's output and what it should be."""
 
     def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss: Tensor = criterion(model(x.to(place)), y.to(place))
         loss.backward()
         optimizer.step()
         return loss.detach()

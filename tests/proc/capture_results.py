@@ -188,14 +188,11 @@ def rate_at_first(places: list[torch.device], capture: Capture) -> list[float]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     torch.optim.lr_scheduler.StepLR(optimizer, 100)
 
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
+    def weighted(found: Tensor, wanted: Tensor) -> Tensor:
         factor: float = optimizer.param_groups[0]["initial_lr"]
-        loss = F.mse_loss(model(x.to(place)), y.to(place)) * factor
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return F.mse_loss(found, wanted) * factor
+
+    step = capture(training_step(model, optimizer, place, weighted))
 
     losses = []
     for number, (x, y) in enumerate(batches()):

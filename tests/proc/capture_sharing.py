@@ -64,18 +64,30 @@ def copied_items(places: list[torch.device], capture: Capture) -> list[float]:
     return _copied(places, capture, copied)
 
 
+def _trained(
+    place: torch.device, capture: Capture, model: nn.Module, event: Callable[[], object]
+) -> tuple[list[float], Any]:
+    """A loop in which something happens before the ninth call; its losses are read, so that nothing is pending then."""
+    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            event()
+        losses.append(float(step(x, y)))
+    return losses, step
+
+
 def best_restored(places: list[torch.device], capture: Capture) -> list[float]:
     """What is copied from stays what it was."""
     place = places[0]
     torch.manual_seed(0)
     model, best = network().to(place), network().to(place)
-    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
-    losses = []
-    for number, (x, y) in enumerate(batches()):
-        if number == 8:
-            for to, of in zip(model.parameters(), best.parameters(), strict=True):
-                to.data.copy_(of)
-        losses.append(float(step(x, y)))
+
+    def restore() -> None:
+        for to, of in zip(model.parameters(), best.parameters(), strict=True):
+            to.data.copy_(of)
+
+    losses, _ = _trained(place, capture, model, restore)
     return [*losses, *(float(parameter.sum()) for parameter in best.parameters())]
 
 
@@ -84,14 +96,13 @@ def one_buffer(places: list[torch.device], capture: Capture) -> list[float]:
     place = places[0]
     torch.manual_seed(0)
     model, other = network().to(place), network().to(place)
-    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
-    losses = []
-    for number, (x, y) in enumerate(batches()):
-        if number == 8:
-            with _as_they_come(place), torch.no_grad():
-                for to, of in zip(other.parameters(), model.parameters(), strict=True):
-                    to.copy_(of)
-        losses.append(float(step(x, y)))
+
+    def share() -> None:
+        with _as_they_come(place), torch.no_grad():
+            for to, of in zip(other.parameters(), model.parameters(), strict=True):
+                to.copy_(of)
+
+    losses, step = _trained(place, capture, model, share)
     expect(step, said=1, texts=("without a copy",))
     return [*losses, *(float(parameter.sum()) for parameter in other.parameters())]
 
@@ -109,14 +120,13 @@ def data_of_another(places: list[torch.device], capture: Capture) -> list[float]
     place = places[0]
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)).to(place)
-    step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place))
-    losses = []
-    for number, (x, y) in enumerate(batches()):
-        if number == 8:
-            model[2].weight.data = model[0].bias.data.view(1, 8)  # type: ignore[operator]
-        losses.append(step(x, y))
+
+    def assign() -> None:
+        model[2].weight.data = model[0].bias.data.view(1, 8)  # type: ignore[operator]
+
+    losses, step = _trained(place, capture, model, assign)
     expect(step, said=1, texts=("share memory",))
-    return numbers(losses)
+    return losses
 
 
 def adversaries(places: list[torch.device], capture: Capture) -> list[float]:
@@ -159,14 +169,7 @@ def turns(places: list[torch.device], capture: Capture) -> list[float]:
     model, others = network().to(place), [network().to(place) for _ in range(3)]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     squares = capture(training_step(model, optimizer, place))
-
-    @capture
-    def lengths(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.l1_loss(model(x.to(place)), y.to(place))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    lengths = capture(training_step(model, optimizer, place, F.l1_loss))
 
     @capture
     def gradients(of: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -236,6 +239,40 @@ def replaced_methods(places: list[torch.device], capture: Capture) -> list[float
     return numbers(losses)
 
 
+def replaced_functions(places: list[torch.device], capture: Capture) -> list[float]:
+    """The same where the step comes to its optimizer before its model, and where it has none of both."""
+    place = places[0]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(place)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    activate, functions = nn.ReLU(), F
+    weights = torch.ones(8, 8, device=place)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        adam.zero_grad()
+        loss = F.mse_loss(model(x.to(place)), y.to(place))
+        loss.backward()
+        adam.step()
+        return loss.detach()
+
+    @capture
+    def judge(x: Tensor) -> Tensor:
+        score: Tensor = functions.relu(x.to(place) @ weights).mean() + activate(x.to(place)).mean()
+        return score
+
+    relu: Any = functions.relu
+    values = []
+    try:
+        for number, (x, y) in enumerate(batches()):
+            if number == 8:
+                vars(functions)["relu"] = lambda x, inplace=False: torch.tanh(x)
+            values += [step(x, y), judge(x)]
+    finally:
+        vars(functions)["relu"] = relu
+    return numbers(values)
+
+
 def keyword_default(places: list[torch.device], capture: Capture) -> list[float]:
     place = places[0]
 
@@ -245,15 +282,7 @@ def keyword_default(places: list[torch.device], capture: Capture) -> list[float]
     defaults: Any = scaled.__kwdefaults__
     model = network().to(place)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-
-    @capture
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = scaled(F.mse_loss(model(x.to(place)), y.to(place)))
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = capture(training_step(model, optimizer, place, lambda found, wanted: scaled(F.mse_loss(found, wanted))))
     losses = []
     for number, (x, y) in enumerate(batches()):
         if number == 9:
@@ -340,6 +369,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     turns,
     table_of_the_first_forward,
     replaced_methods,
+    replaced_functions,
     keyword_default,
     ways_to_write_it,
 )
