@@ -1,7 +1,7 @@
 """Process of ``tools.against``: one piece of work on one checkout's package, timed on request.
 
 Argument: the name of the work. Everything here is what both checkouts have: the public interface, the native session,
-and two modules of the benchmarks that have stayed what they are. ``PYTHONPATH`` says whose package it is.
+and a few modules of the benchmarks that have stayed what they are. ``PYTHONPATH`` says whose package it is.
 """
 
 from __future__ import annotations
@@ -17,19 +17,13 @@ from typing import Any
 import numpy as np
 
 from ptpathways.bench._child import serve
+from ptpathways.bench._hlo import add_chain, all_reduce
 
 Figures = dict[str, float]
 """By name; all are seconds, or of another unit of which less is better."""
 
 _TIMEOUT_S = 60.0
 _MEBIBYTE = 1 << 20
-_ADD_ONE = b"""module @add_one {
-  func.func public @main(%a: tensor<f32>) -> tensor<f32> {
-    %one = stablehlo.constant dense<1.0> : tensor<f32>
-    %sum = stablehlo.add %a, %one : tensor<f32>
-    return %sum : tensor<f32>
-  }
-}"""
 
 
 def training(how: str, hosts: int, devices: int) -> Callable[[], Figures]:
@@ -85,7 +79,7 @@ def dispatch() -> Callable[[], Figures]:
     from ptpathways.launch import local
 
     session = local.start(core.Options(hosts=1)).session
-    function = session.register(_ADD_ONE, "mlir", name="add_one")
+    function = session.register(add_chain(1), "mlir", name="add_one")
     argument = session.put(np.float32(1.0), 0)
     session.run(function, [argument], 0)[0].wait(_TIMEOUT_S)
 
@@ -132,7 +126,6 @@ def transfer() -> Callable[[], Figures]:
 def collectives() -> Callable[[], Figures]:
     """An all-reduce of a scalar among four workers, one call each; and of 4 MiB between two threads here."""
     from ptpathways import core, native
-    from ptpathways.bench._hlo import all_reduce
     from ptpathways.bench._programs import chain
     from ptpathways.launch import local
 
@@ -175,7 +168,7 @@ def startup() -> Callable[[], Figures]:
         with local.start(core.Options(hosts=4)) as cluster:
             up = time.perf_counter()
             session = cluster.session
-            function = session.register(_ADD_ONE, "mlir", name="add_one")
+            function = session.register(add_chain(1), "mlir", name="add_one")
             firsts = [host["first_device"] for host in session.hosts()]
             for result in [session.run(function, [session.put(np.float32(1.0), at)], at)[0] for at in firsts]:
                 result.wait(_TIMEOUT_S)
