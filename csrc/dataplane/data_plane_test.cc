@@ -1,7 +1,6 @@
 // Two data planes over real sockets: connections that are cut, peers that are gone, refuse, or say nothing.
 #include "csrc/dataplane/data_plane.h"
 
-#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -15,39 +14,26 @@ namespace {
 using std::chrono::milliseconds;
 using testing::Proxy;
 
-constexpr std::chrono::seconds kPatience{20};
-
-class Sink : public DataSink {
+class Sink : public testing::NotingSink {
  public:
   void OnBytes(std::string_view, uint64_t key, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
                transport::BulkLease lease) override {
-    std::lock_guard lock(mutex);
-    if (refuse) return lease.Drop(ResourceExhausted("no room"));
-    std::string& value = received[key];
-    EXPECT_EQ(value.size(), offset);  // nothing twice, nothing missing
-    value.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (value.size() == total) ++complete;
-    changed.notify_all();
-    if (keep) leases.push_back(std::move(lease));
+    Note([&] {
+      if (refuse) return lease.Drop(ResourceExhausted("no room"));
+      std::string& value = received[key];
+      EXPECT_EQ(value.size(), offset);  // nothing twice, nothing missing
+      value.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      if (value.size() == total) ++complete;
+      if (keep) leases.push_back(std::move(lease));
+    });
   }
   void OnTransferFailed(std::string_view, uint64_t key, const Status& status) override {
-    std::lock_guard lock(mutex);
-    failed[key] = status;
-    changed.notify_all();
+    Note([&] { failed[key] = status; });
   }
   void OnSendFailed(const std::string& peer, uint64_t key, const Status& status) override {
-    std::lock_guard lock(mutex);
-    send_failed[key] = status.WithPrefix(peer);
-    changed.notify_all();
-  }
-  template <typename Predicate>
-  bool Wait(Predicate predicate) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, kPatience, predicate);
+    Note([&] { send_failed[key] = status.WithPrefix(peer); });
   }
 
-  std::mutex mutex;
-  std::condition_variable changed;
   std::map<uint64_t, std::string> received;
   std::map<uint64_t, Status> failed, send_failed;
   std::vector<transport::BulkLease> leases;
@@ -57,45 +43,34 @@ class Sink : public DataSink {
 
 struct Plane {
   // A host of a cluster.
-  Plane(const wire::Identity& identity, std::string key) {
-    EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
-    DataPlaneOptions options;
-    options.membership = {"plane-test", "", std::move(key), identity.session};
-    options.curve.insecure = true;
-    options.machine = identity.name;
-    options.bind_endpoint = "tcp://127.0.0.1:*";
-    auto started = DataPlane::Start(options, &sink);
-    EXPECT_OK(started.status());
-    data = *std::move(started);
-  }
-  explicit Plane(const std::string& identity, bool binds, milliseconds transfer_timeout = milliseconds(60'000)) {
-    EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
-    DataPlaneOptions options;
-    options.membership = {"plane-test", identity, "", 0};
-    options.curve.insecure = true;
-    options.machine = identity;  // another one each: no shared memory
-    if (binds) options.bind_endpoint = "tcp://127.0.0.1:*";
-    options.transfer_timeout = transfer_timeout;
-    options.connection_timeout = milliseconds(400);
-    auto started = DataPlane::Start(options, &sink);
-    EXPECT_OK(started.status());
-    data = *std::move(started);
-  }
+  Plane(const wire::Identity& identity, std::string key)
+      : Plane(testing::OptionsOf(identity.name, {testing::kCluster, "", std::move(key), identity.session}, true)) {}
+  explicit Plane(const std::string& identity, bool binds, milliseconds transfer_timeout = milliseconds(60'000))
+      : Plane([&] {
+          DataPlaneOptions options = testing::OptionsOf(identity, {testing::kCluster, identity, "", 0}, binds);
+          options.transfer_timeout = transfer_timeout;
+          options.connection_timeout = milliseconds(400);
+          return options;
+        }()) {}
   ~Plane() { data->Stop(); }
   // Sends and keeps the outcome.
   void Send(const std::string& peer, uint64_t key, const std::string& bytes) {
-    data->Send(peer, key, {bytes.data(), bytes.size()}, [this, key](const Status& status) {
-      std::lock_guard lock(sink.mutex);
-      done[key] = status;
-      sink.changed.notify_all();
-    });
+    data->Send(peer, key, {bytes.data(), bytes.size()},
+               [this, key](const Status& status) { sink.Note([&] { done[key] = status; }); });
   }
   bool WaitDone(uint64_t key) {
     return sink.Wait([&] { return done.contains(key); });
   }
   Sink sink;
-  std::map<uint64_t, Status> done;  // guarded by sink.mutex
+  std::map<uint64_t, Status> done;  // guarded by the sink's lock
   std::unique_ptr<DataPlane> data;
+
+ private:
+  explicit Plane(const DataPlaneOptions& options) {
+    auto started = DataPlane::Start(options, &sink);
+    EXPECT_OK(started.status());
+    data = *std::move(started);
+  }
 };
 
 std::string Bytes(size_t size, unsigned seed) {
@@ -209,10 +184,7 @@ TEST(RefusedTransfersEndAndHoldUpNothing) {
   Plane host("w/h", true), client("c/0", false);
   EXPECT_OK(client.data->ConnectTo("h", host.data->endpoint(), ""));
   const std::string large = Bytes(40 * kMiB, 1);
-  {
-    std::lock_guard lock(host.sink.mutex);
-    host.sink.refuse = true;
-  }
+  host.sink.Note([&] { host.sink.refuse = true; });
   for (uint64_t key = 1; key <= 100; ++key) client.Send("to/h", key, large);
   for (uint64_t key = 1; key <= 100; ++key) {
     EXPECT(client.WaitDone(key));
@@ -220,10 +192,7 @@ TEST(RefusedTransfersEndAndHoldUpNothing) {
   }
   // The receiver is told of each that it will not get all of it.
   EXPECT(host.sink.Wait([&] { return host.sink.failed.size() == 100; }));
-  {
-    std::lock_guard lock(host.sink.mutex);
-    host.sink.refuse = false;
-  }
+  host.sink.Note([&] { host.sink.refuse = false; });
   client.Send("to/h", 200, large);
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 1; }));
   EXPECT(client.WaitDone(200));
@@ -289,16 +258,9 @@ std::shared_ptr<transport::Socket> SendAs(const std::string& name, const Plane& 
   auto socket = transport::Socket::Open(options);
   EXPECT_OK(socket.status());
   EXPECT_OK((*socket)->Connect(host.data->endpoint()));
-  EXPECT_OK((*socket)->Send({}, transport::Frame(wire::Encode(wire::PeerHello{"plane-test", "", key, 0, 0, 0, 0}))));
-  wire::Data data;
-  data.key = key;
-  data.size = data.total = 4;
-  std::string head = wire::Encode(data);
-  wire::PatchSequence(head, 1);
-  transport::Frames frames;
-  frames.emplace_back(std::move(head));
-  frames.emplace_back("lies");
-  EXPECT_OK((*socket)->Send({}, std::move(frames)));
+  EXPECT_OK(
+      (*socket)->Send({}, transport::Frame(wire::Encode(wire::PeerHello{testing::kCluster, "", key, 0, 0, 0, 0}))));
+  EXPECT_OK((*socket)->Send({}, testing::DataMessage(key, 1, "lies")));
   return *socket;
 }
 
@@ -366,25 +328,12 @@ TEST(DataOfSomebodyWhoNeverSaidHelloIsNotTaken) {
   auto stranger = transport::Socket::Open(options);
   EXPECT_OK(stranger.status());
   EXPECT_OK((*stranger)->Connect(host.data->endpoint()));
-  wire::Data data;
-  data.key = 77;
-  data.size = data.total = 4;
   for (uint64_t sequence = 0; sequence < 3; ++sequence) {
-    std::string head = wire::Encode(data);
-    wire::PatchSequence(head, sequence);
-    transport::Frames frames;
-    frames.emplace_back(std::move(head));
-    frames.emplace_back("abcd");
-    EXPECT_OK((*stranger)->Send({}, std::move(frames)));
+    EXPECT_OK((*stranger)->Send({}, testing::DataMessage(77, sequence, "abcd")));
   }
-  EXPECT_OK((*stranger)->Send({}, transport::Frame(wire::Encode(wire::PeerHello{"plane-test", "", 5, 0, 0, 0, 0}))));
-  data.key = 78;
-  std::string head = wire::Encode(data);
-  wire::PatchSequence(head, 1);
-  transport::Frames frames;
-  frames.emplace_back(std::move(head));
-  frames.emplace_back("efgh");
-  EXPECT_OK((*stranger)->Send({}, std::move(frames)));
+  const wire::PeerHello hello{testing::kCluster, "", 5, 0, 0, 0, 0};
+  EXPECT_OK((*stranger)->Send({}, transport::Frame(wire::Encode(hello))));
+  EXPECT_OK((*stranger)->Send({}, testing::DataMessage(78, 1, "efgh")));
   EXPECT(host.sink.Wait([&] { return host.sink.complete == 1; }));
   EXPECT(!host.sink.received.contains(77));
   EXPECT_EQ(host.sink.received[78], std::string("efgh"));

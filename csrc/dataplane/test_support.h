@@ -1,4 +1,5 @@
-// What this room's tests share: a TCP proxy that cuts, resets and swallows.
+// What this room's tests share: the options of an end, a sink that can be waited for, messages, and a TCP proxy that
+// cuts, resets and swallows.
 #ifndef PTPATHWAYS_DATAPLANE_TEST_SUPPORT_H_
 #define PTPATHWAYS_DATAPLANE_TEST_SUPPORT_H_
 
@@ -10,13 +11,68 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "csrc/dataplane/data_plane.h"
+#include "csrc/testing/test.h"
+
 namespace pathways::dataplane::testing {
+
+inline constexpr const char* kCluster = "plane-test";
+
+// Of an end without shared memory, which listens if `binds`.
+inline DataPlaneOptions OptionsOf(const std::string& name, Membership membership, bool binds) {
+  EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
+  DataPlaneOptions options;
+  options.membership = std::move(membership);
+  options.curve.insecure = true;
+  options.machine = name;  // another one each
+  if (binds) options.bind_endpoint = "tcp://127.0.0.1:*";
+  return options;
+}
+
+// A DATA message that is a whole transfer, with its number on a link.
+inline transport::Frames DataMessage(uint64_t key, uint64_t sequence, std::string_view bytes) {
+  wire::Data data;
+  data.key = key;
+  data.size = data.total = bytes.size();
+  std::string head = wire::Encode(data);
+  wire::PatchSequence(head, sequence);
+  transport::Frames frames;
+  frames.emplace_back(std::move(head));
+  frames.emplace_back(std::string(bytes));
+  return frames;
+}
+
+// Notes what happens, so that a test can wait for it. Fields of those who inherit from it are under its lock.
+class NotingSink : public DataSink {
+ public:
+  static constexpr std::chrono::seconds kPatience{20};
+
+  template <typename Action>
+  void Note(Action action) {
+    std::lock_guard lock(mutex_);
+    action();
+    changed_.notify_all();
+  }
+  // False when `predicate` has not become true in time.
+  template <typename Predicate>
+  bool Wait(Predicate predicate) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, predicate);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
 
 class Proxy {
  public:

@@ -2,8 +2,6 @@
 // later has lost nothing.
 #include "csrc/dataplane/unread.h"
 
-#include <condition_variable>
-#include <cstdlib>
 #include <future>
 #include <map>
 #include <set>
@@ -11,18 +9,14 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/dataplane/data_plane.h"
-#include "csrc/testing/test.h"
+#include "csrc/dataplane/test_support.h"
 
 namespace pathways::dataplane {
 namespace {
 
-constexpr std::chrono::seconds kUnreadPatience{20};
-constexpr const char* kUnreadCluster = "unread-test";
-
 constexpr uint64_t KeyOfClient(uint64_t client, uint64_t n) { return client << wire::kClientShift | n; }
 
-class Witness : public DataSink {
+class Witness : public testing::NotingSink {
  public:
   void OnBytes(std::string_view peer, uint64_t key, uint64_t, uint64_t, std::span<const std::byte>,
                transport::BulkLease) override {
@@ -35,20 +29,7 @@ class Witness : public DataSink {
   void OnPeer(std::string_view peer, uint64_t) override {
     Note([&] { called.insert(std::string(peer)); });
   }
-  template <typename Action>
-  void Note(Action action) {
-    std::lock_guard lock(mutex);
-    action();
-    changed.notify_all();
-  }
-  template <typename Predicate>
-  bool Wait(Predicate predicate) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, kUnreadPatience, predicate);
-  }
 
-  std::mutex mutex;
-  std::condition_variable changed;
   std::map<uint64_t, Status> send_failed;
   std::map<std::string, std::vector<uint64_t>> taken;  // keys, by peer
   std::set<std::string> called;
@@ -57,12 +38,7 @@ class Witness : public DataSink {
 struct End {
   End(const std::string& identity, bool binds, PeerLimits limits = {},
       std::chrono::milliseconds timeout = DataPlaneOptions().transfer_timeout) {
-    EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
-    DataPlaneOptions options;
-    options.membership = {kUnreadCluster, identity, "", 0};
-    options.curve.insecure = true;
-    options.machine = identity;  // no shared memory
-    if (binds) options.bind_endpoint = "tcp://127.0.0.1:*";
+    DataPlaneOptions options = testing::OptionsOf(identity, {testing::kCluster, identity, "", 0}, binds);
     options.limits = limits;
     options.transfer_timeout = timeout;
     data = *DataPlane::Start(options, &sink);
@@ -78,7 +54,7 @@ struct End {
 };
 
 Status Outcome(std::future<Status> outcome) {
-  if (outcome.wait_for(kUnreadPatience) != std::future_status::ready) return DeadlineExceeded("no end");
+  if (outcome.wait_for(testing::NotingSink::kPatience) != std::future_status::ready) return DeadlineExceeded("no end");
   return outcome.get();
 }
 
@@ -97,26 +73,18 @@ class Caller {
   ~Caller() { socket_->Close(); }
   void Hello(const Link::Statement& link) {
     const uint8_t again = link.anew ? 1 : 0;
-    const wire::PeerHello hello{kUnreadCluster, "", link.number, link.other, link.received, link.sent, again};
+    const wire::PeerHello hello{testing::kCluster, "", link.number, link.other, link.received, link.sent, again};
     EXPECT_OK(socket_->Send({}, transport::Frame(wire::Encode(hello))));
   }
   void Seen(uint64_t link, uint64_t received) {
     EXPECT_OK(socket_->Send({}, transport::Frame(wire::Encode(wire::PeerSeen{link, received, 0}))));
   }
   void Data(uint64_t key, uint64_t sequence) {
-    wire::Data data;
-    data.key = key;
-    data.size = data.total = 4;
-    std::string head = wire::Encode(data);
-    wire::PatchSequence(head, sequence);
-    transport::Frames frames;
-    frames.emplace_back(std::move(head));
-    frames.emplace_back("abcd");
-    EXPECT_OK(socket_->Send({}, std::move(frames)));
+    EXPECT_OK(socket_->Send({}, testing::DataMessage(key, sequence, "abcd")));
   }
   // The head frame of the next message; empty: nothing came.
   std::string Next() {
-    const auto deadline = std::chrono::steady_clock::now() + kUnreadPatience;
+    const auto deadline = std::chrono::steady_clock::now() + testing::NotingSink::kPatience;
     std::vector<transport::Socket::Message> messages(1);
     while (std::chrono::steady_clock::now() < deadline) {
       if (socket_->ReceiveBatch(messages) > 0) return std::string(messages[0].frames.at(0).bytes());
