@@ -11,6 +11,7 @@ its own CPU client). There the graph is traced, too, which gives the right numbe
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ def register() -> None:
                 return model
         return compile_alone(model, args)
 
+    # Of this package's hook for all forward passes, which may run twice.
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
     for module in (dynamo_bridge, asked_by_torch):
         vars(module)["extract_compiled_graph"] = compile_graph
     inductor: Any = torch._TorchCompileInductorWrapper

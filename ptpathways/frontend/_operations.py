@@ -122,7 +122,7 @@ def grouped_mm(
     elif left.dim() == 2 and right.dim() == 3:
         product = _rows_grouped(left, right, offs)
     elif left.dim() == 3:
-        product = _rows_grouped(right.transpose(0, 1), left.transpose(1, 2), offs).transpose(0, 1)
+        product = torch.transpose_copy(_rows_grouped(right.transpose(0, 1), left.transpose(1, 2), offs), 0, 1)
     else:
         mine = _members(offs, left.shape[1]).to(left.dtype)  # (k, groups)
         apart = left.unsqueeze(0) * mine.transpose(0, 1).unsqueeze(1)  # (groups, rows, k)

@@ -48,7 +48,9 @@ BINDING = (
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch": (
         "Tensor.to",
+        "Tensor.contiguous",
         "Tensor.copy_",
+        "Tensor.reshape",
         "Tensor.cpu",
         "Tensor.tolist",
         "inference_mode",
@@ -57,6 +59,9 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C.DispatchKeySet",
         "_C.TensorBase",
         "_C._dispatch_keys",
+        "_C._functionalization.apply_view_meta_sequence",
+        "_C._functionalization.get_view_meta_sequence",
+        "_C._functionalization.InverseReturnMode",
         "_C._functorch.peek_interpreter_stack",
         "_C._storage_Use_Count",
         "_C._swap_tensor_impl",

@@ -20,7 +20,9 @@ def diagonal_copy(
 ) -> Any:
     if values.dim() <= 2:
         return kernel(values, offset, dim1, dim2)
-    return kernel(values.permute(_last(values.dim(), dim1, dim2)), offset, -2, -1)
+    import torch
+
+    return kernel(torch.permute_copy(values, _last(values.dim(), dim1, dim2)), offset, -2, -1)
 
 
 def diagonal_scatter(
@@ -33,9 +35,11 @@ def diagonal_scatter(
 ) -> Any:
     if values.dim() <= 2:
         return kernel(values, source, offset, dim1, dim2)
+    import torch
+
     order = _last(values.dim(), dim1, dim2)
     back = sorted(range(len(order)), key=order.__getitem__)
-    return kernel(values.permute(order), source, offset, -2, -1).permute(back)
+    return torch.permute_copy(kernel(torch.permute_copy(values, order), source, offset, -2, -1), back)
 
 
 def as_strided_scatter(
