@@ -18,7 +18,7 @@ from typing import Any
 
 from ptpathways import core
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_probe, _capture_state, _state, _step, _threads
+from ptpathways.frontend import _capture_probe, _capture_state, _capture_watch, _state, _step, _threads
 from ptpathways.frontend._capture_holders import Holders
 from ptpathways.frontend._capture_recording import ABSENT, Call, Recording, Rules, leaf_key, numbers, text_of
 from ptpathways.frontend._capture_state import Surroundings
@@ -102,6 +102,9 @@ class CapturedStep:
             try:
                 if self._lazy:
                     return self._run_lazily(args, kwargs)
+                if observed := _capture_watch.observed():
+                    self._say(f"is traced while {observed}, which sees nothing of a replay")
+                    return self._run_lazily(args, kwargs)
                 if self._holders.begin():
                     self._give_up(
                         "a tensor that it returned was written in place, and shares memory with another one when it is "
@@ -145,11 +148,12 @@ class CapturedStep:
             if not changed:
                 break
             self._submit_pending(always=True)
-        pair = buffers.on_one_memory(surroundings.trainable)
+        gradients = {name: tensor for name, tensor in surroundings.tensors.items() if name.endswith(".grad")}
+        pair = buffers.on_one_memory(surroundings.trainable | gradients)
         if pair is not None:
             self._give_up(
-                f"{pair[0]} and {pair[1]} share memory (their data were assigned from one tensor): to write one may be "
-                "to write both, which a replay would not do; assign a clone() to each"
+                f"{pair[0]} and {pair[1]} share memory (they were assigned from one tensor): to write one may be to "
+                "write both, which a replay would not do; assign a clone() to each"
             )
             return self._run_lazily(args, kwargs)
         call.look()
@@ -241,6 +245,10 @@ class CapturedStep:
         """Whether it could be replayed, and what that returned."""
         self._checks = False
         rates = variant.rates() | numbers(call.leaves)
+        missing = variant.missing(rates)
+        if missing:
+            self._say(f"is traced again: {missing} is no number of that kind any more")
+            return False, None
         if variant.has_baked(rates):
             return False, None
         parted = variant.parted(rates)

@@ -69,8 +69,11 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def imported_names(code: types.CodeType) -> tuple[str, ...]:
-    """The modules that a function, or one inside it, imports when it runs."""
-    return _arguments_of(code, "IMPORT_NAME")
+    """The modules that a function, or one inside it, imports when it runs; by ``import_module``, too."""
+    found = _arguments_of(code, "IMPORT_NAME")
+    if "import_module" in all_names(code):
+        found += tuple(text for text in code.co_consts if isinstance(text, str) and text in sys.modules)
+    return found
 
 
 def _arguments_of(code: types.CodeType, *operations: str) -> tuple[str, ...]:
@@ -91,7 +94,8 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
             names.update(all_names(constant))
         else:
             texts = constant if isinstance(constant, tuple) else (constant,)
-            names.update(text for text in texts if isinstance(text, str) and text.isidentifier())
+            parts = (part for text in texts if isinstance(text, str) for part in text.split("."))  # as of attrgetter
+            names.update(part for part in parts if part.isidentifier())
     return tuple(sorted(names))
 
 
@@ -117,8 +121,13 @@ def is_users(kind: type, home: str) -> bool:
 
 def is_own(module: str, home: str) -> bool:
     """Whether a module is written by the user, and not installed."""
-    filename = getattr(sys.modules.get(module), "__file__", None)
-    return module == "__main__" or (filename is not None and is_own_file(filename, home))
+    found = sys.modules.get(module)
+    filename = getattr(found, "__file__", None)
+    if module == "__main__" or filename is not None:
+        return filename is None or is_own_file(filename, home)
+    made_by_hand = isinstance(found, types.ModuleType) and getattr(found, "__spec__", None) is None
+    package = module.partition(".")[0]
+    return made_by_hand and (package == module or is_own(package, home))
 
 
 def is_own_file(filename: str, home: str) -> bool:

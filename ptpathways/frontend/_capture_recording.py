@@ -212,8 +212,8 @@ class Recording:
             before, now = dict(self._call.granted[3]), dict(self._modes)
             changed = next(name for name, value in now.items() if before[name] != value)
             raise Uncapturable(f"it leaves another {changed} behind ({before[changed]} -> {now[changed]})")
-        if self.calls.unknown:
-            raise Uncapturable(self.calls.unknown)
+        if self.calls.unknown or self._surroundings.unknown:
+            raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
         after = self._call.walk(self._function)
         after.ignore(self._surroundings.ignored)
         buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
@@ -443,7 +443,13 @@ def leaf_key(leaf: Any) -> Any:
     import torch
 
     if isinstance(leaf, torch.Tensor):
-        key = "tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad
+        key: Any = ("tensor", str(leaf.dtype), tuple(leaf.shape), str(leaf.device), leaf.requires_grad)
+        attributes = getattr(leaf, "__dict__", None)
+        if attributes:
+            named = sorted((name, _capture_state.member_key(value)) for name, value in attributes.items())
+            key = key, Contents(tuple(named))
+        if leaf.device.type == "cpu" and leaf.layout is torch.strided and not (leaf.is_leaf and leaf.is_contiguous()):
+            key = key, f"of strides {leaf.stride()}" + ("" if leaf.is_leaf else ", computed")
         if leaf.device.type != "cpu" or (
             leaf.layout is torch.strided and not (leaf.is_complex() and leaf.numel() == 1)
         ):

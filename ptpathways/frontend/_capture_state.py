@@ -169,6 +169,8 @@ class Surroundings:
     """Options of optimizers that are floats (or pairs of them), by name: group and key."""
     optimizers: list[Any] = field(default_factory=list)
 
+    unknown: str = ""
+    """Why it cannot be known what a call finds; empty if it can."""
     ignored: frozenset[str] = frozenset()
     """Settings that are left out, at the user's word."""
 
@@ -238,7 +240,8 @@ class Surroundings:
         """What numbers follow from the optimizers' options, by an expression that says how."""
         found: dict[str, float] = {}
         for name, (group, key) in self.options.items():
-            for place, value in floats(group[key]):
+            option = group.get(key)
+            for place, value in floats(float(option) if type(option) is int else option):
                 label = f"{name}{place}"
                 found[label] = value
                 found[f"-{label}"] = -value
@@ -370,7 +373,9 @@ def is_setting(value: Any) -> bool:
 
 
 def setting_key(value: Any) -> Any:
-    """A setting as a part of a key."""
+    """A setting as a part of a key, in which 0.0 and -0.0 are two."""
+    if type(value) is float and value == 0.0:
+        return "float", str(value)
     return type(value).__name__, value
 
 
@@ -379,20 +384,24 @@ def contents_of(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             return "array", value.shape, tuple(map(id, value.flat))
-        return "array", str(value.dtype), value.shape, native.digest(np.ascontiguousarray(value))
+        mask = native.digest(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else None
+        digest = native.digest(np.ascontiguousarray(value))
+        return "array", str(value.dtype), value.shape, digest, mask, value.flags.writeable
     if isinstance(value, set | frozenset | collections.deque):
-        members = [_member(member) for member in value]
+        members = [member_key(member) for member in value]
         return type(value), tuple(members) if isinstance(value, collections.deque) else frozenset(members)
     if isinstance(value, functools._lru_cache_wrapper):
         return "the cache", value.cache_info().misses, value.cache_info().currsize
-    if isinstance(value, bytearray | array.array):
+    if isinstance(value, bytearray | array.array) or type(type(value)).__module__ == "_ctypes":
         return type(value), bytes(value)
+    if isinstance(value, memoryview):
+        return type(value), value.tobytes()
     if isinstance(value, contextvars.ContextVar):
-        return "the variable", _member(_value_of(value))
+        return "the variable", member_key(_value_of(value))
     if isinstance(value, types.MappingProxyType | collections.ChainMap):
-        return type(value), tuple((_member(key), _member(item)) for key, item in value.items())
+        return type(value), tuple((member_key(key), member_key(item)) for key, item in value.items())
     if isinstance(value, threading.local):
-        return type(value), tuple((key, _member(item)) for key, item in vars(value).items())
+        return type(value), tuple((key, member_key(item)) for key, item in vars(value).items())
     return None
 
 
@@ -416,7 +425,8 @@ def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
         return None
 
 
-def _member(value: Any) -> Any:
+def member_key(value: Any) -> Any:
+    """What a container holds, as a part of a key."""
     return value if is_plain(value) else Same(value)
 
 

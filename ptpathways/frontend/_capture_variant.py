@@ -77,6 +77,7 @@ class Variant:
         self._feeds: dict[Any, int] = {}
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
+        self._options: tuple[str, ...] = ()
         self._gradients: list[Any] = []
         self._effects = Effects()
         self.granted: Any = None
@@ -265,6 +266,7 @@ class Variant:
                 raise Stale(f"{missing[0]} is no longer there")
             self.own = {name: objects[name] for name in owned}
         self._surroundings = replace(surroundings, tensors=dict(surroundings.tensors))
+        self._options = tuple(self._surroundings.rates())
         self._surroundings.prepare()  # before it is counted who holds a tensor
         self._states_returned = {name: tensors[name] for name in returned}
         self._states_beside = [tensors[name] for name in self._apart.states]
@@ -342,11 +344,17 @@ class Variant:
         return list(map(_requires_gradient, self._trainable)) == self._wanted
 
     def rates(self) -> dict[str, float]:
-        """The expressions of the optimizers' options, now."""
+        """The expressions of the optimizers' options, now; some are missing where an option is no number any more."""
         found = self._surroundings.rates()
+        if self.missing(found):
+            return found
         for text, compute in self._derived.items():
             found[text] = compute(found)
         return found
+
+    def missing(self, rates: Mapping[str, float]) -> str:
+        """An option that is no number any more; empty if there is none."""
+        return next((name for name in self._options if name not in rates), "")
 
     def turned(self, rates: Mapping[str, float]) -> str:
         """What to say of a comparison of an option that would come out otherwise now; empty if there is none."""

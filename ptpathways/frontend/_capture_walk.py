@@ -14,6 +14,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import operator
 import sys
 import types
 import weakref
@@ -75,6 +76,15 @@ def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
     return walker.met
 
 
+def _is_installed(kind: type) -> bool:
+    """Whether a class is an installed package's, or ours. What such objects count for themselves is no business of a
+    step."""
+    if kind.__module__.partition(".")[0] == "ptpathways":
+        return True
+    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return filename is not None and filename.startswith(_code.installed())
+
+
 class Walker:
     def __init__(self, wanted: tuple[type, ...] = (), home: str = "") -> None:
         """``home``: a file that is the user's wherever it lies."""
@@ -96,11 +106,13 @@ class Walker:
         # Methods that are running now, which call the step: a loop that is called `train` is not what the step means by
         # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
         self._callers = _code.running()
+        self.weak: list[tuple[str, weakref.ref[Any]]] = []
         self._torch_objects = TorchObjects(self)
 
     def finish(self) -> Surroundings:
         self._torch_objects.everywhere()
         self._visit_classes()
+        self._look_at_weak_references()
         for name, group, key in self.noted:
             if self._is_mentioned(key):
                 self.found.settings[name] = (group, key, group[key])
@@ -110,6 +122,22 @@ class Walker:
                 if tensor.grad is not None:
                     self.tensor(f"{name}.grad", tensor.grad)
         return self.found
+
+    def _look_at_weak_references(self) -> None:
+        """An object that is reached by one only may end between two calls, and a walk would keep it."""
+        for name, reference in self.weak:
+            of = reference()
+            if of is None:
+                continue
+            if isinstance(of, self._torch.Tensor) and not native.owns_its_tensor(of):
+                continue  # only autograd has it, and one of its threads may be letting it go
+            if id(of) in self.seen:
+                self.alias(f"{name}()", of)
+            elif not self.found.unknown:
+                self.found.unknown = (
+                    f"it reaches {name or 'an object'} by a weak reference only, and whether that is still there is "
+                    "not compared"
+                )
 
     def containers(self, value: Any) -> None:
         """Of the arguments: they may have methods of the user's."""
@@ -132,9 +160,11 @@ class Walker:
             self.tensor(name, value, state=False)
             return
         if is_setting(value):
+            self._attributes_of_plain(name, value, depth)
             return
         if isinstance(value, enum.Enum):
             self.kind(name, Same(value))
+            self._mentioned_attributes(name, value, depth)
             return
         if isinstance(value, type):
             self.kind(name, Same(value))
@@ -166,6 +196,7 @@ class Walker:
             self.visit(f"{name}.func", value.func, depth + 1)
             self.items(name, enumerate(value.args), depth, value.args)
             self._mapping(name, value.keywords, depth)
+            self._mentioned_attributes(name, value, depth)
         elif isinstance(value, dict):
             self._container(type(value))
             self._mapping(name, value, depth)
@@ -190,11 +221,11 @@ class Walker:
             self.items(name, enumerate(value), depth, value)
             self._own_attributes(name, value, depth)
         elif isinstance(value, weakref.ref):
+            self.kind(name, (type(value), value() is None))
+            self.weak.append((name, value))
+        elif isinstance(value, weakref.WeakSet):
             self.kind(name, type(value))
-            of = value()
-            if isinstance(of, torch.Tensor) and not native.owns_its_tensor(of):
-                of = None  # only autograd has it, and one of its threads may be letting it go
-            self.visit(f"{name}()", of, depth + 1)
+            self.visit(f"{name}.data", vars(value)["data"], depth + 1)
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))
             self.kind(name, (type(value), Contents(contents)))
@@ -203,6 +234,8 @@ class Walker:
                     self.visit(f"{name}[{place}]", member, depth + 1)
             if isinstance(value, functools._lru_cache_wrapper):
                 self.visit(name, value.__wrapped__, depth + 1)
+            self._container(type(value))
+            self._mentioned_attributes(name, value, depth)
         elif isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
             self._object(name, value, depth)
         else:
@@ -212,9 +245,29 @@ class Walker:
             else:
                 del self.found.compared[id(value)]
             self.kind(name, Same(value))
+            if isinstance(value, operator.attrgetter | operator.methodcaller):
+                texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
+                self._mentioned.update(part for text in texts for part in text.split("."))
+            if isinstance(value, BaseException):
+                self.link(f"{name}.args", SlotView(value), "args", value.args, depth)
+            if not _is_installed(type(value)):
+                self._mentioned_attributes(name, value, depth)
             wrapped = getattr(value, "__wrapped__", None)  # another captured step
             if isinstance(wrapped, types.FunctionType | types.MethodType):
                 self.visit(name, wrapped, depth + 1)
+
+    def _attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
+        """Of a number or text of a class of somebody's."""
+        if type(value) not in PLAIN and type(value) is not tuple and hasattr(value, "__dict__"):
+            self._container(type(value))
+            self._mentioned_attributes(name, value, depth)
+
+    def _mentioned_attributes(self, name: str, value: Any, depth: int) -> None:
+        """Those that the code mentions, of an object that is not looked into otherwise."""
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+            self.records.append((name, attributes, tuple(attributes), depth))
 
     def _own_attributes(self, name: str, value: Any, depth: int) -> None:
         """Of a container of a class of somebody's, or of a tensor."""
@@ -264,6 +317,7 @@ class Walker:
         """One way on from here: a setting, or something to walk into."""
         if is_setting(value):
             self.found.settings[name] = (mapping, key, value)
+            self._attributes_of_plain(name, value, depth)
             return
         links = self.found.links if isinstance(mapping, dict) else self.found.members
         links.append(Link(mapping, key, value, name))
@@ -384,6 +438,8 @@ class Walker:
         self._space(prefix, function.__globals__, variables, names, depth, absent=True)
         for imported in _code.imported_names(code):
             module = sys.modules.get(imported)
+            if module is not None:
+                self.found.links.append(Link(sys.modules, imported, module, f"{prefix}{imported}"))
             if module is not None and _code.is_own(imported, self.home):
                 self._space(f"{prefix}{imported}.", vars(module), names, names, depth + 1)
             elif module is not None:
@@ -401,8 +457,11 @@ class Walker:
         """The variables of a module that code names, and ``attributes`` of the user's modules among them. ``absent``:
         those that are not there must not come."""
         for name in names:
-            if absent and name not in space and not hasattr(builtins, name):
-                self.found.absent.append((space, name))
+            if absent and name not in space:
+                if name in vars(builtins):
+                    self.link(f"builtins.{name}", vars(builtins), name, getattr(builtins, name), depth)
+                else:
+                    self.found.absent.append((space, name))
             if name not in space or depth > _DEPTH_MAX:
                 continue
             value = space[name]
@@ -422,6 +481,8 @@ class Walker:
                 self.found.links.append(Link(space, name, value, prefix + name))
                 if prefix + name not in self.found.kinds:
                     self.kind(prefix + name, Same(value))
+            elif name in space and (is_setting(value) or (isinstance(value, list) and all(map(is_setting, value)))):
+                self.link(prefix + name, space, name, value, 0)  # sys.argv
 
     def _visit_classes(self) -> None:
         """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:
@@ -447,7 +508,10 @@ class Walker:
                         self.link(f"{where}.{name}", attributes, name, attributes[name], depth)
             if len(done) == before:
                 break
-        self.found.sizes += [Watched(vars(base), len(vars(base)), base.__qualname__) for base in own]
+        for base in own:
+            self.found.sizes.append(Watched(vars(base), len(vars(base)), base.__qualname__))
+            self.found.members.append(Link(SlotView(base), "__mro__", base.__mro__, f"{base.__qualname__}.__mro__"))
+            self.kind(f"{base.__qualname__}.__mro__", tuple(map(Same, base.__mro__)))
         for attributes, kind in self.hiding:
             inherited = {name for base in kind.__mro__ for name in vars(base)}
             absent = [name for name in inherited - set(attributes) if self._is_mentioned(name)]

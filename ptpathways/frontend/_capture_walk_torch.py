@@ -145,6 +145,10 @@ class TorchObjects:
             for key, value in vars(optimizer).items():
                 if not key.startswith("_") and key not in ("defaults", "state", "param_groups"):
                     self._walker.link(f"{name}.{key}", vars(optimizer), key, value, depth)
+        else:
+            known = ("defaults", "state", "param_groups", *_OPTIMIZER_METHODS)
+            names = tuple(key for key in vars(optimizer) if key not in known and not key.startswith("_"))
+            self._walker.records.append((name, vars(optimizer), names, depth))
         self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
         for key in ("state", "param_groups"):
             self._walker.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
@@ -174,6 +178,8 @@ class TorchObjects:
                     self._walker.found.settings[f"{where}.{key}"] = (group, key, value)
         for number, (parameter, slots) in enumerate(optimizer.state.items()):
             self._walker.found.links.append(Link(optimizer.state, parameter, slots, f"{name}.state[{number}]"))
+            of = self._walker.names.get(id(parameter)) if id(parameter) in self._walker.seen else None
+            self._walker.kind(f"{name}.state[{number}]", of or Same(parameter))
             for key, value in slots.items():
                 where = f"{name}.state[{number}].{key}"
                 if isinstance(value, self._torch.Tensor):

@@ -7,6 +7,7 @@ for granted.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,34 @@ class Seen:
     """Arguments that Python has read: by what, and where."""
     others: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """Tensors of the CPU from before the call that it has used, which are no arguments, with their digests."""
+
+
+def observed() -> str:
+    """What of torch looks at, or changes, each operation or what it keeps; empty if nothing does."""
+    import torch
+
+    if torch.is_anomaly_enabled():
+        return "torch.autograd.detect_anomaly is on"
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return "hooks for saved tensors are on"
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return "a TorchDispatchMode is on"
+    if torch._C._len_torch_function_stack() > 0 and any(map(_is_foreign, _function_modes())):
+        return "a TorchFunctionMode is on"
+    parametrize = sys.modules.get("torch.nn.utils.parametrize")
+    return "torch.nn.utils.parametrize.cached is on" if parametrize is not None and parametrize._cache_enabled else ""
+
+
+def _function_modes() -> Sequence[Any]:
+    from torch.overrides import _get_current_function_mode_stack
+
+    modes: Sequence[Any] = _get_current_function_mode_stack()
+    return modes
+
+
+def _is_foreign(mode: Any) -> bool:
+    """Whether it is neither of this package nor torch's own for its default device."""
+    return not type(mode).__module__.startswith(("ptpathways.", "torch.utils._device"))
 
 
 def describes(function: Any) -> bool:

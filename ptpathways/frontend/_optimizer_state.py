@@ -122,8 +122,8 @@ def _compute(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
             tiling = _shard.said_of(parameter) or _mesh.layout_of_tensor(parameter)
             if tiling is not None and value.shape == parameter.shape:
                 _shard.lay(value, tiling)  # as the optimizer's arithmetic would have laid it
-        elif not _xla.binding()._check_tensor_need_materialization([value])[0]:
-            continue
+        elif optimizer in _seen or not _xla.binding()._check_tensor_need_materialization([value])[0]:
+            continue  # what a step has traced is computed with all of that step, which needs the same memory
         chosen.setdefault(value.device, []).append(value)
     for values in chosen.values():
         with _recompiles.expected():

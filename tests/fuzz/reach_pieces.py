@@ -9,7 +9,8 @@ _LOSS = "loss = loss * {}"
 _LATER = "if n == 9: {}"
 
 HEAD = """
-import argparse, collections, contextvars, enum, functools, itertools, logging, queue, threading, types, weakref
+import argparse, collections, contextvars, ctypes, enum, functools, importlib, itertools, logging, operator, queue
+import sys, threading, types, weakref
 class Mode(enum.Enum):
     ONE = 1
 class Level:
@@ -42,6 +43,17 @@ def primed():
         yield value
         value += 0.5
 def level(k): return Level(k)
+class Text(str): pass
+class Pair(tuple): pass
+class Other: gain = 1.0
+class Derived(Gain): pass
+class Local(threading.local): late = 1.0
+class Doubled(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, f, kinds, args=(), kwargs=None):
+        made = f(*args, **(kwargs or {}))
+        return made * 2 if f is F.linear else made
+sys.modules["settings_of_a_loop"] = settings = types.ModuleType("settings_of_a_loop")
+settings.k = 1.0
 """
 
 
@@ -118,5 +130,74 @@ REACH = (
         "hooks = []",
         loop="if n == 9: hooks.append(nn.modules.module.register_module_forward_hook(lambda m, i, o: o * 2))",
         after="if n == 14: hooks.pop().remove()",
+    ),
+    _changed("attribute of a member", "Mode.ONE.k = 1.0", "Mode.ONE.k", "Mode.ONE.k = 3.0"),
+    _changed("attribute of a text", "b = Text('a')\nb.k = 1.0", "b.k", "b.k = 3.0"),
+    _changed("attribute of a tuple", "b = Pair((1.0,))\nb.k = 1.0", "b.k", "b.k = 3.0"),
+    _changed("attribute of a partial", "b = functools.partial(level, 1)\nb.k = 1.0", "b.k", "b.k = 3.0"),
+    _changed("attribute of an error", "b = ValueError(1.0)", "b.args[0]", "b.args = (3.0,)"),
+    _changed("attribute of an optimizer", "optimizer.k = 1.0", "optimizer.k", "optimizer.k = 3.0"),
+    _changed("got by a path", "b = Level(Level(1.0))\nget = operator.attrgetter('k.k')", "get(b)", "b.k.k = 3.0"),
+    _changed("weak reference", "b = Bare()\nw = weakref.ref(b)", "(3.0 if w() is None else 1.0)", "del b"),
+    _changed("set of weak references", "b = Bare()\nw = weakref.WeakSet([b])", "(3.0 - len(w))", "del b"),
+    _changed("queue by priority", "q = queue.PriorityQueue()\nq.put(1.0)", "q.queue[0]", "q.queue[0] = 3.0"),
+    _changed("semaphore", "q = threading.Semaphore(1)", "(1.0 + q._value)", "q.acquire()"),
+    _changed("number of C", "q = ctypes.c_double(1.0)", "q.value", "q.value = 3.0"),
+    _changed("view of bytes", "q = memoryview(bytearray(b'ab'))", "q[0]", "q[0] = 3"),
+    _changed("mask", "q = np.ma.array([1.0, 2.0], mask=[0, 0])", "float(q.sum())", "q.mask = [0, 1]"),
+    _changed("arguments of the process", "sys.argv.append('1')", "float(sys.argv[-1])", "sys.argv[-1] = '3'"),
+    _changed("bases of a class", "b = Derived()", "getattr(b, 'bonus', b.gain)", "Gain.gain = 3.0"),
+    _changed("class of a thread's values", "b = Local()", "b.late", "Local.late = 3.0"),
+    _changed(
+        "option that is no float any more",
+        "optimizer.param_groups[0]['momentum'] = 0.9",
+        "1.0",
+        "optimizer.param_groups[0]['momentum'] = 0",
+    ),
+    Piece(
+        "import",
+        first="import settings_of_a_loop",
+        loss=_LOSS.format("settings_of_a_loop.k"),
+        loop=_LATER.format("settings.k = 3.0"),
+    ),
+    Piece(
+        "import by name",
+        loss=_LOSS.format("importlib.import_module('settings_of_a_loop').k"),
+        loop=_LATER.format("settings.k = 3.0"),
+    ),
+    Piece(
+        "negative zero", argument="a=0.0 if n < 9 else -0.0", loss="loss = loss * (3.0 if str(a)[0] == '-' else 1.0)"
+    ),
+    Piece(
+        "attribute of an argument",
+        argument="a=tagged",
+        loss=_LOSS.format("a.k"),
+        loop="tagged = torch.ones(2)\ntagged.k = 1.0 if n < 9 else 3.0",
+    ),
+    Piece(
+        "layout of an argument",
+        argument="a=torch.ones(2, 3) if n < 9 else torch.ones(3, 2).t()",
+        loss="loss = loss * (1.0 if a.is_contiguous() else 3.0)",
+    ),
+    Piece(
+        "function mode",
+        loop="mode = Doubled()\nif n == 9: mode.__enter__()",
+        after="if n == 9: mode.__exit__(*[None] * 3)",
+    ),
+    Piece(
+        "hooks for what is saved",
+        loop="kept = torch.autograd.graph.saved_tensors_hooks(lambda a: a * 2, lambda a: a)\n"
+        "if n == 9: kept.__enter__()",
+        after="if n == 9: kept.__exit__()",
+    ),
+    Piece(
+        "parameter that is replaced, and trained later",
+        loop="if n == 7: model[0].bias = nn.Parameter(torch.ones(16).to(place))\n"
+        "if n == 10: optimizer.param_groups[0]['params'][1] = model[0].bias",
+    ),
+    Piece(
+        "gradient that is a part of another",
+        loop="if n == 9: model[2].bias.grad = model[2].weight.grad[0, :1]",
+        grads="model[2].bias.grad.mul_(2)",
     ),
 )
