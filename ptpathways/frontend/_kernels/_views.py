@@ -192,9 +192,7 @@ def take_own_copies() -> None:
     def reshape_function(input: torch.Tensor, shape: Any) -> Any:
         return reshape(input, shape)
 
-    import torch._dynamo  # which torch_xla has imported
-
-    torch._dynamo.allow_in_graph(reshape_function)
+    torch.compiler.allow_in_graph(reshape_function)
     patched: Any = torch
     patched.Tensor.contiguous, patched.Tensor.reshape, patched.reshape = contiguous, reshape, reshape_function
 
