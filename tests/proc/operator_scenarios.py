@@ -43,6 +43,37 @@ def celu_does_not_run_another_alphas_computation(device: str | torch.device) -> 
 
 
 @scenario
+def compiled_graphs_keep_torchs_running_variance(device: str | torch.device) -> Any:
+    values, ones = (_matrix(device) + 100) ** 2, torch.ones(4).to(device)
+    mean, variance = torch.zeros(4).to(device), torch.ones(4).to(device)
+    alone = torch.ops.aten._native_batch_norm_legit.no_stats(values, ones, None, True, 0.1, 1e-5)
+    kept = torch.ops.aten._native_batch_norm_legit(values, ones, None, mean, variance, True, 0.1, 1e-5)
+    return [*alone, *kept, mean, variance]
+
+
+@scenario
+def a_diagonal_of_the_first_dimensions_is_written(device: str | torch.device) -> Any:
+    values = torch.arange(16.0).reshape(4, 2, 2).to(device)
+    diagonal = values.diagonal()
+    diagonal.add_(100)
+    return [values, diagonal, values.diagonal(1, 2, 0)]
+
+
+@scenario
+def parameters_that_join_an_optimizer_later_are_trained(device: str | torch.device) -> Any:
+    """In one trace: the state of the others is not computed before the rest of their step."""
+    first, second = (torch.ones(4).mul(number).to(device).requires_grad_() for number in (1.0, 2.0))
+    optimizer = torch.optim.AdamW([first], lr=0.1)
+    for number in range(5):
+        if number == 2:
+            optimizer.add_param_group({"params": [second]})
+        optimizer.zero_grad()
+        (first * second).square().sum().backward()
+        optimizer.step()
+    return [first, second]
+
+
+@scenario
 def pooling_does_not_run_another_divisors_computation(device: str | torch.device) -> Any:
     image = torch.arange(36.0).reshape(1, 1, 6, 6).to(device)
     return [F.avg_pool2d(image, 2, divisor_override=divisor) for divisor in (None, 2, 3)]

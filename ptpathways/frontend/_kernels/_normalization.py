@@ -52,6 +52,23 @@ def batch_norm(
     return result, mean, deviation
 
 
+def batch_norm_of_batch(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Without running statistics."""
+
+    def plain(values: torch.Tensor, weight: Any, bias: Any, mean: None, variance: None, *rest: Any) -> Any:
+        return kernel(values, weight, bias, *rest)
+
+    return batch_norm(plain, values, weight, bias, None, None, training, momentum, eps)
+
+
 def batch_norm_backward(
     kernel: Callable[..., Any],
     gradient: torch.Tensor,
@@ -143,6 +160,8 @@ def batch_norm_out(*arguments: Any, **named: Any) -> Any:
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_legit.out": batch_norm_out}
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"native_layer_norm": layer_norm}
 WRAPPED: dict[str, Callable[..., Any]] = {
+    "_native_batch_norm_legit": batch_norm,  # by compiled graphs
+    "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
     "native_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
 }
