@@ -18,9 +18,18 @@ from typing import Any
 
 from ptpathways import core
 from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _capture_probe, _capture_state, _capture_watch, _state, _step, _threads
+from ptpathways.frontend import (
+    _capture_contents,
+    _capture_probe,
+    _capture_state,
+    _capture_watch,
+    _state,
+    _step,
+    _threads,
+)
+from ptpathways.frontend._capture_arguments import ABSENT, Call, Rules, numbers, tensor_key, text_of
 from ptpathways.frontend._capture_holders import Holders
-from ptpathways.frontend._capture_recording import ABSENT, Call, Recording, Rules, leaf_key, numbers, text_of
+from ptpathways.frontend._capture_recording import Recording
 from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_variant import Stale, Variant
 from ptpathways.frontend._capture_wiring import Different, Uncapturable
@@ -148,8 +157,7 @@ class CapturedStep:
             if not changed:
                 break
             self._submit_pending(always=True)
-        gradients = {name: tensor for name, tensor in surroundings.tensors.items() if name.endswith(".grad")}
-        pair = buffers.on_one_memory(surroundings.trainable | gradients)
+        pair = buffers.on_one_memory(surroundings.written_by_training())
         if pair is not None:
             self._give_up(
                 f"{pair[0]} and {pair[1]} share memory (they were assigned from one tensor): to write one may be to "
@@ -396,11 +404,11 @@ class CapturedStep:
         parts += modes
         parts += [(f"how argument {number} lies", way) for number, way in call.lying.items()]
         for name, (_, _, value) in surroundings.settings.items():
-            parts.append((name, _capture_state.setting_key(value)))
+            parts.append((name, _capture_contents.setting_key(value)))
         parts += [(name or "the function", kind) for name, kind in surroundings.kinds.items()]
         for name, tensor in surroundings.tensors.items():
             if not name.endswith(".grad"):
-                parts.append((name, leaf_key(tensor)))
+                parts.append((name, tensor_key(tensor)))
         parts.append(("which parameters have gradients", surroundings.with_gradient()))
         parts.append(("which tensors share one value", buffers.sharing({**call.tensors(), **surroundings.tensors})))
         return tuple(parts)

@@ -61,16 +61,13 @@ def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
 
 
 def on_one_memory(tensors: Mapping[str, torch.Tensor]) -> tuple[str, str] | None:
-    """Two of the parameters and gradients among them, by name, that share memory: one's ``.data`` was assigned to the
-    other, or one gradient is a part of another."""
-    import torch
-
+    """Two of parameters and gradients, by name, that share memory: the ``.data`` of one was assigned to the other, or
+    one gradient is a part of another."""
     known: dict[int, str] = {}
     for name, tensor in tensors.items():
-        if isinstance(tensor, torch.nn.Parameter) or name.endswith(".grad"):
-            other = known.setdefault(storage_of(tensor), name)
-            if other != name:
-                return other, name
+        other = known.setdefault(storage_of(tensor), name)
+        if other != name:
+            return other, name
     return None
 
 

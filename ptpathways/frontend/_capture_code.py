@@ -119,6 +119,14 @@ def is_users(kind: type, home: str) -> bool:
     return filename is not None and not _locator.is_library(filename)
 
 
+def is_installed(kind: type) -> bool:
+    """Whether a class is an installed package's, or ours: what such objects count for themselves is no business of a
+    step."""
+    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    ours = kind.__module__.partition(".")[0] == "ptpathways"
+    return ours or (filename is not None and filename.startswith(installed()))
+
+
 def is_own(module: str, home: str) -> bool:
     """Whether a module is written by the user, and not installed."""
     found = sys.modules.get(module)

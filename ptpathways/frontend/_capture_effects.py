@@ -12,13 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptpathways.frontend._capture_state import (
-    Surroundings,
-    contents_of,
-    equal,
-    is_setting,
-    position_of,
-)
+from ptpathways.frontend._capture_contents import contents_of, equal, is_setting, position_of
+from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import Uncapturable
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _capture_buffers as buffers
+from ptpathways.frontend._capture_contents import Same, is_setting
 from ptpathways.frontend._capture_probe import Probe
-from ptpathways.frontend._capture_state import Same, Surroundings, is_setting
+from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import Alias, Feed, Held, Option, Own, State, Uncapturable
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from ptpathways.frontend import (
     _slice,
     _step,
 )
+from ptpathways.frontend._capture_contents import Same
 from ptpathways.frontend._capture_effects import Effects
 from ptpathways.frontend._capture_exclusive import Exclusive
 from ptpathways.frontend._capture_outcome import Audits, Outcome
-from ptpathways.frontend._capture_state import Same, Surroundings
+from ptpathways.frontend._capture_state import Surroundings
 from ptpathways.frontend._capture_wiring import (
     Alias,
     Constant,

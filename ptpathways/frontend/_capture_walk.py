@@ -7,7 +7,6 @@ noted which object it is.
 from __future__ import annotations
 
 import argparse
-import builtins
 import collections
 import contextlib
 import dataclasses
@@ -15,7 +14,6 @@ import enum
 import functools
 import inspect
 import operator
-import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -24,23 +22,18 @@ from typing import Any
 from ptpathways import native
 from ptpathways.frontend import _capture_code as _code
 from ptpathways.frontend import _locator
-from ptpathways.frontend._capture_state import (
+from ptpathways.frontend._capture_contents import (
     PLAIN,
-    CellView,
     Contents,
-    ItemView,
-    Link,
     Same,
-    SlotView,
-    Surroundings,
-    Watched,
     contents_of,
-    hooks_of,
     is_plain,
     is_setting,
     members_of,
     position_of,
 )
+from ptpathways.frontend._capture_state import CellView, ItemView, Link, SlotView, Surroundings, Watched, hooks_of
+from ptpathways.frontend._capture_walk_modules import Modules
 from ptpathways.frontend._capture_walk_torch import TorchObjects
 
 _DEPTH_MAX = 16
@@ -49,8 +42,6 @@ _CALLED = frozenset({"forward", "backward", "setup_context"})
 """Methods, beside those of operators, that are called without being named."""
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
-_GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
-"""Ways to a global variable that do not name it in the code."""
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
@@ -76,15 +67,6 @@ def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
     return walker.met
 
 
-def _is_installed(kind: type) -> bool:
-    """Whether a class is an installed package's, or ours. What such objects count for themselves is no business of a
-    step."""
-    if kind.__module__.partition(".")[0] == "ptpathways":
-        return True
-    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return filename is not None and filename.startswith(_code.installed())
-
-
 class Walker:
     def __init__(self, wanted: tuple[type, ...] = (), home: str = "") -> None:
         """``home``: a file that is the user's wherever it lies."""
@@ -107,6 +89,7 @@ class Walker:
         # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
         self._callers = _code.running()
         self.weak: list[tuple[str, weakref.ref[Any]]] = []
+        self.modules = Modules(self)
         self._torch_objects = TorchObjects(self)
 
     def finish(self) -> Surroundings:
@@ -250,7 +233,7 @@ class Walker:
                 self._mentioned.update(part for text in texts for part in text.split("."))
             if isinstance(value, BaseException):
                 self.link(f"{name}.args", SlotView(value), "args", value.args, depth)
-            if not _is_installed(type(value)):
+            if not _code.is_installed(type(value)):
                 self._mentioned_attributes(name, value, depth)
             wrapped = getattr(value, "__wrapped__", None)  # another captured step
             if isinstance(wrapped, types.FunctionType | types.MethodType):
@@ -434,55 +417,7 @@ class Walker:
         attributes = vars(function)
         self.records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
-        variables = _code.global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
-        self._space(prefix, function.__globals__, variables, names, depth, absent=True)
-        for imported in _code.imported_names(code):
-            module = sys.modules.get(imported)
-            if module is not None:
-                self.found.links.append(Link(sys.modules, imported, module, f"{prefix}{imported}"))
-            if module is not None and _code.is_own(imported, self.home):
-                self._space(f"{prefix}{imported}.", vars(module), names, names, depth + 1)
-            elif module is not None:
-                self.library(f"{prefix}{imported}.", vars(module), names)
-
-    def _space(
-        self,
-        prefix: str,
-        space: dict[str, Any],
-        names: tuple[str, ...],
-        attributes: tuple[str, ...],
-        depth: int,
-        absent: bool = False,
-    ) -> None:
-        """The variables of a module that code names, and ``attributes`` of the user's modules among them. ``absent``:
-        those that are not there must not come."""
-        for name in names:
-            if absent and name not in space:
-                if name in vars(builtins):
-                    self.link(f"builtins.{name}", vars(builtins), name, getattr(builtins, name), depth)
-                else:
-                    self.found.absent.append((space, name))
-            if name not in space or depth > _DEPTH_MAX:
-                continue
-            value = space[name]
-            self.link(prefix + name, space, name, value, depth)
-            if not isinstance(value, types.ModuleType) or vars(value) is space:
-                continue
-            if _code.is_own(value.__name__, self.home):
-                self._space(f"{prefix}{name}.", vars(value), attributes, attributes, depth + 1)
-            else:
-                self.library(f"{prefix}{name}.", vars(value), attributes)
-
-    def library(self, prefix: str, space: dict[str, Any], names: tuple[str, ...]) -> None:
-        """What a library's module has under names that the code mentions: somebody may put something else there."""
-        for name in names:
-            value = space.get(name)
-            if callable(value) and not isinstance(value, type):
-                self.found.links.append(Link(space, name, value, prefix + name))
-                if prefix + name not in self.found.kinds:
-                    self.kind(prefix + name, Same(value))
-            elif name in space and (is_setting(value) or (isinstance(value, list) and all(map(is_setting, value)))):
-                self.link(prefix + name, space, name, value, 0)  # sys.argv
+        self.modules.of_function(prefix, function, depth)
 
     def _visit_classes(self) -> None:
         """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _capture_code as _code
-from ptpathways.frontend._capture_state import Link, Same, SlotView, Watched, floats, is_setting
+from ptpathways.frontend._capture_contents import Same, is_setting
+from ptpathways.frontend._capture_state import Link, SlotView, Watched, floats
 
 if TYPE_CHECKING:
     from ptpathways.frontend._capture_walk import Walker
@@ -91,7 +92,8 @@ class TorchObjects:
         self._hooks("torch.nn.Module", modules, _GLOBAL_HOOKS, 0)
         self._hooks("torch.optim.Optimizer", optimizers, _OPTIMIZER_HOOKS, 0)
         space = vars(self._torch.nn.functional)
-        self._walker.library("torch.nn.functional.", space, tuple(name for name in space if not name.startswith("_")))
+        public = tuple(name for name in space if not name.startswith("_"))
+        self._walker.modules.library("torch.nn.functional.", space, public)
         self._methods(self._torch.Tensor, ("backward",))
 
     def _methods(self, kind: type, names: tuple[str, ...]) -> None:

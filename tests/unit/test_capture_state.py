@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ptpathways.frontend import CapturedStep, _capture_walk
-from ptpathways.frontend._capture_recording import Call, Rules
+from ptpathways.frontend._capture_arguments import Call, Rules
 
 CONFIG = types.SimpleNamespace(scale=2.0)
 NUMBER = 1.0

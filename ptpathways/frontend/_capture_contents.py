@@ -1,0 +1,168 @@
+"""What is in the values that a step can reach, as parts of a key: plain values, objects by identity, arrays, sets,
+queues, generators.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import contextvars
+import functools
+import random
+import threading
+import types
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ptpathways import native
+
+PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
+
+
+class Same:
+    """An object as a part of a key: equal to itself only, and alive as long as the key."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.of is other.of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __repr__(self) -> str:
+        name = getattr(self.of, "__qualname__", None) or getattr(self.of, "co_qualname", None)
+        return name if isinstance(name, str) else f"a {type(self.of).__qualname__}"
+
+
+class Contents(NamedTuple):
+    """What is in a tensor of the CPU, an array, a set or the like, as a part of a key."""
+
+    of: Any
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be compared and printed: what a guard can be put on."""
+    if isinstance(value, PLAIN):
+        return True
+    if isinstance(value, tuple):
+        return all(is_plain(item) for item in value)
+    return isinstance(value, np.number | np.bool_)
+
+
+def is_setting(value: Any) -> bool:
+    """Whether a value is plain, or a type or device of torch."""
+    import torch
+
+    return is_plain(value) or isinstance(value, torch.dtype | torch.device)
+
+
+def setting_key(value: Any) -> Any:
+    """A setting as a part of a key, in which 0.0 and -0.0 are two."""
+    if type(value) is float and value == 0.0:
+        return "float", str(value)
+    return type(value).__name__, value
+
+
+def contents_of(value: Any) -> Any:
+    """What is in an array, a set, a queue or bytes, to be compared; None for anything else."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            return "array", value.shape, tuple(map(id, value.flat))
+        mask = native.digest(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else None
+        digest = native.digest(np.ascontiguousarray(value))
+        return "array", str(value.dtype), value.shape, digest, mask, value.flags.writeable
+    if isinstance(value, set | frozenset | collections.deque):
+        members = [member_key(member) for member in value]
+        return type(value), tuple(members) if isinstance(value, collections.deque) else frozenset(members)
+    if isinstance(value, functools._lru_cache_wrapper):
+        return "the cache", value.cache_info().misses, value.cache_info().currsize
+    if isinstance(value, bytearray | array.array) or type(type(value)).__module__ == "_ctypes":
+        return type(value), bytes(value)
+    if isinstance(value, memoryview):
+        return type(value), value.tobytes()
+    if isinstance(value, contextvars.ContextVar):
+        return "the variable", member_key(_value_of(value))
+    if isinstance(value, types.MappingProxyType | collections.ChainMap):
+        return type(value), tuple((member_key(key), member_key(item)) for key, item in value.items())
+    if isinstance(value, threading.local):
+        return type(value), tuple((key, member_key(item)) for key, item in vars(value).items())
+    return None
+
+
+def members_of(value: Any) -> Iterable[Any]:
+    """The objects in what ``contents_of`` knows, in an order that stays as long as nobody writes there."""
+    if isinstance(value, set | frozenset | collections.deque):
+        return list(value)
+    if isinstance(value, np.ndarray):
+        return list(value.flat) if value.dtype.hasobject else ()
+    if isinstance(value, contextvars.ContextVar):
+        return (_value_of(value),)
+    if isinstance(value, types.MappingProxyType | collections.ChainMap):
+        return list(value.values())
+    return list(vars(value).values()) if isinstance(value, threading.local) else ()
+
+
+def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
+    try:
+        return variable.get()
+    except LookupError:
+        return None
+
+
+def member_key(value: Any) -> Any:
+    """What a container holds, as a part of a key."""
+    return value if is_plain(value) else Same(value)
+
+
+def position_of(value: Any) -> Any:
+    """How far a random generator or an iterator is, to be compared; None for anything else."""
+    import torch
+
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, types.CoroutineType) or hasattr(type(value), "__next__"):
+        return _iterator_position(value, 0)
+    return None
+
+
+_EXACT_ITERATORS = ("builtins", "itertools")
+"""Modules whose iterators say what they can be made again from, if they can."""
+
+
+def _iterator_position(value: Any, depth: int) -> Any:
+    """How far an iterator is, by what it can be made again from; something that equals nothing if that cannot be told,
+    as of a generator or a file."""
+    if type(value).__module__ not in _EXACT_ITERATORS:
+        return object()
+    try:
+        state = value.__reduce__()
+    except TypeError:
+        return object()
+    if not isinstance(state, tuple) or len(state) < 2 or not isinstance(state[1], tuple) or depth > 8:
+        return object()
+    parts: list[Any] = [len(state[1])]
+    for part in (*state[1], *state[2:]):
+        if hasattr(type(part), "__next__"):
+            parts.append(_iterator_position(part, depth + 1))
+        elif is_plain(part):
+            parts.append(part)
+        else:
+            parts.append(len(part) if isinstance(part, list | dict | set) else None)
+    return tuple(parts)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Equal, and of one type: 1, 1.0 and True give other computations."""
+    return one is other or (type(one) is type(other) and bool(one == other))
