@@ -200,4 +200,10 @@ REACH = (
         loop="if n == 9: model[2].bias.grad = model[2].weight.grad[0, :1]",
         grads="model[2].bias.grad.mul_(2)",
     ),
+    Piece(
+        "tensor that an object of a package keeps",
+        "held = torch.utils.data.TensorDataset(torch.zeros(1))",
+        last="held.made = loss.detach() * 2\nheld.made.k = 1",
+        after="t.kept = held.made",
+    ),
 )
