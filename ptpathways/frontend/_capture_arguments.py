@@ -117,6 +117,8 @@ def leaf_key(leaf: Any) -> Any:
 
     if isinstance(leaf, torch.Tensor):
         key: Any = tensor_key(leaf)
+        if type(leaf) is not torch.Tensor:
+            key = key, Same(type(leaf))
         attributes = getattr(leaf, "__dict__", None)
         if attributes:
             named = sorted((name, _capture_contents.member_key(value)) for name, value in attributes.items())

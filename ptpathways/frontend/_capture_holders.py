@@ -61,7 +61,8 @@ class Holders:
 
         written = self._watched.begin()
         if self._others[0] != Holders._changes:
-            gc.collect()  # what steps have dropped would count
+            if len(self._all) > 1:
+                gc.collect()  # what other steps have dropped would count
             for one in list(self._all):
                 one._count_others()
             self._take_over()

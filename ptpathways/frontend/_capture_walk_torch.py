@@ -135,6 +135,12 @@ class TorchObjects:
 
     def optimizer(self, name: str, optimizer: Any, depth: int) -> None:
         self._walker.kind(name, type(optimizer))
+        if "param_groups" not in vars(optimizer):  # accelerate's, which steps or does not as its own state says
+            self._walker.found.unknown = (
+                f"{name or 'an optimizer'} ({type(optimizer).__qualname__}) wraps another optimizer, and what it does "
+                "depends on what is not compared; use the optimizer itself in the step"
+            )
+            return
         self._walker.found.optimizers.append(optimizer)
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there

@@ -44,6 +44,7 @@ def primed():
         value += 0.5
 def level(k): return Level(k)
 class Text(str): pass
+class Tagged(torch.Tensor): pass
 class Pair(tuple): pass
 class Other: gain = 1.0
 class Derived(Gain): pass
@@ -205,5 +206,10 @@ REACH = (
         "held = torch.utils.data.TensorDataset(torch.zeros(1))",
         last="held.made = loss.detach() * 2\nheld.made.k = 1",
         after="t.kept = held.made",
+    ),
+    Piece(
+        "class of an argument",
+        argument="a=torch.ones(2) if n < 9 else torch.ones(2).as_subclass(Tagged)",
+        loss="loss = loss * (3.0 if isinstance(a, Tagged) else 1.0)",
     ),
 )

@@ -307,6 +307,18 @@ def test_arguments_that_are_not_plain_are_told_apart() -> None:
     assert key_of(step, F.relu) != key_of(step, F.gelu)
 
 
+def test_an_optimizer_that_wraps_another_one_is_not_known() -> None:
+    """It may step or not as its own state says; accelerate's has no groups itself."""
+
+    class Wrapping(torch.optim.Optimizer):
+        def __init__(self, of: torch.optim.Optimizer) -> None:
+            self.optimizer = of
+
+    wrapping = Wrapping(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+    found = _capture_walk.walk(lambda: wrapping.step(), (), {})
+    assert "wrapping (" in found.unknown and "use the optimizer itself" in found.unknown
+
+
 def test_a_weak_reference_to_a_tensor_that_only_autograd_has_leads_to_nothing() -> None:
     """One of autograd's threads may be letting it go; who takes a reference then destroys it twice."""
     tensor = torch.zeros(3, requires_grad=True)
