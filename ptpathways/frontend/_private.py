@@ -48,7 +48,9 @@ BINDING = (
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch": (
         "Tensor.to",
+        "Tensor.contiguous",
         "Tensor.copy_",
+        "Tensor.reshape",
         "Tensor.cpu",
         "Tensor.tolist",
         "inference_mode",
@@ -58,6 +60,9 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C.TensorBase",
         "_C._dispatch_keys",
         "_C._autograd._top_saved_tensors_default_hooks",
+        "_C._functionalization.apply_view_meta_sequence",
+        "_C._functionalization.get_view_meta_sequence",
+        "_C._functionalization.InverseReturnMode",
         "_C._functorch.peek_interpreter_stack",
         "_C._len_torch_dispatch_stack",
         "_C._len_torch_function_stack",

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend import _xla
-from ptpathways.frontend._kernels import _optimizers
+from ptpathways.frontend._kernels import _optimizers, _views
 
 if TYPE_CHECKING:
     import torch
@@ -44,5 +44,6 @@ def register() -> None:
     _libraries.extend((_xla.replace_kernels(replaced), _xla.wrap_kernels(wrapped)))
     _optimizers.accept_devices()
     _optimizers.take_own_clipping()
+    _views.take_own_copies()
     above = "AutogradXLA"
     _libraries.extend((_xla.replace_kernels(replaced_above, above), _xla.wrap_kernels(wrapped_above, above)))

@@ -1,0 +1,282 @@
+"""Copies that torch makes of views whose elements do not lie in order.
+
+PyTorch/XLA says of every tensor that it is contiguous. So ``x.t().contiguous()`` and ``x.t().reshape(-1)`` were views,
+where torch makes copies, and were written whenever ``x`` was. How the elements would lie is known from what
+functionalisation keeps of a view: the operations that lead to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+_SAME = {"alias", "detach", "detach_", "lift_fresh"}
+_IN_ORDER = {
+    "_reshape_alias",
+    "_unsafe_view",
+    "squeeze",
+    "squeeze_",
+    "squeeze_dim",
+    "squeeze__dim",
+    "squeeze_dims",
+    "squeeze__dims",
+    "unsqueeze",
+    "unsqueeze_",
+    "view",
+}
+"""Operations that leave elements in their order: their result's shape says all."""
+_NUMBERS = {
+    "diagonal": 3,
+    "select_int": 2,
+    "slice_Tensor": 4,
+    "split_Tensor": 2,
+    "transpose_": 2,
+    "transpose_int": 2,
+    "unbind_int": 1,
+    "unfold": 3,
+}
+"""How many numbers say what an operation does.
+
+``as_tuple`` is asked of no other operation: torch 2.9 makes it of references to lists that it has let go by then.
+"""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the elements of a view lie: its shape, and by dimension how far the next element is."""
+
+    shape: Shape
+    strides: Shape
+
+    def is_contiguous(self, memory_format: torch.memory_format) -> bool:
+        return _is_contiguous_as(self, memory_format)
+
+    def has_view(self, shape: Sequence[int]) -> bool:
+        """Whether the elements have this shape, too, without a copy. Also of one that they cannot have."""
+        return _has_view(self, tuple(shape))
+
+    def like(self) -> torch.Tensor:
+        import torch
+
+        return torch.empty_strided(self.shape, self.strides, device="meta")
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_contiguous_as(layout: _Layout, memory_format: torch.memory_format) -> bool:
+    return layout.like().is_contiguous(memory_format=memory_format)
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_view(layout: _Layout, shape: Shape) -> bool:
+    like = layout.like()
+    try:
+        like.view(shape)
+    except RuntimeError:
+        return like.is_contiguous()
+    return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _in_order(shape: Shape) -> _Layout:
+    import torch
+
+    return _Layout(shape, torch.empty(shape, device="meta").stride())
+
+
+@functools.lru_cache(maxsize=4096)
+def _after(layout: _Layout, name: str, numbers: tuple[Any, ...], shape: Shape) -> _Layout | None:
+    """What an operation makes of a layout, given the shape it makes; None where that is not known."""
+    strides, dims = list(layout.strides), len(layout.shape)
+    if name in _IN_ORDER:
+        try:
+            return _Layout(shape, layout.like().view(shape).stride())
+        except RuntimeError:  # torch would have refused it
+            return None
+    if name in ("t", "t_"):
+        strides.reverse()
+    elif name in ("transpose_int", "transpose_"):
+        first, second = numbers
+        strides[first], strides[second] = strides[second], strides[first]
+    elif name == "permute":
+        strides = [strides[dim] for dim in numbers]
+    elif name == "expand":
+        added = len(shape) - dims
+        strides = [0] * added + [
+            stride if size == wanted else 0
+            for size, wanted, stride in zip(layout.shape, shape[added:], strides, strict=True)
+        ]
+    elif name == "slice_Tensor":
+        strides[numbers[0]] *= numbers[3]
+    elif name in ("select_int", "unbind_int"):
+        del strides[numbers[0]]
+    elif name in ("diagonal", "unfold"):
+        return _Layout(shape, getattr(layout.like(), name)(*numbers).stride())
+    elif name not in ("split_Tensor", "split_with_sizes"):
+        return None
+    return _Layout(shape, tuple(strides))
+
+
+def _steps(values: torch.Tensor) -> Sequence[Any]:
+    """The operations that make a view of the tensor that holds its elements; none where it does itself."""
+    import torch
+
+    if not torch._is_functional_tensor(values):
+        return ()
+    steps: Sequence[Any] = torch._C._functionalization.get_view_meta_sequence(values)
+    return steps
+
+
+def _name(step: Any) -> str:
+    return type(step).__name__.removesuffix("_ViewMeta")
+
+
+def _shape_after(step: Any, shape: Sequence[int]) -> Shape:
+    import torch
+
+    views = torch._C._functionalization
+    return tuple(views.apply_view_meta_sequence(torch.empty(tuple(shape), device="meta"), [step]).shape)
+
+
+def _numbers(step: Any, dims: int) -> tuple[Any, ...]:
+    """What says what an operation does with a tensor of that many dimensions, but for the shape it makes."""
+    name = _name(step)
+    if name == "permute":  # what it makes of dimensions that can be told apart
+        return tuple(size - 2 for size in _shape_after(step, range(2, dims + 2)))
+    count = _NUMBERS.get(name, 0)
+    return tuple(step.as_tuple()[-count:]) if count else ()
+
+
+def _keeps_order(step: Any) -> bool:
+    """Whether elements in order are in order after a step, whatever their shape."""
+    name = _name(step)
+    numbers = _numbers(step, 0) if name in _NUMBERS else ()
+    if name == "slice_Tensor":
+        return bool(numbers[0] == 0 and numbers[3] == 1)
+    if name == "split_Tensor":
+        return bool(numbers[1] == 0)
+    return name in _SAME or name in _IN_ORDER or (name in ("select_int", "unbind_int") and numbers[0] == 0)
+
+
+def _shape_before(step: Any, shape: list[int]) -> list[int] | None:
+    """The shape before a step that only orders dimensions, or nothing; None where it does more."""
+    name = _name(step)
+    if name in _SAME:
+        return shape
+    if name in ("t", "t_"):
+        return shape[::-1]
+    if name in ("transpose_int", "permute"):
+        numbers = _numbers(step, len(shape))
+        order = list(range(len(shape)))
+        if name == "permute":
+            order = list(numbers)
+        else:
+            first, second = numbers
+            order[first], order[second] = order[second], order[first]
+        return [shape[order.index(dim)] for dim in range(len(shape))]
+    return None
+
+
+def layout(values: torch.Tensor) -> _Layout | bool:
+    """How the elements of ``values`` lie; where that is not known, whether they are taken to lie in order.
+
+    They are where no operation since the tensor that holds them can have changed that.
+    """
+    steps = _steps(values)
+    if not steps or all(_name(step) in _SAME or _name(step) in _IN_ORDER for step in steps):
+        return True
+    base = values._base
+    above = () if base is None else _steps(base)
+    if base is None or not all(map(_keeps_order, above)):  # after detach(), for one
+        shape, above = list(values.shape), steps
+        while above and (before := _shape_before(above[-1], shape)) is not None:
+            shape, above = before, above[:-1]
+        if not all(map(_keeps_order, above)):
+            return False
+    else:
+        shape = list(base.shape)
+    found: _Layout | None = _in_order(tuple(shape))
+    steps = [step for step in steps[len(above) :] if _name(step) not in _SAME]
+    for place, step in enumerate(steps):
+        if found is None:
+            return False
+        made = tuple(values.shape) if place == len(steps) - 1 else _shape_after(step, found.shape)
+        found = _after(found, _name(step), _numbers(step, len(found.shape)), made)
+    return False if found is None else found
+
+
+def _is_contiguous(values: torch.Tensor, memory_format: torch.memory_format) -> bool:
+    """As ``Tensor.is_contiguous`` would say of a view of a tensor as torch makes them; always of a tensor itself."""
+    import torch
+
+    found = layout(values)
+    if found is True and memory_format is not torch.contiguous_format:
+        found = _in_order(tuple(values.shape))
+    return found if isinstance(found, bool) else found.is_contiguous(memory_format)
+
+
+def take_own_copies() -> None:
+    """``contiguous`` and ``reshape`` copy what torch would copy.
+
+    The first asks the tensor before it calls any kernel. The second is called by torch's own functions a hundred times
+    in a step, for which a kernel in Python would take longer than all else of it.
+    """
+    import torch
+
+    base: Any = torch._C.TensorBase
+    plain_contiguous, plain_reshape = base.contiguous, base.reshape
+    on_devices: Any = base.is_xla.__get__
+
+    @functools.wraps(plain_contiguous)
+    def contiguous(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if on_devices(self) and (args or kwargs or _steps(self)):
+            wanted = args[0] if args else kwargs.get("memory_format", torch.contiguous_format)
+            if not _is_contiguous(self, wanted):
+                return self.clone()
+        return plain_contiguous(self, *args, **kwargs)
+
+    @functools.wraps(plain_reshape)
+    def reshape(self: torch.Tensor, *shape: Any, **named: Any) -> Any:
+        if on_devices(self) and not isinstance(found := layout(self), bool):
+            wanted = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+            self = self if found.has_view(wanted) else self.clone()
+        elif on_devices(self) and found is False:
+            self = self.clone()
+        return plain_reshape(self, *shape, **named)
+
+    @functools.wraps(torch.reshape)
+    def reshape_function(input: torch.Tensor, shape: Any) -> Any:
+        return reshape(input, shape)
+
+    torch.compiler.allow_in_graph(reshape_function)
+    patched: Any = torch
+    patched.Tensor.contiguous, patched.Tensor.reshape, patched.reshape = contiguous, reshape, reshape_function
+
+
+def ravel(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+    """As ``contiguous().view(-1)``."""
+    import torch
+
+    return kernel(values if _is_contiguous(values, torch.contiguous_format) else values.clone())
+
+
+def flatten(kernel: Callable[..., Any], values: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """A copy where no view of that shape is possible."""
+    found = layout(values)
+    if not isinstance(found, bool):
+        import torch
+
+        found = found.has_view(torch.empty(values.shape, device="meta").flatten(start_dim, end_dim).shape)
+    return kernel(values if found else values.clone(), start_dim, end_dim)
+
+
+WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
+    "flatten.using_ints": flatten,
+    "ravel": ravel,
+}
