@@ -20,7 +20,7 @@ namespace pathways::bindings {
 namespace {
 
 // Where torch's `THPVariable` says that its tensor is not its own: `c10::MaybeOwned` begins with that flag.
-// `frontend/_private.py` checks at the start that the installed torch does it so.
+// `frontend/xla/_private.py` checks at the start that the installed torch does it so.
 constexpr size_t kBorrowedAt = sizeof(PyObject);
 
 bool OwnsItsTensor(PyObject* tensor) { return reinterpret_cast<const char*>(tensor)[kBorrowedAt] == 0; }
@@ -44,7 +44,7 @@ py::list OwningTensors(const py::type& tensor_class) {
 // PyTorch/XLA counts nothing itself: two tensors share a value when their Data have one handle (`std::shared_ptr`), or
 // one node of the trace (`ir_value`) that has the handle. Of each object the address of its virtual functions is
 // learned from a tensor that is known to be such, and compared before what it points to is read;
-// `frontend/_capture_exclusive.py` checks what is counted.
+// `frontend/capture/_exclusive.py` checks what is counted.
 class ValueHolders {
  public:
   // `tensor`: a plain one, with a value on a device.

@@ -18,7 +18,7 @@ import ptpathways as pw
 from ptpathways.bench._child import serve
 from ptpathways.bench._reshard import COPIES
 from ptpathways.bench._transfer import SIZE
-from ptpathways.frontend import _transfer, session
+from ptpathways.frontend import session, value_of
 from ptpathways.sharding import Tiling
 
 _WIDTH = 2048
@@ -130,7 +130,7 @@ class Slices:
             raise RuntimeError("the weights that arrived differ from those that were sent")
 
     def _tilings(self) -> list[Tiling | None]:
-        return [_transfer.value_of(weight).tiling for model in self._models for weight in model.parameters()]
+        return [value_of(weight).tiling for model in self._models for weight in model.parameters()]
 
     @staticmethod
     def _client_bytes() -> int:

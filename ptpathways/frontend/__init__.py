@@ -6,21 +6,16 @@ first, because PyTorch/XLA takes its settings when it is loaded.
 
 from __future__ import annotations
 
-from ptpathways.frontend._batch_tree import flatten_batch, is_host_tensor
-from ptpathways.frontend._busy import device_seconds
-from ptpathways.frontend._capture import CapturedStep, CaptureWarning
-from ptpathways.frontend._capture_draws import loading
-from ptpathways.frontend._capture_recording import is_recording
-from ptpathways.frontend._compile_notice import in_notebook
 from ptpathways.frontend._decorator import program
-from ptpathways.frontend._dtypes import name_of as dtype_name
-from ptpathways.frontend._dtypes import torch_dtype
-from ptpathways.frontend._fallback import ClientFallbackWarning, client_operations
-from ptpathways.frontend._feeding import upload
-from ptpathways.frontend._function import CompiledFunction, IrregularFunctionWarning, function
-from ptpathways.frontend._future import Future, get
-from ptpathways.frontend._hooks import at_cuts, at_shutdown
-from ptpathways.frontend._identity import swap
+from ptpathways.frontend._device_parts import (
+    DevicePart,
+    generator_states,
+    make_own,
+    parts_of,
+    session,
+    set_generator_states,
+    submit_pending,
+)
 from ptpathways.frontend._init import (
     Cluster,
     Host,
@@ -31,36 +26,41 @@ from ptpathways.frontend._init import (
     shutdown,
     trace,
 )
-from ptpathways.frontend._locator import user_source_line, warn
-from ptpathways.frontend._mesh import BatchLayout, batch_layout, copies, layout_of_tensor, size_of
-from ptpathways.frontend._mixed import explain
-from ptpathways.frontend._optimizer_state import before_step as optimizer_state_hook
-from ptpathways.frontend._parts import (
-    DevicePart,
-    generator_states,
-    make_own,
-    parts_of,
-    session,
-    set_generator_states,
-    submit_pending,
-)
-from ptpathways.frontend._pipeline import Part, Pipeline, Placement
-from ptpathways.frontend._program import Program
-from ptpathways.frontend._read_warnings import WaitWarning
-from ptpathways.frontend._recompiles import Recompile, RecompileWarning, recompiles
-from ptpathways.frontend._recompiles import begin_anew as begin_warm_up
-from ptpathways.frontend._recompiles import expected as expected_compiles
-from ptpathways.frontend._record import RecordedStep, Recording, Ref, play, record
-from ptpathways.frontend._rng import manual_seed, seed
-from ptpathways.frontend._scalars import fetch_beside, settle, snapshot, submit_means
-from ptpathways.frontend._shard import lay, said_of, shard, tiling_of
-from ptpathways.frontend._slice import VirtualSlice
-from ptpathways.frontend._step import cut_count, step, wait
-from ptpathways.frontend._times import timed_runs
-from ptpathways.frontend._trace import DataDependent, TensorSpec, exclusively
-from ptpathways.frontend._transfer import transfer
-from ptpathways.frontend._upload import put
-from ptpathways.frontend._wait_stats import WaitStats, wait_stats
+from ptpathways.frontend.base._batch_tree import flatten_batch, is_host_tensor
+from ptpathways.frontend.base._hooks import at_cuts, at_shutdown
+from ptpathways.frontend.base._identity import swap
+from ptpathways.frontend.base._locator import user_source_line, warn
+from ptpathways.frontend.base._recorded import is_recording
+from ptpathways.frontend.capture._captured_step import CapturedStep, CaptureWarning
+from ptpathways.frontend.capture.recording._cpu_draws import loading
+from ptpathways.frontend.dataflow._function import CompiledFunction, IrregularFunctionWarning, function
+from ptpathways.frontend.dataflow._program import Program
+from ptpathways.frontend.dataflow._times import timed_runs
+from ptpathways.frontend.dataflow._upload import put
+from ptpathways.frontend.diagnostics._busy import device_seconds
+from ptpathways.frontend.diagnostics._compile_notice import in_notebook
+from ptpathways.frontend.diagnostics._cpu_operands import explain
+from ptpathways.frontend.diagnostics._recompiles import Recompile, RecompileWarning, recompiles
+from ptpathways.frontend.diagnostics._recompiles import begin_anew as begin_warm_up
+from ptpathways.frontend.diagnostics._recompiles import expected as expected_compiles
+from ptpathways.frontend.diagnostics._wait_stats import WaitStats, wait_stats
+from ptpathways.frontend.kernels._fallback import ClientFallbackWarning, client_operations
+from ptpathways.frontend.loops._optimizer_state import before_step as optimizer_state_hook
+from ptpathways.frontend.loops._pipeline import Part, Pipeline, Placement
+from ptpathways.frontend.loops._read_warnings import WaitWarning
+from ptpathways.frontend.loops._scalars import fetch_beside, settle, snapshot, submit_means
+from ptpathways.frontend.loops._step import cut_count, step, wait
+from ptpathways.frontend.slices._feeding import upload
+from ptpathways.frontend.slices._future import Future, get
+from ptpathways.frontend.slices._mesh import BatchLayout, batch_layout, copies, layout_of_tensor, size_of
+from ptpathways.frontend.slices._rng import manual_seed, seed
+from ptpathways.frontend.slices._shard import lay, said_of, shard, tiling_of
+from ptpathways.frontend.slices._slice import VirtualSlice
+from ptpathways.frontend.slices._transfer import transfer, value_of
+from ptpathways.frontend.xla._dtypes import name_of as dtype_name
+from ptpathways.frontend.xla._dtypes import torch_dtype
+from ptpathways.frontend.xla._record import RecordedStep, Recording, Ref, play, record
+from ptpathways.frontend.xla._trace import DataDependent, TensorSpec, exclusively
 from ptpathways.sharding import Tiling
 
 __all__ = [
@@ -145,6 +145,7 @@ __all__ = [
     "transfer",
     "upload",
     "user_source_line",
+    "value_of",
     "wait",
     "wait_stats",
     "warn",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, overload
 
-from ptpathways.frontend import _capture_walk, _function
-from ptpathways.frontend._capture import CapturedStep
-from ptpathways.frontend._program import Program
+from ptpathways.frontend.capture._captured_step import CapturedStep
+from ptpathways.frontend.capture.objects import _walk
+from ptpathways.frontend.dataflow import _function
+from ptpathways.frontend.dataflow._program import Program
 
 Kind = Literal["dataflow", "step"]
 
@@ -91,7 +92,7 @@ def program(
         if not callable(given):
             raise TypeError(f"@pw.program needs a callable, got {given!r}")
         kinds = (_function.CompiledFunction, Program)
-        if kind == "step" or (kind is None and not asked and not _capture_walk.reaches(given, kinds)):
+        if kind == "step" or (kind is None and not asked and not _walk.reaches(given, kinds)):
             return CapturedStep(given, name=name, ignore=ignore)
         return Program(
             given,

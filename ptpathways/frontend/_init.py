@@ -9,36 +9,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ptpathways import core, native
-from ptpathways.frontend import (
-    _again,
-    _autograd,
-    _backend,
+from ptpathways.frontend import _reinit, _show, kernels
+from ptpathways.frontend.base import _hooks, _locator, _session, _state
+from ptpathways.frontend.diagnostics import _cpu_operands, _long_waits, _operands, _recompiles
+from ptpathways.frontend.kernels import _fallback, _operations
+from ptpathways.frontend.loops import (
     _compile,
-    _fallback,
-    _first_forward,
-    _hooks,
     _inference,
-    _kernels,
     _loaders,
     _loading,
-    _locator,
-    _long_waits,
-    _mixed,
-    _operands,
-    _operations,
     _optimizer_state,
     _read_warnings,
-    _recompiles,
-    _rng,
-    _safetensors,
     _scan,
-    _session,
-    _show,
-    _slice,
     _spmd,
-    _state,
     _wrapped,
 )
+from ptpathways.frontend.slices import _first_forward, _rng, _slice
+from ptpathways.frontend.xla import _autograd, _backend, _safetensors
 
 if TYPE_CHECKING:
     import torch
@@ -166,22 +153,22 @@ def init(
         RuntimeAlreadyStarted: PyTorch/XLA has already started its own runtime.
         ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded: there is no such cluster.
     """
-    given = _again.given_options(locals())
+    given = _reinit.given_options(locals())
     _state.refuse_in_fork()
     options = core.Options.from_environment(**given)
     with _state.lock:
         if _state.is_running():
-            _again.check_same(_state.runtime(), options, given)
+            _reinit.check_same(_state.runtime(), options, given)
             return cluster()
         former = _state.former()
         if former is None:
             _backend.check_not_started()
         else:
-            _again.check_can_follow(former, options)
+            _reinit.check_can_follow(former, options)
         connection = _session.open_connection(options) if options.backend == "pathways" else None
         try:
             if former is not None and connection is not None:
-                _again.attach(connection)
+                _reinit.attach(connection)
             count = _backend.start(options) if former is None else former.torch_device_count
         except BaseException:
             if connection is not None:
@@ -202,13 +189,13 @@ def init(
         _operations.register()
         _first_forward.register()
         _optimizer_state.register()
-        _kernels.register()
+        kernels.register()
         _read_warnings.register(options.waits)
         _compile.register()
         _inference.register()
         _loading.register()
         _safetensors.register()
-        _mixed.register()
+        _cpu_operands.register()
         if connection is not None:
             _locator.register()
             _long_waits.register(connection.session, options.wait_notice_s, options.compile_notice_s)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 from tests.proc import capture_results, capture_sharing, capture_views
 from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
 from tests.proc.capture_changes import frozen, guards, late_rate, numbers_as_tensors, parted, replaced

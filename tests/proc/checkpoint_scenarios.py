@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 from ptpathways.testing import stop_process
 
 Results = dict[str, Any]

@@ -25,7 +25,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend import _state, _xla
+from ptpathways.frontend.base import _state
+from ptpathways.frontend.xla import _xla
 
 SAMPLES = 22
 BATCH = 8

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 from ptpathways.testing import stop_process
 
 WARM_UP, FROZEN = 5, 20

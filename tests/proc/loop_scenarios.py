@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import ptpathways as pw
-from ptpathways.frontend import _xla
+from ptpathways.frontend.xla import _xla
 from tests.proc import loop_mistakes, loops_of_models, loops_of_optimizers
 from tests.proc.loop_basis import Loop, Place
 

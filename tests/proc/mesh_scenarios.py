@@ -27,7 +27,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
-from ptpathways.frontend import _state, _transfer, _xla
+from ptpathways.frontend.base import _state
+from ptpathways.frontend.slices import _transfer
+from ptpathways.frontend.xla import _xla
 from ptpathways.sharding import Mesh
 from tests.proc.mesh_basis import BATCH, LENGTH, STEPS, WIDTH, WORDS, Batches, Net, batches
 

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend import _xla
+from ptpathways.frontend.xla import _xla
 
 Sent = list[tuple[int, dict[str, float]]]
 FOLDER = Path()
@@ -198,7 +198,7 @@ def lost() -> dict[str, Any]:
     import os
     import signal
 
-    from ptpathways.frontend import _state
+    from ptpathways.frontend.base import _state
 
     sent = send_here()
     here = torch.tensor(2.0, device=pw.device())

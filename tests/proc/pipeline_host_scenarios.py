@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 
 import ptpathways as pw
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 from tests.proc import pipeline_models as models
 from tests.proc import pipeline_scenarios as scenarios
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, refused, run

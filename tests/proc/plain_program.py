@@ -34,7 +34,7 @@ def main() -> None:
     print(json.dumps(torch.stack(losses).tolist()))
     if device != "cpu":  # for the test; a program that imported it would not be a plain one
         cluster = importlib.import_module("ptpathways").cluster()
-        state = importlib.import_module("ptpathways.frontend._state").runtime()
+        state = importlib.import_module("ptpathways.frontend.base._state").runtime()
         print(json.dumps([cluster.device_count, state.connection.transfer_stats()]))
     assert "__main__" in sys.modules and sys.argv[0].endswith("plain_program.py")
 

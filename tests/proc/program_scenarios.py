@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import ptpathways as pw
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 from tests.proc.cluster_scenarios import WAIT_S, Scenario, equal, refused, run
 
 

@@ -20,7 +20,7 @@ def _begin(**options: Any) -> pw.Cluster:
 
 
 def _pids() -> list[int]:
-    from ptpathways.frontend import _state
+    from ptpathways.frontend.base import _state
 
     connection = _state.runtime().connection
     assert connection is not None

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import ptpathways as pw
-from ptpathways.frontend import _xla
+from ptpathways.frontend.xla import _xla
 
 
 def _branch(value: Tensor) -> None:

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import ptpathways as pw
-from ptpathways.frontend import _slice, _state, _transfer
+from ptpathways.frontend.base import _state
+from ptpathways.frontend.slices import _slice, _transfer
 from tests.proc.cluster_scenarios import equal, refused, run
 
 STEPS = 6

@@ -20,7 +20,7 @@ import os, signal, sys, threading
 import torch
 import ptpathways as pw
 from ptpathways import testing
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 
 cluster = pw.init(hosts=2, devices_per_host=1)
 connection = _state.runtime().connection

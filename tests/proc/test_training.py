@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from ptpathways import core
-from ptpathways.frontend import _slice
+from ptpathways.frontend.slices import _slice
 from tests.proc import training_scenarios as scenarios
 from tests.scenarios import ROOT, needs_native, outcome_of
 

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ptpathways as pw
 from ptpathways import frontend
-from ptpathways.frontend import _state
+from ptpathways.frontend.base import _state
 
 Prepare = Callable[..., Any]
 Scenario = Callable[[Prepare], list[float]]

@@ -109,7 +109,7 @@ def broken_plugin() -> None:
 def _train_until(event: str) -> None:
     import torch
 
-    from ptpathways.frontend import _state
+    from ptpathways.frontend.base import _state
 
     pw.init(hosts=2)
     connection = _state.runtime().connection

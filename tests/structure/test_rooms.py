@@ -91,6 +91,59 @@ def test_every_python_room_is_known() -> None:
     assert found <= set(PYTHON_ROOMS), f"{found - set(PYTHON_ROOMS)} have no place in the order of rooms"
 
 
+FRONTEND_PACKAGES = [
+    "base",
+    "xla",
+    "diagnostics",
+    "plans",
+    "slices",
+    "dataflow",
+    "loops",
+    "kernels",
+    "capture.objects",
+    "capture.recording",
+    "capture",
+    "",
+]
+"""The packages of the front end, from the lowest up; the last are its own modules."""
+
+
+def _frontend_package(name: str) -> str:
+    """The package of a module ``ptpathways.frontend...``, or of a package itself."""
+    inner = name.split(".")[2:]
+    return ".".join(part for part in inner if not part.startswith("_")) if inner else ""
+
+
+def _imports_of_types(path: Path) -> set[str]:
+    """What is imported only where a type checker looks."""
+    tree = ast.parse(path.read_text())
+    guarded = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
+    inner = [part for node in guarded for part in ast.walk(node)]
+    return {part.module for part in inner if isinstance(part, ast.ImportFrom) and part.module}
+
+
+def test_packages_of_the_front_end_import_downwards() -> None:
+    for path in _room_files("frontend"):
+        own = _frontend_package(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+        assert own in FRONTEND_PACKAGES, f"{own} has no place in the order of the front end's packages"
+        for name in set(_imports(path)) - _imports_of_types(path):
+            if not name.startswith("ptpathways.frontend."):
+                continue
+            other = _frontend_package(name)
+            assert other in FRONTEND_PACKAGES and FRONTEND_PACKAGES.index(other) <= FRONTEND_PACKAGES.index(own), (
+                f"{path.relative_to(ROOT)} imports {name}, a package above it"
+            )
+
+
+def test_other_rooms_use_the_front_ends_door() -> None:
+    for room in PYTHON_ROOMS:
+        if room != "frontend":
+            for path in _room_files(room):
+                assert not [name for name in _imports(path) if name.startswith("ptpathways.frontend.")], path
+
+
 def test_only_the_front_end_imports_torch_xla() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0] in {"frontend", "bench"}:  # bench measures torch_xla itself, too

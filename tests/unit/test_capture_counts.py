@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
-from ptpathways.frontend import _capture_buffers as buffers
-from ptpathways.frontend import _feeding, _xla
+from ptpathways.frontend.slices import _buffers as buffers
+from ptpathways.frontend.slices import _feeding
+from ptpathways.frontend.xla import _xla
 
 
 class _Binding:

@@ -14,8 +14,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from ptpathways.frontend import _capture_draws
-from ptpathways.frontend._capture_draws import Draws, loading
+from ptpathways.frontend.capture.recording import _cpu_draws
+from ptpathways.frontend.capture.recording._cpu_draws import Draws, loading
 
 WAIT_S = 30.0
 
@@ -78,7 +78,7 @@ def test_what_a_loader_draws_is_not_taken_for_the_calls() -> None:
 
 
 def test_a_call_that_waits_for_a_batch_gets_it(monkeypatch: Any) -> None:
-    monkeypatch.setattr(_capture_draws, "LOADER_WAITS_S", 0.05)
+    monkeypatch.setattr(_cpu_draws, "LOADER_WAITS_S", 0.05)
     loaded = threading.Event()
 
     def load() -> None:

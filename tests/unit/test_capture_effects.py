@@ -16,9 +16,10 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from ptpathways.frontend import _capture_effects, _capture_probe, _capture_walk
-from ptpathways.frontend._capture_watch import Seen, watch
-from ptpathways.frontend._capture_wiring import Uncapturable
+from ptpathways.frontend.capture.objects import _walk
+from ptpathways.frontend.capture.recording import _effects, _probe
+from ptpathways.frontend.capture.recording._watch import Seen, watch
+from ptpathways.frontend.plans._wiring import Uncapturable
 
 
 class Trainer:
@@ -39,16 +40,16 @@ class Trainer:
         self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
 
 
-def effects_of(body: Callable[[Trainer], Any]) -> _capture_effects.Effects:
+def effects_of(body: Callable[[Trainer], Any]) -> _effects.Effects:
     trainer = Trainer()
 
     def step() -> None:
         body(trainer)
 
-    before = _capture_walk.walk(step, (), {})
+    before = _walk.walk(step, (), {})
     rates = before.rates()
     step()
-    return _capture_effects.effects(before, _capture_walk.walk(step, (), {}), rates)
+    return _effects.effects(before, _walk.walk(step, (), {}), rates)
 
 
 def _count(trainer: Trainer) -> None:
@@ -86,9 +87,9 @@ def test_what_a_replay_would_not_do_is_named(what: str) -> None:
         effects_of(body)
 
 
-def probe(value: float) -> tuple[Any, _capture_probe.Log]:
-    log = _capture_probe.Log()
-    return _capture_probe.Probe.of(value, "lr", lambda rates: rates["lr"], log), log
+def probe(value: float) -> tuple[Any, _probe.Log]:
+    log = _probe.Log()
+    return _probe.Probe.of(value, "lr", lambda rates: rates["lr"], log), log
 
 
 def test_a_probe_computes_as_its_number_and_notes_how() -> None:
@@ -125,9 +126,9 @@ def test_a_probe_that_python_reads_is_pinned(ask: Callable[[Any], Any]) -> None:
 def test_options_are_probes_inside_and_numbers_afterwards() -> None:
     trainer = Trainer()
     group = trainer.optimizer.param_groups[0]
-    surroundings, log = _capture_walk.walk(lambda: trainer.optimizer.step(), (), {}), _capture_probe.Log()
-    with _capture_probe.probing(surroundings, log):
-        assert isinstance(group["lr"], _capture_probe.Probe)
+    surroundings, log = _walk.walk(lambda: trainer.optimizer.step(), (), {}), _probe.Log()
+    with _probe.probing(surroundings, log):
+        assert isinstance(group["lr"], _probe.Probe)
         group["momentum"] = group["lr"] * 2
     assert type(group["lr"]) is float and type(group["momentum"]) is float
     assert (group["lr"], group["momentum"]) == (0.1, 0.2)

@@ -21,8 +21,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ptpathways.frontend import CapturedStep, _capture_walk
-from ptpathways.frontend._capture_arguments import Call, Rules
+from ptpathways.frontend import CapturedStep
+from ptpathways.frontend.capture.objects import _walk
+from ptpathways.frontend.capture.recording._step_arguments import Call, Rules
 
 CONFIG = types.SimpleNamespace(scale=2.0)
 NUMBER = 1.0
@@ -72,7 +73,7 @@ class Net(nn.Module):
 
 def key_of(function: Callable[..., Any], *args: Any) -> Any:
     """What a replay of the function would take for granted."""
-    return CapturedStep(function)._key(Call(args, {}, Rules()), _capture_walk.walk(function, args, {}))
+    return CapturedStep(function)._key(Call(args, {}, Rules()), _walk.walk(function, args, {}))
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:
@@ -80,9 +81,9 @@ def test_a_step_is_looked_into_wherever_it_was_written() -> None:
     model = nn.Linear(1, 1)
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     exec(compile("def step(x):\n    helper()\ndef helper():\n    optimizer.step()\n", "<string>", "exec"), names)
-    found = _capture_walk.walk(names["step"], (), {})
+    found = _walk.walk(names["step"], (), {})
     assert found.optimizers == [names["optimizer"]] and "helper.optimizer.0.lr" in found.options
-    assert not _capture_walk.walk(torch.optim.SGD.step, (), {}).optimizers
+    assert not _walk.walk(torch.optim.SGD.step, (), {}).optimizers
 
 
 def test_a_global_of_an_attributes_name_is_not_looked_at() -> None:
@@ -90,7 +91,7 @@ def test_a_global_of_an_attributes_name_is_not_looked_at() -> None:
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "step": 1, "scale": 2.0}
     text = "def train(x):\n    loss = lambda: x * scale\n    optimizer.step()\n    return loss()\n"
     exec(compile(text, "<string>", "exec"), names)
-    settings = _capture_walk.walk(names["train"], (), {}).settings
+    settings = _walk.walk(names["train"], (), {}).settings
     assert "scale" in settings and "step" not in settings
 
 
@@ -205,7 +206,7 @@ def _world() -> dict[str, Any]:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_noticed_and_makes_another_computation(change: str) -> None:
     world = _world()
-    before, found = key_of(world["step"]), _capture_walk.walk(world["step"], (), {})
+    before, found = key_of(world["step"]), _walk.walk(world["step"], (), {})
     assert found.still_holds() and key_of(world["step"]) == before
     CHANGES[change](world)
     assert not found.still_holds()
@@ -221,7 +222,7 @@ def test_what_methods_of_the_users_classes_read_is_guarded(monkeypatch: Any, whe
     def step(x: Any) -> Any:
         return net(x) * CONFIG.scale
 
-    before, found = key_of(step), _capture_walk.walk(step, (), {})
+    before, found = key_of(step), _walk.walk(step, (), {})
     assert found.still_holds()
     changed = (lambda self, x: x) if name == "_scaled" else 7
     if where is None:
@@ -239,7 +240,7 @@ def test_what_a_scheduler_notes_for_itself_is_no_option() -> None:
     def step() -> None:
         optimizer.step()
 
-    options = _capture_walk.walk(step, (), {}).options
+    options = _walk.walk(step, (), {}).options
     assert "optimizer.0.lr" in options and "optimizer.0.initial_lr" not in options
 
 
@@ -275,7 +276,7 @@ class Table:
 
 def test_of_an_object_matters_what_the_step_mentions() -> None:
     trainer = Trainer()
-    before, found = key_of(trainer.step), _capture_walk.walk(trainer.step, (), {})
+    before, found = key_of(trainer.step), _walk.walk(trainer.step, (), {})
     trainer.loop()
     assert found.still_holds() and key_of(trainer.step) == before
     trainer.table._values["a"] = 3.0
@@ -315,7 +316,7 @@ def test_an_optimizer_that_wraps_another_one_is_not_known() -> None:
             self.optimizer = of
 
     wrapping = Wrapping(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
-    found = _capture_walk.walk(lambda: wrapping.step(), (), {})
+    found = _walk.walk(lambda: wrapping.step(), (), {})
     assert "wrapping (" in found.unknown and "use the optimizer itself" in found.unknown
 
 
@@ -328,7 +329,7 @@ def test_a_weak_reference_to_a_tensor_that_only_autograd_has_leads_to_nothing() 
         return weak()
 
     def found() -> tuple[str, int]:
-        around = _capture_walk.walk(step, (), {})
+        around = _walk.walk(step, (), {})
         return around.unknown, len(around.versions)
 
     graph = tensor * 1  # saves it

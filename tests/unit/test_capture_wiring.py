@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptpathways.frontend._capture_move import WHOLE, tile_box
-from ptpathways.frontend._capture_move import plan as plan_movement
-from ptpathways.frontend._capture_plan import lower
-from ptpathways.frontend._capture_wiring import (
+from ptpathways.frontend.plans._move import WHOLE, tile_box
+from ptpathways.frontend.plans._move import plan as plan_movement
+from ptpathways.frontend.plans._plan import lower
+from ptpathways.frontend.plans._wiring import (
     Different,
     Feed,
     Held,

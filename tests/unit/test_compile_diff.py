@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ptpathways.frontend._compile_diff import Instruction, Module, cause_of, most_alike
-from ptpathways.frontend._read_warnings import Lines
+from ptpathways.frontend.diagnostics._compile_diff import Instruction, Module, cause_of, most_alike
+from ptpathways.frontend.loops._read_warnings import Lines
 
 MATMUL: Instruction = ("dot", "f32[8,4]", "#1", "")
 

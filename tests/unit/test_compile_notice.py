@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from ptpathways.frontend._compile_notice import Lines, Notice, Terminal
+from ptpathways.frontend.diagnostics._compile_notice import Lines, Notice, Terminal
 
 
 class Shown:

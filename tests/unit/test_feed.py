@@ -21,7 +21,7 @@ from torch import nn
 
 from ptpathways import core, frontend
 from ptpathways.data import _ahead, _batches, _feed
-from ptpathways.frontend import _mesh
+from ptpathways.frontend.slices import _mesh
 from ptpathways.train import _move, _strategy, bucket, prepare, watch
 
 SIZES: dict[str | int, int] = {"data": 2, "fsdp": 2, "model": 3}

@@ -10,7 +10,9 @@ import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
 
 from ptpathways import core, programs
-from ptpathways.frontend import _arguments, _dtypes, _placements, _trace, _value
+from ptpathways.frontend.dataflow import _arguments, _value
+from ptpathways.frontend.slices import _placements
+from ptpathways.frontend.xla import _dtypes, _trace
 from ptpathways.sharding import Mesh, Sharding
 
 MESH = Mesh((2, 4), ("data", "model"))

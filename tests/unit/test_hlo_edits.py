@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptpathways.frontend import _hlo
+from ptpathways.frontend.xla import _hlo
 
 
 def field(number: int, content: bytes | int) -> bytes:

@@ -13,7 +13,8 @@ from torch_xla import runtime
 from torch_xla.distributed import spmd
 
 from ptpathways import core
-from ptpathways.frontend import _mesh, _spmd
+from ptpathways.frontend.loops import _spmd
+from ptpathways.frontend.slices import _mesh
 from ptpathways.sharding import Box, Mesh, Shard, Sharding, tiling_of
 from ptpathways.train import _strategy
 

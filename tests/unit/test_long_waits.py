@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ptpathways.frontend import _long_waits
-from ptpathways.frontend._due import Due
-from ptpathways.frontend._long_waits import Host, Situation
+from ptpathways.frontend.base._due import Due
+from ptpathways.frontend.diagnostics import _long_waits
+from ptpathways.frontend.diagnostics._long_waits import Host, Situation
 
 
 def test_a_wait_is_told_of_when_it_lasts_and_again_when_it_has_lasted_three_times_as_long() -> None:

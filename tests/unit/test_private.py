@@ -15,7 +15,8 @@ pytest.importorskip("torch_xla")
 import torch
 
 from ptpathways import core, native
-from ptpathways.frontend import _private
+from ptpathways.frontend.loops import _spmd
+from ptpathways.frontend.xla import _private
 
 PACKAGE = Path(_private.__file__).parent.parent
 
@@ -35,6 +36,11 @@ def test_every_binding_that_the_code_uses_is_looked_for() -> None:
     for path in PACKAGE.rglob("*.py"):
         used |= set(re.findall(r"\bbinding\(\)\.(\w+)", path.read_text()))
     assert used == set(_private.BINDING)
+
+
+def test_every_name_that_the_spmd_api_replaces_is_looked_for() -> None:
+    assert set(_spmd.BINDINGS) == set(_private.SPMD_BINDING)
+    assert set(_spmd.RUNTIME) <= set(_private.OTHERS["torch_xla.runtime"])
 
 
 def test_every_private_name_of_torch_that_the_code_uses_is_looked_for() -> None:

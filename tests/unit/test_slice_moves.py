@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ptpathways.frontend import _slice
+from ptpathways.frontend.slices import _slice
 from ptpathways.sharding import Mesh
 
 ASKED = {"island": "island1", "platform": "cuda", "min_memory_bytes": 1 << 30, "hosts": 2}

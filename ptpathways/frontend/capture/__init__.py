@@ -1,0 +1,1 @@
+"""Captured steps: a training step's calls, traced a few times and then replayed (paper 4.2)."""

@@ -1,0 +1,465 @@
+"""Captured training steps: traced a few times, then replayed without any tracing (paper 4.2).
+
+A step is a function that runs forward and backward passes and an optimizer on ``pw.device()``. Its first calls are
+traced as usual, and the plugin notes what PyTorch/XLA submits. When two calls have done the same, the third is one
+message per host: parameters and optimizer state are read from the tensors' buffers, and the new values are put into
+the same buffers, so the tensors stay the objects they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ptpathways import core
+from ptpathways.frontend.base import _recorded, _state
+from ptpathways.frontend.capture._holders import Holders
+from ptpathways.frontend.capture._variant import Stale, Variant
+from ptpathways.frontend.capture.objects import _contents, _reachable
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.recording import _probe, _watch
+from ptpathways.frontend.capture.recording._recording import Recording
+from ptpathways.frontend.capture.recording._step_arguments import ABSENT, Call, Rules, numbers, tensor_key, text_of
+from ptpathways.frontend.diagnostics import _threads
+from ptpathways.frontend.loops import _step
+from ptpathways.frontend.plans._wiring import Different, Uncapturable
+from ptpathways.frontend.slices import _buffers as buffers
+
+VARIANTS_MAX = 8
+RECORDINGS_MAX = 6
+BLOCKED_MAX = 2
+"""Calls in a row that did what a replay cannot do: the first ones make the optimizer's state."""
+TURNS_MAX = 8
+"""Calls in a row that found a value that Python had read to be another one."""
+
+_ASKED_BY_REPLAYS = ("how argument", "which tensors share")
+"""Parts of a key of which a replay itself finds out whether they still hold."""
+
+Key = tuple[tuple[str, Any], ...]
+"""What a replay takes for granted, each with what to call it."""
+
+
+class CaptureWarning(UserWarning):
+    """A captured step is traced again, or cannot be captured; the message says why. Given once per reason."""
+
+
+class CapturedStep:
+    """A training step that is replayed. Made by ``program``; see ``docs/capture.md``.
+
+    A call returns what the function returns, with tensors whose values come later and that have no gradient history,
+    and leaves behind what the function would: tensors, gradients, numbers and switches. A function that does more
+    (appends to lists, counts for ever) is traced at every call, and ``CaptureWarning`` says why.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, name: str = "", ignore: Collection[str] = ()) -> None:
+        """
+        Args:
+            ignore: names of numbers, texts and switches, as in the messages (``self.steps``), that are no concern of
+                what is computed: they are not compared, and replays leave them as they are.
+        """
+        functools.update_wrapper(self, function, updated=())
+        self.name = name or getattr(function, "__name__", "step")
+        self._function = function
+        self._ignored = frozenset(ignore)
+        self._variants: dict[Key, Variant] = {}
+        self._last: tuple[Key, Variant, Any] | None = None
+        self._connection: Any = None  # whose cluster the variants belong to
+        self._rules = Rules()
+        self._changing: set[str] = set()  # settings that the step itself changes
+        self._lazy = False
+        self._clean = -1
+        self._blocked = 0
+        self._turns = 0  # calls in a row that could not be replayed because of a value that had changed
+        self._checks = False  # whether the call that is recorded could have been replayed
+        self._capturable: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that were changed for it
+        self._said: set[str] = set()
+        self._devices: set[int] = set()  # on which it computes, as far as is known
+        self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
+        self._holders = Holders(lambda: list(self._variants.values()))
+        self.replays = 0
+        """Calls that were replayed."""
+        self.audits = 0
+        """Calls that were traced although they could have been replayed, to compare the two."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One step, submitted; returns at once.
+
+        Raises:
+            CaptureMismatch: an audit has found that earlier replays did something else than the function does.
+            ConcurrentUse: another thread computes on a device of the step.
+            Whatever the function raises.
+        """
+        if _state.runtime().connection is None:
+            return self._function(*args, **kwargs)
+        with Recording.turn:
+            if _recorded.is_recording():
+                return self._function(*args, **kwargs)
+            if self._connection is not _state.runtime().connection:  # the process has joined another cluster
+                self._connection = _state.runtime().connection
+                self._forget()
+            self._follow_moves()
+            _threads.claim(self._devices)
+            try:
+                if self._lazy:
+                    return self._run_lazily(args, kwargs)
+                if observed := _watch.observed():
+                    self._say(f"is traced while {observed}, which sees nothing of a replay")
+                    return self._run_lazily(args, kwargs)
+                if self._holders.begin():
+                    self._give_up(
+                        "a tensor that it returned was written in place, and shares memory with another one when it is "
+                        "traced, which it does not when it is replayed; return, or write, a copy (clone())"
+                    )
+                    return self._run_lazily(args, kwargs)
+                result = self._step(args, kwargs)
+                self._holders.end(self._holders.given(result))
+                return result
+            finally:
+                _threads.release(self._devices)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method of a class: the step of an instance, whose objects are followed as those of its arguments."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        ready = sum(variant.ready for variant in self._variants.values())
+        return f"<captured step {self.name}, {ready} variants, {self.replays} replays>"
+
+    def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = Call(args, kwargs, self._rules)
+        self._checks = False
+        buffers.take_writes(call.tensors().values())  # a view of another tensor has no value of its own before
+        traced = self._submit_pending()
+        for key, variant in self._candidates(call):
+            if variant.holds():
+                moved = traced or self._last is None or variant is not self._last[1]
+                self._last = (key, variant, call.granted)
+                done, result = self._replay(variant, call, moved)
+                if done:
+                    return result
+                if self._lazy:
+                    return self._run_lazily(args, kwargs)
+                break
+        while True:
+            surroundings = call.walk(self._function)
+            surroundings.ignore(self._ignored)
+            changed = [one for one in surroundings.optimizers if _reachable.make_capturable(one)]
+            self._capturable.update(changed)
+            if not changed:
+                break
+            self._submit_pending(always=True)
+        pair = buffers.on_one_memory(surroundings.written_by_training())
+        if pair is not None:
+            self._give_up(
+                f"{pair[0]} and {pair[1]} share memory (they were assigned from one tensor): to write one may be to "
+                "write both, which a replay would not do; assign a clone() to each"
+            )
+            return self._run_lazily(args, kwargs)
+        call.look()
+        key = self._key(call, surroundings)
+        self._check_guards(key)
+        found = self._variants.get(key)
+        if found is not None and found.ready:
+            try:
+                found.bind(surroundings)
+            except Stale:
+                found.ready = False
+            else:
+                self._holders.bound()
+                self._last = (key, found, call.granted)
+                done, result = self._replay(found, call, traced)
+                if done:
+                    return result
+                if self._lazy:
+                    return self._run_lazily(args, kwargs)
+        if found is None:
+            if len(self._variants) >= VARIANTS_MAX:
+                self._give_up(self._why_so_many(key))
+                return self._run_lazily(args, kwargs)
+            if any(variant.ready for variant in self._variants.values()):
+                self._say(f"is traced again: {self._difference(key)}")
+            found = self._variants[key] = Variant()
+        return self._record(found, key, call, surroundings)
+
+    def _turn(self, variant: Variant, why: str) -> None:
+        """A variant is no longer what a call does. When that happens at every call, capturing only costs time."""
+        variant.ready = False
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            self._give_up(f"at {TURNS_MAX} calls in a row, {why}")
+        else:
+            self._say(f"is traced again: {why}")
+
+    def _follow_moves(self) -> None:
+        """Recordings say what was done on the devices that slices had; after a move they say nothing."""
+        slices = _state.runtime().slices
+        bound = slices.bound()
+        places = {index: slices.devices_of(index) for index in self._devices if index in bound}
+        if any(places.get(index) != devices for index, devices in self._places.items()):
+            if self._variants:
+                self._say("is traced again: a slice that it computes on was moved to other devices")
+            self._forget()
+        self._places = places
+
+    def _forget(self) -> None:
+        self._variants.clear()
+        self._holders.clear()
+        self._last = None
+
+    def _check_guards(self, key: Key) -> None:
+        """An audit has looked at everything again: what guards had taken for the same must be so.
+
+        Raises:
+            CaptureMismatch: it is not.
+        """
+        if self._last is None or not (self._checks and self._last[1].audits.due()):
+            return
+        old, new = _named(self._last[0]), _named(key)
+        missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
+        if missed:
+            difference = _difference_text(missed, old, new)
+            replays = self._last[1].audits.replays
+            self._give_up(f"an audit has found what the checks before replays do not see: {difference}")
+            raise core.CaptureMismatch(
+                f"step {self.name!r} was replayed {replays} times since it was last checked, and meanwhile this had "
+                f"changed: {difference}. What those replays computed may be wrong; leave the step uncaptured, or make "
+                "that an argument"
+            )
+
+    def _candidates(self, call: Call) -> list[tuple[Key, Variant]]:
+        """The variants that may be replayed without a new look at everything, the likeliest first."""
+        if self._last is None:
+            return []
+        last, variant, known = self._last
+        found = [(last, variant)] if known == call.granted and variant.ready else []
+        if self._changing:  # the step goes from one to the other by itself
+            found += [
+                (key, other)
+                for key, other in self._variants.items()
+                if other is not variant and other.ready and other.granted == call.granted
+            ]
+        return found
+
+    def _replay(self, variant: Variant, call: Call, traced: bool) -> tuple[bool, Any]:
+        """Whether it could be replayed, and what that returned."""
+        self._checks = False
+        rates = variant.rates() | numbers(call.leaves)
+        missing = variant.missing(rates)
+        if missing:
+            self._say(f"is traced again: {missing} is no number of that kind any more")
+            return False, None
+        if variant.has_baked(rates):
+            return False, None
+        parted = variant.parted(rates)
+        if parted:
+            self._say(f"is traced again: {' and '.join(parted[:3])} were always equal, and are no longer")
+            return False, None
+        changed = variant.changed_rates(rates)
+        if changed:
+            assert variant.wiring is not None
+            first = changed[0]
+            self._say(f"is traced again: {first} changed ({variant.wiring.rates.get(first)} -> {rates[first]})")
+            return False, None
+        turned = variant.turned(rates)
+        if turned:
+            self._turn(variant, turned)
+            return False, None
+        if not variant.others_hold():
+            self._turn(variant, "a tensor of the CPU that it uses was written")
+            return False, None
+        self._checks = not variant.coincides(rates)  # from here on the function would do what a replay does
+        name = variant.exclusive.shared()
+        if name:
+            self._say(
+                f"is traced when another tensor has been given the value of {name} without a copy, "
+                "because a replay would write over it for both; give it a clone()"
+            )
+            variant.ready = False
+            return True, self._run_lazily(call.args, call.kwargs)  # which parts them, and is like no other call
+        name = self._holders.held(variant)
+        if name:
+            self._say(
+                f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold, "
+                "or return, a copy (clone())"
+            )
+            return False, None
+        if variant.audits.due() and self._checks:
+            return False, None
+        started = time.perf_counter()
+        try:
+            result = variant.run(call.leaves, rates, traced)
+        except Stale:
+            self._checks = False
+            return False, None
+        variant.audits.replays += 1
+        variant.audits.seconds += time.perf_counter() - started
+        self._clean = buffers.least_created()
+        self._holders.leave((tensor for _, tensor in variant.renewed), variant.own_ids())
+        self._holders.watch(*variant.take_apart(), traced=False)
+        self.replays += 1
+        self._turns = 0
+        return True, result
+
+    def _record(self, variant: Variant, key: Key, call: Call, surroundings: Surroundings) -> Any:
+        """Traces a call, and learns from it. A variant that could have replayed it must do the same: an audit."""
+        import torch
+
+        started = time.perf_counter()
+        self._devices |= {
+            tensor.device.index or 0
+            for tensor in (*surroundings.tensors.values(), *call.leaves)
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla"
+        }
+        _threads.claim(self._devices)
+        recording = Recording(self._function, surroundings, call, self._devices)
+        try:
+            result = recording.run()
+            self._learn(variant, key, call, recording, result, started)
+            return _probe.without(result)
+        finally:
+            recording.probes.strip()
+
+    def _learn(self, variant: Variant, key: Key, call: Call, recording: Recording, result: Any, started: float) -> None:
+        """Learns from a recorded call, and what it returned."""
+        self._holders.recorded()
+        self._clean = buffers.least_created()
+        if recording.draws.moved and not recording.draws.certain:
+            self._say(
+                f"was traced while random numbers were drawn from {' and '.join(recording.draws.moved)}, by it or by "
+                "another thread; if by it, a replay repeats what Python made of them"
+            )
+        if recording.learn(self._rules):  # all that was known looked at the arguments in another way
+            self._variants.clear()
+            self._last = None
+            return
+        checks, audited = variant.ready and self._checks, variant.ready and variant.audits.due()
+        try:
+            outcome, wiring = recording.outcome(result)
+            variant.made = outcome.renewed()
+            self._holders.leave(variant.made, recording.own)
+            self._holders.watch(*outcome.together(), traced=True)
+            self._blocked = 0
+            self._changing |= set(outcome.effects.settings)
+            rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
+            if rebuilt:
+                variant.build(self.name, outcome)
+            if variant.ready and recording.calls.says:
+                self._say(f"prints or logs ({recording.calls.says}), and replays do not")
+            if variant.ready:
+                variant.granted = call.granted
+                self._last = (key, variant, call.granted)
+        except Uncapturable as reason:
+            self._blocked += 1
+            variant.ready = False
+            if not reason.passing or self._blocked > BLOCKED_MAX:
+                self._give_up(str(reason))
+        except Different as difference:
+            variant.ready = False
+            if checks:
+                self._give_up(f"an audit has found that replays do something else: {difference}")
+                raise core.CaptureMismatch(
+                    f"step {self.name!r} was replayed {variant.audits.replays} times since it was last checked, and "
+                    f"traced now it did something else: {difference}. What those replays computed may be wrong. It "
+                    "depends on something that captured steps do not see; leave it uncaptured, or make that an argument"
+                ) from None
+            variant.restart(wiring, str(difference))
+        else:
+            if audited:
+                self.audits += 1
+                variant.audits.done(time.perf_counter() - started)
+            if not variant.ready and variant.recordings >= RECORDINGS_MAX:
+                self._give_up(variant.reason)
+
+    def _run_lazily(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        cuts = _step.cut_count()
+        result = self._function(*args, **kwargs)
+        if _step.cut_count() == cuts:
+            _step.step()
+        return result
+
+    def _submit_pending(self, always: bool = False) -> bool:
+        """Lets what was traced outside the step read the state before the step replaces it; whether there was any."""
+        if not always and buffers.most_created() == self._clean:
+            return False
+        buffers.submit_pending()
+        self._clean = buffers.least_created()
+        return True
+
+    def _key(self, call: Call, surroundings: Surroundings) -> Key:
+        structure, leaves, alike, modes = call.granted
+        parts: list[tuple[str, Any]] = [("the structure of the arguments", structure)]
+        for number, leaf in enumerate(leaves):
+            if f"argument {number}" not in surroundings.kinds:  # else the walk has looked into it
+                parts.append((f"argument {number}", leaf))
+        parts.append(("which arguments are one", alike))
+        parts += modes
+        parts += [(f"how argument {number} lies", way) for number, way in call.lying.items()]
+        for name, (_, _, value) in surroundings.settings.items():
+            parts.append((name, _contents.setting_key(value)))
+        parts += [(name or "the function", kind) for name, kind in surroundings.kinds.items()]
+        for name, tensor in surroundings.tensors.items():
+            if not name.endswith(".grad"):
+                parts.append((name, tensor_key(tensor)))
+        parts.append(("which parameters have gradients", surroundings.with_gradient()))
+        parts.append(("which tensors share one value", buffers.sharing({**call.tensors(), **surroundings.tensors})))
+        return tuple(parts)
+
+    def _difference(self, key: Key) -> str:
+        """In what ``key`` differs from the known one that is most like it."""
+        new = _named(key)
+        known = min(map(_named, self._variants), key=lambda old: len(_differing(old, new)))
+        return _difference_text(_differing(known, new), known, new)
+
+    def _why_so_many(self, key: Key) -> str:
+        own = sorted(
+            self._changing & {name for known in self._variants for name in _differing(_named(known), _named(key))}
+        )
+        if own:
+            return (
+                f"it changes {own[0]} itself, so that every call is of another kind; if nothing that it computes "
+                f"depends on that, say so: pw.program(..., ignore=[{own[0]!r}])"
+            )
+        return f"it was traced for {VARIANTS_MAX} kinds of calls already; the last one differed in " + self._difference(
+            key
+        )
+
+    def _give_up(self, reason: str) -> None:
+        self._lazy = True
+        self._forget()
+        _reachable.count_on_the_client(list(self._capturable))
+        self._capturable.clear()
+        self._say(f"is not captured, and traced at every call: {reason}")
+
+    def _say(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
+        code = getattr(self._function, "__code__", None)
+        where = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
+        warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
+
+
+def _named(key: Key) -> dict[str, Any]:
+    """The parts of a key by name; where several have one name, those together."""
+    found: dict[str, list[Any]] = {}
+    for name, part in key:
+        found.setdefault(name, []).append(part)
+    return {name: parts[0] if len(parts) == 1 else tuple(parts) for name, parts in found.items()}
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The names of what differs between two keys."""
+    return [name for name in {**old, **new} if old.get(name, ABSENT) != new.get(name, ABSENT)]
+
+
+def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
+    best = []
+    for name in names[:3]:
+        texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]
+        best.append(f"{name} ({' -> '.join(texts)})" if texts[0] != texts[1] else f"{name} (another one: {texts[0]})")
+    return ", ".join(best) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

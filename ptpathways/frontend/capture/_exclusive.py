@@ -1,0 +1,73 @@
+"""Whether the values that replays write over are those of one tensor each.
+
+PyTorch/XLA has operations that give a second tensor the value of a first one and make no copy. A traced step puts a new
+value in the place of a tensor's old one; a replay writes over the old one, and so over the second tensor's. PyTorch/XLA
+tells nobody who shares a value, so it is read from its objects' counts. Copies are made where that is known
+(``_kernels/_copies``); this finds the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ptpathways import core, native
+from ptpathways.frontend.kernels import _copies
+from ptpathways.frontend.xla import _private, _xla
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Exclusive:
+    """The tensors that a replay writes over, by name."""
+
+    def __init__(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._names = [name for name, _ in tensors]
+        self.tensors = [tensor for _, tensor in tensors]
+
+    def shared(self) -> str:
+        """The name of the first one whose value another tensor has, too; empty when there is none.
+
+        Raises:
+            VersionMismatch: torch or torch_xla are of another version than this knows.
+        """
+        if not self.tensors:
+            return ""
+        holders = _holders(self.tensors[0].device.index or 0)
+        if holders.first_shared(self.tensors) < 0:
+            return ""
+        # A computation that is just being handed over has its arguments' values, too.
+        _xla.binding()._xla_wait_device_ops([])
+        place = holders.first_shared(self.tensors)
+        return self._names[place] if place >= 0 else ""
+
+
+@functools.cache
+def _holders(index: int) -> native.ValueHolders:
+    """What counts, checked with tensors of the device that do and do not share their value.
+
+    Raises:
+        VersionMismatch: it cannot count in what is installed.
+    """
+    import torch
+    import torch_xla
+
+    found = {"torch": torch.__version__.partition("+")[0], "torch_xla": torch_xla.__version__.partition("+")[0]}
+    counts = found == {"torch": _private.TORCH, "torch_xla": _private.TORCH_XLA}
+    if counts:
+        one, two, apart = (torch.zeros(2, device="cpu").to(_xla.device_name(index)) for _ in range(3))
+        holders = native.ValueHolders(one)
+        before = [holders.first_shared([tensor]) for tensor in (one, two, apart)]
+        with _copies.as_they_come():
+            two.copy_(one)
+            torch._sync(two)  # type: ignore[attr-defined,no-untyped-call]
+        after = [holders.first_shared([tensor]) for tensor in (one, two, apart)]
+        counts = before == [-1, -1, -1] and after == [0, 0, -1]
+    if not counts:
+        raise core.VersionMismatch(
+            f"captured steps look into tensors of torch {_private.TORCH} and torch_xla {_private.TORCH_XLA}, got torch "
+            f"{torch.__version__} and torch_xla {torch_xla.__version__}: install those, or leave the step uncaptured"
+        )
+    return holders

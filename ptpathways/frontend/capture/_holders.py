@@ -1,0 +1,175 @@
+"""Who holds the tensors that replays write over, where the function would make new ones.
+
+Writing over is right as long as only captured steps hold them. Somebody who has got one since the last call is seen by
+the counts of references: of the Python object, and of its value, which ``detach()`` and views share. Other captured
+steps refer to the same tensors (the two of a GAN to the discriminator's gradients); they say how often, and that is
+counted apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ptpathways.frontend.capture.recording._results import References, Watched
+from ptpathways.frontend.slices import _buffers as buffers
+
+if TYPE_CHECKING:
+    import torch
+
+    from ptpathways.frontend.capture._variant import Variant
+
+
+class Holders:
+    """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them.
+
+    Args:
+        variants: those of the step.
+    """
+
+    _all: ClassVar[weakref.WeakSet[Holders]] = weakref.WeakSet()
+    _changes: ClassVar[int] = 0  # how often any step has come to hold others
+
+    def __init__(self, variants: Callable[[], Sequence[Variant]]) -> None:
+        self._variants = variants
+        self._all.add(self)
+        self._known: dict[int, tuple[torch.Tensor, tuple[int, int]]] = {}  # by id: how many hold it
+        self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
+        self._kept: frozenset[int] = frozenset()
+        self._left: list[torch.Tensor] = []
+        self._moved = self._collects = False
+        self._covered: Variant | None = None
+        self._own: Collection[int] = ()
+        self._watched = Watched()
+
+    def clear(self) -> None:
+        """Forgets all: any of them may be held."""
+        Holders._changes += 1
+        self._known.clear()
+        self._covered = None
+
+    def begin(self) -> bool:
+        """A call begins: finds those that have got one more holder since the last one.
+
+        Returns whether somebody has written a result in place that shares memory when it is traced.
+        """
+        import torch
+
+        written = self._watched.begin()
+        if self._others[0] != Holders._changes:
+            if len(self._all) > 1:
+                gc.collect()  # what other steps have dropped would count
+            for one in list(self._all):
+                one._count_others()
+            self._take_over()
+        names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
+        self._kept = frozenset(
+            number
+            for number, (tensor, (names, values)) in self._known.items()
+            if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values
+        )
+        self._moved = self._collects = False
+        return written
+
+    def bound(self) -> None:
+        """We hold others, or more, than before."""
+        Holders._changes += 1
+        self._moved, self._covered = True, None
+
+    def recorded(self) -> None:
+        """The same, after the function has run."""
+        self.bound()
+        self._collects = True
+
+    def leave(self, tensors: Iterable[torch.Tensor], own: Collection[int] = ()) -> None:
+        """The call leaves these behind, new or written over; the step's caller has got those that it returns.
+
+        ``own``: ids of the program's own objects, which may be among what it returns.
+        """
+        self._left, self._own = list(tensors), own
+
+    def watch(self, results: Sequence[torch.Tensor], states: Sequence[torch.Tensor], traced: bool) -> None:
+        """Watches results that share memory, with each other or with ``states``, when the call is traced."""
+        self._watched.end(results, states, traced)
+
+    def _take_over(self) -> None:
+        """What other steps write over may be written over by this one, too: each makes gradients of one model."""
+        for other in self._all:
+            for number, known in other._known.items():
+                self._known.setdefault(number, known)
+
+    def held(self, variant: Variant) -> str:
+        """The name of a tensor that a replay would write over although somebody holds it, or may; empty for none."""
+        if not self._kept and variant is self._covered:
+            return ""
+        for name, tensor in variant.renewed:
+            if id(tensor) in self._kept or id(tensor) not in self._known:
+                return name
+        for name, tensor in variant.used_up:
+            if id(tensor) in self._kept:
+                return name
+        self._covered = variant
+        return ""
+
+    def given(self, result: Any) -> References:
+        """What the caller gets of a call."""
+        return References(result, self._own) if self._moved else References()
+
+    def end(self, given: References) -> None:
+        """The call ends. Those that are held are ours, but for what somebody had got before it, and gets now."""
+        if self._moved:
+            self._measure(self._variants(), given)
+        self._left, self._own = [], ()
+
+    def _count_others(self) -> None:
+        """Counts anew what other steps hold; what they let go, or came to hold, is nobody else's."""
+        _, old_names, old_values = self._others
+        names: Counter[int] = Counter()
+        values: Counter[int] = Counter()
+        for other in self._all:
+            if other is self:
+                continue
+            held = [tensor for variant in other._variants() for tensor in variant.held()]
+            names.update(map(id, (*held, *other._left, *(tensor for tensor, _ in other._known.values()))))
+            for variant in other._variants():
+                values.update(variant.held_storages())
+        self._others = (Holders._changes, names, values)
+        for number, (tensor, (all_names, all_values)) in list(self._known.items()):
+            place = buffers.storage_of(tensor)
+            counts = (
+                all_names - old_names[number] + names[number],
+                all_values - old_values[place] + values[place],
+            )
+            self._known[number] = tensor, counts
+
+    def _measure(self, variants: Sequence[Variant], given: References) -> None:
+        if self._collects:
+            gc.collect()  # a cycle of ours would count
+        latest, self._left = {id(tensor): (tensor, (0, 0)) for tensor in self._left}, []
+        self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
+        counts = {
+            number: (sys.getrefcount(tensor) - given.names[number], _values(tensor) - given.values(tensor))
+            for number, (tensor, _) in self._known.items()
+        }
+        for number, (tensor, _) in list(self._known.items()):
+            if number in latest or number not in self._kept:
+                self._known[number] = tensor, counts[number]
+
+
+def _is_written(number: int, variants: Collection[Variant]) -> bool:
+    return any(
+        id(tensor) == number
+        for variant in variants
+        for tensor in (*variant.made, *(tensor for _, tensor in variant.renewed))
+    )
+
+
+def _values(tensor: torch.Tensor) -> int:
+    """How many tensors have this one's value."""
+    import torch
+
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))

@@ -1,0 +1,510 @@
+"""One way in which a step was captured, for calls of one kind: its recordings, their wiring, and its replay."""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import native, programs
+from ptpathways.frontend.capture._exclusive import Exclusive
+from ptpathways.frontend.capture.objects._contents import Same
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.recording import _results, _watch
+from ptpathways.frontend.capture.recording._effects import Effects
+from ptpathways.frontend.capture.recording._outcome import Audits, Outcome
+from ptpathways.frontend.loops import _step
+from ptpathways.frontend.plans import _plan, _wiring
+from ptpathways.frontend.plans._wiring import (
+    Alias,
+    Constant,
+    Feed,
+    Number,
+    Option,
+    Own,
+    Rate,
+    Result,
+    Seed,
+    State,
+    Upload,
+    Wiring,
+)
+from ptpathways.frontend.slices import _buffers as buffers
+from ptpathways.frontend.slices import _rng, _slice
+
+if TYPE_CHECKING:
+    import torch
+
+_FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H", "s64": "<Q", "s32": "<I"}
+_MASK = (1 << 64) - 1
+_gradient_of = operator.attrgetter("grad")
+_requires_gradient = operator.attrgetter("requires_grad")
+
+
+class Stale(Exception):
+    """What a replay relies on has moved; the step has to be looked at anew."""
+
+
+class Variant:
+    """Recordings of one kind of call, and, once two of them agree, what replays them."""
+
+    def __init__(self) -> None:
+        self.wiring: Wiring | None = None
+        self.recordings = 0
+        """Since two have agreed."""
+        self.reason = ""
+        self.ready = False
+        self.audits = Audits()
+        self.renewed: list[tuple[str, torch.Tensor]] = []
+        """Tensors by name that a replay writes over, where the function makes new ones."""
+        self.used_up: list[tuple[str, torch.Tensor]] = []
+        """Gradients by name that a replay takes away, and whose memory it uses for something else."""
+        self.made: list[torch.Tensor] = []
+        """Those that the call which was recorded last has made."""
+        self.exclusive = Exclusive([])
+        """The tensors that a replay writes over."""
+        self.own: dict[str, Any] = {}
+        """Objects of the program's own that a replay returns, by name."""
+        self._last_apart: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
+        self._apart = _results.Apart()
+        self._states: dict[str, int] = {}
+        self._feeds: dict[Any, int] = {}
+        self._returned: dict[Result, int] = {}
+        self._surroundings = Surroundings()
+        self._options: tuple[str, ...] = ()
+        self._gradients: list[Any] = []
+        self._effects = Effects()
+        self.granted: Any = None
+        """What it takes for granted about the arguments."""
+
+    def add(self, wiring: Wiring, outcome: Outcome) -> bool:
+        """Takes one more recording; whether it agrees with the last one, so that ``build`` may follow."""
+        last, effects = self.wiring, self._effects
+        self.restart(wiring, "")
+        self._effects = outcome.effects
+        if last is None:
+            return False
+        try:
+            self.wiring = _wiring.merge(last, wiring)
+            if effects != outcome.effects:
+                raise _left(effects, outcome.effects)
+        except _wiring.Different as difference:
+            self.wiring = wiring
+            self.reason = str(difference)
+            return False
+        self.recordings = 0
+        return True
+
+    def restart(self, wiring: Wiring, reason: str) -> None:
+        """Takes a recording as the first one. ``reason``: why those before do not count."""
+        self.recordings += 1
+        self.wiring, self.reason, self.ready = wiring, reason, False
+
+    def agree(self, wiring: Wiring, outcome: Outcome) -> bool:
+        """Takes a recording of a call that could have been replayed; whether it can go on being so without a new
+        program.
+
+        Raises:
+            Different: a replay would have done something else.
+        """
+        merged = _wiring.merge(self._wiring, wiring)
+        if outcome.effects != self._effects:
+            raise _left(self._effects, outcome.effects)
+        same = (merged.ops, merged.written, merged.returned) == (
+            self._wiring.ops,
+            self._wiring.written,
+            self._wiring.returned,
+        )
+        self.wiring = merged
+        if same:
+            self._settle(outcome)
+        return same
+
+    @property
+    def _wiring(self) -> Wiring:
+        assert self.wiring is not None
+        return self.wiring
+
+    def build(self, name: str, outcome: Outcome) -> None:
+        """Registers the program and binds the state.
+
+        Raises:
+            Uncapturable: it cannot be replayed.
+        """
+        wiring = self._wiring
+        session = _slice.current_session()
+        lowered = _plan.lower(wiring, programs.hosts_of(session))
+        with native.translated():
+            program = session.register_program(
+                name,
+                lowered.plans,
+                lowered.input_ports(),
+                lowered.output_ports(),
+                functions=outcome.recording["functions"],
+            )
+        self._states = {}
+        self._feeds = {}
+        values = outcome.recording["values"]
+        inputs = [(*self._input(given.source), given.donated, values[given.token]["value"]) for given in lowered.inputs]
+        names: dict[Result, list[str]] = {}
+        for state, result in wiring.written.items():
+            names.setdefault(result, []).append(state)
+        self._returned = {}
+        outputs: list[tuple[list[int], bool, native.DeviceValue]] = []
+        for result, _, token in lowered.outputs:
+            wanted = result in wiring.returned
+            places = [_place(self._states, state) for state in names.get(result, [])]
+            outputs.append((places, wanted, values[token]["value"]))
+            if wanted:
+                _place(self._returned, result)
+        with native.translated():
+            self._replay = native.Replay(program, inputs, outputs, states=len(self._states), feeds=len(self._feeds))
+        self._shapes = [outcome.shapes[result] for result in self._returned]
+        self._followed = {source for op in wiring.ops for source in op.arguments if isinstance(source, Rate)}
+        self._used = {expression for rate in self._followed for expression in rate.expressions}
+        self._numbers = self._used | {f"argument {feed.leaf}" for feed in self._feeds if isinstance(feed, Feed)}
+        self._constants = {source for op in wiring.ops for source in op.arguments if isinstance(source, Number)}
+        self._tied = [rate for rate in self._followed if len(rate.expressions) > 1]
+        self._settle(outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Goes on from what a recorded call has left behind."""
+        self._tree, self._apart = outcome.tree, outcome.apart
+        self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
+        self._left_required = outcome.surroundings.required()
+        self._effects = outcome.effects
+        self._predicates = tuple(outcome.probes.predicates.values())
+        self._derived = {text: compute for text, compute in outcome.probes.derived.items() if text in self._used}
+        self._others = outcome.others
+        self._requires = outcome.required
+        needed = {*self._states, *(f"{name}.grad" for name in self._left - self._found)}
+        gradients = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
+        parameters = outcome.surroundings.parameters
+        self._kept = {
+            name: (parameters.get(name.removesuffix(".grad")), tensor)
+            for name, tensor in {**gradients, **outcome.gone}.items()
+            if name in needed
+        }
+        self._extras = dict(outcome.extras)
+        self.bind(outcome.surroundings)
+        self.ready = True
+
+    def take_apart(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What ``Outcome.together`` gives, of the last replay; only once, as nobody may hold results."""
+        found, self._last_apart = self._last_apart, ([], [])
+        return found
+
+    def own_ids(self) -> Collection[int]:
+        """Those of ``own``."""
+        return set(map(id, self.own.values())) if self.own else ()
+
+    def held(self) -> Iterator[Any]:
+        """What this refers to, as often as it does, of the tensors that other steps may write over; more of others."""
+        if not self.ready:
+            return
+        around = self._surroundings
+        for tensors in (self.made, self._tensors, self._assignable, self._gradients, self._states_beside,
+                        self._with_gradients, self._beside, self._trainable):  # fmt: skip
+            yield from tensors
+        yield from (gradient for _, gradient in self._kept.values())
+        for named in (self._states_returned, self._extras, around.tensors, around.parameters,
+                      around.trainable):  # fmt: skip
+            yield from named.values()
+        for name_and_tensor in (*self.renewed, *self.used_up):
+            yield name_and_tensor[1]
+        for parameter_and_gradient in self._to_set:
+            yield parameter_and_gradient[1]
+        for link in (*around.links, *around.members):
+            yield link.value
+        yield from self._aliases.tensors
+        yield from self.exclusive.tensors
+
+    def held_storages(self) -> Sequence[int]:
+        """The same of tensors' values."""
+        return self._aliases.places if self.ready else ()
+
+    def bind(self, surroundings: Surroundings) -> None:
+        """Takes the state from where it is now.
+
+        Raises:
+            Stale: a tensor of that name is no longer there.
+        """
+        # A gradient of another model that this variant was bound to is that model's.
+        kept = {
+            name: gradient
+            for name, (parameter, gradient) in self._kept.items()
+            if surroundings.parameters.get(name.removesuffix(".grad")) is parameter
+        }
+        tensors = {**kept, **self._extras, **surroundings.tensors}
+        import torch
+
+        gradients = {f"{name}.grad" for name in self._left if name not in self._found}
+        self.renewed = [(name, tensors[name]) for name in sorted(self._effects.renewed | gradients) if name in tensors]
+
+        self.used_up = [
+            (name, tensors[name])
+            for name in sorted(f"{name}.grad" for name in self._found - self._left)
+            if name in self._states and name in tensors and name not in self._wiring.written
+        ]
+        items = [item.of if isinstance(item, Alias) else item for item in self._wiring.returned]
+        returned = [item.name for item in items if isinstance(item, State)]
+        owned = [item.name for item in items if isinstance(item, Own)]
+        wanted = [*self._states, *returned, *self._apart.states]
+        missing = [name for name in wanted if name not in tensors]
+        if missing:
+            raise Stale(f"{missing[0]} is no longer there")
+        if owned:
+            objects = _results.objects(surroundings)
+            missing = [name for name in owned if name not in objects]
+            if missing:
+                raise Stale(f"{missing[0]} is no longer there")
+            self.own = {name: objects[name] for name in owned}
+        self._surroundings = replace(surroundings, tensors=dict(surroundings.tensors))
+        self._options = tuple(self._surroundings.rates())
+        self._surroundings.prepare()  # before it is counted who holds a tensor
+        self._states_returned = {name: tensors[name] for name in returned}
+        self._states_beside = [tensors[name] for name in self._apart.states]
+        self._tensors = [tensors[name] for name in self._states]
+        buffers.part_from_bases(self._tensors)
+        over = [name for name in self._states if name in self._wiring.written]
+        self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
+        # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
+        self._assignable_places = [
+            place for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)
+        ]
+        self._assignable = [self._tensors[place] for place in self._assignable_places]
+        self._handles: list[int] = []
+        self._bind_moved()
+        self._bind_gradients(tensors)
+        self._trainable = list(surroundings.trainable.values())
+        self._wanted = [
+            self._requires.get(name, tensor.requires_grad) for name, tensor in surroundings.trainable.items()
+        ]
+        self._to_require = [
+            (tensor, left)
+            for name, tensor in surroundings.trainable.items()
+            if (left := self._left_required.get(name, tensor.requires_grad)) != self._requires.get(name, left)
+        ]
+
+    def _bind_gradients(self, tensors: Mapping[str, Any]) -> None:
+        """Which gradients the step must find, and which it leaves behind: ``zero_grad`` makes them come and go."""
+        self._with_gradients: list[Any] = []
+        self._beside: list[Any] = []
+        self._gradients = []
+        self._to_set: list[tuple[Any, Any]] = []
+        for name, parameter in self._surroundings.parameters.items():
+            gradient = tensors.get(f"{name}.grad")
+            found, left = name in self._found, name in self._left
+            if found and f"{name}.grad" not in self._states and gradient is not None:
+                self._beside.append(parameter)  # the step does not use it, and this must not hold it
+                del self._surroundings.tensors[f"{name}.grad"]
+            else:
+                self._with_gradients.append(parameter)
+                self._gradients.append((gradient if gradient is not None else self) if found else None)
+            if found != left:
+                self._to_set.append((parameter, gradient if left else None))
+
+    def _bind_moved(self) -> None:
+        """Binds every state whose tensor has another buffer than before."""
+        buffers.take_writes(self._tensors)
+        written = self._wiring.written
+        self._aliases = buffers.Aliases(
+            [self._tensors[place] for name, place in self._states.items() if name in written]
+        )
+        handles = buffers.handles(self._tensors)
+        if handles is None:
+            buffers.submit_pending()
+            handles = buffers.handles(self._tensors)
+        if handles is None:
+            raise Stale("a tensor of the step has no value on the devices")
+        if len(set(map(buffers.storage_of, self._assignable))) < len(self._assignable):
+            raise Stale("two parameters have come to share memory")
+        known = self._handles or [0] * len(handles)
+        with native.translated():
+            for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
+                if handle != old:
+                    self._replay.bind(place, buffers.cell_of(self._tensors[place]))
+        self._handles = handles
+        self._assignable_handles = [handles[place] for place in self._assignable_places]
+
+    def holds(self) -> bool:
+        """Whether everything is where ``bind`` found it."""
+        if not self._surroundings.still_holds():
+            return False
+        if not all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients)):
+            return False
+        if any(parameter.grad is None for parameter in self._beside):
+            return False
+        return list(map(_requires_gradient, self._trainable)) == self._wanted
+
+    def rates(self) -> dict[str, float]:
+        """The expressions of the optimizers' options, now; some are missing where an option is no number any more."""
+        found = self._surroundings.rates()
+        if self.missing(found):
+            return found
+        for text, compute in self._derived.items():
+            found[text] = compute(found)
+        return found
+
+    def missing(self, rates: Mapping[str, float]) -> str:
+        """An option that is no number any more; empty if there is none."""
+        return next((name for name in self._options if name not in rates), "")
+
+    def turned(self, rates: Mapping[str, float]) -> str:
+        """What to say of a comparison of an option that would come out otherwise now; empty if there is none."""
+        return next((one.changed() for one in self._predicates if not one.still(rates)), "")
+
+    def others_hold(self) -> bool:
+        """Whether what it used of the CPU beside its arguments is as it was."""
+        return all(_watch.digest(tensor) == known for tensor, known in self._others)
+
+    def changed_rates(self, rates: Mapping[str, float]) -> list[str]:
+        """Which expressions differ from the recordings and have never been seen to change, so that nobody knows what
+        depends on them."""
+        wiring = self._wiring
+        return [name for name, value in rates.items() if wiring.rates.get(name) != value and name not in wiring.free]
+
+    def parted(self, rates: Mapping[str, float]) -> tuple[str, ...]:
+        """Expressions of which one is followed, that were always equal and are no longer."""
+        for rate in self._tied:
+            if len({rates.get(name) for name in rate.expressions}) > 1 and rate.bits(rates) is None:
+                return rate.expressions
+        return ()
+
+    def has_baked(self, rates: Mapping[str, float]) -> bool:
+        """Whether an argument is now a number that PyTorch/XLA would make part of the computation."""
+        return any(_wiring.is_baked(rates[name]) for name in self._numbers if name in rates)
+
+    def coincides(self, rates: Mapping[str, float]) -> bool:
+        """Whether a number that a replay is given happens to be equal to another one of the step.
+
+        PyTorch/XLA then passes the two as one, so that a trace would differ, though what it computes does not.
+        """
+        tied = {name: rate.expressions for rate in self._tied for name in rate.expressions}
+        first: dict[float, str] = {}
+        for name in self._numbers:
+            if name not in rates:
+                continue
+            value = rates[name]
+            other = first.setdefault(value, name)
+            if other != name and other not in tied.get(name, ()):
+                return True
+            if any(_wiring.number_bits(value, known.dtype) == known.bits for known in self._constants):
+                return True
+            if name.startswith("argument ") and any(
+                other == value for of, other in rates.items() if of != name and of not in tied.get(name, ())
+            ):
+                return True
+        return False
+
+    def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
+        """One step, submitted; what it returns, whose values come later.
+
+        Args:
+            leaves: of the arguments' tree.
+            rates: what ``rates`` gives.
+            traced: whether operations were traced since the last step, so that any tensor may have been written.
+
+        Raises:
+            Stale: nothing has happened; bind or record again.
+        """
+        wiring = self._wiring
+        if traced or buffers.handles(self._assignable) != self._assignable_handles:
+            self._bind_moved()
+        seeds = buffers.seeds(_rng.in_use())
+        feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
+        try:
+            tokens = self._replay.run(feeds)
+        except native.NativeError as error:
+            if error.code == "FAILED_PRECONDITION":
+                raise Stale(str(error)) from error
+            raise native.translate(error) from error
+        self._aliases.refresh()
+        buffers.set_seeds({device: _wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
+        _step.count_cut()
+        self._effects.apply(self._surroundings)
+        for tensor, required in self._to_require:
+            tensor.requires_grad_(required)
+        for parameter, gradient in self._to_set:
+            parameter.grad = gradient
+        made = dict(zip(self._returned, buffers.adopt(tokens, self._shapes), strict=True)) if tokens else {}
+        from torch.utils import _pytree as pytree
+
+        returned: list[Any] = []
+        for item in wiring.returned:
+            returned.append(self._result(item, made, leaves, rates, returned))
+        self._last_apart = [returned[place] for place in self._apart.places], self._states_beside
+        return pytree.tree_unflatten(returned, self._tree)
+
+    def _result(
+        self,
+        item: Any,
+        made: Mapping[Result, torch.Tensor],
+        leaves: Sequence[Any],
+        rates: Mapping[str, float],
+        before: Sequence[Any],
+    ) -> Any:
+        if isinstance(item, Result):
+            return made[item]
+        if isinstance(item, State):
+            return self._states_returned[item.name]
+        if isinstance(item, Alias):
+            of = before[item.of] if isinstance(item.of, int) else self._result(item.of, made, leaves, rates, before)
+            return of.detach()
+        if isinstance(item, Feed):
+            return leaves[item.leaf]
+        if isinstance(item, Own):
+            return self.own[item.name]
+        if isinstance(item, Option):
+            return item.compute(rates)
+        return item.of if isinstance(item, Same) else item
+
+    def _feed(self, feed: Any, leaves: Sequence[Any], rates: Mapping[str, float], seeds: Mapping[int, int]) -> Any:
+        import numpy as np
+
+        if isinstance(feed, Feed):
+            return self._leaf(feed, leaves)
+        if isinstance(feed, Rate):
+            bits = feed.bits(rates)
+            if bits is None:
+                raise Stale(f"{feed.expressions[0]} is not what it was")
+            return np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)
+        seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
+        return np.frombuffer(struct.pack("<Q", seed), np.uint8)
+
+    def _leaf(self, feed: Feed, leaves: Sequence[Any]) -> Any:
+        """A value on a device, or the bytes of a tensor of the CPU."""
+        import numpy as np
+
+        leaf = leaves[feed.leaf]
+        if leaf.device.type != "cpu":
+            value = buffers.cell_of(leaf).value
+            if value is None:
+                raise Stale(f"argument {feed.leaf} of the step was given up")
+            return value
+        found = buffers.dense_bytes(leaf)
+        for other in feed.alike:
+            if leaves[other] is not leaf and not np.array_equal(found, buffers.dense_bytes(leaves[other])):
+                raise Stale(f"arguments {feed.leaf} and {other} of the step were always equal, and are no longer")
+        return found
+
+    def _input(self, source: Any) -> tuple[str, int]:
+        if isinstance(source, State):
+            return "state", _place(self._states, source.name)
+        if isinstance(source, Upload):
+            source = source.feed() or source
+        if isinstance(source, Feed | Rate | Seed):
+            return "feed", _place(self._feeds, source)
+        assert isinstance(source, Number | Upload | Constant)
+        return "constant", 0
+
+
+def _left(first: Effects, then: Effects) -> _wiring.Different:
+    return _wiring.Different(f"it left {first.text()} behind at first and {then.text()} then")
+
+
+def _place(places: dict[Any, int], key: Any) -> int:
+    """The number of ``key``, a new one if it has none yet."""
+    return places.setdefault(key, len(places))

@@ -1,0 +1,1 @@
+"""What a captured step can reach from Python, and what is in it."""

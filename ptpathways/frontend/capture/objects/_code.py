@@ -1,0 +1,148 @@
+"""What the code of a function mentions, and whose it is: the user's, an installed package's, or Python's own."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import site
+import sys
+import sysconfig
+import types
+from typing import Any
+
+from ptpathways.frontend.base import _locator
+
+CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
+
+
+def uses_what_it_has(kind: type) -> bool:
+    """Whether a module is a layer of torch's, which does not look for further parameters and parts at each call. There
+    are very many of them."""
+    return kind.__module__.startswith("torch.nn.modules.") and not kind.__module__.endswith(".container")
+
+
+def is_operator(name: str, value: Any) -> bool:
+    """Whether an attribute of a class is a method that is called without being named, as by ``+`` or ``[]``."""
+    if not name.startswith("__") or not name.endswith("__") or not isinstance(value, types.FunctionType):
+        return False
+    return name not in (*CONSTRUCTORS, "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
+
+
+def file_of(function: Any) -> str:
+    """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):  # by torch.no_grad()
+            function = function.__wrapped__
+        else:
+            break
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        function = inspect.getattr_static(type(function), "__call__", None)
+    code = getattr(function, "__code__", None)
+    return code.co_filename if code is not None else ""
+
+
+def running() -> frozenset[types.CodeType]:
+    """The code of the functions that have called this one."""
+    codes = set()
+    frame = inspect.currentframe()
+    while frame is not None:
+        codes.add(frame.f_code)
+        frame = frame.f_back
+    return frozenset(codes)
+
+
+def homes(function: Any) -> list[dict[str, Any]]:
+    """The global variables of the user's modules, and of the module of ``function``."""
+    home = file_of(function)
+    return [vars(module) for name, module in list(sys.modules.items()) if module is not None and is_own(name, home)]
+
+
+@functools.lru_cache(maxsize=256)
+def global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
+    own counter ``step`` is no business of a function that says ``optimizer.step()``."""
+    return _arguments_of(code, "LOAD_GLOBAL", "LOAD_NAME")
+
+
+@functools.lru_cache(maxsize=256)
+def imported_names(code: types.CodeType) -> tuple[str, ...]:
+    """The modules that a function, or one inside it, imports when it runs; by ``import_module``, too."""
+    found = _arguments_of(code, "IMPORT_NAME")
+    if "import_module" in all_names(code):
+        found += tuple(text for text in code.co_consts if isinstance(text, str) and text in sys.modules)
+    return found
+
+
+def _arguments_of(code: types.CodeType, *operations: str) -> tuple[str, ...]:
+    names = {one.argval for one in dis.get_instructions(code) if one.opname in operations}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(_arguments_of(constant, *operations))
+    return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=256)
+def all_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of global variables and of attributes that a function, or one inside it, mentions; also as texts, as
+    ``match`` and ``attrgetter`` do."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(all_names(constant))
+        else:
+            texts = constant if isinstance(constant, tuple) else (constant,)
+            parts = (part for text in texts if isinstance(text, str) for part in text.split("."))  # as of attrgetter
+            names.update(part for part in parts if part.isidentifier())
+    return tuple(sorted(names))
+
+
+def has_attributes(value: Any) -> bool:
+    return hasattr(value, "__dict__") or any(map(slots, type(value).__mro__))
+
+
+def slots(kind: type) -> tuple[str, ...]:
+    """The attributes that a class keeps in slots."""
+    found = vars(kind).get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def is_users(kind: type, home: str) -> bool:
+    """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
+    module = sys.modules.get(kind.__module__)
+    filename = getattr(module, "__file__", None)
+    if kind.__module__ == "__main__" or filename == home:
+        return True
+    return filename is not None and not _locator.is_library(filename)
+
+
+def is_installed(kind: type) -> bool:
+    """Whether a class is an installed package's, or ours: what such objects count for themselves is no business of a
+    step."""
+    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    ours = kind.__module__.partition(".")[0] == "ptpathways"
+    return ours or (filename is not None and filename.startswith(installed()))
+
+
+def is_own(module: str, home: str) -> bool:
+    """Whether a module is written by the user, and not installed."""
+    found = sys.modules.get(module)
+    filename = getattr(found, "__file__", None)
+    if module == "__main__" or filename is not None:
+        return filename is None or is_own_file(filename, home)
+    made_by_hand = isinstance(found, types.ModuleType) and getattr(found, "__spec__", None) is None
+    package = module.partition(".")[0]
+    return made_by_hand and (package == module or is_own(package, home))
+
+
+def is_own_file(filename: str, home: str) -> bool:
+    return filename == home or not (filename.startswith(installed()) or _locator.is_library(filename))
+
+
+@functools.cache
+def installed() -> tuple[str, ...]:
+    folders = {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], *site.getsitepackages()}
+    return tuple(folders)

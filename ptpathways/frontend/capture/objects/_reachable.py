@@ -1,0 +1,349 @@
+"""What a training step may read and change: the tensors, options and numbers that its function can reach.
+
+``_capture_walk`` finds it. Every tensor gets a name that is the same at the next walk; every way to it becomes a *link*
+that can be checked in no time: as long as all links hold, a new walk would find the same. When they do not, *settings*
+and *kinds* say whether what a new walk finds is computed with in the same way.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+import weakref
+from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ptpathways import native
+from ptpathways.frontend.capture.objects._contents import contents_of, equal
+
+_hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class CellView:
+    """A closure's variable, asked like a mapping."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def get(self, key: str) -> Any:
+        """Its value, whatever the key; None when it has none."""
+        try:
+            return self._cell.cell_contents
+        except ValueError:
+            return None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._cell.cell_contents = value
+
+
+class SlotView:
+    """An object with ``__slots__``, asked like a mapping."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def get(self, key: str) -> Any:
+        """The attribute; None when it has none."""
+        return getattr(self._of, key, None)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self._of, key, value)
+
+
+class ItemView:
+    """A sequence, asked like a mapping."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+
+    def get(self, key: int) -> Any:
+        """The item at that place; None when there is none."""
+        return self._items[key] if key < len(self._items) else None
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        if not isinstance(self._items, MutableSequence):
+            raise TypeError(f"a {type(self._items).__name__} does not change")
+        self._items[key] = value
+
+
+class Link(NamedTuple):
+    """One way on: where, under what key, and the object that has to be there."""
+
+    where: Any
+    key: Any
+    value: Any
+    name: str
+
+
+class Watched(NamedTuple):
+    """An object whose contents have to be as they were, and what was in it."""
+
+    of: Any
+    contents: Any
+    name: str
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What one walk found."""
+
+    tensors: dict[str, Any] = field(default_factory=dict)
+    """XLA tensors by name; those that have several names by the first."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Those of them that can have a gradient, which may be None."""
+    links: list[Link] = field(default_factory=list)
+    """In dictionaries."""
+    absent: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
+    """Dictionaries, and keys that must not be there: an attribute would hide that of the class."""
+    sequences: list[Watched] = field(default_factory=list)
+    """Lists, and what they have to contain, as tuples."""
+    sizes: list[Watched] = field(default_factory=list)
+    """Containers, and how much is in them."""
+    orders: list[Watched] = field(default_factory=list)
+    """Dictionaries, and their keys in order."""
+    compared: dict[int, Any] = field(default_factory=dict)
+    """Objects by identity whose contents are compared, here or by what leads on from them."""
+    codes: set[types.CodeType] = field(default_factory=set)
+    """Of the functions that were looked into."""
+    members: list[Link] = field(default_factory=list)
+    """Links of classes, of closures' variables and of slots."""
+    versions: list[Watched] = field(default_factory=list)
+    """Tensors of the CPU, and how often they had been written."""
+    contents: list[Watched] = field(default_factory=list)
+    """Arrays, sets and the like, with what ``contents_of`` gave."""
+    moving: list[Watched] = field(default_factory=list)
+    """Random generators and iterators, with what ``position_of`` gave. A call may find them anywhere."""
+    hooked: list[Watched] = field(default_factory=list)
+    """Tensors, and their hooks."""
+    settings: dict[str, tuple[Any, Any, Any]] = field(default_factory=dict)
+    """Python numbers, texts and switches by name: mapping, key, value."""
+    kinds: dict[str, Any] = field(default_factory=dict)
+    """Of everything else, by name, what decides what is computed with it, as a part of a key: the class of a module,
+    a function's code, the other name of what has been met already; ``Same`` for what cannot be looked into."""
+    items: set[str] = field(default_factory=set)
+    """The names that belong to elements of lists."""
+    trainable: dict[str, Any] = field(default_factory=dict)
+    """Tensors by name that may be told to require a gradient, or not."""
+    options: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    """Options of optimizers that are floats (or pairs of them), by name: group and key."""
+    optimizers: list[Any] = field(default_factory=list)
+
+    unknown: str = ""
+    """Why it cannot be known what a call finds; empty if it can."""
+    ignored: frozenset[str] = frozenset()
+    """Settings that are left out, at the user's word."""
+
+    _guards: Any = None
+    _others: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    _hooked: list[Any] = field(default_factory=list)
+    _no_hooks: list[tuple[None, None]] = field(default_factory=list)
+    _containers: list[Any] = field(default_factory=list)
+    _lengths: list[int] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Makes what ``still_holds`` needs, which has references of its own."""
+        links = [(link.where, link.key, link.value, False) for link in self.links]
+        links += [(mapping, key, NotImplemented, False) for mapping, key in self.absent]
+        settings = [item for item in self.settings.values() if isinstance(item[0], dict)]
+        links += [(mapping, key, value, True) for mapping, key, value in settings]
+        # A list's elements are compared as a whole.
+        self._others = [item for item in self.settings.values() if not isinstance(item[0], dict | ItemView)]
+        self._hooked, self._no_hooks = [one.of for one in self.hooked], [(None, None)] * len(self.hooked)
+        if any(hooks for _, hooks, _ in self.hooked):
+            self._no_hooks = []  # never equal: each is looked at
+        self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
+        self._guards = native.Guards(links)  # which borrows what this object holds
+
+    def still_holds(self) -> bool:
+        """Whether every link leads where it did, and every setting has its value."""
+        if self._guards is None:
+            self.prepare()
+        if not self._guards.hold():
+            return False
+        for sequence, items, _ in self.sequences:
+            if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
+                return False
+        if list(map(len, self._containers)) != self._lengths:
+            return False
+        if not all(
+            len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys, _ in self.orders
+        ):
+            return False
+        if any(tensor._version != version for tensor, version, _ in self.versions):
+            return False
+        if any(where.get(key) is not value for where, key, value, _ in self.members):
+            return False
+        if any(contents_of(of) != contents for of, contents, _ in self.contents):
+            return False
+        if list(map(_hooks, self._hooked)) != self._no_hooks and any(
+            hooks_of(tensor) != hooks for tensor, hooks, _ in self.hooked
+        ):
+            return False
+        return all(equal(mapping.get(key), value) for mapping, key, value in self._others)
+
+    def ignore(self, names: frozenset[str]) -> None:
+        """Leaves settings out: they are not compared, and a replay does not change them."""
+        self.ignored = names
+        for name in names:
+            self.settings.pop(name, None)
+
+    def with_gradient(self) -> frozenset[str]:
+        """The parameters that have a gradient."""
+        return frozenset(name for name, parameter in self.parameters.items() if parameter.grad is not None)
+
+    def written_by_training(self) -> dict[str, Any]:
+        """The parameters of modules, and all gradients, by name."""
+        import torch
+
+        found = {name: tensor for name, tensor in self.trainable.items() if isinstance(tensor, torch.nn.Parameter)}
+        return found | {name: tensor for name, tensor in self.tensors.items() if name.endswith(".grad")}
+
+    def required(self) -> dict[str, bool]:
+        """Which tensors require a gradient, by name."""
+        return {name: tensor.requires_grad for name, tensor in self.trainable.items()}
+
+    def rates(self) -> dict[str, float]:
+        """What numbers follow from the optimizers' options, by an expression that says how."""
+        found: dict[str, float] = {}
+        for name, (group, key) in self.options.items():
+            option = group.get(key)
+            for place, value in floats(float(option) if type(option) is int else option):
+                label = f"{name}{place}"
+                found[label] = value
+                found[f"-{label}"] = -value
+                found[f"1-{label}"] = 1 - value
+            if key == "lr" and isinstance(group.get("weight_decay"), float):
+                rate = float(group["lr"])
+                found[f"{name}*weight_decay"] = rate * group["weight_decay"]
+                found[f"1-{name}*weight_decay"] = 1 - rate * group["weight_decay"]
+        return found
+
+
+def make_capturable(optimizer: Any) -> bool:
+    """Lets an optimizer of torch count its steps on the device, so that its steps are all alike; whether it changed.
+
+    That is torch's own option ``capturable``; the arithmetic is the same up to rounding.
+    """
+    import torch
+
+    changed = False
+    if isinstance(optimizer, torch.optim.Adadelta):  # whose option is not for these devices
+        return False
+    _before.setdefault(optimizer, [])
+    for group in optimizer.param_groups:
+        if "capturable" not in group or not group["params"] or group["params"][0].device.type != "xla":
+            continue
+        if not group["capturable"]:
+            _before[optimizer].append((group, {key: group[key] for key in _COUNTING if key in group}))
+            group["capturable"] = changed = True
+            for key in ("foreach", "fused"):
+                if key in group:
+                    group[key] = False
+        # Also of a group that is capturable already: it may be another optimizer's, too, that has no state.
+        for parameter in group["params"]:
+            slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
+            steps = slots.get("step")
+            if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
+                slots["step"] = steps.to(parameter.device)
+                changed = True
+    if changed and optimizer not in _counted_here:
+        _counted_here.add(optimizer)
+        optimizer.register_load_state_dict_post_hook(_count_in_default_type)
+        if isinstance(optimizer, torch.optim.Adam):
+            _stay_at_a_rate_of_zero(optimizer)
+    return changed
+
+
+_COUNTING = ("capturable", "foreach", "fused")
+
+_before: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], dict[str, Any]]]] = weakref.WeakKeyDictionary()
+"""Groups of optimizers that were made capturable, and their options before."""
+
+
+def count_on_the_client(optimizers: Sequence[Any]) -> None:
+    """Takes back what ``make_capturable`` has done: counting on the device costs a traced step more time, and each new
+    value of an option that it computes with there a compilation. Waits for the counts."""
+    import torch
+
+    for optimizer in optimizers:
+        for group, options in _before.pop(optimizer, ()):
+            group.update(options)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"] if not group.get("capturable", True) else ():
+                slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
+                steps = slots.get("step")
+                if isinstance(steps, torch.Tensor) and steps.device.type == "xla":
+                    slots["step"] = steps.cpu()
+
+
+_counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Optimizers that were made capturable."""
+
+
+def _count_in_default_type(optimizer: Any) -> None:
+    """Loading gives float32 steps to capturable optimizers, which loses digits where torch counts in float64."""
+    import torch
+
+    if torch.get_default_dtype() is not torch.float64:
+        return
+    for slots in optimizer.state.values():
+        if isinstance(slots.get("step"), torch.Tensor):
+            slots["step"] = slots["step"].to(torch.float64)
+
+
+def _stay_at_a_rate_of_zero(optimizer: Any) -> None:
+    """Parameters of Adam stay what they are while their rate is 0, as at the first step of most warm-ups.
+
+    Torch's capturable arithmetic divides by the rate, so an element whose gradients were all 0 would become NaN; the
+    other arithmetic of torch multiplies by it.
+    """
+    import torch
+
+    before: list[tuple[torch.Tensor, torch.Tensor, Any]] = []
+
+    def keep(optimizer: Any, *_: Any) -> None:
+        before.clear()
+        for group in optimizer.param_groups:
+            rate = group["lr"]
+            told_later = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
+            if told_later or rate == 0:
+                before.extend((parameter, parameter.detach().clone(), rate) for parameter in group["params"])
+
+    def restore(*_: Any) -> None:
+        with torch.no_grad():
+            for parameter, value, rate in before:
+                if isinstance(rate, torch.Tensor) and rate.device.type != "cpu":
+                    value = torch.where(rate == 0, value, parameter)
+                parameter.copy_(value)
+        before.clear()
+
+    optimizer.register_step_pre_hook(keep)
+    optimizer.register_step_post_hook(restore)
+
+
+def hooks_of(tensor: Any) -> tuple[Any, ...]:
+    """The hooks of a tensor that autograd calls, by their keys; empty for most."""
+    found: tuple[Any, ...] = ()
+    for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
+        if hooks:
+            found += tuple(hooks)
+    return found
+
+
+def floats(value: Any) -> Iterator[tuple[str, float]]:
+    """The numbers in an option: ``("", 0.1)``, or one per element of a tuple of floats."""
+    import torch
+
+    if isinstance(value, float) or (isinstance(value, torch.Tensor) and value.device.type == "cpu"):
+        yield "", float(value)
+    elif isinstance(value, tuple) and value and all(isinstance(item, float) for item in value):
+        for place, item in enumerate(value):
+            yield f"[{place}]", item

@@ -1,0 +1,471 @@
+"""Walks what a training step can reach: from its function's closure, the globals it names, and its arguments.
+
+Modules, optimizers, tensors, containers, functions and the user's own objects are looked into. Of anything else it is
+noted which object it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import enum
+import functools
+import inspect
+import operator
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ptpathways import native
+from ptpathways.frontend.base import _locator
+from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._contents import (
+    PLAIN,
+    Contents,
+    Same,
+    contents_of,
+    is_plain,
+    is_setting,
+    members_of,
+    position_of,
+)
+from ptpathways.frontend.capture.objects._reachable import (
+    CellView,
+    ItemView,
+    Link,
+    SlotView,
+    Surroundings,
+    Watched,
+    hooks_of,
+)
+from ptpathways.frontend.capture.objects._walk_modules import Modules
+from ptpathways.frontend.capture.objects._walk_torch import TorchObjects
+
+_DEPTH_MAX = 16
+_ITEMS_MAX = 10_000
+_CALLED = frozenset({"forward", "backward", "setup_context"})
+"""Methods, beside those of operators, that are called without being named."""
+_BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
+"""Ways to an attribute that do not mention its name."""
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+
+
+def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Surroundings:
+    """Everything that a call ``function(*args, **kwargs)`` can reach; tensors among the arguments are not state."""
+    from torch.utils import _pytree as pytree
+
+    walker = Walker(home=_code.file_of(function))
+    walker.visit("", function, 0)
+    walker.containers((args, kwargs))
+    for number, value in enumerate(pytree.tree_leaves((args, kwargs))):
+        if not isinstance(value, walker.tensor_type) and not is_setting(value):
+            walker.visit(f"argument {number}", value, 0)
+    return walker.finish()
+
+
+def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
+    """Whether ``function``, or the user's code that it names, refers to an object of one of ``kinds``."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    walker = Walker(kinds, code.co_filename if code is not None else "")  # which is "<stdin>" at a prompt
+    walker.visit("", function, 0)
+    return walker.met
+
+
+class Walker:
+    def __init__(self, wanted: tuple[type, ...] = (), home: str = "") -> None:
+        """``home``: a file that is the user's wherever it lies."""
+        import torch
+
+        self.home = home
+        self._torch = torch
+        self.tensor_type = torch.Tensor
+        self._wanted = wanted
+        self.met = False
+        self.found = Surroundings()
+        self.seen: dict[int, Any] = {}  # keeps what it has seen alive, so that ids stay their own
+        self.names: dict[int, str] = {}
+        self._mentioned: set[str] = set(_CALLED)
+        self.classes: dict[type, bool] = {}  # the user's, and whether code names them, so that it may make objects
+        self.noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
+        self.records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
+        self.hiding: list[tuple[dict[str, Any], type]] = []  # attributes of objects, which hide those of their class
+        # Methods that are running now, which call the step: a loop that is called `train` is not what the step means by
+        # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
+        self._callers = _code.running()
+        self.weak: list[tuple[str, weakref.ref[Any]]] = []
+        self.modules = Modules(self)
+        self._torch_objects = TorchObjects(self)
+
+    def finish(self) -> Surroundings:
+        self._torch_objects.everywhere()
+        self._visit_classes()
+        self._look_at_weak_references()
+        for name, group, key in self.noted:
+            if self._is_mentioned(key):
+                self.found.settings[name] = (group, key, group[key])
+        for name, tensor in list(self.found.tensors.items()):
+            if tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
+                self.found.parameters[name] = tensor
+                if tensor.grad is not None:
+                    self.tensor(f"{name}.grad", tensor.grad)
+        return self.found
+
+    def _look_at_weak_references(self) -> None:
+        """An object that is reached by one only may end between two calls, and a walk would keep it."""
+        for name, reference in self.weak:
+            of = reference()
+            if of is None:
+                continue
+            if isinstance(of, self._torch.Tensor) and not native.owns_its_tensor(of):
+                continue  # only autograd has it, and one of its threads may be letting it go
+            if id(of) in self.seen:
+                self.alias(f"{name}()", of)
+            elif not self.found.unknown:
+                self.found.unknown = (
+                    f"it reaches {name or 'an object'} by a weak reference only, and whether that is still there is "
+                    "not compared"
+                )
+
+    def containers(self, value: Any) -> None:
+        """Of the arguments: they may have methods of the user's."""
+        if not isinstance(value, list | tuple | dict):
+            return
+        self._container(type(value))
+        for item in value.values() if isinstance(value, dict) else value:
+            self.containers(item)
+
+    def _container(self, kind: type) -> None:
+        if kind not in (list, tuple, dict) and _code.is_own(kind.__module__, self.home):
+            self.classes.setdefault(kind, False)
+
+    def visit(self, name: str, value: Any, depth: int) -> None:
+        torch = self._torch
+        if isinstance(value, self._wanted):
+            self.met = True
+            return
+        if isinstance(value, torch.Tensor):
+            self.tensor(name, value, state=False)
+            return
+        if is_setting(value):
+            self._attributes_of_plain(name, value, depth)
+            return
+        if isinstance(value, enum.Enum):
+            self.kind(name, Same(value))
+            self._mentioned_attributes(name, value, depth)
+            return
+        if isinstance(value, type):
+            self.kind(name, Same(value))
+            if _code.is_own(value.__module__, self.home):
+                self.classes[value] = True
+            return
+        if id(value) in self.seen:
+            self.alias(name, value)
+            return
+        if depth > _DEPTH_MAX or isinstance(value, types.ModuleType):
+            self.kind(name, Same(value))
+            return
+        self.seen[id(value)] = value
+        self.names[id(value)] = name
+        self.found.compared[id(value)] = value
+        if isinstance(value, torch.nn.Module):
+            self._torch_objects.module(name, value, depth)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._torch_objects.optimizer(name, value, depth)
+        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+            self._torch_objects.scheduler(name, value, depth)
+        elif isinstance(value, types.FunctionType):
+            self._function(name, value, depth)
+        elif isinstance(value, types.MethodType):
+            self.visit(name or "self", value.__self__, depth + 1)
+            self.visit(name, value.__func__, depth + 1)
+        elif isinstance(value, functools.partial):
+            self.kind(name, functools.partial)
+            self.visit(f"{name}.func", value.func, depth + 1)
+            self.items(name, enumerate(value.args), depth, value.args)
+            self._mapping(name, value.keywords, depth)
+            self._mentioned_attributes(name, value, depth)
+        elif isinstance(value, dict):
+            self._container(type(value))
+            self._mapping(name, value, depth)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, (collections.UserDict, *_WEAK)):
+            self.kind(name, type(value))
+            self._mapping(name, vars(value)["data"], depth)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, collections.UserList):
+            self.kind(name, type(value))
+            self.visit(f"{name}.data", value.data, depth + 1)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            self.kind(name, value.__name__)
+            if not isinstance(value.__self__, types.ModuleType | type | None):
+                self.visit(f"{name}.__self__", value.__self__, depth + 1)
+        elif isinstance(value, list | tuple):
+            self._container(type(value))
+            self.kind(name, type(value))
+            if isinstance(value, list):
+                self.found.sequences.append(Watched(value, tuple(value), name))
+            self.items(name, enumerate(value), depth, value)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, weakref.ref):
+            self.kind(name, (type(value), value() is None))
+            self.weak.append((name, value))
+        elif isinstance(value, weakref.WeakSet):
+            self.kind(name, type(value))
+            self.visit(f"{name}.data", vars(value)["data"], depth + 1)
+        elif (contents := contents_of(value)) is not None:
+            self.found.contents.append(Watched(value, contents, name))
+            self.kind(name, (type(value), Contents(contents)))
+            for place, member in enumerate(members_of(value)):
+                if place < _ITEMS_MAX and not is_setting(member):
+                    self.visit(f"{name}[{place}]", member, depth + 1)
+            if isinstance(value, functools._lru_cache_wrapper):
+                self.visit(name, value.__wrapped__, depth + 1)
+            self._container(type(value))
+            self._mentioned_attributes(name, value, depth)
+        elif isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
+            self._object(name, value, depth)
+        else:
+            position = position_of(value)
+            if position is not None:
+                self.found.moving.append(Watched(value, position, name))
+            else:
+                del self.found.compared[id(value)]
+            self.kind(name, Same(value))
+            if isinstance(value, operator.attrgetter | operator.methodcaller):
+                texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
+                self._mentioned.update(part for text in texts for part in text.split("."))
+            if isinstance(value, BaseException):
+                self.link(f"{name}.args", SlotView(value), "args", value.args, depth)
+            if not _code.is_installed(type(value)):
+                self._mentioned_attributes(name, value, depth)
+            wrapped = getattr(value, "__wrapped__", None)  # another captured step
+            if isinstance(wrapped, types.FunctionType | types.MethodType):
+                self.visit(name, wrapped, depth + 1)
+
+    def _attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
+        """Of a number or text of a class of somebody's."""
+        if type(value) not in PLAIN and type(value) is not tuple and hasattr(value, "__dict__"):
+            self._container(type(value))
+            self._mentioned_attributes(name, value, depth)
+
+    def _mentioned_attributes(self, name: str, value: Any, depth: int) -> None:
+        """Those that the code mentions, of an object that is not looked into otherwise."""
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+            self.records.append((name, attributes, tuple(attributes), depth))
+
+    def _own_attributes(self, name: str, value: Any, depth: int) -> None:
+        """Of a container of a class of somebody's, or of a tensor."""
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+            self._mapping(name, attributes, depth, attributes=True)
+
+    def kind(self, name: str, kind: Any) -> None:
+        while name in self.found.kinds:  # a method has the name of what it is bound to
+            name += "()"
+        self.found.kinds[name] = kind
+
+    def alias(self, name: str, value: Any) -> None:
+        known = self.names.get(id(value))
+        if known is not None and known != name:
+            self.kind(name, ("the same as", known))
+
+    def tensor(self, name: str, tensor: Any, state: bool = True) -> None:
+        """``state``: of an optimizer, or a gradient; nobody trains that, and nobody replaces it unnoticed."""
+        if id(tensor) in self.seen:
+            self.alias(name, tensor)
+            return
+        self.seen[id(tensor)] = tensor
+        self.names[id(tensor)] = name
+        if tensor.device.type == "xla":
+            self.found.tensors[name] = tensor
+            if not state and tensor.is_leaf:
+                self.found.trainable[name] = tensor
+        else:
+            version = 0 if tensor.is_inference() else tensor._version
+            if not state:
+                self.kind(name, (Same(tensor), version))
+            if not tensor.is_inference():
+                self.found.versions.append(Watched(tensor, version, name))
+        if not state:
+            self._tensor_hooks(name, tensor)
+            self._own_attributes(name, tensor, 1)
+
+    def _tensor_hooks(self, name: str, tensor: Any) -> None:
+        self.found.hooked.append(Watched(tensor, hooks_of(tensor), name))
+        for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            for place, hook in enumerate((getattr(tensor, kind) or {}).values()):
+                self.visit(f"{name}.{kind}[{place}]", hook, 1)
+
+    def link(self, name: str, mapping: Any, key: Any, value: Any, depth: int) -> None:
+        """One way on from here: a setting, or something to walk into."""
+        if is_setting(value):
+            self.found.settings[name] = (mapping, key, value)
+            self._attributes_of_plain(name, value, depth)
+            return
+        links = self.found.links if isinstance(mapping, dict) else self.found.members
+        links.append(Link(mapping, key, value, name))
+        self.visit(name, value, depth + 1)
+
+    def items(self, name: str, items: Any, depth: int, sequence: Any = ()) -> None:
+        """``sequence``: what those items are in whose keys are numbers."""
+        view = ItemView(sequence)
+        for place, (key, value) in enumerate(items):
+            if place >= _ITEMS_MAX:
+                self.kind(f"{name}[{place}:]", tuple(v if is_plain(v) else Same(v) for v in [*sequence][place:]))
+                return
+            where = f"{name}[{key}]"
+            if isinstance(sequence, list):
+                self.found.items.add(where)
+            if is_setting(value) and isinstance(key, int):
+                self.found.settings[where] = (view, key, value)
+            elif is_setting(value):
+                self.kind(where, (type(value), value))
+            else:
+                self.visit(where, value, depth + 1)
+
+    def _mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
+        if not attributes:
+            self.found.sizes.append(Watched(mapping, len(mapping), name))
+            self.found.orders.append(Watched(mapping, tuple(mapping), name))
+            self.kind(f"the keys of {name}", tuple(key if is_plain(key) else Same(key) for key in mapping))
+        for place, (key, value) in enumerate(list(mapping.items())):
+            if isinstance(key, PLAIN):
+                where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"
+            else:
+                where = f"{name}[key {place}, a {type(key).__qualname__}]"
+            self.link(where, mapping, key, value, depth)
+
+    def _object(self, name: str, value: Any, depth: int) -> None:
+        self.kind(name, type(value))
+        if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
+            self.found.moving.append(Watched(value, position, name))
+        slots = [slot for base in type(value).__mro__ for slot in _code.slots(base)]
+        if slots:
+            view = SlotView(value)
+            for slot in slots:
+                if hasattr(value, slot):
+                    self.link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
+                else:
+                    self.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
+        self._instance(name, value)
+        attributes = getattr(value, "__dict__", {})
+        if _code.is_own(type(value).__module__, self.home):
+            self.classes.setdefault(type(value), False)
+            if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
+                self._mentioned.update(one.name for one in dataclasses.fields(value))
+            if all(base is object or self._is_plain_base(base) for base in type(value).__mro__):
+                self.records.append((name, attributes, tuple(attributes), depth))
+                self.hiding.append((attributes, type(value)))
+                return
+        self._mapping(name, attributes, depth, attributes=True)
+        if type(value) in self.classes:
+            return
+        call = inspect.getattr_static(type(value), "__call__", None)
+        if isinstance(call, types.FunctionType):
+            self.visit(name, call, depth + 1)
+
+    def _instance(self, name: str, value: Any) -> None:
+        """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one
+        that is not there."""
+        view = SlotView(value)
+        self.found.members.append(Link(view, "__class__", type(value), f"{name}.__class__"))
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self.found.members.append(Link(view, "__dict__", attributes, f"{name}.__dict__"))
+            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+
+    def _is_plain_base(self, base: type) -> bool:
+        """Whether the methods of a class are walked, so that it is known which attributes they use."""
+        return base.__module__ in ("abc", "typing") or _code.is_own(base.__module__, self.home)
+
+    def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
+        code = function.__code__
+        if code.co_filename != self.home and _locator.is_library(code.co_filename):
+            self.kind(name, Same(function))
+            wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
+            if wrapped is not None:
+                self.visit(name, wrapped, depth + 1)
+            for cell in function.__closure__ or ():
+                maker = getattr(cell, "cell_contents", None)
+                if isinstance(maker, contextlib.ContextDecorator):  # a function below @contextmanager, as a decorator
+                    self.visit(name, getattr(maker, "func", maker), depth + 1)
+            registry = getattr(function, "registry", None)  # functools.singledispatch
+            if isinstance(registry, types.MappingProxyType):
+                self.found.sizes.append(Watched(registry, len(registry), f"{name}.registry"))
+                for kind, one in registry.items():
+                    where = f"{name}.registry[{kind.__qualname__}]"
+                    self.found.members.append(Link(registry, kind, one, where))
+                    self.visit(where, one, depth + 1)
+            return
+        self.kind(name, Same(code))
+        self.found.codes.add(code)
+        prefix = f"{name}." if name else ""
+        view = SlotView(function)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            self.found.members.append(Link(view, part, getattr(function, part), f"{prefix}{part}"))
+        self.items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
+        for key, value in (function.__kwdefaults__ or {}).items():
+            self.link(f"{prefix}default[{key}]", function.__kwdefaults__, key, value, depth)
+        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not yet assigned
+                continue
+            self.link(prefix + variable, CellView(cell), variable, value, depth)
+        names = _code.all_names(code)
+        self._mentioned.update(names)
+        attributes = vars(function)
+        self.records.append((name or "the function", attributes, tuple(attributes), depth))
+        self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
+        self.modules.of_function(prefix, function, depth)
+
+    def _visit_classes(self) -> None:
+        """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:
+        a loop's history that hangs on the same object as the step is none of the step's business."""
+        done: set[tuple[int, str]] = set()
+        while True:
+            before = len(done)
+            bases = {base for kind in self.classes for base in kind.__mro__}
+            made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
+            own = [base for base in bases if _code.is_own(base.__module__, self.home)]
+            for base in sorted(own, key=lambda base: (base.__module__, base.__qualname__)):
+                for name, value in sorted(vars(base).items()):
+                    called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
+                    if getattr(value, "__code__", None) in self._callers:
+                        continue
+                    if (id(base), name) not in done and (called or self._is_mentioned(name)):
+                        done.add((id(base), name))
+                        self._member(f"{base.__qualname__}.{name}", base, name, value)
+            for place, (where, attributes, names, depth) in enumerate(self.records):
+                for name in names:
+                    if (place, name) not in done and self._is_mentioned(name):
+                        done.add((place, name))
+                        self.link(f"{where}.{name}", attributes, name, attributes[name], depth)
+            if len(done) == before:
+                break
+        for base in own:
+            self.found.sizes.append(Watched(vars(base), len(vars(base)), base.__qualname__))
+            self.found.members.append(Link(SlotView(base), "__mro__", base.__mro__, f"{base.__qualname__}.__mro__"))
+            self.kind(f"{base.__qualname__}.__mro__", tuple(map(Same, base.__mro__)))
+        for attributes, kind in self.hiding:
+            inherited = {name for base in kind.__mro__ for name in vars(base)}
+            absent = [name for name in inherited - set(attributes) if self._is_mentioned(name)]
+            self.found.absent += [(attributes, name) for name in absent]
+
+    def _is_mentioned(self, name: str) -> bool:
+        return name in self._mentioned or not self._mentioned.isdisjoint(_BY_TEXT)
+
+    def _member(self, where: str, base: type, name: str, value: Any) -> None:
+        self.link(where, vars(base), name, value, 0)
+        for part in ("__func__", "fget", "fset", "fdel", "func"):  # static methods, properties, cached ones
+            inner = getattr(value, part, None)
+            if isinstance(inner, types.FunctionType):
+                self.visit(where, inner, 0)

@@ -1,0 +1,80 @@
+"""What the walk looks at in modules of Python: the user's global variables, and what libraries have under names that
+the code mentions."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._contents import Same, is_setting
+from ptpathways.frontend.capture.objects._reachable import Link
+
+if TYPE_CHECKING:
+    from ptpathways.frontend.capture.objects._walk import Walker
+
+_DEPTH_MAX = 16
+_GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
+"""Ways to a global variable that do not name it in the code."""
+
+
+class Modules:
+    """Those that ``walker`` meets."""
+
+    def __init__(self, walker: Walker) -> None:
+        self._walker: Walker = weakref.proxy(walker)  # no cycle, as for the objects of torch
+
+    def of_function(self, prefix: str, function: types.FunctionType, depth: int) -> None:
+        """What a function of the user's names in its own module, and in those that it imports when it runs."""
+        code = function.__code__
+        names = _code.all_names(code)
+        variables = _code.global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
+        self._absent(function.__globals__, variables, depth)
+        self._variables(prefix, function.__globals__, variables, names, depth)
+        for imported in _code.imported_names(code):
+            module = sys.modules.get(imported)
+            if module is not None:
+                self._walker.found.links.append(Link(sys.modules, imported, module, f"{prefix}{imported}"))
+                self._module(f"{prefix}{imported}.", imported, module, names, depth)
+
+    def library(self, prefix: str, space: dict[str, Any], names: tuple[str, ...]) -> None:
+        """What a library's module has under names that the code mentions: somebody may put something else there."""
+        for name in names:
+            value = space.get(name)
+            if callable(value) and not isinstance(value, type):
+                self._walker.found.links.append(Link(space, name, value, prefix + name))
+                if prefix + name not in self._walker.found.kinds:
+                    self._walker.kind(prefix + name, Same(value))
+            elif name in space and (is_setting(value) or (isinstance(value, list) and all(map(is_setting, value)))):
+                self._walker.link(prefix + name, space, name, value, 0)  # sys.argv
+
+    def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
+        if _code.is_own(name, self._walker.home):
+            self._variables(prefix, vars(module), names, names, depth + 1)
+        else:
+            self.library(prefix, vars(module), names)
+
+    def _absent(self, space: dict[str, Any], names: tuple[str, ...], depth: int) -> None:
+        """Variables that are not there must not come; those that Python has for all modules stay what they are."""
+        for name in names:
+            if name in space:
+                continue
+            if name in vars(builtins):
+                self._walker.link(f"builtins.{name}", vars(builtins), name, vars(builtins)[name], depth)
+            else:
+                self._walker.found.absent.append((space, name))
+
+    def _variables(
+        self, prefix: str, space: dict[str, Any], names: tuple[str, ...], attributes: tuple[str, ...], depth: int
+    ) -> None:
+        """The variables of a module that code names, and ``attributes`` of the modules among them."""
+        for name in names if depth <= _DEPTH_MAX else ():
+            if name not in space:
+                continue
+            value = space[name]
+            self._walker.link(prefix + name, space, name, value, depth)
+            if isinstance(value, types.ModuleType) and vars(value) is not space:
+                self._module(f"{prefix}{name}.", value.__name__, value, attributes, depth)

@@ -1,0 +1,202 @@
+"""What the walk looks at in modules, optimizers and schedulers of torch."""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._contents import Same, is_setting
+from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched, floats
+
+if TYPE_CHECKING:
+    from ptpathways.frontend.capture.objects._walk import Walker
+
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+)
+"""Of all modules."""
+_OPTIMIZER_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+_FIRST_FORWARD = "_global_forward_pre_hooks"
+"""Where a hook of ours comes and goes."""
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
+"""What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
+_OPTIMIZER_METHODS = ("step", "zero_grad")
+
+
+class TorchObjects:
+    """Those that ``walker`` meets."""
+
+    def __init__(self, walker: Walker) -> None:
+        import torch
+
+        self._walker: Walker = weakref.proxy(walker)  # no cycle: what a walk has seen is let go with it, at once
+        self._torch = torch
+        self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
+        self._classes: set[type] = set()
+
+    def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
+        """Where it is: a step that takes one of its steps counts there."""
+        self._walker.kind(name, type(scheduler))
+        for key, value in vars(scheduler).items():
+            if is_setting(value):
+                self._walker.found.settings[f"{name}.{key}"] = (vars(scheduler), key, value)
+        self._walker.visit(f"{name}.optimizer", scheduler.optimizer, depth + 1)
+
+    def module(self, name: str, module: Any, depth: int) -> None:
+        for path, part in module.named_modules(remove_duplicate=True):
+            where = f"{name}.{path}" if path else name
+            if part is not module and id(part) in self._walker.seen:
+                self._walker.alias(where, part)
+                continue
+            self._walker.seen[id(part)] = part
+            self._walker.names.setdefault(id(part), where)
+            self._walker.kind(where, type(part))
+            self._methods(type(part), ("forward", "__call__"))
+            self._walker.found.compared[id(part)] = part
+            self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
+            if _code.is_own(type(part).__module__, self._walker.home):
+                self._walker.classes.setdefault(type(part), False)
+            for tensors in (part._parameters, part._buffers):
+                for key, tensor in tensors.items():
+                    self._walker.found.links.append(Link(tensors, key, tensor, f"{where}.{key}"))
+                    if tensor is not None:
+                        self._walker.tensor(f"{where}.{key}", tensor, state=False)
+            if not _code.uses_what_it_has(type(part)):
+                children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
+                self._walker.found.sizes += [Watched(container, len(container), where) for container in children]
+            for key, child in part._modules.items():
+                self._walker.found.links.append(Link(part._modules, key, child, f"{where}.{key}"))
+            if type(part) in self._walker.classes:
+                self._walker.hiding.append((vars(part), type(part)))
+            self._hooks(where, vars(part), _HOOKS, depth)
+            for key, value in vars(part).items():
+                if key in self._own_private:
+                    continue
+                if isinstance(value, list | dict) and type(part) in self._walker.classes:
+                    self._walker.records.append((where, vars(part), (key,), depth))
+                else:
+                    self._attribute(f"{where}.{key}", vars(part), key, value, depth)
+
+    def everywhere(self) -> None:
+        """What any step uses: hooks for all modules and optimizers, and functions in whose place somebody may put
+        another one."""
+        modules, optimizers = vars(self._torch.nn.modules.module), vars(sys.modules["torch.optim.optimizer"])
+        self._hooks("torch.nn.Module", modules, _GLOBAL_HOOKS, 0)
+        self._hooks("torch.optim.Optimizer", optimizers, _OPTIMIZER_HOOKS, 0)
+        space = vars(self._torch.nn.functional)
+        public = tuple(name for name in space if not name.startswith("_"))
+        self._walker.modules.library("torch.nn.functional.", space, public)
+        self._methods(self._torch.Tensor, ("backward",))
+
+    def _methods(self, kind: type, names: tuple[str, ...]) -> None:
+        """Those of a class, its own or inherited, are what they are."""
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
+        for name in names:
+            value = getattr(kind, name, None)
+            where = f"{kind.__qualname__}.{name}"
+            self._walker.found.members.append(Link(SlotView(kind), name, value, where))
+            self._walker.kind(where, Same(value))
+
+    def _attribute(self, name: str, mapping: Any, key: str, value: Any, depth: int) -> None:
+        """Of a module. What an installed package keeps there is looked into only if it is a record of settings: a
+        trainer has counters that change at each step."""
+        kind = type(value)
+        if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType | types.ModuleType):
+            record = True
+        elif _code.is_users(kind, self._walker.home) and not _code.is_own(kind.__module__, self._walker.home):
+            record = all(is_setting(item) or isinstance(item, list | tuple | dict) for item in vars(value).values())
+        else:
+            record = True
+        if record:
+            self._walker.link(name, mapping, key, value, depth)
+        else:
+            self._walker.found.links.append(Link(mapping, key, value, name))
+            self._walker.kind(name, Same(value))
+
+    def _hooks(self, name: str, attributes: Mapping[str, Any], kinds: tuple[str, ...], depth: int) -> None:
+        for kind in kinds:
+            hooks = attributes.get(kind)
+            if isinstance(hooks, dict):
+                users = [(key, hook) for key, hook in hooks.items() if not _is_ours(hook)]
+                if kind != _FIRST_FORWARD or len(users) == len(hooks):
+                    self._walker.found.sizes.append(Watched(hooks, len(hooks), f"{name}.{kind}"))
+                for place, (key, hook) in enumerate(users):
+                    self._walker.link(f"{name}.{kind}[{place}]", hooks, key, hook, depth)
+
+    def optimizer(self, name: str, optimizer: Any, depth: int) -> None:
+        self._walker.kind(name, type(optimizer))
+        if "param_groups" not in vars(optimizer):  # accelerate's, which steps or does not as its own state says
+            self._walker.found.unknown = (
+                f"{name or 'an optimizer'} ({type(optimizer).__qualname__}) wraps another optimizer, and what it does "
+                "depends on what is not compared; use the optimizer itself in the step"
+            )
+            return
+        self._walker.found.optimizers.append(optimizer)
+        self._methods(type(optimizer), _OPTIMIZER_METHODS)
+        for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
+            if key in vars(optimizer):
+                self._walker.link(f"{name}.{key}", vars(optimizer), key, vars(optimizer)[key], depth)
+            else:
+                self._walker.found.absent.append((vars(optimizer), key))
+        if _code.is_own(type(optimizer).__module__, self._walker.home):
+            self._walker.classes.setdefault(type(optimizer), False)
+            for key, value in vars(optimizer).items():
+                if not key.startswith("_") and key not in ("defaults", "state", "param_groups"):
+                    self._walker.link(f"{name}.{key}", vars(optimizer), key, value, depth)
+        else:
+            known = ("defaults", "state", "param_groups", *_OPTIMIZER_METHODS)
+            names = tuple(key for key in vars(optimizer) if key not in known and not key.startswith("_"))
+            self._walker.records.append((name, vars(optimizer), names, depth))
+        self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
+        for key in ("state", "param_groups"):
+            self._walker.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
+        groups = f"{name}.param_groups"
+        self._walker.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
+        self._walker.found.sizes.append(Watched(optimizer.state, len(optimizer.state), f"{name}.state"))
+        for number, group in enumerate(optimizer.param_groups):
+            where = f"{name}.{number}"
+            for key, value in group.items():
+                if key in _SCHEDULERS:
+                    if is_setting(value):
+                        self._walker.noted.append((f"{where}.{key}", group, key))
+                    continue
+                if key == "params":
+                    self._walker.found.sequences.append(Watched(value, tuple(value), f"{where}.params"))
+                    self._walker.items(where, enumerate(value), depth)
+                elif isinstance(value, self._torch.Tensor):
+                    self._walker.found.links.append(Link(group, key, value, f"{where}.{key}"))
+                    self._walker.tensor(f"{where}.{key}", value)
+                    if value.device.type == "cpu" and value.dim() == 0:
+                        self._walker.found.options[f"{where}.{key}"] = (group, key)
+                elif isinstance(value, list | dict):
+                    self._walker.link(f"{where}.{key}", group, key, value, depth)
+                elif any(True for _ in floats(value)):
+                    self._walker.found.options[f"{where}.{key}"] = (group, key)
+                elif is_setting(value):
+                    self._walker.found.settings[f"{where}.{key}"] = (group, key, value)
+        for number, (parameter, slots) in enumerate(optimizer.state.items()):
+            self._walker.found.links.append(Link(optimizer.state, parameter, slots, f"{name}.state[{number}]"))
+            of = self._walker.names.get(id(parameter)) if id(parameter) in self._walker.seen else None
+            self._walker.kind(f"{name}.state[{number}]", of or Same(parameter))
+            for key, value in slots.items():
+                where = f"{name}.state[{number}].{key}"
+                if isinstance(value, self._torch.Tensor):
+                    self._walker.found.links.append(Link(slots, key, value, where))
+                    self._walker.tensor(where, value)
+                elif is_setting(value):
+                    self._walker.found.settings[where] = (slots, key, value)
+
+
+def _is_ours(hook: Any) -> bool:
+    """Whether a hook for all modules or optimizers is one of this package, which come and go."""
+    return str(getattr(hook, "__module__", "")).partition(".")[0] == "ptpathways"

@@ -1,0 +1,140 @@
+"""What a call of a step has changed besides the values of tensors, and whether a replay can do the same.
+
+Numbers, texts and switches get the values that they had after the traced call. A tensor in the place of another one is
+written over, as long as nobody else has the old one. Anything else a replay would not do, so such a step is not
+replayed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ptpathways.frontend.capture.objects._contents import contents_of, equal, is_setting, position_of
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.plans._wiring import Uncapturable
+
+
+@dataclass(slots=True)
+class Effects:
+    """Of one call."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Values that it has left behind, by name, where there were others."""
+    renewed: frozenset[str] = frozenset()
+    """Tensors of the devices that it has put in the place of others."""
+
+    def text(self) -> str:
+        """For messages."""
+        parts = [f"{name} = {value!r}" for name, value in self.settings.items()] + sorted(self.renewed)
+        return ", ".join(parts[:3]) or "nothing"
+
+    def apply(self, surroundings: Surroundings) -> None:
+        """Leaves the settings behind."""
+        for name, value in self.settings.items():
+            where, key, _ = surroundings.settings[name]
+            where[key] = value
+
+
+def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float]) -> Effects:
+    """What a call has changed that began with ``before``.
+
+    Args:
+        rates: what the optimizers' options gave before.
+
+    Raises:
+        Uncapturable: it has changed something that a replay would not; says what.
+    """
+    found = Effects()
+    for name, (where, key, value) in before.settings.items():
+        now = where.get(key)
+        if equal(now, value):
+            continue
+        if not is_setting(now) or not hasattr(type(where), "__setitem__"):
+            raise _replaced(name, value, now)
+        found.settings[name] = now
+    changed_options = [name for name, value in before.rates().items() if rates.get(name, value) != value]
+    if changed_options:
+        raise Uncapturable(
+            f"it changes {changed_options[0]} itself, which a replay would not; let the scheduler take its step outside"
+        )
+    found.renewed = frozenset(_renewed(before, after))
+    _check_containers(before)
+    fresh = [name for name in after.tensors if name not in before.tensors and not name.endswith(".grad")]
+    fresh += [name for name in after.settings if name not in before.settings]
+    if fresh:
+        raise _passing(f"it keeps something new at every call ({fresh[0]}), {_ADVICE}; return it instead")
+    return found
+
+
+def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
+    """The tensors of the devices that were put in the place of others.
+
+    Raises:
+        Uncapturable: another object was put in the place of one.
+    """
+    names = []
+    for where, key, value, name in (*before.links, *before.members):
+        now = where.get(key)
+        if now is value:
+            continue
+        if not (_is_on_device(value) and _is_on_device(now) and name in after.tensors):
+            raise _replaced(name, value, now)
+        names.append(name)
+    for name, parameter in before.parameters.items():
+        gradient = before.tensors.get(f"{name}.grad")
+        if parameter.grad is not None and parameter.grad is not gradient:
+            names.append(f"{name}.grad")
+    return names
+
+
+def _check_containers(before: Surroundings) -> None:
+    """Raises Uncapturable when the call has changed what is in one."""
+    for sequence, items, name in before.sequences:
+        if len(sequence) != len(items):
+            raise _passing(f"it changes the length of {name} ({len(items)} -> {len(sequence)}), {_ADVICE}")
+        for place, (now, value) in enumerate(zip(sequence, items, strict=True)):
+            if now is not value and not (is_setting(now) and is_setting(value)):
+                raise _replaced(f"{name}[{place}]", value, now)
+    for container, size, name in before.sizes:
+        if len(container) != size:
+            raise _passing(f"it changes the size of {name} ({size} -> {len(container)}), {_ADVICE}")
+    for mapping, keys, name in before.orders:
+        if not all(map(operator.is_, mapping, keys)):
+            raise _passing(f"it changes the keys of {name}, or their order, {_ADVICE}")
+    for tensor, version, name in before.versions:
+        if tensor._version != version:
+            raise Uncapturable(f"it writes {name}, a tensor of the CPU, {_ADVICE}; keep it on the device")
+    for of, contents, name in before.contents:
+        if contents_of(of) != contents:
+            raise Uncapturable(f"it changes what is in {name}, {_ADVICE}")
+    for of, position, name in before.moving:
+        if position_of(of) != position:
+            raise Uncapturable(
+                f"it draws from {name}, and a replay would repeat what it made of that; draw outside and pass the "
+                "outcome as an argument"
+            )
+
+
+_ADVICE = "which a replay would not"
+
+
+def _replaced(name: str, value: Any, now: Any) -> Uncapturable:
+    return _passing(f"it changes {name} ({_kind(value)} -> {_kind(now)}), {_ADVICE}; return it instead")
+
+
+def _passing(text: str) -> Uncapturable:
+    """Of what the first calls do, too: they make what is there from then on."""
+    return Uncapturable(text, passing=True)
+
+
+def _kind(value: Any) -> str:
+    return repr(value) if is_setting(value) else f"a {type(value).__qualname__}"
+
+
+def _is_on_device(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.device.type == "xla"

@@ -1,0 +1,340 @@
+"""One traced call of a captured step: its arguments, and everything that is noted before and after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from ptpathways import native
+from ptpathways.frontend.base import _batch_tree, _recorded
+from ptpathways.frontend.capture.objects import _calls, _code, _contents
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.recording import _probe, _results, _watch
+from ptpathways.frontend.capture.recording._cpu_draws import Draws
+from ptpathways.frontend.capture.recording._effects import effects
+from ptpathways.frontend.capture.recording._outcome import Outcome
+from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, modes, numbers, tensor_key, text_of
+from ptpathways.frontend.loops import _step
+from ptpathways.frontend.plans import _wiring
+from ptpathways.frontend.plans._wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
+from ptpathways.frontend.slices import _buffers as buffers
+from ptpathways.frontend.slices import _rng
+
+
+class Recording:
+    """One traced call of a step, and everything that has to be noted before and after it."""
+
+    turn = threading.RLock()
+    """Calls of captured steps take turns, whatever their threads: a recording notes all that the process submits."""
+
+    def __init__(
+        self, function: Callable[..., Any], surroundings: Surroundings, call: Call, devices: Collection[int]
+    ) -> None:
+        self._function = function
+        self._surroundings = surroundings
+        self._call = call
+        self._devices = devices
+        self._args, self._kwargs, self._leaves = call.args, call.kwargs, call.leaves
+        self.draws = Draws()
+        self.seen = _watch.Seen()
+        self.probes = _probe.Log()
+        self.own: dict[int, str] = {}
+        """The names of the program's own objects that it could reach after the call, by id."""
+        self.calls = _calls.Calls(surroundings, function)
+
+    def run(self) -> Any:
+        """Calls the function and submits all of it."""
+        import torch
+
+        self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors(self._devices)}
+        buffers.part_from_bases(self._surroundings.tensors.values())  # as replays leave them
+        buffers.take_writes(self._before_ids.values())  # else views would be computed with the step
+        buffers.submit_pending()
+        self._before: dict[int, Source] = {}
+        self._noted: set[int] = set()
+        self._digests: dict[int, int] = {}
+        self._versions: dict[int, int] = {}
+        for number, leaf in enumerate(self._leaves):
+            if isinstance(leaf, torch.Tensor) and number not in self._call.state:
+                if leaf.device.type == "xla":
+                    self._note(leaf, Feed(number))
+                elif _batch_tree.is_host_tensor(leaf):
+                    self._versions[number] = leaf._version
+                    if leaf.numel() > 1:
+                        self._digests[number] = _watch.digest(leaf)
+        self._sharing: dict[int, list[str]] = {}
+        for name, tensor in self._surroundings.tensors.items():
+            token = self._note(tensor, State(name))
+            if token is not None:
+                self._sharing.setdefault(token, []).append(name)
+        known = {id(tensor) for tensor in self._surroundings.tensors.values()} | {id(leaf) for leaf in self._leaves}
+        self._extras = {
+            f"the tensor {text_of(tensor_key(tensor))} at {identity:#x}": tensor
+            for identity, tensor in self._before_ids.items()
+            if identity not in known
+        }
+        self._alias_of: dict[str, str] = {}
+        for name, tensor in self._extras.items():
+            token = self._note(tensor, State(name))
+            if token in self._sharing:
+                self._alias_of[name] = self._sharing[token][0]
+        self._found = self._surroundings.with_gradient()
+        self._required = self._surroundings.required()
+        self._seeds = buffers.seeds(_rng.in_use())
+        self._rates = self._surroundings.rates() | numbers(self._leaves)
+        cuts = _step.cut_count()
+        native.start_recording()
+        try:
+            with _recorded.recording():
+                result = self._call_watched(cuts)
+        finally:
+            self._recording = native.stop_recording()
+        self._cuts = _step.cut_count() - cuts
+        return result
+
+    def _call_watched(self, cuts: int) -> Any:
+        """Calls the function and submits what it has traced, if it has not cut the trace itself since ``cuts``."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        with (
+            self.draws,
+            _watch.watch(self._leaves, self.seen),
+            _probe.probing(self._surroundings, self.probes, _code.homes(self._function)),
+            torch.autograd.set_multithreading_enabled(False),
+            self.calls,
+        ):
+            result = self._function(*self._args, **self._kwargs)
+        self._modes = modes()
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
+                torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
+        if _step.cut_count() == cuts:
+            _step.submit()
+        else:
+            buffers.submit_pending()
+        return result
+
+    def _note(self, tensor: Any, source: Source) -> int | None:
+        token = buffers.token_of(tensor)
+        if token is not None:
+            self._before.setdefault(token, source)
+            self._noted.add(id(tensor))
+        return token
+
+    def outcome(self, result: Any) -> tuple[Outcome, _wiring.Wiring]:
+        """What has to be known of the call.
+
+        Raises:
+            Uncapturable: it cannot be replayed.
+        """
+        if self.draws.moved and self.draws.certain:
+            raise Uncapturable(
+                f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
+                "draw outside and pass the outcome as an argument, or draw on the device"
+            )
+        if self._modes != self._call.granted[3]:
+            before, now = dict(self._call.granted[3]), dict(self._modes)
+            changed = next(name for name, value in now.items() if before[name] != value)
+            raise Uncapturable(f"it leaves another {changed} behind ({before[changed]} -> {now[changed]})")
+        if self.calls.unknown or self._surroundings.unknown:
+            raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
+        after = self._call.walk(self._function)
+        after.ignore(self._surroundings.ignored)
+        buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
+        found = effects(self._surroundings, after, self._rates)
+        for name in found.settings:  # a replay begins with what this call began with
+            after.settings[name] = self._surroundings.settings[name]
+        began = {id(one.of): one for one in self._surroundings.sequences}
+        after.sequences = [began.get(id(one.of), one) for one in after.sequences]
+        self._check_arguments()
+        names: dict[str, int] = {}
+        extras = {}
+        kept_extras: set[str] = set()
+        for name, tensor in after.tensors.items():
+            token = buffers.token_of(tensor)
+            if token is None:
+                raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
+            names[name] = token
+        for name, tensor in self._extras.items():
+            token = buffers.token_of(tensor) if id(tensor) in self._noted else None
+            # One that is an alias of the state, such as from state_dict(), follows what a replay does to that.
+            if token is not None and (name not in self._alias_of or names.get(self._alias_of[name]) != token):
+                extras[name] = tensor
+                names[name] = token
+        gone = {
+            name: tensor
+            for name, tensor in self._surroundings.tensors.items()
+            if name.endswith(".grad") and name not in names
+        }
+        own = _results.objects(after)
+        self.own = {id(thing): name for name, thing in reversed(own.items())}
+        returned, tree, containers = _results.flatten(result, self.own)
+        renewed = found.renewed | {f"{name}.grad" for name in after.with_gradient() - self._found}
+        known = _results.Known(
+            {
+                **after.tensors,
+                **{name: tensor for name, tensor in self._extras.items() if id(tensor) in self._noted},
+                **gone,
+            },
+            renewed,
+            self._leaves,
+            (self._args, self._kwargs),
+            self.own,
+        )
+        items, apart = _results.classify(returned, containers, known)
+        for item in items:
+            state = item.of if isinstance(item, Alias) else item
+            if not isinstance(state, State) or state.name in after.tensors:
+                continue
+            if state.name in gone:  # it is written, too, not just used up
+                token = buffers.token_of(gone[state.name])
+                if token is not None:
+                    names[state.name] = token
+            else:
+                kept_extras.add(state.name)
+        wiring = _wiring.wire(
+            Observed(
+                self._recording,
+                self._before,
+                names,
+                items,
+                {number: value for number, value in self._digests.items() if number in self.seen.raw},
+                self._refused_uploads(),
+                self._seeds,
+                self._rates | self.probes.values,
+                self._cuts,
+            )
+        )
+        trained = any(name.endswith(".grad") or name in after.parameters for name in wiring.written)
+        if not trained and _results.has_live_graph(returned):
+            raise Uncapturable(
+                "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
+                "call backward() in the step, or return it detached (detach())"
+            )
+        self._check_sharing(names)
+        self._check_own_slices(wiring, [*after.tensors.values(), *self._leaves, *returned])
+        self._check_nothing_kept(wiring, after, returned)
+        used = {source.name for op in wiring.ops for source in op.arguments if isinstance(source, State)}
+        extras = {name: tensor for name, tensor in extras.items() if name in used or name in wiring.written}
+        extras |= {name: self._extras[name] for name in kept_extras}
+        shapes = {
+            where: buffers.shape_of(item)
+            for where, item in zip(wiring.returned, returned, strict=True)
+            if isinstance(where, Result)
+        }
+        made = Outcome(
+            self._recording,
+            after,
+            extras,
+            gone,
+            returned,
+            tree,
+            self._found,
+            self._required,
+            shapes,
+            found,
+            self.probes,
+            self.seen.others,
+            apart,
+        )
+        return made, wiring
+
+    def learn(self, rules: Rules) -> bool:
+        """Adds to ``rules`` what this call has shown; whether there was anything."""
+        import torch
+
+        written = {
+            number
+            for number, leaf in enumerate(self._leaves)
+            if isinstance(leaf, torch.Tensor)
+            and leaf.device.type == "xla"
+            and number not in self._call.state
+            and buffers.token_of(leaf) not in self._before
+        }
+        before = len(rules.state), len(rules.read)
+        rules.state |= written
+        rules.read |= set(self.seen.read)
+        return (len(rules.state), len(rules.read)) != before
+
+    def _check_arguments(self) -> None:
+        """Raises Uncapturable when the call has written an argument on the CPU, or changed what it was given."""
+        from torch.utils import _pytree as pytree
+
+        leaves, structure = pytree.tree_flatten((self._args, self._kwargs))
+        if structure != self._call.structure:
+            raise Uncapturable("it changes its arguments: it adds to them, or takes something out; copy them first")
+        for number, (now, given) in enumerate(zip(leaves, self._leaves, strict=True)):
+            if now is not given and not (_contents.is_setting(now) and _contents.equal(now, given)):
+                raise Uncapturable(
+                    f"it puts something else in the place of argument {number}, which a replay would not"
+                )
+        for number, version in self._versions.items():
+            if self._leaves[number]._version != version:
+                raise Uncapturable(f"it writes argument {number}, a tensor of the CPU, which a replay would not")
+
+    def _refused_uploads(self) -> dict[int, str]:
+        """Uploads that are not what they seem, by digest: why."""
+        refused = dict(self.seen.derived)
+        raw = {self._digests[number] for number in self.seen.raw if number in self._digests}
+        for number, value in self._digests.items():
+            if number not in self.seen.raw and value not in raw:  # else it is the other one that it uploads
+                refused.setdefault(
+                    value,
+                    f"it uploads what argument {number} contains, in a way that is not seen here; use x.to(device)",
+                )
+        return refused
+
+    def _check_sharing(self, after: Mapping[str, int]) -> None:
+        """Raises Uncapturable when tensors that had one value in common do not any more."""
+        for names in self._sharing.values():
+            kept = [name for name in names if name in after]
+            if len({after[name] for name in kept}) > 1:
+                raise Uncapturable(
+                    f"{kept[0]} and {kept[1]} were one value before, and it changed only one of them; copy one of them "
+                    "(clone())",
+                    passing=True,  # they are two from then on
+                )
+
+    def _check_own_slices(self, wiring: _wiring.Wiring, known: Sequence[Any]) -> None:
+        """Raises Uncapturable when something was computed on a slice that the step has nothing to do with."""
+        import torch
+
+        own = {leaf.device.index for leaf in known if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"}
+        own |= {tensor.device.index for tensor in self._surroundings.tensors.values() if tensor.device.type == "xla"}
+        for op in wiring.ops:
+            if op.function < 0 and op.argument_types[0].device in own:
+                own.add(op.result_types[0].device)
+            used = {kind.device for kind in (*op.argument_types, *op.result_types)}
+            if op.function >= 0 and used - own:
+                raise Uncapturable(
+                    f"{op.what} ran on xla:{min(used - own)} meanwhile, where the step has no tensor: it is another "
+                    "thread's, or of a tensor that the step is not given and does not return"
+                )
+
+    def _check_nothing_kept(self, wiring: _wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
+        """Raises Uncapturable when Python keeps a tensor that the call made, and nothing says where it would be."""
+        import gc
+
+        import torch
+
+        known = {id(tensor) for tensor in [*after.tensors.values(), *returned]} | set(self._before_ids)
+        known |= {id(item._base) for item in returned if isinstance(item, torch.Tensor)}  # a view keeps its base
+        if not any(id(tensor) not in known for tensor in buffers.live_tensors(self._devices)):
+            return
+        gc.collect()  # a cycle is no fault
+        for tensor in buffers.live_tensors(self._devices):
+            if id(tensor) not in known and not self._is_upload(tensor):
+                raise Uncapturable(
+                    f"it keeps a tensor {text_of(tensor_key(tensor))} that it does not return, which a replay would "
+                    "not renew; return it"
+                )
+
+    def _is_upload(self, tensor: Any) -> bool:
+        """Whether a tensor was not computed by the call, but for instance by a thread that loads the next batch."""
+        token = buffers.token_of(tensor)
+        events = self._recording["events"]
+        made = {result for event in events if event["kind"] == "run" for result in event["results"]}
+        made |= {event["result"] for event in events if event["kind"] == "copy"}
+        return token not in made

@@ -1,0 +1,253 @@
+"""What a captured step returns, and which of it is not new: the program's own objects, and tensors that share memory.
+
+A replay gives new tensors and containers. Where the function gives an object of the program's own, or another tensor
+on the memory of a parameter, the replay gives that, too. Where it cannot, the step is not replayed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.capture.objects._contents import Same, is_setting
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.recording._probe import Probe
+from ptpathways.frontend.plans._wiring import Alias, Feed, Held, Option, Own, State, Uncapturable
+from ptpathways.frontend.slices import _buffers as buffers
+
+if TYPE_CHECKING:
+    import torch
+
+
+def flatten(result: Any, own: Collection[int]) -> tuple[list[Any], Any, list[Any]]:
+    """The leaves of what a call returned, their tree, and its lists and dictionaries.
+
+    Args:
+        own: ids of the program's own objects, which are not looked into.
+    """
+    from torch.utils import _pytree as pytree
+
+    met: list[Any] = []
+
+    def is_leaf(node: Any) -> bool:
+        if id(node) in own:
+            return True
+        if isinstance(node, list | dict):
+            met.append(node)
+        return False
+
+    leaves, tree = pytree.tree_flatten(result, is_leaf=is_leaf)
+    return leaves, tree, met
+
+
+def objects(surroundings: Surroundings) -> dict[str, Any]:
+    """The program's own objects by name, without tensors."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for link in (*surroundings.links, *surroundings.members):
+        if not isinstance(link.value, torch.Tensor):
+            found.setdefault(link.name, link.value)
+    for watched in (*surroundings.sequences, *surroundings.sizes):
+        found.setdefault(watched.name, watched.of)
+    return found
+
+
+class References:
+    """How often a result holds each tensor: what its caller has of it."""
+
+    def __init__(self, result: Any = (), own: Collection[int] = ()) -> None:
+        import torch
+
+        leaves = [leaf for leaf in flatten(result, own)[0] if isinstance(leaf, torch.Tensor)]
+        self.names = Counter(map(id, leaves))
+        storages = {id(leaf): buffers.storage_of(leaf) for leaf in leaves}
+        self._storages = Counter(storages.values())
+        self._by_id = storages
+
+    def values(self, tensor: torch.Tensor) -> int:
+        """How many other tensors in it have this one's memory."""
+        if not self._storages:
+            return 0
+        return self._storages[buffers.storage_of(tensor)] - (id(tensor) in self._by_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Results that share memory, although each is a tensor of its own when a replay gives them."""
+
+    places: tuple[int, ...] = ()
+    """Among the leaves of the result."""
+    states: tuple[str, ...] = ()
+    """What they share it with: tensors that each call makes anew."""
+
+
+@dataclass(slots=True)
+class Known:
+    """Tensors that a call began with or has left behind, and its arguments."""
+
+    states: Mapping[str, torch.Tensor]
+    renewed: Collection[str]
+    leaves: Sequence[Any]
+    args: Any
+    own: Mapping[int, str]
+    """Names of the program's own objects, by id."""
+
+
+def classify(returned: Sequence[Any], containers: Sequence[Any], known: Known) -> tuple[list[Any], Apart]:
+    """What each leaf of a result is, for the wiring, and which of them are to be watched.
+
+    Raises:
+        Uncapturable: a replay would return something else.
+    """
+    return _Classifier(known).go(returned, containers)
+
+
+class _Classifier:
+    def __init__(self, known: Known) -> None:
+        import torch
+
+        self._known = known
+        self._name_of = {id(tensor): name for name, tensor in reversed(list(known.states.items()))}
+        self._states: dict[int, str] = {}  # by storage
+        for name, tensor in known.states.items():
+            self._states.setdefault(buffers.storage_of(tensor), name)
+        self._feeds: dict[int, int] = {}
+        self._arguments: dict[int, int] = {}  # by storage
+        for number, leaf in enumerate(known.leaves):
+            if isinstance(leaf, torch.Tensor):
+                self._feeds.setdefault(id(leaf), number)
+                if leaf.device.type == "xla":
+                    self._arguments.setdefault(buffers.storage_of(leaf), number)
+        self._results: dict[int, int] = {}
+        self._apart: set[int] = set()
+        self._beside: set[str] = set()
+
+    def go(self, returned: Sequence[Any], containers: Sequence[Any]) -> tuple[list[Any], Apart]:
+        given = {id(node) for node in flatten(self._known.args, ())[2]}
+        for node in containers:
+            if id(node) in given:
+                raise Uncapturable(
+                    f"it returns a {type(node).__name__} that it was given, and a replay would return another one; "
+                    "return what is in it"
+                )
+        items = [self._item(place, item, returned) for place, item in enumerate(returned)]
+        return items, Apart(tuple(sorted(self._apart)), tuple(sorted(self._beside)))
+
+    def _item(self, place: int, item: Any, returned: Sequence[Any]) -> Any:
+        import torch
+
+        if isinstance(item, Probe):
+            return Option(item._text, item._compute)
+        if not isinstance(item, torch.Tensor):
+            name = self._known.own.get(id(item))
+            if name is not None and not is_setting(item):
+                return Own(name)
+            return item if is_setting(item) else Same(item)
+        if id(item) in self._name_of:
+            return State(self._name_of[id(item)])
+        if id(item) in self._feeds:
+            return Feed(self._feeds[id(item)])
+        token = buffers.token_of(item) if item.device.type == "xla" else None
+        if token is None:
+            raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
+        storage = buffers.storage_of(item)
+        if storage in self._states:
+            return self._beside_state(place, item, token, self._states[storage])
+        if storage in self._arguments:
+            number = self._arguments[storage]
+            if not _is_whole(item, token, self._known.leaves[number]):
+                raise Uncapturable(f"it returns a view of argument {number}, {_OWN}")
+            return Alias(Feed(number))
+        first = self._results.setdefault(storage, place)
+        if first == place or returned[first] is item:
+            return Held(token)
+        if _is_whole(item, token, returned[first]):
+            return Alias(first)
+        self._apart |= {first, place}
+        return Held(token)
+
+    def _beside_state(self, place: int, item: torch.Tensor, token: int, name: str) -> Any:
+        if name in self._known.renewed:
+            self._apart.add(place)
+            self._beside.add(name)
+            return Held(token)
+        if not _is_whole(item, token, self._known.states[name]):
+            raise Uncapturable(f"it returns a view of {name}, {_OWN}")
+        return Alias(State(name))
+
+
+_OWN = "and a replay would return a tensor with memory of its own; return a copy (clone()), or the tensor itself"
+
+
+def _is_whole(item: torch.Tensor, token: int, other: torch.Tensor) -> bool:
+    """Whether a tensor is another one's ``detach()``, and no part of it."""
+    return item.shape == other.shape and item.dtype == other.dtype and buffers.token_of(other) == token
+
+
+class Watched:
+    """The results of the last call that are to be ``Apart``, until the next one."""
+
+    def __init__(self) -> None:
+        self._results: list[tuple[weakref.ref[torch.Tensor], int]] = []
+        self._states: list[tuple[weakref.ref[torch.Tensor], int]] = []
+        self._traced = False
+
+    def begin(self) -> bool:
+        """A call begins. Whether somebody has written, since the last one, what would have shared memory.
+
+        A result of a traced call that shares memory with what this call may write over gets memory of its own: the
+        function would put another tensor in the place of the one that it shares it with.
+        """
+        results, states = self._results, self._states
+        if not results:
+            return False
+        self._results, self._states = [], []
+        written = any((tensor := of()) is not None and tensor._version != version for of, version in results + states)
+        if not written and states and self._traced:
+            storages = {buffers.storage_of(tensor) for of, _ in states if (tensor := of()) is not None}
+            for of, _ in results:
+                result = of()
+                if result is not None and buffers.storage_of(result) in storages:
+                    result.data = result.detach().clone()
+        return written
+
+    def end(self, results: Sequence[torch.Tensor], states: Sequence[torch.Tensor], traced: bool) -> None:
+        """A call has returned ``results``."""
+        self._traced = traced
+        self._results, self._states = (
+            [(weakref.ref(tensor), tensor._version) for tensor in dict.fromkeys(tensors) if not tensor.is_inference()]
+            for tensors in (results, states)
+        )
+
+
+def has_live_graph(returned: Sequence[Any]) -> bool:
+    """Whether a result has a gradient history that no backward pass has used up.
+
+    One that keeps no tensors, as of a sum, cannot be used up: a step that writes gradients need not be asked.
+    """
+    import torch
+
+    roots = [item.grad_fn for item in returned if isinstance(item, torch.Tensor) and item.grad_fn is not None]
+    return any(not _is_used_up(root) for root in roots)
+
+
+def _is_used_up(root: Any) -> bool:
+    seen, waiting = {root}, [root]
+    while waiting:
+        node = waiting.pop()
+        for name in dir(node):
+            if not name.startswith("_saved_") and name != "saved_tensors":
+                continue
+            try:
+                getattr(node, name)
+            except RuntimeError:  # its saved tensors are freed
+                return True
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return False

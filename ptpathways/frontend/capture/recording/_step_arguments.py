@@ -1,0 +1,178 @@
+"""The arguments of a captured step, and what else a replay takes for granted when it is called: the modes of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.base import _batch_tree
+from ptpathways.frontend.capture.objects import _contents, _walk
+from ptpathways.frontend.capture.objects._contents import Contents, Same
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.recording import _watch
+from ptpathways.frontend.slices import _buffers as buffers
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Rules:
+    """What has been learnt about the arguments of a step."""
+
+    def __init__(self) -> None:
+        self.state: set[int] = set()
+        """Tensors on devices that the step writes, or trains: it matters which they are. Places among the leaves."""
+        self.read: set[int] = set()
+        """Tensors of the CPU that Python reads: it matters what is in them."""
+
+
+class Call:
+    """The arguments of one call."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], rules: Rules) -> None:
+        from torch.utils import _pytree as pytree
+
+        self.args, self.kwargs = args, kwargs
+        self.leaves, self.structure = pytree.tree_flatten((args, kwargs))
+        self.lying: dict[int, str] = {}
+        self.follow(rules)
+
+    def follow(self, rules: Rules) -> None:
+        """Looks at the arguments as ``rules`` want."""
+        import torch
+
+        leaves = self.leaves
+        keys = [leaf_key(leaf) for leaf in leaves]
+        self.state = {number: leaves[number] for number in rules.state if number < len(leaves)}
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf and leaf.device.type == "xla":
+                self.state[number] = leaf
+        for number, leaf in self.state.items():
+            keys[number] = (keys[number], Same(leaf))
+        for number in rules.read:
+            if number < len(leaves) and _batch_tree.is_host_tensor(leaves[number]):
+                keys[number] = (keys[number], Contents(_watch.digest(leaves[number])))
+        first = {id(leaf): number for number, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, torch.Tensor)}
+        alike = tuple(first[id(leaf)] if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves)
+        self.granted = (self.structure, tuple(keys), alike, modes())
+        """What a replay takes for granted about them, but for how they lie, which it finds out itself."""
+
+    def tensors(self) -> dict[str, Any]:
+        """Those on devices that are no state, by name."""
+        import torch
+
+        return {
+            f"argument {number}": leaf
+            for number, leaf in enumerate(self.leaves)
+            if number not in self.state and isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"
+        }
+
+    def look(self) -> None:
+        """Finds out how those lie that are on slices of several devices."""
+        ways = {number: _lying(leaf) for number, leaf in enumerate(self.leaves)}
+        self.lying = {number: way for number, way in ways.items() if way}
+
+    def walk(self, function: Callable[..., Any]) -> Surroundings:
+        """Everything that a call of ``function`` can reach, with the arguments that are state."""
+        import torch
+
+        found = _walk.walk(function, self.args, self.kwargs)
+        names = {id(tensor) for tensor in found.tensors.values()}
+        for number, leaf in self.state.items():
+            if id(leaf) not in names and isinstance(leaf, torch.Tensor):
+                name = f"argument {number}"
+                found.tensors[name] = leaf
+                if leaf.is_leaf and leaf.requires_grad:
+                    found.trainable[name] = found.parameters[name] = leaf
+                    if leaf.grad is not None:
+                        found.tensors[f"{name}.grad"] = leaf.grad
+        return found
+
+
+def _lying(leaf: Any) -> str | None:
+    """How an argument lies on a slice of several devices: a replay is for one way."""
+    import torch
+
+    if not isinstance(leaf, torch.Tensor) or leaf.device.type != "xla":
+        return None
+    try:
+        value = buffers.cell_of(leaf).value
+    except RuntimeError:  # it is a view
+        return None
+    if value is None or value.tiling is None:
+        return None
+    parts, tiles = value.tiling
+    return f"cut into {list(parts)}, at {list(tiles)}"
+
+
+ABSENT = object()
+
+
+def tensor_key(tensor: torch.Tensor) -> tuple[str, str, tuple[int, ...], str, bool]:
+    """What a tensor is, whatever is in it."""
+    return "tensor", str(tensor.dtype), tuple(tensor.shape), str(tensor.device), tensor.requires_grad
+
+
+def leaf_key(leaf: Any) -> Any:
+    """What a replay takes for granted about a leaf of the arguments."""
+    import torch
+
+    if isinstance(leaf, torch.Tensor):
+        key: Any = tensor_key(leaf)
+        if type(leaf) is not torch.Tensor:
+            key = key, Same(type(leaf))
+        attributes = getattr(leaf, "__dict__", None)
+        if attributes:
+            named = sorted((name, _contents.member_key(value)) for name, value in attributes.items())
+            key = key, Contents(tuple(named))
+        if leaf.device.type == "cpu" and leaf.layout is torch.strided and not (leaf.is_leaf and leaf.is_contiguous()):
+            key = key, f"of strides {leaf.stride()}" + ("" if leaf.is_leaf else ", computed")
+        if leaf.device.type != "cpu" or (
+            leaf.layout is torch.strided and not (leaf.is_complex() and leaf.numel() == 1)
+        ):
+            return key
+        return key, Contents(_watch.digest(leaf.to_dense()))  # PyTorch/XLA makes a constant of it
+    if _contents.is_setting(leaf):
+        return _contents.setting_key(leaf)
+    contents = _contents.contents_of(leaf)
+    return Same(leaf) if contents is None else (type(leaf), Contents(contents))
+
+
+def numbers(leaves: Sequence[Any]) -> dict[str, float]:
+    """Arguments that are CPU tensors of one element, by name: PyTorch/XLA treats them like numbers of the program."""
+    import torch
+
+    return {
+        f"argument {number}": leaf.item()
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.numel() == 1 and not leaf.is_complex()
+    }
+
+
+def modes() -> tuple[tuple[str, Any], ...]:
+    import torch
+
+    return (
+        ("gradient mode", torch.is_grad_enabled()),
+        ("inference mode", torch.is_inference_mode_enabled()),
+        ("the default device", str(torch.get_default_device())),
+        ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
+        ("the default type", torch.get_default_dtype()),
+        ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
+    )
+
+
+def text_of(value: Any) -> str:
+    if value is ABSENT:
+        return "absent"
+    if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
+        return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Contents | Same):
+        return "other contents" if isinstance(value[1], Contents) else "another one"
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Same):
+        return f"{value[0]}, written {value[1]} times"
+    if isinstance(value, tuple) and len(value) == 2:
+        return f"{value[0]} {value[1]}" if value[0] == "the same as" else repr(value[1])
+    if isinstance(value, type):
+        return value.__qualname__
+    return f"{len(value)} of them" if isinstance(value, frozenset) else repr(value)

@@ -1,0 +1,435 @@
+"""``@pw.function``: a PyTorch function compiled for a slice, pure in its arguments (paper 3)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from ptpathways import core, ir
+from ptpathways.frontend.base import _locator, _state
+from ptpathways.frontend.dataflow import _arguments
+from ptpathways.frontend.dataflow._arguments import Static
+from ptpathways.frontend.slices import _placements
+from ptpathways.frontend.slices._future import Layout, layout_of
+from ptpathways.frontend.slices._slice import VirtualSlice
+from ptpathways.frontend.xla import _trace
+from ptpathways.frontend.xla._trace import SEED, DataDependent, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+SEED_SPEC = TensorSpec((), "s64")
+
+
+class IrregularFunctionWarning(UserWarning):
+    """A function's result shapes, or its branches, depend on values, so it cannot be compiled (paper, appendix B).
+
+    It runs on the client, after its arguments have been fetched, and what follows it waits for that. Given once per
+    function; say ``regular=False`` if that is meant, or rewrite the line with operations of known output size.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Specialisation:
+    """A function compiled for certain types of its arguments."""
+
+    function: ir.Function
+    module: bytes
+    parameters: tuple[int, ...]
+    """What the compiled function takes: positions among the tensor leaves of the arguments, or ``SEED``."""
+    results: tuple[Layout | Static, ...]
+    """By leaf of what the function returns."""
+    structure: Any
+    """Of what the function returns."""
+
+    @property
+    def layouts(self) -> list[Layout]:
+        return [result for result in self.results if isinstance(result, Layout)]
+
+
+class CompiledFunction:
+    """A function for a slice. Called alone it is a program of one node; inside ``@pw.program`` it becomes a node.
+
+    A call returns futures in the structure that the function returns. Made by ``function``.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        slice: VirtualSlice,
+        *,
+        in_placements: Any = None,
+        out_placements: Any = None,
+        donate: Sequence[int] = (),
+        regular: bool | None = None,
+        name: str = "",
+        seed: int | None = None,
+    ) -> None:
+        """As ``function``. ``seed``: which tensor argument, an int64 scalar, its random numbers follow; None: each call
+        draws a seed of its own.
+        """
+        functools.update_wrapper(self, function, updated=())
+        self.slice = slice
+        self.name = name or ir_name(getattr(function, "__name__", "function"))
+        self.source = source_of(function)
+        self.donate = tuple(donate)
+        self._function = function
+        self._in_placements = in_placements
+        self._out_placements = out_placements
+        self._regular = regular
+        self._seed = seed
+        self._specialisations: dict[Any, Specialisation] = {}
+        self._signature: inspect.Signature | None = None
+        self._lock = threading.RLock()
+        from ptpathways.frontend.dataflow import _program, _program_trace
+
+        self._alone = _program.Program(self, donate=self.donate, name=self.name, source=self.source)
+        self._current_trace = _program_trace.current_trace
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Submits a run and returns futures at once.
+
+        The first call with new types of arguments traces the function. An irregular function waits for its arguments.
+
+        Raises:
+            CapturedTensor, ImpureFunction: when tracing finds the function not pure.
+            InvalidSharding: placements do not divide a shape.
+            UsedAfterDonation, WrongCluster, NotInitialized: an argument or the slice cannot be used any more.
+        """
+        if _trace.tracing():
+            return self._function(*args, **kwargs)
+        trace = self._current_trace()
+        if trace is not None:
+            return trace.call(self, args, kwargs)
+        return self._alone(*args, **kwargs)
+
+    @property
+    def label(self) -> str:
+        """``a (file.py:12)``"""
+        return f"{self.name} ({self.source})" if self.source else self.name
+
+    @property
+    def irregular(self) -> bool:
+        """Whether it runs on the client; decided by ``regular=`` or by its first trace."""
+        return self._regular is False
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Keyword arguments that have a position, in it. Raises TypeError as a call would."""
+        if not kwargs:
+            return args, kwargs
+        bound = self.signature().bind(*args, **kwargs)
+        return bound.args, bound.kwargs
+
+    def signature(self) -> inspect.Signature:
+        if self._signature is None:
+            self._signature = inspect.signature(self._function)
+        return self._signature
+
+    def call_on_host(self, leaves: Sequence[Any], structure: Any) -> Any:
+        """Runs the function itself on CPU tensors (its leaves are tensors and values)."""
+        args, kwargs = _arguments.unflatten(leaves, structure)
+        import torch
+
+        with torch.no_grad():
+            return self._function(*args, **kwargs)
+
+    def specialise(
+        self, leaves: Sequence[TensorSpec | Static], structure: Any, source: str = ""
+    ) -> Specialisation | None:
+        """The function compiled for these leaves of ``(args, kwargs)``; None when it turns out to be irregular."""
+        if self.irregular:
+            return None
+        key = (structure, tuple(leaves))
+        found = self._specialisations.get(key)
+        if found is None:
+            with self._lock:
+                found = self._specialisations.get(key)
+                if found is None:
+                    try:
+                        found = self._specialisations[key] = self._trace(leaves, structure)
+                    except DataDependent as reason:
+                        self._become_irregular(reason)
+                        return None
+        return found
+
+    def in_shardings(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> list[Any]:
+        """How each leaf of ``(args, kwargs)`` must lie; None for what is no tensor.
+
+        Raises:
+            InvalidSharding: a placement does not fit the slice or divide a shape; names the argument.
+        """
+        args, kwargs = _arguments.unflatten(range(len(leaves)), structure)
+        given = self._in_placements
+        what = f"in_placements of function {self.label}"
+        if _placements.is_layout(given):
+            chosen = [given] * len(leaves)
+        elif isinstance(given, dict):
+            names = {**dict(zip(self.signature().parameters, args, strict=False)), **kwargs}
+            chosen = [None] * len(leaves)
+            for name, layout in given.items():
+                if name not in names:
+                    raise core.InvalidSharding(f"{what}: it has no argument {name!r}; it has {', '.join(names)}")
+                self._assign(chosen, layout, names[name], what)
+        else:
+            chosen = [None] * len(leaves)
+            self._assign(chosen, given, args, what)
+        return [
+            self._layout(leaf, layout, f"argument leaf {number} of function {self.label}").sharding
+            if isinstance(leaf, TensorSpec)
+            else None
+            for number, (leaf, layout) in enumerate(zip(leaves, chosen, strict=True))
+        ]
+
+    @staticmethod
+    def _assign(chosen: list[Any], given: Any, numbered: Any, what: str) -> None:
+        numbers = _arguments.flatten(numbered, lists=False)[0]
+        for number, layout in zip(numbers, _placements.spread(given, numbered, what), strict=True):
+            chosen[number] = layout
+
+    def _layout(self, spec: TensorSpec, given: Any, what: str) -> Layout:
+        try:
+            return layout_of(spec, _placements.sharding(given, self.slice.mesh, len(spec.shape)), self.slice)
+        except core.InvalidSharding as error:
+            raise core.InvalidSharding(f"{what}, {spec}, on {self.slice!r}: {error}") from None
+
+    def _trace(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> Specialisation:
+        shardings = self.in_shardings(leaves, structure)  # before tracing: the cheaper error first
+        tensors = [number for number, leaf in enumerate(leaves) if isinstance(leaf, TensorSpec)]
+        returned: list[Any] = []
+
+        def call(placeholders: list[torch.Tensor]) -> list[torch.Tensor]:
+            values: list[Any] = [leaf.value if isinstance(leaf, Static) else None for leaf in leaves]
+            for number, placeholder in zip(tensors, placeholders, strict=True):
+                values[number] = placeholder
+            args, kwargs = _arguments.unflatten(values, structure)
+            parts, shape = _arguments.flatten(self._function(*args, **kwargs), lists=False)
+            found = [part for part in parts if _is_tensor(part)]
+            returned.extend([shape, [None if _is_tensor(part) else _static(part, self.label) for part in parts]])
+            return found
+
+        donated = self._donated_leaves(structure, tensors)
+        specs = [leaf for leaf in leaves if isinstance(leaf, TensorSpec)]
+        lowered = _trace.lower(call, specs, name=self.name, donated=donated)
+        shape, parts = returned
+        fresh = iter(lowered.results)
+        results = self._results([next(fresh) if part is None else part for part in parts], shape)
+        position_of = {number: position for position, number in enumerate(tensors)}
+        sharding_of = {position_of[number]: shardings[number] for number in tensors}
+        parameters = tuple(self._seed if p == SEED and self._seed is not None else p for p in lowered.parameters)
+        inputs = tuple(self._input(p, specs, sharding_of) for p in parameters)
+        outputs = tuple(value_type(result) for result in results if isinstance(result, Layout))
+        made = ir.Function(
+            name=self.name,
+            slice=self.slice.name,
+            inputs=inputs,
+            outputs=outputs,
+            source=self.source,
+            digest=ir.digest_of(lowered.module),
+            donated=tuple(i for i, position in enumerate(parameters) if position in donated),
+        )
+        return Specialisation(made, lowered.module, parameters, tuple(results), shape)
+
+    def _input(self, position: int, specs: Sequence[TensorSpec], sharding_of: dict[int, Any]) -> ir.ValueType:
+        if position == SEED:
+            return value_type(self._layout(SEED_SPEC, None, "the seed"))
+        return ir.ValueType(specs[position].dtype, specs[position].shape, sharding_of[position])
+
+    def results_on_slice(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> list[Layout | Static]:
+        """How what an irregular function returned will lie."""
+        return self._results(leaves, structure)
+
+    def _results(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> list[Layout | Static]:
+        numbered = _arguments.unflatten(range(len(leaves)), structure)
+        chosen: list[Any] = [None] * len(leaves)
+        if _placements.is_layout(self._out_placements):
+            chosen = [self._out_placements] * len(leaves)
+        else:
+            self._assign(chosen, self._out_placements, numbered, f"out_placements of function {self.label}")
+        return [
+            self._layout(leaf, layout, f"result leaf {number} of function {self.label}")
+            if isinstance(leaf, TensorSpec)
+            else leaf
+            for number, (leaf, layout) in enumerate(zip(leaves, chosen, strict=True))
+        ]
+
+    def donated_leaves(self, structure: Any) -> set[int]:
+        """Leaves of ``(args, kwargs)`` that the caller gives up."""
+        return leaves_at(self.donate, structure, f"donate of {self.label}")
+
+    def _donated_leaves(self, structure: Any, tensors: Sequence[int]) -> set[int]:
+        """As ``donated_leaves``, counted among the tensors."""
+        donated = self.donated_leaves(structure)
+        return {position for position, number in enumerate(tensors) if number in donated}
+
+    def _become_irregular(self, reason: DataDependent) -> None:
+        where = f" at {reason.source}" if reason.source else ""
+        if self._regular is True:
+            raise core.InvalidProgram(
+                f"function {self.label} was said to be regular, but {reason.operation}{where} depends on the values of "
+                "its arguments; rewrite it with operations of known output size, or leave regular= out"
+            )
+        self._regular = False
+        message = (
+            f"function {self.label} is irregular: {reason.operation}{where} depends on values, so it runs on the "
+            "client each time, and what follows waits for it (regular=False says that this is meant)"
+        )
+        frame = _locator.user_frame()
+        if frame is None:
+            warnings.warn(message, IrregularFunctionWarning, stacklevel=2)
+        else:
+            warnings.warn_explicit(
+                message, IrregularFunctionWarning, frame.f_code.co_filename, frame.f_lineno, registry={}
+            )
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        raise TypeError(
+            f"@pw.function {self.label} is a method: an object has state that a compiled function cannot know; make it "
+            "a plain function and pass the tensors it needs"
+        )
+
+    def __repr__(self) -> str:
+        return f"<function {self.label} on {self.slice!r}>"
+
+
+@overload
+def function(
+    fn: None = None,
+    *,
+    slice: VirtualSlice,
+    in_placements: Any = None,
+    out_placements: Any = None,
+    donate: Sequence[int] = (),
+    regular: bool | None = None,
+    name: str = "",
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+
+
+@overload
+def function(
+    fn: Callable[..., Any],
+    *,
+    slice: VirtualSlice,
+    in_placements: Any = None,
+    out_placements: Any = None,
+    donate: Sequence[int] = (),
+    regular: bool | None = None,
+    name: str = "",
+) -> CompiledFunction: ...
+
+
+def function(
+    fn: Callable[..., Any] | None = None,
+    *,
+    slice: VirtualSlice,
+    in_placements: Any = None,
+    out_placements: Any = None,
+    donate: Sequence[int] = (),
+    regular: bool | None = None,
+    name: str = "",
+) -> CompiledFunction | Callable[[Callable[..., Any]], CompiledFunction]:
+    """Compiles a PyTorch function for a slice; use as ``@pw.function(slice=s)``.
+
+    It is traced by its first call with new argument types. It must be pure: everything it uses is an argument, all it
+    makes is returned. Floats, lists of numbers, arrays and tensors are values; anything else, such as an int or a text,
+    becomes part of the compiled function. Factory functions such as ``torch.zeros`` make tensors on the device.
+
+    Args:
+        in_placements: how arguments lie on the slice. Per mesh axis ``torch.distributed.tensor``'s ``Shard(dim)`` or
+            ``Replicate()`` in a list; or a partition spec, a tuple of axis names per dimension. One for all; or a list
+            with one per argument; or a dict by argument name. Default: a copy on each device.
+        out_placements: the same for what it returns.
+        donate: positions of arguments that the caller gives up, so that results may take their memory.
+        regular: whether result types are known before it runs; None: find out. An irregular one runs on the client.
+        name: what programs and errors call it; default: its own name.
+    """
+    if not isinstance(slice, VirtualSlice):
+        raise TypeError(f"slice must be a slice from cluster.slice(), got {slice!r}")
+
+    def decorate(given: Callable[..., Any]) -> CompiledFunction:
+        if not callable(given):
+            raise TypeError(f"@pw.function needs a callable, got {given!r}")
+        return CompiledFunction(
+            given,
+            slice,
+            in_placements=in_placements,
+            out_placements=out_placements,
+            donate=donate,
+            regular=regular,
+            name=ir_name(name) if name else "",
+        )
+
+    return decorate if fn is None else decorate(fn)
+
+
+def value_type(layout: Layout) -> ir.ValueType:
+    """The IR's type of a layout."""
+    return ir.ValueType(layout.spec.dtype, layout.spec.shape, layout.sharding)
+
+
+def leaves_at(positions: Sequence[int], structure: Any, what: str) -> set[int]:
+    """Leaves of ``(args, kwargs)`` under the arguments at ``positions``.
+
+    Raises:
+        TypeError, ValueError: there is no such argument. ``what`` says who named it: ``"donate of f"``.
+    """
+    if not positions:
+        return set()
+    args, _ = _arguments.unflatten(range(structure.num_leaves), structure)
+    found: set[int] = set()
+    for position in positions:
+        if not isinstance(position, int):
+            raise TypeError(f"{what} takes positions of arguments, from 0, got {position!r}")
+        if not 0 <= position < len(args):
+            raise ValueError(f"{what} names argument {position}, and there are {len(args)}; they count from 0")
+        found.update(_arguments.flatten(args[position], lists=False)[0])
+    return found
+
+
+def ir_name(name: str) -> str:
+    """``name`` with letters that the IR's names have."""
+    made = re.sub(r"[^A-Za-z0-9_.\-]", "_", name)
+    return made if made[:1].isalpha() or made[:1] == "_" else f"f_{made}"
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """``file:line`` of a function; empty for one that has no Python code."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return short_source(f"{code.co_filename}:{code.co_firstlineno}") if code is not None else ""
+
+
+def short_source(source: str) -> str:
+    """``file:line`` relative to the working directory, where it lies below that."""
+    folder = os.getcwd() + os.sep
+    return source.removeprefix(folder)
+
+
+def _is_tensor(part: Any) -> bool:
+    import torch
+
+    return isinstance(part, torch.Tensor)
+
+
+def _static(part: Any, label: str) -> Static:
+    try:
+        hash(part)
+    except TypeError:
+        raise TypeError(
+            f"function {label} returned a {type(part).__name__}, which is neither a tensor nor a plain value"
+        ) from None
+    return Static(type(part), part)
+
+
+def check_usable(slice: VirtualSlice) -> None:
+    """Raises NotInitialized, WrongCluster or SliceUnavailable unless something can be submitted to ``slice`` now."""
+    connection = _state.runtime().connection
+    if connection is not None:
+        slice.check(connection.session)

@@ -1,0 +1,1 @@
+"""What users are told: recompiles, long waits, operands that lie elsewhere, two threads on one device."""

@@ -1,0 +1,153 @@
+"""Complex numbers: PyTorch/XLA divides their real parts only, has no moments of them, and some wrong gradients."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.kernels import _fallback, _precision, _small
+from ptpathways.frontend.xla import _xla
+
+if TYPE_CHECKING:
+    import torch
+
+
+@functools.cache
+def _by_number() -> Callable[..., Any]:
+    return _xla.former("div.Scalar")
+
+
+def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
+    """``values / other``; the divisor is scaled, so that its square does not overflow."""
+    import torch
+
+    if not isinstance(values, torch.Tensor):
+        values = torch.full((), values, dtype=torch.result_type(other, values), device=other.device)
+    if not isinstance(other, torch.Tensor):
+        return divide_by_number(_by_number(), values, other)
+    if not values.is_complex() and not other.is_complex():
+        return kernel(values, other)
+    dtype = torch.result_type(values, other)
+    values, other = values.to(dtype), other.to(dtype)
+    if values.numel() == 0 or other.numel() == 0:
+        return values * other
+    divisor = torch.view_as_real_copy(other)
+    largest = divisor.abs().amax([-1], keepdim=True)
+    nothing = largest == 0
+    largest = torch.where(nothing, torch.ones_like(largest), largest)
+    scaled = divisor / largest
+    signs = torch.tensor([1.0, -1.0], dtype=scaled.dtype).to(scaled.device)
+    product = torch.view_as_real_copy(values * torch.view_as_complex_copy(scaled * signs))
+    quotient = product / (scaled.square().sum([-1], keepdim=True) * largest)
+    infinite = torch.view_as_real_copy(values) / divisor.narrow(-1, 0, 1)
+    return torch.view_as_complex_copy(torch.where(nothing, infinite, quotient))
+
+
+def divide_by_number(kernel: Callable[..., Any], values: torch.Tensor, other: complex) -> Any:
+    if values.is_complex() or isinstance(other, complex):
+        return values * (1 / other if other else complex("inf"))
+    return kernel(values, other)
+
+
+def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+    """The kernel gives its result a layout of too few dimensions, and to transpose that ends the process."""
+    return kernel(values) * 1
+
+
+def moments(operation: str) -> Callable[..., Any]:
+    """``var``, ``std`` and their relatives: of complex numbers on the client."""
+
+    def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if rest:
+            rest = (_small.dimensions(values, rest[0]), *rest[1:])
+        if not values.is_complex():
+            return kernel(values, *rest, **named)
+        import torch
+
+        return _fallback.on_client(getattr(torch.ops.aten, operation).correction, values, *rest, **named)
+
+    return wrapper
+
+
+def mean(
+    kernel: Callable[..., Any], values: torch.Tensor, dim: Sequence[int] | None = None, *rest: Any, **named: Any
+) -> Any:
+    """``mean`` over some dimensions; of a 0-dimensional tensor, too."""
+    dim = _small.dimensions(values, dim)
+    if values.dim() > 0 and not _precision.is_short(values.dtype) and not values.is_complex():
+        return kernel(values, dim, *rest, **named)
+    import torch
+
+    if _precision.is_short(values.dtype):
+        wide = kernel if values.dim() > 0 else functools.partial(mean, kernel)
+        return _precision.wider(wide, values, dim, *rest, **named)
+    if values.dim() == 0:
+        return values.to(named["dtype"]) if named.get("dtype") else values.clone()
+    count = math.prod(values.shape[index] for index in dim)
+    return torch.sum(values, dim, *rest, **named) / count
+
+
+def tanh_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result: torch.Tensor) -> Any:
+    if not result.is_complex():
+        return kernel(gradient, result)
+    return gradient * (1 - result * result).conj().resolve_conj()
+
+
+def sigmoid_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result: torch.Tensor) -> Any:
+    if not result.is_complex():
+        return kernel(gradient, result)
+    return gradient * ((1 - result) * result).conj().resolve_conj()
+
+
+def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
+    if _precision.is_short(values.dtype):
+        return _precision.wider(kernel, values, **named)
+    if not values.is_complex():
+        return kernel(values, **named)
+    import torch
+
+    return torch.sum(values, **named) / values.numel()
+
+
+def constant_pad(kernel: Callable[..., Any], values: torch.Tensor, pad: Sequence[int], value: complex = 0) -> Any:
+    """Real and imaginary parts, one after the other."""
+    if not values.is_complex():
+        return kernel(values, pad, value)
+    import torch
+
+    parts = torch.view_as_real_copy(values)
+    real, imaginary = (parts.select(-1, number) for number in (0, 1))
+    value = complex(value)
+    padded = [kernel(real, pad, value.real), kernel(imaginary, pad, value.imag)]
+    return torch.view_as_complex_copy(torch.stack(padded, -1))
+
+
+def einsum(
+    kernel: Callable[..., Any], equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None
+) -> Any:
+    """PyTorch/XLA's gradient takes no conjugates, so complex ones are made of torch's products."""
+    import torch
+
+    if not any(tensor.is_complex() for tensor in tensors):
+        return kernel(equation, tensors, path=path)
+    of_torch = torch.library.get_kernel("aten::einsum", "CPU")
+    keys = torch._C._dispatch_keys(tensors[0])
+    return of_torch.call_boxed(keys, equation, tensors, path=path)
+
+
+WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"einsum": einsum}
+WRAPPED: dict[str, Callable[..., Any]] = {
+    f"{name}.correction": moments(name) for name in ("var", "std", "var_mean", "std_mean")
+}
+WRAPPED |= {
+    "constant_pad_nd": constant_pad,
+    "div.Scalar": divide_by_number,
+    "div.Tensor": divide,
+    "mean": mean_of_all,
+    "mean.dim": mean,
+    "sigmoid_backward": sigmoid_backward,
+    "tanh_backward": tanh_backward,
+    "view_as_real_copy": real_parts,
+}

@@ -1,0 +1,167 @@
+"""Normalisation, all of which is one kernel of PyTorch/XLA's: that of batches, in training.
+
+It takes the variance for the difference of the mean of the squares and the square of the mean, which leaves few digits,
+or none, where the mean is large beside the variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.kernels import _precision
+
+if TYPE_CHECKING:
+    import torch
+
+
+def batch_norm(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """The values are shifted by their mean before the kernel sees them, which changes no variance.
+
+    PyTorch/XLA's running variance takes in the variance of the batch; torch's the estimate of the variance of all,
+    which is larger by ``n / (n - 1)`` for ``n`` values of a channel. It decides what evaluation gives.
+    """
+    if not training:
+        return kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
+    count = values.numel() // max(values.shape[1], 1)
+    shift = None
+    if count > 1 and not _precision.is_short(values.dtype):  # of 16 bits the kernel has more digits than the values
+        shift = values.mean([dim for dim in range(values.dim()) if dim != 1], keepdim=True)
+        values = values - shift
+    kept = None if running_var is None else running_var * (1 - momentum)
+    result, mean, deviation = kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
+    if shift is not None:
+        shift = shift.reshape(-1)
+        mean = mean + shift
+        if running_mean is not None:
+            running_mean.add_(shift, alpha=momentum)
+    if running_var is not None and kept is not None:
+        # torch divides by n - 1 whatever n is: of a single value it gives NaN, and nn.BatchNorm refuses that before.
+        factor = count / (count - 1) if count > 1 else float("nan")
+        running_var.copy_(kept + (running_var - kept) * factor)
+    return result, mean, deviation
+
+
+def batch_norm_of_batch(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Without running statistics."""
+
+    def plain(values: torch.Tensor, weight: Any, bias: Any, mean: None, variance: None, *rest: Any) -> Any:
+        return kernel(values, weight, bias, *rest)
+
+    return batch_norm(plain, values, weight, bias, None, None, training, momentum, eps)
+
+
+def batch_norm_backward(
+    kernel: Callable[..., Any],
+    gradient: torch.Tensor,
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    save_mean: torch.Tensor | None,
+    save_invstd: torch.Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Any:
+    """The gradients of values, weight and bias. Statistics that are not the batch's own are constants. In float32."""
+    if _precision.is_short(values.dtype):
+        wide_values = values.float()
+        if train:  # those that were kept are rounded to 16 bits
+            save_mean, save_invstd = _statistics(wide_values, eps)
+        wide = batch_norm_backward(
+            kernel,
+            gradient.float(),
+            wide_values,
+            _wide(weight),
+            _wide(running_mean),
+            _wide(running_var),
+            _wide(save_mean),
+            _wide(save_invstd),
+            train,
+            eps,
+            output_mask,
+        )
+        of_parameters = (weight if weight is not None else values).dtype
+        dtypes = (values.dtype, of_parameters, of_parameters)
+        return tuple(item if item is None else item.to(dtype) for item, dtype in zip(wide, dtypes, strict=True))
+    if train or running_mean is None or running_var is None:
+        statistics = [weight, running_mean, running_var, save_mean, save_invstd]
+        return kernel(gradient, values, *statistics, train, eps, output_mask)
+    shape = [-1 if dim == 1 else 1 for dim in range(values.dim())]
+    others = [dim for dim in range(values.dim()) if dim != 1]
+    scale = (running_var + eps).rsqrt()
+    factor = scale if weight is None else scale * weight
+    of_values = (gradient * factor.reshape(shape)).to(values.dtype)
+    centred = (values - running_mean.reshape(shape)) * scale.reshape(shape)
+    of_weight = (gradient * centred).sum(others)
+    of_bias = gradient.sum(others)
+    return of_values, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
+
+
+def _statistics(values: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean and the inverse standard deviation of each channel."""
+    others = [dim for dim in range(values.dim()) if dim != 1]
+    mean = values.mean(others, keepdim=True)
+    variance = (values - mean).square().mean(others)
+    return mean.reshape(-1), (variance + eps).rsqrt()
+
+
+def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return tensor if tensor is None else tensor.float()
+
+
+def layer_norm(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> Any:
+    """Of an empty tensor the kernel's results have no gradient."""
+    import torch
+
+    if values.numel() > 0:
+        return kernel(values, normalized_shape, weight, bias, eps)
+    result = values if weight is None else values * weight
+    result = result * 1 if bias is None else result + bias
+    shape = [*values.shape[: values.dim() - len(normalized_shape)], *[1] * len(normalized_shape)]
+    mean = values.sum(list(range(len(shape) - len(normalized_shape), len(shape))), keepdim=True)
+    return result, mean, mean * torch.nan
+
+
+def batch_norm_out(*arguments: Any, **named: Any) -> Any:
+    """torch's functionalisation writes its results into the wrong tensors."""
+    raise NotImplementedError(
+        "_native_batch_norm_legit of a device's tensors needs results of its own, got out=; call it without out= and "
+        "copy the results"
+    )
+
+
+REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_legit.out": batch_norm_out}
+WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"native_layer_norm": layer_norm}
+WRAPPED: dict[str, Callable[..., Any]] = {
+    "_native_batch_norm_legit": batch_norm,  # by compiled graphs
+    "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
+    "native_batch_norm": batch_norm,
+    "native_batch_norm_backward": batch_norm_backward,
+}

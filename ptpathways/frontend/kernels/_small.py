@@ -1,0 +1,129 @@
+"""0-dimensional and empty tensors, for which many of PyTorch/XLA's kernels were not written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.kernels import _fallback
+
+if TYPE_CHECKING:
+    import torch
+
+
+def scalar_as_vector(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """A 0-dimensional tensor as a vector of one element, which has the same dimensions to name: 0 and -1."""
+    if arguments[0].dim() > 0:
+        return kernel(*arguments, **named)
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    def lifted(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.reshape(1) if tensor.dim() == 0 else tensor
+
+    result = kernel(*tree_map_only(torch.Tensor, lifted, arguments), **tree_map_only(torch.Tensor, lifted, named))
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.reshape(()), result)
+
+
+def dimensions(values: torch.Tensor, dim: Sequence[int] | None) -> list[int]:
+    """Those that a reduction goes over: all where none is named, which PyTorch/XLA takes for none of them."""
+    return list(dim or range(values.dim()))
+
+
+def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, **named: Any) -> Any:
+    """The result has the index's shape, and either may be 0-dimensional where the other is a vector."""
+    if index.numel() == 0:
+        import torch
+
+        return torch.zeros(index.shape, dtype=values.dtype, device=values.device)
+    if values.dim() > 0 and index.dim() > 0:
+        return kernel(values, dim, index, **named)
+    return kernel(values.reshape(-1), 0, index.reshape(-1), **named).reshape(index.shape)
+
+
+def index_fill(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+    """``value`` stays 0-dimensional."""
+    if values.dim() > 0:
+        return kernel(values, dim, index.reshape(-1), value)
+    return kernel(values.reshape(1), dim, index.reshape(-1), value).reshape(())
+
+
+def scatter(
+    kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **named: Any
+) -> Any:
+    """As ``gather``; the result has the shape of ``values``."""
+    import torch
+
+    if index.numel() == 0:
+        return values.clone()
+    if values.dim() > 0 and index.dim() > 0:
+        return kernel(values, dim, index, *rest, **named)
+    flat = [item.reshape(-1) if isinstance(item, torch.Tensor) else item for item in rest]
+    return kernel(values.reshape(-1), 0, index.reshape(-1), *flat, **named).reshape(values.shape)
+
+
+def repeat(kernel: Callable[..., Any], values: torch.Tensor, repeats: Sequence[int]) -> Any:
+    """PyTorch/XLA concatenates, for which there has to be something."""
+    import torch
+
+    if values.numel() > 0 and 0 not in repeats:
+        return kernel(values, repeats)
+    shape = [1] * (len(repeats) - values.dim()) + list(values.shape)
+    sizes = [size * count for size, count in zip(shape, repeats, strict=True)]
+    return torch.zeros(sizes, dtype=values.dtype, device=values.device)
+
+
+def or_empty(operation: str) -> Callable[..., Any]:
+    """For ``operation``, a wrapper that computes results of empty tensors, which depend on no value, on the client."""
+
+    def wrapper(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if arguments[0].numel() > 0:
+            return kernel(*arguments, **named)
+        import torch
+
+        name, _, overload = operation.partition(".")
+        return _fallback.on_client(getattr(getattr(torch.ops.aten, name), overload or "default"), *arguments, **named)
+
+    return wrapper
+
+
+def either(operation: str) -> Callable[..., Any]:
+    """Both of the above."""
+    empty = or_empty(operation)
+
+    def wrapper(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if arguments[0].numel() == 0:
+            return empty(kernel, *arguments, **named)
+        return scalar_as_vector(kernel, *arguments, **named)
+
+    return wrapper
+
+
+WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
+    (
+        "_log_softmax",
+        "_softmax",
+        "index_add",
+        "index_copy",
+        "index_reduce",
+        "index_select",
+        "kthvalue",
+        "logcumsumexp",
+        "masked_scatter",
+        "median.dim",
+        "mode",
+        "nanmedian.dim",
+        "prod.dim_int",
+        "sort",
+        "sort.stable",
+        "squeeze_copy.dim",
+        "squeeze_copy.dims",
+        "topk",
+    ),
+    scalar_as_vector,
+)
+WRAPPED |= {"gather": gather, "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
+WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}
+WRAPPED |= {"scatter_add": scatter, "scatter_reduce.two": scatter, "repeat": repeat}
+WRAPPED |= {name: either(name) for name in ("cumprod", "cumsum")}
+WRAPPED |= {name: or_empty(name) for name in ("roll",)}

@@ -1,0 +1,56 @@
+"""``torch.compile`` of what computes on slices.
+
+Its default, inductor, has no code for XLA devices and fails (``KeyError: 'xla'``). XLA compiles what is traced anyway,
+so the graph that dynamo found runs as it was written, and becomes part of the loop's trace.
+
+With ``backend="openxla"`` on slices of several devices PyTorch/XLA's bridge runs what it compiled with values of an
+earlier step: from the third step on the losses of a trained model are wrong, without an error (seen with 2.9, also on
+its own CPU client). There the graph is traced, too, which gives the right numbers and one computation per step.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.base import _state
+
+if TYPE_CHECKING:
+    import torch
+
+
+def register() -> None:
+    """Puts itself before inductor and before PyTorch/XLA's bridge. Idempotent."""
+    import torch
+    from torch_xla._dynamo import dynamo_bridge
+    from torch_xla.core import dynamo_bridge as asked_by_torch
+
+    compile_alone = dynamo_bridge.extract_compiled_graph
+    if hasattr(compile_alone, "__wrapped__"):
+        return
+
+    @functools.wraps(compile_alone)
+    def compile_graph(model: torch.fx.GraphModule, args: Any) -> Any:
+        if _state.is_running() and _state.runtime().connection is not None:
+            table = _state.runtime().slices
+            if any(len(table.devices_of(index)) > 1 for index in table.bound()):
+                return model
+        return compile_alone(model, args)
+
+    # Of this package's hook for all forward passes, which may run twice.
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+    for module in (dynamo_bridge, asked_by_torch):
+        vars(module)["extract_compiled_graph"] = compile_graph
+    inductor: Any = torch._TorchCompileInductorWrapper
+    compile_by_inductor = inductor.__call__
+
+    @functools.wraps(compile_by_inductor)
+    def compile_or_trace(self: Any, model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        given = [*inputs, *model.parameters(), *model.buffers()]
+        if any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in given):
+            return model
+        return compile_by_inductor(self, model, inputs)
+
+    inductor.__call__ = compile_or_trace

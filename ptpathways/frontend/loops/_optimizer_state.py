@@ -1,0 +1,144 @@
+"""An optimizer's state, made before its first step, so that this step's computation is that of all later ones.
+
+Optimizers make their state inside their first step. PyTorch/XLA would compile that step with the zeros built in, and
+the second one, whose state is an input, again. Here the state is there when the first step is traced: its values are
+computed by a small program of their own.
+
+Only what is equal bit for bit is done, and nothing is known of an optimizer but its code:
+
+- Optimizers of torch make state in ``_init_group``, for every parameter that has a gradient and no state. The step
+  calls it; here it is called right before, with the same gradients.
+- SGD keeps a copy of the first gradient as its momentum. With a buffer of -0.0 and no dampening it computes
+  ``momentum * -0.0 + gradient``, which is the gradient, whatever that is: IEEE 754 adds -0.0 to every number, zeros and
+  nan among them, without a change. (XLA's arithmetic takes subnormal numbers for zeros. So it does with the copy, too,
+  whenever that is used.)
+- State that was made with the optimizer (Adagrad) and not computed yet is computed.
+
+Any other optimizer makes its state as it always did, and its second step compiles again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.base import _state
+from ptpathways.frontend.diagnostics import _recompiles
+from ptpathways.frontend.slices import _mesh, _shard
+from ptpathways.frontend.xla import _trace, _xla
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+
+_TORCHS = "torch.optim."
+
+_registered = False
+_seen: weakref.WeakSet[Any] = weakref.WeakSet()
+_whole: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""Optimizers whose parameters all had a gradient at a step, with how many they were."""
+
+
+def register() -> None:
+    """Has every optimizer looked at before its steps. Idempotent."""
+    global _registered
+    if not _registered:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        _registered = True
+        register_optimizer_step_pre_hook(before_step)
+
+
+def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The hook of all optimizers, which makes the state of those whose first step on devices this is."""
+    import torch
+
+    if torch.compiler.is_compiling():
+        return
+    count = sum(len(group["params"]) for group in optimizer.param_groups)
+    if _whole.get(optimizer) == count or not _state.is_running() or _trace.tracing():
+        return
+    if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
+        return  # the gradients that decide which parameters get state do not exist yet
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = [one for one in parameters if one.grad is not None and one.device.type == "xla"]
+    fresh = [one for one in trained if not optimizer.state.get(one)]
+    if not fresh and optimizer in _seen:
+        return
+    with torch.no_grad():
+        if fresh:
+            _make(optimizer, fresh)
+        _compute(optimizer, fresh)
+    if trained:
+        _seen.add(optimizer)
+    if len(trained) == count:
+        _whole[optimizer] = count
+
+
+def _make(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
+    """Makes the state of these parameters as the optimizer's own step would, where that is known."""
+    import torch
+
+    if not (_is_torchs(optimizer, "step") and _is_torchs(optimizer, "_init_group")):
+        return
+    if isinstance(optimizer, torch.optim.SGD):
+        _make_momentum(optimizer, fresh)
+        return
+    make: Any = optimizer._init_group  # type: ignore[attr-defined]
+    lists = len(inspect.signature(make).parameters) - 1
+    for group in optimizer.param_groups:
+        make(group, *([] for _ in range(lists)))  # it gathers what has a gradient in the lists, and the step will again
+
+
+def _is_torchs(optimizer: Optimizer, method: str) -> bool:
+    """Whether the method is torch's own, and not that of a subclass elsewhere."""
+    function = getattr(type(optimizer), method, None)
+    return getattr(function, "__module__", "").startswith(_TORCHS)
+
+
+def _make_momentum(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
+    import torch
+
+    wanted = set(map(id, fresh))
+    for group in optimizer.param_groups:
+        momentum = group["momentum"]
+        if not isinstance(momentum, float | int) or not 0 < momentum < math.inf or group["dampening"] != 0:
+            continue
+        if group.get("differentiable"):
+            continue  # the copy has no history, and what is added to a buffer has
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if id(parameter) not in wanted or gradient.is_sparse or not parameter.is_floating_point():
+                continue
+            optimizer.state[parameter]["momentum_buffer"] = torch.full_like(gradient, -0.0)
+
+
+def _compute(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
+    """Submits what the state on devices needs, if that has not happened, and nothing else; waits for nothing."""
+    new = set(map(id, fresh))
+    chosen: dict[torch.device, list[torch.Tensor]] = {}
+    for parameter, value in _tensors(optimizer):
+        if id(parameter) in new:
+            tiling = _shard.said_of(parameter) or _mesh.layout_of_tensor(parameter)
+            if tiling is not None and value.shape == parameter.shape:
+                _shard.lay(value, tiling)  # as the optimizer's arithmetic would have laid it
+        elif optimizer in _seen or not _xla.binding()._check_tensor_need_materialization([value])[0]:
+            continue  # what a step has traced is computed with all of that step, which needs the same memory
+        chosen.setdefault(value.device, []).append(value)
+    for values in chosen.values():
+        with _recompiles.expected():
+            _xla.binding()._xla_sync_multi(values, [], False)
+
+
+def _tensors(optimizer: Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Parameters with each tensor on devices of their state."""
+    import torch
+
+    for parameter, held in list(optimizer.state.items()):
+        if isinstance(parameter, torch.Tensor) and isinstance(held, dict):
+            for value in held.values():
+                if isinstance(value, torch.Tensor) and value.device.type == "xla":
+                    yield parameter, value

@@ -1,0 +1,87 @@
+"""Cutting the lazy trace: what was traced so far is submitted, and nothing waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptpathways.frontend.base import _hooks, _state
+from ptpathways.frontend.diagnostics import _recompiles, _threads
+from ptpathways.frontend.slices import _rng
+from ptpathways.frontend.xla import _xla
+
+if TYPE_CHECKING:
+    import torch
+
+_cuts = 0
+
+
+def step(*devices: torch.device) -> None:
+    """Submits everything traced so far, and returns at once.
+
+    ``prepare`` calls it after each ``optimizer.step()`` and after each batch without one.
+
+    Args:
+        devices: of the slices whose trace is submitted; none: of all but those on which another thread computes.
+
+    Raises:
+        NotInitialized: before ``init``.
+        ConcurrentUse: another thread computes on one of ``devices``.
+        RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
+    """
+    _cut(wait_for_submit=False, devices=devices)
+
+
+def submit() -> None:
+    """As ``step``, but returns only when PyTorch/XLA has handed everything over. Waits for no device."""
+    _cut(wait_for_submit=True)
+
+
+def wait(timeout_s: float = 600.0) -> None:
+    """Submits everything traced so far and waits until every device has done it.
+
+    Raises:
+        NotInitialized: before ``init``.
+        DeadlineExceeded: the devices still work after ``timeout_s``.
+        RuntimeError: PyTorch/XLA could not submit something. What fails on the devices is told by the values that it
+            should have given, each with the root cause.
+    """
+    this = _state.runtime()
+    _cut(wait_for_submit=True)
+    if this.connection is not None:
+        this.connection.drain(timeout_s)
+    else:
+        _xla.binding()._xla_wait_device_ops(devices=[])
+
+
+def cut_count() -> int:
+    """How often ``step`` was called: two equal values say that nothing was cut between."""
+    return _cuts
+
+
+def _cut(wait_for_submit: bool, devices: tuple[torch.device, ...] = ()) -> None:
+    global _cuts
+    import torch_xla
+
+    _state.runtime()
+    _hooks.before_cut()
+    _recompiles.about_to_run()
+    _cuts += 1
+    current = -1
+    indices = {_xla.index_of(device) for device in devices} or set(_rng.in_use())
+    if devices:
+        _threads.claim(indices)
+    else:
+        indices -= _threads.theirs()
+    if not devices and not _threads.several():
+        torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
+        current = _xla.binding()._xla_get_default_device_ordinal()
+    for index in indices - {current}:
+        _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
+    _threads.release(indices)
+    _recompiles.report()
+
+
+def count_cut() -> None:
+    """Notes that a step was submitted without tracing, as a cut would have done."""
+    global _cuts
+    _cuts += 1

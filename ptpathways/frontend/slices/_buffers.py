@@ -1,0 +1,216 @@
+"""Torch tensors and the plugin's buffers: which value a tensor holds, and a tensor for a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import native
+from ptpathways.frontend.diagnostics import _threads
+from ptpathways.frontend.slices import _feeding, _rng, _transfer
+from ptpathways.frontend.xla import _xla
+
+if TYPE_CHECKING:
+    import torch
+
+
+def cell_of(tensor: torch.Tensor) -> native.BufferCell:
+    """The place of the tensor's value in the plugin.
+
+    PyTorch/XLA tells of no buffer, but looks at it when it is asked for certain other things.
+    Raises RuntimeError when the tensor is pending.
+    """
+    binding = _xla.binding()
+    (cell,) = native.asked_cells(lambda: binding._get_tensors_handle([tensor]))
+    return cell
+
+
+def token_of(tensor: torch.Tensor) -> int | None:
+    """Names the tensor's value; None when it has none: it is a view that is computed only when somebody looks at it."""
+    import torch
+
+    try:
+        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+        return cell_of(tensor).token
+    except RuntimeError:
+        return None
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The memory that the tensor shares with its views."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def handles(tensors: Sequence[torch.Tensor]) -> list[int] | None:
+    """A number per tensor that changes when PyTorch/XLA gives it another buffer; None when one is pending."""
+    try:
+        return list(_xla.binding()._get_tensors_handle(tensors))
+    except RuntimeError:
+        return None
+
+
+def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
+    """Which of the tensors, by name, have one buffer in common; none of them is pending."""
+    found = handles(list(tensors.values()))
+    if found is None:
+        submit_pending()
+        found = handles(list(tensors.values()))
+    groups: dict[int, list[str]] = {}
+    for name, handle in zip(tensors, found or (), strict=False):
+        groups.setdefault(handle, []).append(name)
+    return frozenset(tuple(names) for names in groups.values() if len(names) > 1)
+
+
+def on_one_memory(tensors: Mapping[str, torch.Tensor]) -> tuple[str, str] | None:
+    """Two of parameters and gradients, by name, that share memory: the ``.data`` of one was assigned to the other, or
+    one gradient is a part of another."""
+    known: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        other = known.setdefault(storage_of(tensor), name)
+        if other != name:
+            return other, name
+    return None
+
+
+def take_writes(tensors: Iterable[torch.Tensor]) -> None:
+    """Lets every tensor that is or has a view see what was written through the other; this may be traced."""
+    import torch
+
+    for tensor in tensors:
+        if torch._is_functional_tensor(tensor):
+            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+
+
+def part_from_bases(tensors: Iterable[torch.Tensor]) -> None:
+    """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value.
+
+    Gradients of linear layers are such views. What is derived from a view after it was written in place, such as its
+    ``detach()``, is computed from what torch's functionalization keeps of the base, which a replay does not reach.
+    """
+    import torch
+
+    for tensor in tensors:
+        if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
+            continue
+        if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) == 1:
+            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+            tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+
+
+class Aliases:
+    """Other tensors on the storages of those whose values replays put in their places: views, ``detach()``.
+
+    Torch's functionalization keeps the value of a view until it is told that the tensor was written. A replay does that
+    behind its back, so it is told after each one.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        import torch
+
+        self.tensors = tensors
+        self._storages = [tensor.untyped_storage() for tensor in tensors]  # alive, so that addresses stay their own
+        self.places = [storage._cdata for storage in self._storages]
+        self._count: Callable[[int], int] = torch._C._storage_Use_Count
+        self._alone = [2] * len(self.places)  # the tensor and this object
+
+    def refresh(self) -> None:
+        """After the tensors have got other values."""
+        counts = list(map(self._count, self.places))
+        if counts == self._alone:
+            return
+        import torch
+
+        for tensor, count in zip(self.tensors, counts, strict=True):
+            if count > 2 and torch._is_functional_tensor(tensor):
+                one_more = tensor.detach()  # it is behind, so its sync makes the storage take the value over
+                torch._functionalize_commit_update(tensor)
+                torch._sync(one_more)  # type: ignore[attr-defined,no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a new tensor for a value is like."""
+
+    empty: torch.Tensor
+    """On the CPU, of the same shape."""
+    device: str
+
+
+def shape_of(tensor: torch.Tensor) -> Shape:
+    """Of a tensor on a device."""
+    import torch
+
+    return Shape(torch.empty(tensor.shape, dtype=tensor.dtype), _xla.device_name(tensor.device.index or 0))
+
+
+def adopt(tokens: Sequence[int], shapes: Sequence[Shape]) -> list[torch.Tensor]:
+    """New tensors for the values that the tokens own."""
+    upload = _xla.binding()._xla_tensors_from_aten
+    native.adopt_next_uploads(tokens)
+    try:
+        with _transfer.keep_untouched()():
+            return [upload([shape.empty], [shape.device], None)[0] for shape in shapes]
+    finally:
+        native.adopt_next_uploads([])
+
+
+def live_tensors(devices: Collection[int]) -> Iterator[torch.Tensor]:
+    """Every XLA tensor that something in Python refers to.
+
+    Where several threads compute, those on ``devices`` only: others may have no value for a moment. Tensors that only
+    torch still has, such as those that autograd saved, are not given, as one of its threads may be letting them go.
+    """
+    import torch
+
+    alone = not _threads.several()
+    for tensor in native.owning_tensors(torch.Tensor):
+        # is_xla and not device: a kernel of ours may be given an undefined tensor, for an argument that is left out,
+        # which has none.
+        if tensor.is_xla and (alone or tensor.device.index in devices):
+            yield tensor
+
+
+def most_created() -> int:
+    """How many tensors PyTorch/XLA has made but for uploads, with those that other threads are uploading.
+
+    When this is what ``least_created`` was before, no operation was traced between the two.
+    """
+    uploaded = _feeding.uploaded_count()
+    return int(_xla.binding()._xla_counter_value("CreateXlaTensor") or 0) - uploaded
+
+
+def least_created() -> int:
+    """The same, less all that other threads are uploading."""
+    created = int(_xla.binding()._xla_counter_value("CreateXlaTensor") or 0)
+    return created - _feeding.begun_count()
+
+
+def submit_pending() -> None:
+    """Submits what was traced so far, without the rest of a cut: the random generators go on where they were.
+
+    What other threads trace on devices of theirs is left to them.
+    """
+    others = _threads.theirs()
+    for device, seed in seeds(index for index in _rng.in_use() if index not in others).items():
+        _xla.binding()._xla_sync_live_tensors(_xla.device_name(device), [], True)
+        set_seeds({device: seed})
+
+
+def seeds(devices: Iterable[int]) -> dict[int, int]:
+    """The state of each of these torch devices' random generators."""
+    ask = _xla.binding()._xla_get_rng_seed
+    return {device: int(ask(_xla.device_name(device))) for device in devices}
+
+
+def set_seeds(seeds: Mapping[int, int]) -> None:
+    """Sets what ``seeds`` gives."""
+    for device, seed in seeds.items():
+        _xla.binding()._xla_set_rng_seed(seed, _xla.device_name(device))
+
+
+def dense_bytes(tensor: torch.Tensor) -> Any:
+    """A CPU tensor's bytes as a NumPy array, row-major; a view of them where it lies so."""
+    import torch
+
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()

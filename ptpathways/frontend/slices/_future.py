@@ -1,0 +1,216 @@
+"""Futures: handles of logical buffers on a slice, whose values may not exist yet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, native, programs
+from ptpathways.frontend.slices import _slice
+from ptpathways.frontend.slices._slice import VirtualSlice
+from ptpathways.frontend.xla import _dtypes
+from ptpathways.frontend.xla._trace import TensorSpec
+from ptpathways.sharding import Sharding
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A tensor's type and where its shards are. Made by ``layout_of``, once each: to compare is to compare identity."""
+
+    spec: TensorSpec
+    sharding: Sharding
+    slice: VirtualSlice
+
+    def __str__(self) -> str:
+        return f"{self.spec} {self.sharding} on {self.slice.name}"
+
+
+def layout_of(spec: TensorSpec, sharding: Sharding, slice: VirtualSlice) -> Layout:
+    """The one layout of these; raises InvalidSharding where the sharding does not divide the shape."""
+    key = (spec, sharding)
+    found: Layout | None = slice.layouts.get(key)
+    if found is None:
+        sharding.shard_shape(spec.shape)
+        found = slice.layouts[key] = Layout(spec, sharding, slice)
+    return found
+
+
+class Future:
+    """A tensor on a slice that exists, or will. Functions and programs take and give them; dropping it frees the value.
+
+    It has no operations: pass it to a function, or ask for its value with ``result``.
+    """
+
+    __slots__ = ("__weakref__", "_buffer", "_layout", "_moves", "_taken_by")
+
+    def __init__(self, buffer: native.Buffer, layout: Layout) -> None:
+        self._buffer: native.Buffer | None = buffer
+        self._layout = layout
+        self._moves = _slice.moves()
+        self._taken_by = ""
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the whole tensor."""
+        import torch
+
+        return torch.Size(self._layout.spec.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return _dtypes.torch_dtype(self._layout.spec.dtype)
+
+    @property
+    def sharding(self) -> Sharding:
+        """How it lies on its slice."""
+        return self._layout.sharding
+
+    @property
+    def slice(self) -> VirtualSlice:
+        """Where it is."""
+        return self._layout.slice
+
+    @property
+    def layout(self) -> Layout:
+        """Type, sharding and slice in one."""
+        return self._layout
+
+    def done(self) -> bool:
+        """Whether the value exists, or has failed. Never waits."""
+        return self.buffer().done()
+
+    def wait(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Waits until the value exists on its devices.
+
+        Raises:
+            DeadlineExceeded: not within ``timeout`` seconds.
+            UsedAfterDonation: it was given up.
+            HostLost, OutOfDeviceMemory, CompileFailed, PathwaysError: the first failure that it depends on.
+        """
+        buffer = self.buffer()
+        with native.translated():
+            buffer.wait(timeout)
+
+    def result(self, timeout: float = DEFAULT_TIMEOUT_S) -> torch.Tensor:
+        """The value, put together from its shards on the CPU. Raises as ``wait`` does."""
+        buffer = self.buffer()
+        with native.translated():
+            shards = _fetch(buffer, self._layout, timeout)
+        spec = self._layout.spec
+        return _dtypes.from_numpy(programs.assemble(shards, spec.shape, self._layout.sharding, spec.dtype), spec.dtype)
+
+    def item(self) -> Any:
+        """The only element, as a Python number. Raises as ``wait`` does, and RuntimeError for several elements."""
+        return self.result().item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __format__(self, spec: str) -> str:
+        """With a format, the number's: ``f"{loss:.3f}"`` waits for it, as it does for a tensor."""
+        return format(self.item(), spec) if spec else str(self)
+
+    def tensor(self) -> torch.Tensor:
+        """The value as a tensor on ``slice.device``, at once: no copy is made and nothing waits.
+
+        The tensor has no gradient history. Changing it in place leaves the future as it is.
+
+        Raises:
+            UsedAfterDonation: it was given up.
+            SliceUnavailable: its slice was released.
+        """
+        from ptpathways.frontend.slices import _exchange
+
+        return _exchange.as_tensor(self)
+
+    def buffer(self) -> native.Buffer:
+        """The native handle. Raises UsedAfterDonation."""
+        if self._buffer is None:
+            raise core.UsedAfterDonation(
+                f"this future ({self._layout}) was given up: {self._taken_by} took its memory; use what that call gave"
+            )
+        if self._moves != _slice.moves():
+            self._follow(self._buffer)
+        return self._buffer
+
+    def _follow(self, buffer: native.Buffer) -> None:
+        """Moves to the devices that the slice has now."""
+        from ptpathways.frontend.slices import _reshard
+
+        self._moves = _slice.moves()
+        if tuple(buffer.devices) != self._layout.slice.devices:
+            self._buffer = _reshard.follow(buffer, self._layout)
+
+    def give_up(self, to: str) -> None:
+        """Donated: nothing can be done with it any more."""
+        self._buffer = None
+        self._taken_by = to
+
+    def __await__(self) -> Generator[Any, None, torch.Tensor]:
+        yield from _completion(self.buffer()).__await__()
+        return self.result()
+
+    def __repr__(self) -> str:
+        state = "given up" if self._buffer is None else "done" if self._buffer.done() else "pending"
+        return f"Future({self._layout}, {state})"
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise TypeError(
+            f"{getattr(function, '__name__', function)} got a future, which is no tensor; take it as one with "
+            "tensor(), call the operation inside a @pw.function, or fetch the value with result()"
+        )
+
+
+def get(tree: Any, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
+    """``tree`` with each future in it replaced by its value; one ``timeout`` in seconds for all.
+
+    Raises:
+        As ``Future.wait``, for the first future in the tree that failed.
+    """
+    from torch.utils import _pytree
+
+    deadline = time.monotonic() + timeout
+
+    def value(leaf: Any) -> Any:
+        return leaf.result(max(0.0, deadline - time.monotonic())) if isinstance(leaf, Future) else leaf
+
+    return _pytree.tree_map(value, tree)
+
+
+def _fetch(buffer: native.Buffer, layout: Layout, timeout: float) -> list[npt.NDArray[Any] | None]:
+    """By position; of equal shards only the first is fetched."""
+    wanted = programs.distinct(layout.sharding, len(layout.spec.shape))
+    if all(wanted):
+        return list(buffer.fetch(timeout))
+    deadline = time.monotonic() + timeout
+    return [
+        buffer.shard(position).result(max(0.0, deadline - time.monotonic())) if needed else None
+        for position, needed in enumerate(wanted)
+    ]
+
+
+async def _completion(buffer: native.Buffer) -> None:
+    """Returns when ``buffer`` exists or has failed; the event loop sleeps on a descriptor meanwhile."""
+    if buffer.done():
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    arrived = loop.create_future()
+    try:
+        buffer.notify(descriptor)
+        loop.add_reader(descriptor, lambda: None if arrived.done() else arrived.set_result(None))
+        await arrived
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,200 @@
+"""Moving a tensor from one slice to another, from worker to worker, never through the client.
+
+PyTorch/XLA's own ``tensor.to(other_device)`` fetches the value to the host, waits for it, and uploads it. Here the
+sender's trace is submitted, the plugin is asked for the handle of the sender's buffer, the cluster moves it between any
+two layouts (all of this returns at once), and the handle of the result is given to PyTorch/XLA as if it were the result
+of an upload.
+
+``_wrapped`` makes ``Tensor.to`` and ``Tensor.copy_`` do the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ptpathways import core, native
+from ptpathways.frontend.base import _state
+from ptpathways.frontend.slices import _reshard
+from ptpathways.frontend.xla import _xla
+from ptpathways.sharding import Tiling
+
+if TYPE_CHECKING:
+    import torch
+
+    from ptpathways.frontend.slices._slice import VirtualSlice
+
+COPY = "copy"
+BATCH = "batch"
+
+
+def transfer(
+    tensor: torch.Tensor, device: torch.device | str | int | VirtualSlice, layout: Tiling | str | None = None
+) -> torch.Tensor:
+    """``tensor`` on another slice of the cluster; returns at once. Its gradient goes back the same way.
+
+    What was traced on the slice that ``tensor`` is on is submitted. A tensor of the CPU is uploaded; one that is
+    already there is returned itself.
+
+    Args:
+        device: a slice, or its device, from ``slice.device`` or ``device``; that device's name, or its number.
+        layout: how it lies there: parts and tiles, ``"copy"`` (all of it on each device) or ``"batch"`` (the first
+            dimension divided). None: as on the slice that it comes from, if the slices are alike; else divided along
+            the first dimension if it is now.
+
+    Raises:
+        NotInitialized: before ``init``.
+        TypeError: ``tensor`` is not one, such as a value within a program.
+        ValueError: ``device`` is not an XLA device.
+        SliceUnavailable: the device stands for no slice now.
+    """
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"transfer takes a tensor, got {type(tensor).__name__!r}; within a program a value goes by itself "
+            "to the slice of the function that takes it"
+        )
+    if not isinstance(device, int | str | torch.device):
+        device = device.device
+    target = torch.device("xla", device) if isinstance(device, int) else torch.device(device)
+    if target.type != "xla":
+        raise ValueError(f"transfer goes to a device of the cluster, got {target}; use tensor.to() for others")
+    this = _state.runtime()
+    if tensor.device.type != "xla" or this.connection is None:
+        plain: torch.Tensor = _plain_to()(tensor, target)
+        return plain
+    if _xla.index_of(tensor.device) == _xla.index_of(target):
+        return tensor
+    result: torch.Tensor = _function().apply(tensor, target, layout)
+    return result
+
+
+_function_class: Any = None
+
+
+def _function() -> Any:
+    """The autograd function; made late, because this room is imported before torch."""
+    global _function_class
+    if _function_class is None:
+        import torch
+
+        class Transfer(torch.autograd.Function):
+            @staticmethod
+            def forward(context: Any, tensor: torch.Tensor, device: torch.device, layout: Any) -> torch.Tensor:
+                context.source = tensor.device
+                return _move(tensor, device, layout)
+
+            @staticmethod
+            def backward(context: Any, *gradients: torch.Tensor) -> Any:
+                return _move(gradients[0], context.source, None), None, None
+
+        _function_class = Transfer
+    return _function_class
+
+
+def _move(tensor: torch.Tensor, device: torch.device, layout: Tiling | str | None) -> torch.Tensor:
+    table = _state.runtime().slices
+    target = table.slice_at(_xla.index_of(device))
+    table.slice_at(tensor.device.index or 0)  # else a clear error
+    settle(tensor)
+    token = _xla.binding()._unsafe_buffer_pointer(tensor)
+    value = value_of(tensor)
+    if len(value.devices) == 1 and len(target.devices) == 1:
+        return adopt(native.transfer(token, target.index), tensor, target.index)
+    there = _layout_there(value, target, layout)
+    (buffer,) = _reshard.move([value], [_reshard.type_there(value, target.index, target.devices, there)])
+    return adopt(native.adopt_buffer(buffer, target.index, list(value.dims), there, token), tensor, target.index)
+
+
+def settle(tensor: torch.Tensor) -> None:
+    """Submits what was traced on the device of ``tensor``, so that it is a value there.
+
+    All live tensors of the device, not only this one: else what the backward pass needs later would be computed again
+    from the start. It waits for the submission only, after which the buffer has its handle.
+    """
+    import torch
+
+    torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+    _xla.binding()._xla_sync_live_tensors(_xla.device_name(tensor.device.index or 0), [], True)
+    _xla.binding()._xla_sync_multi([tensor], [], True)  # Nothing is left to do, as a rule.
+
+
+def value_of(tensor: torch.Tensor) -> native.DeviceValue:
+    """What a tensor on the devices holds, which must have a value.
+
+    Raises:
+        PathwaysError: its value was given up or lost.
+    """
+    binding = _xla.binding()
+    cells = native.asked_cells(lambda: binding._get_tensors_handle([tensor]))
+    value = cells[0].value if cells else None
+    if value is None:
+        raise core.PathwaysError(f"a tensor of shape {tuple(tensor.shape)} was given up by a computation")
+    return value
+
+
+def adopt(token: int, like: torch.Tensor, index: int) -> torch.Tensor:
+    """A new tensor on torch's device ``index`` for the value that ``token`` owns, of the shape and type of ``like``."""
+    import torch
+
+    native.adopt_next_uploads([token])
+    try:
+        with keep_untouched()():
+            shape = torch.empty(like.shape, dtype=like.dtype)
+            (moved,) = _xla.binding()._xla_tensors_from_aten([shape], [_xla.device_name(index)])
+    finally:
+        native.adopt_next_uploads([])
+    result: torch.Tensor = moved
+    return result
+
+
+def _layout_there(value: native.DeviceValue, target: VirtualSlice, layout: Tiling | str | None) -> Tiling | None:
+    count, rank = len(target.devices), len(value.dims)
+    if count == 1:
+        return None
+    if isinstance(layout, tuple):
+        return layout
+    here = value.tiling
+    if layout is None and here is not None and len(value.devices) == count and _divides(here, value.dims):
+        return here
+    cut_now = here is not None and rank > 0 and here[0][0] > 1
+    batch: Tiling = ((count, *(1,) * (rank - 1)), tuple(range(count)))
+    if layout != COPY and rank > 0 and (layout == BATCH or cut_now) and _divides(batch, value.dims):
+        return batch
+    return (1,) * rank, (0,) * count
+
+
+def _divides(tiling: Tiling, dims: tuple[int, ...]) -> bool:
+    return all(size % parts == 0 for size, parts in zip(dims, tiling[0], strict=True))
+
+
+@functools.cache
+def _plain_to() -> Any:
+    import torch
+
+    return torch._C.TensorBase.to
+
+
+_mode_class: Any = None
+
+
+def keep_untouched() -> Any:
+    """A dispatch mode that lets an upload keep the tensor it was given.
+
+    torch_xla copies what it uploads. Here the tensor is only a shape whose memory is never read, so that copying it
+    would cost time for nothing: 180 ms for 64 MiB, against 0.6 ms.
+    """
+    global _mode_class
+    if _mode_class is None:
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class KeepUntouched(TorchDispatchMode):
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if function is torch.ops.aten._to_copy.default:
+                    return args[0]
+                return function(*args, **(kwargs or {}))
+
+        _mode_class = KeepUntouched
+    return _mode_class

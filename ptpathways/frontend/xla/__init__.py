@@ -1,0 +1,4 @@
+"""PyTorch/XLA and torch below their public names: its binding, its HLO, its types, and traces of functions.
+
+What differs in another version of torch_xla is looked for at ``init`` (``_private``).
+"""
