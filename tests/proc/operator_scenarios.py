@@ -302,7 +302,7 @@ def biases_of_convolutions_in_16_bits(device: str | torch.device) -> Any:
             computed = torch.float32 if torch.device(device).type == "cpu" else dtype
             layer = layer.to(device, computed)
             layer(torch.ones(shape, dtype=computed).to(device)).sum().backward()
-            gradients += [item.grad.to(dtype) for item in layer.parameters()]
+            gradients += [item.grad.to(dtype) for item in layer.parameters() if item.grad is not None]
     layer = torch.nn.Conv1d(3, 4, 3).to(device)
     kind = torch.device(device).type
     with torch.autocast(kind, torch.bfloat16, enabled=kind != "cpu"):
