@@ -248,31 +248,30 @@ class CapturedStep:
     def _replay(self, variant: Variant, call: Call, traced: bool) -> tuple[bool, Any]:
         """Whether it could be replayed, and what that returned."""
         self._checks = False
-        rates = variant.rates() | numbers(call.leaves)
-        missing = variant.missing(rates)
+        rates = variant.numbers.now() | numbers(call.leaves)
+        missing = variant.numbers.missing(rates)
         if missing:
             self._say(f"is traced again: {missing} is no number of that kind any more")
             return False, None
-        if variant.has_baked(rates):
+        if variant.numbers.has_baked(rates):
             return False, None
-        parted = variant.parted(rates)
+        parted = variant.numbers.parted(rates)
         if parted:
             self._say(f"is traced again: {' and '.join(parted[:3])} were always equal, and are no longer")
             return False, None
-        changed = variant.changed_rates(rates)
+        changed = variant.numbers.changed(rates)
         if changed:
-            assert variant.wiring is not None
-            first = changed[0]
-            self._say(f"is traced again: {first} changed ({variant.wiring.rates.get(first)} -> {rates[first]})")
+            name, then = changed
+            self._say(f"is traced again: {name} changed ({then} -> {rates[name]})")
             return False, None
-        turned = variant.turned(rates)
+        turned = variant.numbers.turned(rates)
         if turned:
             self._turn(variant, turned)
             return False, None
         if not variant.others_hold():
             self._turn(variant, "a tensor of the CPU that it uses was written")
             return False, None
-        self._checks = not variant.coincides(rates)  # from here on the function would do what a replay does
+        self._checks = not variant.numbers.coincide(rates)  # from here on the function would do what a replay does
         name = variant.exclusive.shared()
         if name:
             self._say(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
+from ptpathways.frontend.capture import _numbers
 from ptpathways.frontend.capture._exclusive import Exclusive
+from ptpathways.frontend.capture._gradients import Gradients
+from ptpathways.frontend.capture._numbers import Numbers
 from ptpathways.frontend.capture.objects._contents import Same
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _results, _watch
@@ -37,10 +39,7 @@ from ptpathways.frontend.slices import _rng, _slice
 if TYPE_CHECKING:
     import torch
 
-_FORMATS = {"f64": "<Q", "f32": "<I", "f16": "<H", "bf16": "<H", "s64": "<Q", "s32": "<I"}
 _MASK = (1 << 64) - 1
-_gradient_of = operator.attrgetter("grad")
-_requires_gradient = operator.attrgetter("requires_grad")
 
 
 class Stale(Exception):
@@ -73,8 +72,7 @@ class Variant:
         self._feeds: dict[Any, int] = {}
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
-        self._options: tuple[str, ...] = ()
-        self._gradients: list[Any] = []
+        self._gradients = Gradients()
         self._effects = Effects()
         self.granted: Any = None
         """What it takes for granted about the arguments."""
@@ -162,31 +160,16 @@ class Variant:
         with native.translated():
             self._replay = native.Replay(program, inputs, outputs, states=len(self._states), feeds=len(self._feeds))
         self._shapes = [outcome.shapes[result] for result in self._returned]
-        self._followed = {source for op in wiring.ops for source in op.arguments if isinstance(source, Rate)}
-        self._used = {expression for rate in self._followed for expression in rate.expressions}
-        self._numbers = self._used | {f"argument {feed.leaf}" for feed in self._feeds if isinstance(feed, Feed)}
-        self._constants = {source for op in wiring.ops for source in op.arguments if isinstance(source, Number)}
-        self._tied = [rate for rate in self._followed if len(rate.expressions) > 1]
+        self.numbers = Numbers(wiring, self._feeds)
         self._settle(outcome)
 
     def _settle(self, outcome: Outcome) -> None:
         """Goes on from what a recorded call has left behind."""
         self._tree, self._apart = outcome.tree, outcome.apart
-        self._found, self._left = outcome.found, outcome.surroundings.with_gradient()
-        self._left_required = outcome.surroundings.required()
         self._effects = outcome.effects
-        self._predicates = tuple(outcome.probes.predicates.values())
-        self._derived = {text: compute for text, compute in outcome.probes.derived.items() if text in self._used}
+        self.numbers.settle(self._wiring, outcome)
+        self._gradients.settle(outcome, self._states)
         self._others = outcome.others
-        self._requires = outcome.required
-        needed = {*self._states, *(f"{name}.grad" for name in self._left - self._found)}
-        gradients = {name: tensor for name, tensor in outcome.surroundings.tensors.items() if name.endswith(".grad")}
-        parameters = outcome.surroundings.parameters
-        self._kept = {
-            name: (parameters.get(name.removesuffix(".grad")), tensor)
-            for name, tensor in {**gradients, **outcome.gone}.items()
-            if name in needed
-        }
         self._extras = dict(outcome.extras)
         self.bind(outcome.surroundings)
         self.ready = True
@@ -205,17 +188,14 @@ class Variant:
         if not self.ready:
             return
         around = self._surroundings
-        for tensors in (self.made, self._tensors, self._assignable, self._gradients, self._states_beside,
-                        self._with_gradients, self._beside, self._trainable):  # fmt: skip
+        for tensors in (self.made, self._tensors, self._assignable, self._states_beside):
             yield from tensors
-        yield from (gradient for _, gradient in self._kept.values())
+        yield from self._gradients.held()
         for named in (self._states_returned, self._extras, around.tensors, around.parameters,
                       around.trainable):  # fmt: skip
             yield from named.values()
         for name_and_tensor in (*self.renewed, *self.used_up):
             yield name_and_tensor[1]
-        for parameter_and_gradient in self._to_set:
-            yield parameter_and_gradient[1]
         for link in (*around.links, *around.members):
             yield link.value
         yield from self._aliases.tensors
@@ -231,21 +211,14 @@ class Variant:
         Raises:
             Stale: a tensor of that name is no longer there.
         """
-        # A gradient of another model that this variant was bound to is that model's.
-        kept = {
-            name: gradient
-            for name, (parameter, gradient) in self._kept.items()
-            if surroundings.parameters.get(name.removesuffix(".grad")) is parameter
-        }
-        tensors = {**kept, **self._extras, **surroundings.tensors}
+        tensors = {**self._gradients.kept(surroundings.parameters), **self._extras, **surroundings.tensors}
         import torch
 
-        gradients = {f"{name}.grad" for name in self._left if name not in self._found}
-        self.renewed = [(name, tensors[name]) for name in sorted(self._effects.renewed | gradients) if name in tensors]
-
+        renewed = sorted(self._effects.renewed | self._gradients.added)
+        self.renewed = [(name, tensors[name]) for name in renewed if name in tensors]
         self.used_up = [
             (name, tensors[name])
-            for name in sorted(f"{name}.grad" for name in self._found - self._left)
+            for name in sorted(self._gradients.taken)
             if name in self._states and name in tensors and name not in self._wiring.written
         ]
         items = [item.of if isinstance(item, Alias) else item for item in self._wiring.returned]
@@ -262,7 +235,7 @@ class Variant:
                 raise Stale(f"{missing[0]} is no longer there")
             self.own = {name: objects[name] for name in owned}
         self._surroundings = replace(surroundings, tensors=dict(surroundings.tensors))
-        self._options = tuple(self._surroundings.rates())
+        self.numbers.bind(self._surroundings)
         self._surroundings.prepare()  # before it is counted who holds a tensor
         self._states_returned = {name: tensors[name] for name in returned}
         self._states_beside = [tensors[name] for name in self._apart.states]
@@ -277,34 +250,7 @@ class Variant:
         self._assignable = [self._tensors[place] for place in self._assignable_places]
         self._handles: list[int] = []
         self._bind_moved()
-        self._bind_gradients(tensors)
-        self._trainable = list(surroundings.trainable.values())
-        self._wanted = [
-            self._requires.get(name, tensor.requires_grad) for name, tensor in surroundings.trainable.items()
-        ]
-        self._to_require = [
-            (tensor, left)
-            for name, tensor in surroundings.trainable.items()
-            if (left := self._left_required.get(name, tensor.requires_grad)) != self._requires.get(name, left)
-        ]
-
-    def _bind_gradients(self, tensors: Mapping[str, Any]) -> None:
-        """Which gradients the step must find, and which it leaves behind: ``zero_grad`` makes them come and go."""
-        self._with_gradients: list[Any] = []
-        self._beside: list[Any] = []
-        self._gradients = []
-        self._to_set: list[tuple[Any, Any]] = []
-        for name, parameter in self._surroundings.parameters.items():
-            gradient = tensors.get(f"{name}.grad")
-            found, left = name in self._found, name in self._left
-            if found and f"{name}.grad" not in self._states and gradient is not None:
-                self._beside.append(parameter)  # the step does not use it, and this must not hold it
-                del self._surroundings.tensors[f"{name}.grad"]
-            else:
-                self._with_gradients.append(parameter)
-                self._gradients.append((gradient if gradient is not None else self) if found else None)
-            if found != left:
-                self._to_set.append((parameter, gradient if left else None))
+        self._gradients.bind(self._surroundings, tensors, self._states)
 
     def _bind_moved(self) -> None:
         """Binds every state whose tensor has another buffer than before."""
@@ -331,80 +277,18 @@ class Variant:
 
     def holds(self) -> bool:
         """Whether everything is where ``bind`` found it."""
-        if not self._surroundings.still_holds():
-            return False
-        if not all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients)):
-            return False
-        if any(parameter.grad is None for parameter in self._beside):
-            return False
-        return list(map(_requires_gradient, self._trainable)) == self._wanted
-
-    def rates(self) -> dict[str, float]:
-        """The expressions of the optimizers' options, now; some are missing where an option is no number any more."""
-        found = self._surroundings.rates()
-        if self.missing(found):
-            return found
-        for text, compute in self._derived.items():
-            found[text] = compute(found)
-        return found
-
-    def missing(self, rates: Mapping[str, float]) -> str:
-        """An option that is no number any more; empty if there is none."""
-        return next((name for name in self._options if name not in rates), "")
-
-    def turned(self, rates: Mapping[str, float]) -> str:
-        """What to say of a comparison of an option that would come out otherwise now; empty if there is none."""
-        return next((one.changed() for one in self._predicates if not one.still(rates)), "")
+        return self._surroundings.still_holds() and self._gradients.hold()
 
     def others_hold(self) -> bool:
         """Whether what it used of the CPU beside its arguments is as it was."""
         return all(_watch.digest(tensor) == known for tensor, known in self._others)
-
-    def changed_rates(self, rates: Mapping[str, float]) -> list[str]:
-        """Which expressions differ from the recordings and have never been seen to change, so that nobody knows what
-        depends on them."""
-        wiring = self._wiring
-        return [name for name, value in rates.items() if wiring.rates.get(name) != value and name not in wiring.free]
-
-    def parted(self, rates: Mapping[str, float]) -> tuple[str, ...]:
-        """Expressions of which one is followed, that were always equal and are no longer."""
-        for rate in self._tied:
-            if len({rates.get(name) for name in rate.expressions}) > 1 and rate.bits(rates) is None:
-                return rate.expressions
-        return ()
-
-    def has_baked(self, rates: Mapping[str, float]) -> bool:
-        """Whether an argument is now a number that PyTorch/XLA would make part of the computation."""
-        return any(_wiring.is_baked(rates[name]) for name in self._numbers if name in rates)
-
-    def coincides(self, rates: Mapping[str, float]) -> bool:
-        """Whether a number that a replay is given happens to be equal to another one of the step.
-
-        PyTorch/XLA then passes the two as one, so that a trace would differ, though what it computes does not.
-        """
-        tied = {name: rate.expressions for rate in self._tied for name in rate.expressions}
-        first: dict[float, str] = {}
-        for name in self._numbers:
-            if name not in rates:
-                continue
-            value = rates[name]
-            other = first.setdefault(value, name)
-            if other != name and other not in tied.get(name, ()):
-                return True
-            if any(_wiring.number_bits(value, known.dtype) == known.bits for known in self._constants):
-                return True
-            if name.startswith("argument ") and any(
-                other == value for of, other in rates.items() if of != name and of not in tied.get(name, ())
-            ):
-                return True
-        return False
 
     def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
 
         Args:
             leaves: of the arguments' tree.
-            rates: what ``rates`` gives.
+            rates: what ``numbers.now`` gives, and the arguments.
             traced: whether operations were traced since the last step, so that any tensor may have been written.
 
         Raises:
@@ -425,10 +309,7 @@ class Variant:
         buffers.set_seeds({device: _wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
         self._effects.apply(self._surroundings)
-        for tensor, required in self._to_require:
-            tensor.requires_grad_(required)
-        for parameter, gradient in self._to_set:
-            parameter.grad = gradient
+        self._gradients.leave()
         made = dict(zip(self._returned, buffers.adopt(tokens, self._shapes), strict=True)) if tokens else {}
         from torch.utils import _pytree as pytree
 
@@ -467,10 +348,10 @@ class Variant:
         if isinstance(feed, Feed):
             return self._leaf(feed, leaves)
         if isinstance(feed, Rate):
-            bits = feed.bits(rates)
-            if bits is None:
+            given = _numbers.encoded(feed, rates)
+            if given is None:
                 raise Stale(f"{feed.expressions[0]} is not what it was")
-            return np.frombuffer(struct.pack(_FORMATS[feed.dtype], bits), np.uint8)
+            return np.frombuffer(given, np.uint8)
         seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
         return np.frombuffer(struct.pack("<Q", seed), np.uint8)
 
