@@ -49,7 +49,8 @@ constexpr std::chrono::milliseconds kSaySlow{2000};
 
 }  // namespace
 
-Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
+Engine::Engine(EngineOptions options)
+    : options_(std::move(options)), context_(options_.name, options_.platform, *this) {}
 
 Engine::~Engine() {
   if (stop_fd_ >= 0) close(stop_fd_);
@@ -96,7 +97,7 @@ int Engine::Run() {
           Stop(kExitOrphaned, "the process that started this worker is gone");
           continue;
         }
-        Send(wire::Goodbye{"it was told to stop (signal " + std::to_string(info.ssi_signo) + ")"});
+        context_.Send(wire::Goodbye{"it was told to stop (signal " + std::to_string(info.ssi_signo) + ")"});
         Stop(kExitOk, "");
       }
     }
@@ -125,10 +126,10 @@ int Engine::Run() {
   if (control_) control_->Close();
   if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
-  if (files_ && !files_->Stop(kFilesGrace)) Log("a disk does not answer; its file is left as it is");
+  if (files_ && !files_->Stop(kFilesGrace)) context_.Log("a disk does not answer; its file is left as it is");
   if (data_) data_->Stop();
   // The plugin's threads, which may still run, keep what they have mapped.
-  if (communicator_) (void)transport::CleanUpOwner(cluster_, collective::SegmentOwner(host_));
+  if (communicator_) (void)transport::CleanUpOwner(cluster_, collective::SegmentOwner(context_.number()));
   // A cluster ends with its controller, and whoever would have removed its shared memory may be gone with it. Errors
   // leave files behind, which the next cluster on this machine removes.
   if (exit_code_ == kExitOrphaned && !cluster_.empty()) (void)transport::CleanUp(cluster_);
@@ -155,8 +156,8 @@ void Engine::LookForAnswer() {
     tm local{};
     char clock[16] = {};
     if (localtime_r(&until, &local) != nullptr) (void)strftime(clock, sizeof clock, "%H:%M:%S", &local);
-    Log("no controller has answered at " + options_.controller + " for " + std::to_string(waited / 1000) +
-        " s; waiting for one until " + clock + " (" + std::to_string(limit / 1000) + " s in all)");
+    context_.Log("no controller has answered at " + options_.controller + " for " + std::to_string(waited / 1000) +
+                 " s; waiting for one until " + clock + " (" + std::to_string(limit / 1000) + " s in all)");
   }
 }
 
@@ -174,13 +175,14 @@ Status Engine::Connect() {
 Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(root_, FileRoot::Open(options_.root));
   PW_RETURN_IF_ERROR(StartDevices());
-  const bool has_kernels = options_.platform == "cpu" && options_.kernels != "off";
+  const bool has_kernels = context_.is_cpu() && options_.kernels != "off";
   compiler_ =
-      std::make_unique<Compiler>(client_, options_.scratch_dir, OpenDiskCache(),
+      std::make_unique<Compiler>(context_.client(), options_.scratch_dir, OpenDiskCache(),
                                  has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings);
   incoming_ = std::make_unique<Incoming>();
   files_ = std::make_unique<FileThread>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
+  context_.SetThread(reactor_.get());
   PW_RETURN_IF_ERROR(control_->Attach(reactor_.get(), this));
   return Join();
 }
@@ -189,35 +191,36 @@ Status Engine::StartDevices() {
   PW_ASSIGN_OR_RETURN(std::shared_ptr<pjrt::Api> api, pjrt::Api::Load(options_.plugin));
   pjrt::NamedValues create_options = options_.create_options;
   if (island_link_) PW_RETURN_IF_ERROR(JoinIsland(*api, &create_options));
-  PW_ASSIGN_OR_RETURN(client_, pjrt::Client::Create(api, create_options, island_link_));
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<pjrt::Client> client,
+                      pjrt::Client::Create(api, create_options, island_link_));
   PW_RETURN_IF_ERROR(pjrt::RegisterCustomCalls(*api, options_.platform));
-  if (client_->devices().empty()) {
+  if (client->devices().empty()) {
     return FailedPrecondition("expected plugin " + options_.plugin + " to offer at least one device, got none");
   }
   std::vector<int64_t> limits;
-  for (size_t d = 0; d < client_->devices().size(); ++d) {
+  for (size_t d = 0; d < client->devices().size(); ++d) {
     int64_t limit = options_.memory_limit_bytes;
     if (limit == 0) {
-      auto stats = client_->GetMemoryStats(static_cast<int>(d));
+      auto stats = client->GetMemoryStats(static_cast<int>(d));
       if (stats && stats->limit_bytes) limit = *stats->limit_bytes;
     }
     // CPU devices take the host's memory. Without a limit, what cannot fit would end the process instead of the run.
-    if (limit == 0 && options_.platform == "cpu") {
+    if (limit == 0 && context_.is_cpu()) {
       limit = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 10 * 9;
     }
     limits.push_back(limit);
   }
-  store_ = std::make_unique<store::ObjectStore>(limits);
+  context_.SetDevices(client, limits);
   device_free_at_.resize(limits.size());
   ends_ = std::make_shared<DeviceEnds>(limits.size());
   room_ = std::make_shared<DeviceRoom>(limits.size(), [this] { reactor_->Post([this] { Resume(); }); });
-  if (client_->platform_name() != "cpu") {
-    const Result<bool> waits = EnqueueWaitsForArguments(client_);
+  if (client->platform_name() != "cpu") {
+    const Result<bool> waits = EnqueueWaitsForArguments(client);
     enqueue_waits_ = !waits.ok() || *waits;
     if (enqueue_waits_) {
-      Log("computations are enqueued when their arguments have arrived, because the plugin " +
-          (waits.ok() ? "makes who enqueues one wait for them"
-                      : "could not be asked whether it waits for them: " + waits.status().ToString()));
+      context_.Log("computations are enqueued when their arguments have arrived, because the plugin " +
+                   (waits.ok() ? "makes who enqueues one wait for them"
+                               : "could not be asked whether it waits for them: " + waits.status().ToString()));
     }
   }
   return OkStatus();
@@ -251,9 +254,9 @@ std::optional<DiskCache> Engine::OpenDiskCache() const {
   std::error_code ignored;  // a plugin found by name alone has no size here; its version remains
   const auto bytes = std::filesystem::file_size(options_.plugin, ignored);
   const char* const flags = std::getenv("XLA_FLAGS");
-  std::string maker = options_.platform + '\n' + client_->platform_version() + '\n' + options_.plugin + '\n' +
-                      std::to_string(bytes) + '\n' + client_->devices()[0].kind + '\n' + ProcessorText() + '\n' +
-                      DriverText() + '\n' + (flags == nullptr ? "" : flags);
+  std::string maker = options_.platform + '\n' + context_.client()->platform_version() + '\n' + options_.plugin + '\n' +
+                      std::to_string(bytes) + '\n' + context_.client()->devices()[0].kind + '\n' + ProcessorText() +
+                      '\n' + DriverText() + '\n' + (flags == nullptr ? "" : flags);
   Result<DiskCache> disk = DiskCache::Open(options_.cache_dir, std::move(maker));
   if (!disk.ok()) Note("compiled programs are not kept for the next start: " + disk.status().ToString());
   return disk.ok() ? std::optional<DiskCache>(*std::move(disk)) : std::nullopt;
@@ -267,14 +270,14 @@ Status Engine::Join() {
   hello.pid = static_cast<uint64_t>(getpid());
   hello.machine = transport::MachineToken();
   hello.platform = options_.platform;
-  hello.platform_version = client_->platform_version();
+  hello.platform_version = context_.client()->platform_version();
   hello.island = options_.island;
-  for (const pjrt::DeviceInfo& device : client_->devices()) {
+  for (const pjrt::DeviceInfo& device : context_.client()->devices()) {
     wire::DeviceDescription description;
     description.local_ordinal = static_cast<uint32_t>(hello.devices.size());
     description.kind = device.kind;
     description.plugin_id = device.id;
-    description.memory_limit_bytes = store_->account().limit(hello.devices.size());
+    description.memory_limit_bytes = context_.store().account().limit(hello.devices.size());
     hello.devices.push_back(std::move(description));
   }
   hello.staging_limit_bytes = StagingLimit();
@@ -299,9 +302,9 @@ Status Engine::Join() {
 void Engine::Stop(int exit_code, const std::string& reason) {
   int expected = -1;
   if (!exit_code_.compare_exchange_strong(expected, exit_code)) return;
-  if (!reason.empty()) Log(reason);
+  if (!reason.empty()) context_.Log(reason);
   // Else those who depend on this host would have to see that its connection is not made again.
-  if (joined_ && exit_code == kExitFailed) Send(wire::Goodbye{reason});
+  if (joined_ && exit_code == kExitFailed) context_.Send(wire::Goodbye{reason});
   const uint64_t one = 1;
   // Only fails when the counter is full, and then the poller is awake anyway.
   [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
@@ -340,7 +343,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     }
     case Type::kFree: {
       PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(head.body));
-      for (uint64_t id : free.buffers) store_->Remove(id);
+      for (uint64_t id : free.buffers) context_.store().Remove(id);
       return OkStatus();
     }
     case Type::kFetch: {
@@ -405,13 +408,12 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kWelcome: {
       PW_ASSIGN_OR_RETURN(wire::Welcome welcome, wire::Decode<wire::Welcome>(head.body));
       cluster_ = welcome.cluster;
-      host_ = welcome.peer;
       data_->Join({cluster_, "", welcome.data_key, welcome.session});
-      if (host_ >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
-      first_device_ = welcome.hosts[host_].first_device;
+      if (welcome.peer >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
+      context_.Joined(welcome.peer, welcome.hosts[welcome.peer].first_device);
       PW_RETURN_IF_ERROR(StartGangs());
       OnHosts(welcome.hosts, welcome.identities);
-      watch_.emplace(welcome.lease_ms * (options_.platform == "cpu" ? 1 : kLeasesOfOtherPlugins));
+      watch_.emplace(welcome.lease_ms * (context_.is_cpu() ? 1 : kLeasesOfOtherPlugins));
       joined_ = true;
       data_->Every(std::chrono::milliseconds(welcome.heartbeat_interval_ms), [this] { OnTimer(); });
       return OkStatus();
@@ -474,33 +476,31 @@ void Engine::OnLost(const Status& status) {
 Status Engine::GoneText(uint32_t client) { return Cancelled("client " + std::to_string(client) + " is gone"); }
 
 void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts, const std::vector<wire::IdentityAt>& identities) {
-  hosts_ = hosts;
+  cluster_view_.Set(hosts);
   for (const wire::IdentityAt& at : identities) {
-    if (at.host < hosts_.size()) data_->SetIdentityAt(hosts_[at.host].name, at.identity);
+    if (at.host < hosts.size()) data_->SetIdentityAt(hosts[at.host].name, at.identity);
   }
-  std::vector<std::string> names;
-  for (const wire::HostDescription& host : hosts_) names.push_back(host.name);
-  incoming_->SetHosts(std::move(names));
+  incoming_->SetHosts(cluster_view_.Names());
   if (communicator_ == nullptr) return;
-  const std::string& machine = hosts_[host_].machine;
-  for (const wire::HostDescription& host : hosts_) {
-    if (host.host == host_ || !host.alive) continue;
+  const std::string& machine = hosts[context_.number()].machine;
+  for (const wire::HostDescription& host : hosts) {
+    if (host.host == context_.number() || !host.alive) continue;
     communicator_->SetHost(
         {host.host, host.name, !machine.empty() && host.machine == machine, host.data_endpoint, host.machine});
   }
 }
 
 void Engine::OnHostLost(const wire::HostLost& lost) {
-  if (lost.host >= hosts_.size()) return;
-  hosts_[lost.host].alive = 0;
+  const wire::HostDescription* const host = cluster_view_.Lose(lost.host);
+  if (host == nullptr) return;
   const Status status = Unavailable(lost.reason);
   root_causes_.Remember(lost.reason, status);
   incoming_->FailFromHost(lost.host, status);
   if (communicator_) communicator_->HostLost(lost.host, status);
-  data_->PeerLost(dataplane::DataPlane::PeerOfHost(hosts_[lost.host].name), status);
-  data_->PeerLost("w/" + hosts_[lost.host].name, status, hosts_[lost.host].session);
+  data_->PeerLost(dataplane::DataPlane::PeerOfHost(host->name), status);
+  data_->PeerLost("w/" + host->name, status, host->session);
   // If it was killed on this machine, its shared memory is still there.
-  if (hosts_[lost.host].machine == hosts_[host_].machine) {
+  if (host->machine == cluster_view_.Find(context_.number())->machine) {
     reactor_->AddTimer(kLocksGrace, {}, [] { (void)transport::CleanUpDead(); });
   }
 }
@@ -508,11 +508,11 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
 // The receiver does not answer on its data connection, but the controller may reach it.
 void Engine::OnSendFailed(const std::string& peer, uint64_t key, const Status& status) {
   if (peer == dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)))) {
-    return Send(wire::Fetched{key, Here(status), 0, {}});
+    return context_.Send(wire::Fetched{key, context_.Here(status), 0, {}});
   }
-  for (const wire::HostDescription& host : hosts_) {
+  for (const wire::HostDescription& host : cluster_view_.hosts()) {
     if (host.alive && peer == dataplane::DataPlane::PeerOfHost(host.name)) {
-      Send(wire::TransferFailed{host.host, key, Here(status)});
+      context_.Send(wire::TransferFailed{host.host, key, context_.Here(status)});
     }
   }
 }
@@ -520,7 +520,7 @@ void Engine::OnSendFailed(const std::string& peer, uint64_t key, const Status& s
 void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   const uint32_t client = gone.client;
   const Status status = GoneText(client);
-  const size_t removed = store_->RemoveClient(client);
+  const size_t removed = context_.store().RemoveClient(client);
   std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(pipelines_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
@@ -528,14 +528,15 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status, gone.session);
   // A client that was killed leaves its shared memory behind. Another host of its machine may have removed it before.
   if (gone.session != 0) (void)transport::CleanUpOwner(cluster_, gone.session);
-  if (options_.verbose) Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));
+  if (options_.verbose)
+    context_.Log("collected " + std::to_string(removed) + " buffers of client " + std::to_string(client));
 }
 
 // On the data thread, so that neither a long inline computation nor a compile silences this host.
 void Engine::OnTimer() {
   if (!joined_) return;
   WatchEngine();
-  control_->Beat(live_buffers_, static_cast<uint64_t>(live_bytes_.load()), static_cast<uint64_t>(watch_->still_ms()));
+  control_->Beat(context_.live_buffers(), context_.live_bytes(), static_cast<uint64_t>(watch_->still_ms()));
   ReportStalls();
 }
 
@@ -551,39 +552,8 @@ void Engine::WatchEngine() {
                                  options_.platform + " plugin or a custom call";
       // The goodbye leaves while this process still runs: it ends at the next tick.
       if (hangs_.exchange(true)) return Stop(kExitFailed, reason);
-      Send(wire::Goodbye{reason});
+      context_.Send(wire::Goodbye{reason});
   }
-}
-
-Result<size_t> Engine::LocalDevice(uint32_t device) const {
-  if (device < first_device_ || device - first_device_ >= client_->devices().size()) {
-    return InvalidArgument("expected a device of this host (" + std::to_string(first_device_) + " to " +
-                           std::to_string(first_device_ + client_->devices().size() - 1) + "), got " +
-                           std::to_string(device));
-  }
-  return device - first_device_;
-}
-
-Result<int64_t> Engine::PluginId(uint32_t device) const {
-  for (const wire::HostDescription& host : hosts_) {
-    if (device < host.first_device || device - host.first_device >= host.devices.size()) continue;
-    return host.devices[device - host.first_device].plugin_id;
-  }
-  return InvalidArgument("expected a device of the cluster, got " + std::to_string(device));
-}
-
-void Engine::SendFrame(std::string head) {
-  transport::Frames frames;
-  frames.emplace_back(std::move(head));
-  if (Status status = control_->Send(std::move(frames)); !status.ok() && exit_code_ < 0) {
-    Log("cannot reach the controller: " + status.ToString());
-  }
-}
-
-Status Engine::Here(const Status& status) const { return status.WithPrefix("host '" + options_.name + "'"); }
-
-void Engine::Log(const std::string& line) const {
-  std::fprintf(stderr, "ptpathways worker %s: %s\n", options_.name.c_str(), line.c_str());
 }
 
 }  // namespace pathways::worker

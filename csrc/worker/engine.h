@@ -6,8 +6,8 @@
 //
 // Ownership: owns the plugin's client, the object store, its sockets and threads.
 // Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages and
-// owns store_, functions_ and everything not marked
-//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming; "pw-files"
+// owns everything not marked otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns
+// Incoming; "pw-files"
 //            waits for disks. Callbacks of the plugin run on its threads and only post results. Run() waits for signals
 //            on the caller's thread.
 // Locks:     mutex_ guards finished_ only.
@@ -41,12 +41,14 @@
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/file_bodies.h"
 #include "csrc/wire/pipeline_bodies.h"
+#include "csrc/worker/cluster_view.h"
 #include "csrc/worker/compiler.h"
 #include "csrc/worker/device_room.h"
 #include "csrc/worker/engine_watch.h"
 #include "csrc/worker/file_root.h"
 #include "csrc/worker/file_thread.h"
 #include "csrc/worker/gang_gate.h"
+#include "csrc/worker/host_context.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/island_link.h"
 #include "csrc/worker/pipeline.h"
@@ -91,7 +93,7 @@ struct EngineOptions {
 // Exit codes of a worker process.
 inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
 
-class Engine : private transport::ControlLine::Handler, private GangTurns {
+class Engine : private transport::ControlLine::Handler, private GangTurns, private Outbox {
  public:
   explicit Engine(EngineOptions options);
   ~Engine() override;
@@ -171,7 +173,6 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   // messages, and those that wait because a device is full (engine_messages.cc)
   void OnMessage(transport::Frames& frames) override;
   Status Take(transport::Frames& frames);
-  void Counted();
   // Whether a device of a run takes no more for now; Resume is called when one does.
   bool IsFull(const std::vector<uint32_t>& devices);
   // Whether enqueueing a computation that reads this would wait for it; Resume is called when it is there.
@@ -231,7 +232,6 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   Status StartGangs();
   Status LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
                         std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
-  std::shared_ptr<const std::vector<collective::Place>> PlacesOf(const std::vector<uint32_t>& devices) const;
   void Begin(int device, const GangPtr& gang, uint32_t shard) override;
   void End(int device) override;
   void Failed(const GangPtr& gang, const Status& status) override;
@@ -316,20 +316,13 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   void RemoveDonated(const wire::Run& run);
   int64_t StagingLimit() const;
 
-  Result<size_t> LocalDevice(uint32_t device) const;
-  // What the plugin calls a device of the cluster.
-  Result<int64_t> PluginId(uint32_t device) const;
-  template <typename Body>
-  void Send(const Body& body) {
-    SendFrame(wire::Encode(body));
-  }
-  void SendFrame(std::string head);
-  void Log(const std::string& line) const;
-  Status Here(const Status& status) const;  // with this host's name
+  Status Send(transport::Frames frames) override { return control_->Send(std::move(frames)); }
+  bool ending() const override { return exit_code_ >= 0; }
 
   const EngineOptions options_;
+  HostContext context_;
+  ClusterView cluster_view_;                 // the engine's thread's
   std::shared_ptr<IslandLink> island_link_;  // null: this host's plugin has a client of its own
-  std::shared_ptr<pjrt::Client> client_;
   std::unique_ptr<transport::ControlLine> control_;
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
@@ -345,16 +338,12 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   // Constant after joining:
   bool enqueue_waits_ = false;  // the plugin's Execute sleeps until its arguments have arrived
   std::string cluster_;
-  uint32_t host_ = 0;
-  uint32_t first_device_ = 0;
   std::optional<EngineWatch> watch_;  // the data thread's, but for Turned
 
   // Owned by the engine's thread:
-  std::unique_ptr<store::ObjectStore> store_;
   std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
   std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
   std::unordered_map<uint64_t, std::unique_ptr<Pipeline>> pipelines_;
-  std::vector<wire::HostDescription> hosts_;
   wire::Done done_;
   bool flush_posted_ = false;
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
@@ -394,8 +383,6 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
   std::atomic<bool> island_lost_{false};
   std::atomic<bool> hangs_{false};  // the engine's thread, and the controller has been told
-  std::atomic<uint64_t> live_buffers_{0};
-  std::atomic<int64_t> live_bytes_{0};
 
   bool said_slow_ = false;  // Run's thread: that the controller has not answered
 

@@ -50,9 +50,9 @@ std::vector<wire::Property> Engine::Activity() const {
   }
   if (communicator_) {
     for (const collective::Stall& stall : communicator_->Stalls(std::chrono::milliseconds(0))) {
-      const std::string host =
-          stall.waits_for_host < hosts_.size() ? Quoted(hosts_[stall.waits_for_host].name) : "another host";
-      out.push_back(Doing("waits for " + host + " in a collective of", stall.what, stall.age.count()));
+      const wire::HostDescription* const host = cluster_view_.Find(stall.waits_for_host);
+      const std::string name = host != nullptr ? Quoted(host->name) : "another host";
+      out.push_back(Doing("waits for " + name + " in a collective of", stall.what, stall.age.count()));
     }
   }
   if (compiles > kListedActivities) {
@@ -76,13 +76,12 @@ void Engine::AnswerActivity(uint64_t request) const {
   wire::Reply reply;
   reply.request = request;
   reply.properties = Activity();
-  std::vector<std::string> names;
-  for (const wire::HostDescription& host : hosts_) names.push_back(Quoted(host.name));
+  std::vector<std::string> names = cluster_view_.Names();
   data_->Post([this, reply = std::move(reply), names = std::move(names)]() mutable {  // whose transfers these are
     size_t transfers = 0;
     incoming_->ForEach([&](uint32_t from, uint64_t received, uint64_t expected, int64_t since_ms) {
       if (++transfers > kListedActivities) return;
-      const std::string sender = from < names.size() ? "host " + names[from] : "the client";
+      const std::string sender = from < names.size() ? "host " + Quoted(names[from]) : "the client";
       reply.properties.push_back(Doing("receives from " + sender,
                                        std::to_string(received) + " of " + std::to_string(expected) + " bytes",
                                        NowMs() - since_ms));
@@ -98,10 +97,7 @@ void Engine::AnswerActivity(uint64_t request) const {
       reply.properties.push_back(
           Doing("sends", std::to_string(count) + (count == 1 ? " value" : " values") + " to " + whom, 0));
     }
-    transport::Frames frames;
-    frames.emplace_back(wire::Encode(reply));
-    frames.emplace_back(std::string());
-    if (Status sent = control_->Send(std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
+    context_.Report(context_.SendReply(reply, {}));
   });
 }
 

@@ -20,19 +20,19 @@ std::shared_ptr<store::Object> OneShard(pjrt::Buffer buffer, size_t device, int6
 }  // namespace
 
 Status Engine::OnPut(wire::Put put) {
-  PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(put.device));
+  PW_ASSIGN_OR_RETURN(size_t device, context_.LocalDevice(put.device));
   const int64_t bytes = put.type.ByteSize();
-  Status status = store_->account().Check(device, bytes, 0, "a tensor " + put.type.ToString());
+  Status status = context_.store().account().Check(device, bytes, 0, "a tensor " + put.type.ToString());
   pjrt::Buffer buffer;
   const bool comes_later = put.inline_data.empty() && bytes > 0;
   // A buffer of which one shard was refused has no value, so the bytes of the others are not wanted either.
-  if (auto object = store_->Find(put.buffer); object != nullptr && !object->error.ok()) {
+  if (auto object = context_.store().Find(put.buffer); object != nullptr && !object->error.ok()) {
     if (comes_later) incoming_->Refuse(put.key, kFromClient, object->error);
     return OkStatus();
   }
   bool declared = false;
   if (status.ok() && static_cast<int64_t>(put.inline_data.size()) == bytes) {
-    auto made = client_->BufferFromHost(put.inline_data.data(), put.type, static_cast<int>(device));
+    auto made = context_.client()->BufferFromHost(put.inline_data.data(), put.type, static_cast<int>(device));
     status = made.status();
     if (made.ok()) buffer = *std::move(made);
   } else if (status.ok() && !put.inline_data.empty()) {
@@ -46,19 +46,19 @@ Status Engine::OnPut(wire::Put put) {
   }
   if (status.ok()) status = StorePut(put, device, std::move(buffer));
   if (status.ok()) return OkStatus();
-  StoreFailed(put.buffer, Here(status));
-  if (comes_later && !declared) incoming_->Refuse(put.key, kFromClient, Here(status));
+  StoreFailed(put.buffer, context_.Here(status));
+  if (comes_later && !declared) incoming_->Refuse(put.key, kFromClient, context_.Here(status));
   return OkStatus();
 }
 
 Status Engine::StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer) {
-  std::shared_ptr<store::Object> object = store_->Find(put.buffer);
+  std::shared_ptr<store::Object> object = context_.store().Find(put.buffer);
   const bool fresh = object == nullptr;
   if (fresh) {
     // One PUT a shard, so no more of them than this host has devices.
-    if (put.shards_here == 0 || put.shards_here > client_->devices().size()) {
+    if (put.shards_here == 0 || put.shards_here > context_.device_count()) {
       return InvalidArgument("PUT announces " + std::to_string(put.shards_here) + " shards for a host of " +
-                             std::to_string(client_->devices().size()) + " devices");
+                             std::to_string(context_.device_count()) + " devices");
     }
     object = std::make_shared<store::Object>(put.shards_here);
   }
@@ -73,68 +73,69 @@ Status Engine::StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer
   shard.device = device;
   shard.bytes = put.type.ByteSize();
   shard.number = put.shard;
-  if (fresh) return store_->Insert(put.buffer, std::move(object));
-  store_->AccountShard(put.buffer, shard);
+  if (fresh) return context_.store().Insert(put.buffer, std::move(object));
+  context_.store().AccountShard(put.buffer, shard);
   return OkStatus();
 }
 
 Status Engine::OnExpect(const wire::Expect& expect) {
-  PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(expect.device));
+  PW_ASSIGN_OR_RETURN(size_t device, context_.LocalDevice(expect.device));
   const int64_t bytes = expect.type.ByteSize();
   Status status =
-      store_->account().Check(device, bytes, 0, "a tensor " + expect.type.ToString() + " from another host");
+      context_.store().account().Check(device, bytes, 0, "a tensor " + expect.type.ToString() + " from another host");
   if (status.ok() && bytes == 0) {
-    auto buffer = client_->BufferFromHost("", expect.type, static_cast<int>(device));
+    auto buffer = context_.client()->BufferFromHost("", expect.type, static_cast<int>(device));
     status = buffer.status();
-    if (buffer.ok()) return store_->Insert(expect.buffer, OneShard(*std::move(buffer), device, 0));
+    if (buffer.ok()) return context_.store().Insert(expect.buffer, OneShard(*std::move(buffer), device, 0));
   }
   if (status.ok()) {
     auto made = MakeIncoming(expect.buffer, device, expect.type, expect.from_host);
     status = made.status();
-    if (made.ok()) return store_->Insert(expect.buffer, OneShard(*std::move(made), device, bytes));
+    if (made.ok()) return context_.store().Insert(expect.buffer, OneShard(*std::move(made), device, bytes));
   }
-  StoreFailed(expect.buffer, Here(status));
-  if (bytes > 0) incoming_->Refuse(expect.buffer, expect.from_host, Here(status));
+  StoreFailed(expect.buffer, context_.Here(status));
+  if (bytes > 0) incoming_->Refuse(expect.buffer, expect.from_host, context_.Here(status));
   return OkStatus();
 }
 
 Result<pjrt::Buffer> Engine::MakeIncoming(uint64_t key, size_t device, const TensorType& type, uint32_t from_host) {
-  PW_ASSIGN_OR_RETURN(auto async, client_->CreateAsyncBuffer(type, static_cast<int>(device)));
+  PW_ASSIGN_OR_RETURN(auto async, context_.client()->CreateAsyncBuffer(type, static_cast<int>(device)));
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
   incoming_->Declare(key, std::move(async), from_host);
   return buffer;
 }
 
 void Engine::StoreFailed(uint64_t id, const Status& status) {
-  if (auto object = store_->Find(id)) {
+  if (auto object = context_.store().Find(id)) {
     object->error = status;  // shards that are there already have no use without this one
   } else {
     object = std::make_shared<store::Object>(0);
     object->error = status;
-    (void)store_->Insert(id, std::move(object));
+    (void)context_.store().Insert(id, std::move(object));
   }
-  Send(wire::BufferFailed{id, status});
+  context_.Send(wire::BufferFailed{id, status});
 }
 
 Result<Engine::Found> Engine::FindShard(uint64_t id, uint32_t shard) const {
-  auto object = store_->Find(id);
+  auto object = context_.store().Find(id);
   if (object == nullptr) {
-    return Here(NotFound("buffer " + std::to_string(id) + " is not on this host: it was donated to a run or freed"));
+    return context_.Here(
+        NotFound("buffer " + std::to_string(id) + " is not on this host: it was donated to a run or freed"));
   }
   if (!object->error.ok()) return object->error;
   const size_t position = object->PositionOf(shard);
   if (position == object->shards.size()) {
-    return Here(InvalidArgument("buffer has no shard " + std::to_string(shard) + " on this host"));
+    return context_.Here(InvalidArgument("buffer has no shard " + std::to_string(shard) + " on this host"));
   }
   if (const auto& part = object->At(position); !part.buffer.valid() && part.staged == nullptr) {
-    return Here(FailedPrecondition("shard " + std::to_string(shard) + " of the buffer has not been put yet"));
+    return context_.Here(FailedPrecondition("shard " + std::to_string(shard) + " of the buffer has not been put yet"));
   }
   return Found{std::move(object), position};
 }
 
 void Engine::OnFetch(const wire::Fetch& fetch) {
   const uint64_t request = fetch.request;
-  auto fail = [this, request](const Status& status) { Send(wire::Fetched{request, status, 0, {}}); };
+  auto fail = [this, request](const Status& status) { context_.Send(wire::Fetched{request, status, 0, {}}); };
   Result<Found> found = FindShard(fetch.buffer, fetch.shard);
   if (!found.ok()) return fail(found.status());
   const store::Object::Shard& held = found->object->At(found->position);
@@ -144,7 +145,7 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
       answer.size = held.staged->size();
       answer.inline_data.assign(held.staged->data(), held.staged->size());
     }
-    if (fetch.metadata_only || answer.size > 0) return Send(answer);
+    if (fetch.metadata_only || answer.size > 0) return context_.Send(answer);
     const std::string peer = dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(request)));
     return SendShard(peer, request, std::move(found->object), found->position, {}, fail);
   }
@@ -154,10 +155,10 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
 
   if (fetch.metadata_only || size == 0) {
     Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
-    if (!ready.ok()) return fail(Here(ready.status()));
+    if (!ready.ok()) return fail(context_.Here(ready.status()));
     ready->OnReady([this, request, origin, fail](Status status) {
       if (!status.ok()) return FailRead(origin, status, fail);
-      Send(wire::Fetched{request, status, 0, {}});
+      context_.Send(wire::Fetched{request, status, 0, {}});
     });
     return;
   }
@@ -172,7 +173,7 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
       answer.request = request;
       answer.size = bytes->size();
       answer.inline_data = std::move(*bytes);
-      Send(answer);
+      context_.Send(answer);
     });
     return;
   }
@@ -181,13 +182,13 @@ void Engine::OnFetch(const wire::Fetch& fetch) {
 }
 
 void Engine::OnCopy(const wire::Copy& copy) {
-  Result<size_t> local = LocalDevice(copy.destination_device);
+  Result<size_t> local = context_.LocalDevice(copy.destination_device);
   Result<Found> source = FindShard(copy.source, copy.source_shard);
   if (local.ok()) {
     Status status = source.status();
     if (source.ok()) {
-      status = Here(store_->account().Check(*local, source->object->At(source->position).bytes, 0,
-                                            "a copy of " + copy.type.ToString()));
+      status = context_.Here(context_.store().account().Check(*local, source->object->At(source->position).bytes, 0,
+                                                              "a copy of " + copy.type.ToString()));
     }
     if (status.ok()) {
       const store::Object::Shard& from = source->object->At(source->position);
@@ -196,23 +197,17 @@ void Engine::OnCopy(const wire::Copy& copy) {
       if (buffer.ok()) {
         auto made = OneShard(*std::move(buffer), *local, from.bytes);
         made->origin = source->object->origin;
-        status = store_->Insert(copy.destination, std::move(made));
+        status = context_.store().Insert(copy.destination, std::move(made));
       }
     }
     if (!status.ok()) StoreFailed(copy.destination, status);
     return;
   }
-  const wire::HostDescription* to = nullptr;
-  for (const wire::HostDescription& host : hosts_) {
-    if (copy.destination_device >= host.first_device &&
-        copy.destination_device - host.first_device < host.devices.size()) {
-      to = &host;
-    }
-  }
+  const wire::HostDescription* const to = cluster_view_.OfDevice(copy.destination_device);
   if (to == nullptr || !to->alive) return;  // its client hears of the lost host from the controller
   Result<std::string> peer = PeerOf(to->host);
   if (!peer.ok()) {
-    Send(wire::BufferFailed{copy.destination, Here(peer.status())});
+    context_.Send(wire::BufferFailed{copy.destination, context_.Here(peer.status())});
     return;
   }
   const uint64_t key = copy.destination;
@@ -223,11 +218,11 @@ void Engine::OnCopy(const wire::Copy& copy) {
 }
 
 Result<std::string> Engine::PeerOf(uint32_t host) {
-  if (host >= hosts_.size()) return InvalidArgument("there is no host " + std::to_string(host));
-  const wire::HostDescription& to = hosts_[host];
-  if (!to.alive) return Unavailable("host '" + to.name + "' is lost");
-  PW_RETURN_IF_ERROR(data_->ConnectTo(to.name, to.data_endpoint, to.machine, to.session));
-  return dataplane::DataPlane::PeerOfHost(to.name);
+  const wire::HostDescription* const to = cluster_view_.Find(host);
+  if (to == nullptr) return InvalidArgument("there is no host " + std::to_string(host));
+  if (!to->alive) return Unavailable("host '" + to->name + "' is lost");
+  PW_RETURN_IF_ERROR(data_->ConnectTo(to->name, to->data_endpoint, to->machine, to->session));
+  return dataplane::DataPlane::PeerOfHost(to->name);
 }
 
 // A copy of a shard on a device of this host, ready when its own event is.
@@ -235,7 +230,7 @@ Result<pjrt::Buffer> Engine::CopyHere(const store::Object::Shard& from, size_t d
   if (from.staged != nullptr) return FromStaging(from.staged, *from.staged_type, device);
   if (from.device != device) return from.buffer.CopyToDevice(static_cast<int>(device));
   // The plugin refuses to copy to the same device; go through host memory.
-  PW_ASSIGN_OR_RETURN(auto unique, client_->CreateAsyncBuffer(from.buffer.type(), static_cast<int>(device)));
+  PW_ASSIGN_OR_RETURN(auto unique, context_.client()->CreateAsyncBuffer(from.buffer.type(), static_cast<int>(device)));
   std::shared_ptr<pjrt::AsyncBuffer> async = std::move(unique);
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
   auto bytes = std::make_shared<HostMemory>(static_cast<size_t>(from.bytes));
@@ -276,7 +271,7 @@ void Engine::SendShard(const std::string& peer, uint64_t key, std::shared_ptr<st
   const std::shared_ptr<store::Origin> origin = object->OriginOf(position);
   auto pin = std::make_shared<Pin>(std::move(object), position);
   Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
-  if (!ready.ok()) return on_error(Here(ready.status()));
+  if (!ready.ok()) return on_error(context_.Here(ready.status()));
   unready_sends_.fetch_add(1);
   ready->OnReady([this, take_out, pin, origin, on_error](Status status) {
     unready_sends_.fetch_sub(1);
@@ -298,7 +293,8 @@ void Engine::FailRead(std::shared_ptr<store::Origin> origin, const Status& statu
   reactor_->Post([this, origin = std::move(origin), status, on_error = std::move(on_error)] {
     const auto answer = [this, status, on_error](const store::Origin* run) {
       if (run != nullptr && !run->cause.ok()) return on_error(run->cause);
-      on_error(root_causes_.Find(status, {}, nullptr, [this](const Status& reported) { return Here(reported); }));
+      on_error(
+          root_causes_.Find(status, {}, nullptr, [this](const Status& reported) { return context_.Here(reported); }));
     };
     if (origin == nullptr || origin->ended) return answer(origin.get());
     // It is alive when it calls; held by what it calls, it would hold itself.

@@ -61,13 +61,13 @@ void Engine::OnSave(wire::Save save) {
   std::vector<Found> found;
   for (const wire::SavedShard& shard : saving->save.shards) {
     Result<Found> one = FindShard(shard.buffer, shard.shard);
-    if (!one.ok()) return Send(wire::Stored{saving->save.request, host_, one.status(), 0, 0, 0});
+    if (!one.ok()) return context_.Send(wire::Stored{saving->save.request, context_.number(), one.status(), 0, 0, 0});
     found.push_back(*std::move(one));
   }
   // CPU devices' values are in host memory already, and hardly ever copied.
-  copies_limit_ = options_.platform == "cpu"
+  copies_limit_ = context_.is_cpu()
                       ? UINT64_MAX
-                      : static_cast<uint64_t>(std::max<int64_t>(StagingLimit() - store_->staged_bytes(), 0));
+                      : static_cast<uint64_t>(std::max<int64_t>(StagingLimit() - context_.store().staged_bytes(), 0));
   for (size_t index = 0; index < found.size(); ++index) TakeOut(saving, index, std::move(found[index]));
   WriteShard(saving, saving->save.shards.size(), OkStatus(), nullptr, nullptr, nullptr);
 }
@@ -83,7 +83,7 @@ void Engine::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found 
   auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
   // Where devices compute in this host's memory the bytes are read in place, and a run that would overwrite them takes
   // other memory. Elsewhere they are copied, which the plugin orders before what is enqueued later.
-  if (options_.platform == "cpu") {
+  if (context_.is_cpu()) {
     Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
     if (!ready.ok()) return WriteShard(saving, index, ready.status(), type, nullptr, nullptr);
     ready->OnReady([this, saving, index, type, pin](const Status& status) {
@@ -136,8 +136,9 @@ void Engine::WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Sta
     }
     if (saving->status.ok()) saving->status = saving->file->Finish();
     saving->file.reset();
-    Send(wire::Stored{saving->save.request, host_, saving->status.ok() ? OkStatus() : Here(saving->status),
-                      saving->bytes, MicrosecondsSince(saving->start), crc32c});
+    context_.Send(wire::Stored{saving->save.request, context_.number(),
+                               saving->status.ok() ? OkStatus() : context_.Here(saving->status), saving->bytes,
+                               MicrosecondsSince(saving->start), crc32c});
   });
 }
 
@@ -149,7 +150,7 @@ void Engine::OnLoad(wire::Load load) {
       status = InvalidArgument("LOAD names key " + std::to_string(shard.key) + " twice");
     }
     // The PUT before this message may have failed.
-    const std::shared_ptr<store::Object> object = store_->Find(shard.buffer);
+    const std::shared_ptr<store::Object> object = context_.store().Find(shard.buffer);
     if (object == nullptr) status = NotFound("buffer " + std::to_string(shard.buffer) + " is not on this host");
     if (object != nullptr && !object->error.ok()) status = object->error;
     const bool fits =
@@ -169,12 +170,12 @@ void Engine::OnLoad(wire::Load load) {
       status = ResourceExhausted("no host memory to read a shard into");
     }
     if (!status.ok()) {
-      status = Here(status);
+      status = context_.Here(status);
       for (size_t i = delivered; i < load.shards.size(); ++i) {
         incoming_->DeliverFailure(load.shards[i].key, status, Incoming::When::kDeclared);
       }
     }
-    Send(wire::Stored{load.request, host_, status, bytes, MicrosecondsSince(start), 0});
+    context_.Send(wire::Stored{load.request, context_.number(), status, bytes, MicrosecondsSince(start), 0});
   });
 }
 

@@ -43,14 +43,14 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
   auto fail = [&](Status status) {
     wire::Registered answer;
     answer.function = id;
-    answer.host = host_;
-    answer.status = Here(status);
+    answer.host = context_.number();
+    answer.status = context_.Here(status);
     auto function = std::make_shared<Function>();
     function->request = request;
     function->status = answer.status;
     function->compiled = true;
     functions_[id] = std::move(function);
-    Send(answer);
+    context_.Send(answer);
     return OkStatus();
   };
   if (functions_.contains(id)) return Status(Code::kAlreadyExists, "function " + std::to_string(id) + " exists");
@@ -74,19 +74,19 @@ Status Engine::OnRegister(const wire::Head& head, transport::Frames& frames) {
     job.replicas = request.replicas;
     job.partitions = request.partitions;
     for (uint32_t shard = 0; shard < request.devices.size(); ++shard) {
-      const Result<size_t> local = LocalDevice(request.devices[shard]);
+      const Result<size_t> local = context_.LocalDevice(request.devices[shard]);
       if (!local.ok()) continue;  // another host's
       function->local.push_back(shard);
       job.shards.push_back({shard, static_cast<int>(*local)});
     }
     if (island_link_ && function->local.size() < request.devices.size()) {
       for (const uint32_t device : request.devices) {
-        const Result<int64_t> id = PluginId(device);
+        const Result<int64_t> id = cluster_view_.PluginId(device);
         if (!id.ok()) return fail(id.status());
         job.plugin_ids.push_back(*id);
       }
     }
-    function->places = PlacesOf(request.devices);
+    function->places = cluster_view_.PlacesOf(request.devices, context_.number());
     if (function->local.empty()) return fail(InvalidArgument("expected devices of this host among others, got none"));
   }
   function->request = std::move(request);
@@ -104,12 +104,12 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
   Function& function = *it->second;
   wire::Registered answer;
   answer.function = id;
-  answer.host = host_;
+  answer.host = context_.number();
   answer.compile_us = outcome.compile_us;
   answer.code_room = outcome.code_room;
   function.compiled = true;
   if (!outcome.status.ok()) {
-    function.status = Here(outcome.status.WithPrefix("compiling " + Describe(function)));
+    function.status = context_.Here(outcome.status.WithPrefix("compiling " + Describe(function)));
     answer.status = function.status;
   } else {
     function.computation = std::move(outcome.computation);
@@ -120,7 +120,7 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
     answer.temp_bytes = static_cast<uint64_t>(function.temp_bytes);
     answer.code_bytes = static_cast<uint64_t>(function.computation->code_bytes());
   }
-  Send(answer);
+  context_.Send(answer);
   for (uint64_t program : std::exchange(function.programs, {})) OnPlanCompiled(program, function.status);
   for (const wire::Query& query : std::exchange(function.waiting, {})) Answer(query);
 }
@@ -134,33 +134,31 @@ void Engine::Answer(const wire::Query& query) {
   }
   std::string payload;
   const wire::Reply reply = MakeReply(query, &payload);
-  transport::Frames frames;
-  frames.emplace_back(wire::Encode(reply));
-  frames.emplace_back(std::move(payload));
-  if (Status status = control_->Send(std::move(frames)); !status.ok()) Log(status.ToString());
+  if (Status sent = context_.SendReply(reply, std::move(payload)); !sent.ok()) context_.Log(sent.ToString());
 }
 
 wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
   wire::Reply reply;
   reply.request = query.request;
   if (query.kind == wire::QueryKind::kMemoryStats) {
-    Result<size_t> device = LocalDevice(query.device);
+    Result<size_t> device = context_.LocalDevice(query.device);
     if (!device.ok()) {
       reply.status = device.status();
       return reply;
     }
-    const store::MemoryAccount& account = store_->account();
+    const store::MemoryAccount& account = context_.store().account();
     int64_t in_use = account.used(*device);
     int64_t peak = account.peak(*device);
     int64_t limit = account.limit(*device);
-    if (auto stats = client_->GetMemoryStats(static_cast<int>(*device))) {
+    if (auto stats = context_.client()->GetMemoryStats(static_cast<int>(*device))) {
       in_use = stats->bytes_in_use;
       peak = stats->peak_bytes.value_or(peak);
       limit = stats->limit_bytes.value_or(limit);
     }
     reply.properties = {IntegerProperty("bytes_in_use", in_use), IntegerProperty("peak_bytes", peak),
-                        IntegerProperty("limit_bytes", limit), IntegerProperty("staged_bytes", store_->staged_bytes()),
-                        IntegerProperty("live_buffers", static_cast<int64_t>(store_->size()))};
+                        IntegerProperty("limit_bytes", limit),
+                        IntegerProperty("staged_bytes", context_.store().staged_bytes()),
+                        IntegerProperty("live_buffers", static_cast<int64_t>(context_.store().size()))};
     return reply;
   }
   if (query.kind == wire::QueryKind::kTimes) {

@@ -14,29 +14,15 @@ constexpr std::chrono::milliseconds kStalledAfter{1000};
 }  // namespace
 
 Status Engine::StartGangs() {
-  if (options_.platform != "cpu") return OkStatus();
+  if (!context_.is_cpu()) return OkStatus();
   collective::CommunicatorOptions options;
   options.cluster = cluster_;
-  options.host = host_;
+  options.host = context_.number();
   communicator_ = std::make_unique<collective::Communicator>(std::move(options), data_.get());
   GangTurns* const turns = this;
-  gate_ = std::make_unique<GangGate>(client_, turns);
+  gate_ = std::make_unique<GangGate>(context_.client(), turns);
   pjrt::SetCollectiveBackend(communicator_.get());
   return OkStatus();
-}
-
-// nullptr when all are on one host.
-std::shared_ptr<const std::vector<collective::Place>> Engine::PlacesOf(const std::vector<uint32_t>& devices) const {
-  const auto here = [this](uint32_t device) { return LocalDevice(device).ok(); };
-  if (std::all_of(devices.begin(), devices.end(), here)) return nullptr;
-  auto places = std::make_shared<std::vector<collective::Place>>();
-  for (const uint32_t device : devices) {
-    for (const wire::HostDescription& host : hosts_) {
-      if (device < host.first_device || device - host.first_device >= host.devices.size()) continue;
-      places->push_back({host.host, device - host.first_device});
-    }
-  }
-  return places;
 }
 
 Status Engine::LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
@@ -83,7 +69,7 @@ void Engine::AbortElsewhere(uint64_t run, const Status& status) {
   if (aborted_.size() > kRememberedAborts) aborted_.pop_front();
   // Its other collectives have lost their meaning here, too.
   if (communicator_) communicator_->Abort(run, status);
-  Send(wire::Abort{run, status});
+  context_.Send(wire::Abort{run, status});
 }
 
 void Engine::OnAbort(const wire::Abort& abort) {
@@ -99,12 +85,12 @@ void Engine::ReportStalls() {
   if (!communicator_) return;
   wire::Stalled message;
   for (const collective::Stall& stall : communicator_->Stalls(kStalledAfter)) {
-    message.stalls.push_back({stall.run, first_device_ + static_cast<uint32_t>(stall.device), stall.waits_for_host,
-                              stall.op, static_cast<uint64_t>(stall.age.count()), stall.what});
+    message.stalls.push_back({stall.run, context_.first_device() + static_cast<uint32_t>(stall.device),
+                              stall.waits_for_host, stall.op, static_cast<uint64_t>(stall.age.count()), stall.what});
   }
   if (message.stalls.empty() && !stalled_) return;
   stalled_ = !message.stalls.empty();
-  Send(message);
+  context_.Send(message);
 }
 
 }  // namespace pathways::worker

@@ -53,8 +53,8 @@ void Engine::OnMessage(Frames& frames) {
     waiting_.push_back(std::move(frames));
     return OkStatus();
   }();
-  if (!status.ok()) Log("refused a message of the controller: " + status.ToString());
-  Counted();
+  if (!status.ok()) context_.Log("refused a message of the controller: " + status.ToString());
+  context_.Count();
 }
 
 Status Engine::Take(Frames& frames) {
@@ -63,24 +63,16 @@ Status Engine::Take(Frames& frames) {
   return Handle(head, frames);
 }
 
-void Engine::Counted() {
-  live_buffers_ = store_->size();
-  live_bytes_ = store_->account().total_used();
-}
-
 bool Engine::MayPass(Type type) const {
   if (type != Type::kExpect && type != Type::kPut) return false;
   if (owner_gone_waits_) return false;  // a client's number may be another's by now
   // Where memory is bounded, it is given away in the order of the controller's books.
-  for (size_t device = 0; device < client_->devices().size(); ++device) {
-    if (store_->account().limit(device) > 0) return false;
-  }
-  return true;
+  return !context_.MemoryIsBounded();
 }
 
 bool Engine::IsFull(const std::vector<uint32_t>& devices) {
   for (const uint32_t device : devices) {
-    const Result<size_t> local = LocalDevice(device);
+    const Result<size_t> local = context_.LocalDevice(device);
     if (local.ok() && room_->Refuses(*local)) return true;
   }
   return false;
@@ -102,7 +94,7 @@ bool Engine::MustArrive(store::Object& value) {
 bool Engine::MustArrive(const wire::Run& run) {
   if (!enqueue_waits_) return false;
   const auto missing = [this](uint64_t id) {
-    const std::shared_ptr<store::Object> object = store_->Find(id);
+    const std::shared_ptr<store::Object> object = context_.store().Find(id);
     return object != nullptr && MustArrive(*object);
   };
   for (const uint64_t argument : run.arguments) {
@@ -126,10 +118,11 @@ void Engine::Resume() {
     }
     Frames frames = std::move(waiting_.front());
     waiting_.pop_front();
-    if (Status status = Take(frames); !status.ok()) Log("refused a message of the controller: " + status.ToString());
+    if (Status status = Take(frames); !status.ok())
+      context_.Log("refused a message of the controller: " + status.ToString());
   }
   if (waiting_.empty()) owner_gone_waits_ = false;
-  Counted();
+  context_.Count();
 }
 
 }  // namespace pathways::worker

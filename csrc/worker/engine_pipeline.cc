@@ -14,11 +14,8 @@ constexpr uint64_t kLongestMs = uint64_t{30} * 24 * 3600 * 1000;
 void Engine::SendReply(uint64_t request, const Status& status, std::string payload) {
   wire::Reply reply;
   reply.request = request;
-  reply.status = status.ok() ? status : Here(status);
-  transport::Frames frames;
-  frames.emplace_back(wire::Encode(reply));
-  frames.emplace_back(std::move(payload));
-  if (Status sent = control_->Send(std::move(frames)); !sent.ok() && exit_code_ < 0) Log(sent.ToString());
+  reply.status = status.ok() ? status : context_.Here(status);
+  context_.Report(context_.SendReply(reply, std::move(payload)));
 }
 
 Status Engine::OnOpenPipeline(const wire::Head& head, transport::Frames& frames) {
@@ -65,7 +62,7 @@ void Engine::OnFeed(wire::Feed feed) {
       if (status.ok()) {
         incoming_->Deliver(keys[i], values.values[i], values.owner);
       } else {
-        incoming_->DeliverFailure(keys[i], Here(status));
+        incoming_->DeliverFailure(keys[i], context_.Here(status));
       }
     }
     SendReply(request, status, status.ok() ? std::move(text) : std::string());

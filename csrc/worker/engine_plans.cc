@@ -63,7 +63,7 @@ class Engine::PlanHost {
     auto object = std::make_shared<store::Object>(slot.shards.size());
     for (size_t p = 0; p < slot.shards.size(); ++p) {
       object->shards[p].number = slot.shards[p];
-      object->shards[p].device = slot.devices[p] - engine_.first_device_;
+      object->shards[p].device = slot.devices[p] - engine_.context_.first_device();
       object->shards[p].bytes = slot.type.ByteSize();
     }
     return object;
@@ -129,7 +129,7 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
                                                            size_t position, bool given_up) {
   const std::string& program = plan.description().name;
   const auto here = [&](const char* why) {
-    return engine_.Here(
+    return engine_.context_.Here(
         NotFound("argument " + std::to_string(position) + " of program '" + program + "' is not on this host: " + why));
   };
   if (position >= run.arguments.size()) return here("the run gives fewer arguments than the program has");
@@ -137,11 +137,11 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
   const wire::PlanSlot& slot = plan.slots()[port.slot];
   const uint64_t argument = run.arguments[position];
   const auto find = [&](uint64_t id) -> Result<Value> {
-    Value object = engine_.store_->Find(id);
+    Value object = engine_.context_.store().Find(id);
     if (object == nullptr) return here("it was donated to an earlier run or freed");
     if (!object->error.ok()) return object->error;
     RootCauses::Note(*object, pending_->inputs);
-    if (given_up) engine_.store_->Remove(id);
+    if (given_up) engine_.context_.store().Remove(id);
     return object;
   };
   if (!(argument & wire::kAssembledBit)) {
@@ -154,7 +154,7 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Argument(const plan::Plan& pla
   }
   const uint64_t base = argument & ~wire::kAssembledBit;
   if (base > run.assembled.size() || run.assembled.size() - base < uint64_t{2} * port.shard_count) {
-    return engine_.Here(DataLoss("RUN_PROGRAM names assembled shards that are not there"));
+    return engine_.context_.Here(DataLoss("RUN_PROGRAM names assembled shards that are not there"));
   }
   Value assembled = Empty(slot);
   assembled->aliases.resize(slot.shards.size());
@@ -179,7 +179,8 @@ Result<Engine::PlanHost::Value> Engine::PlanHost::Arranged(const wire::PlanSlot&
   for (size_t p = 0; p < slot.shards.size(); ++p) {
     const size_t at = object->PositionOf(slot.shards[p]);
     if (at == object->shards.size()) {
-      return engine_.Here(InvalidArgument("a buffer has no shard " + std::to_string(slot.shards[p]) + " on this host"));
+      return engine_.context_.Here(
+          InvalidArgument("a buffer has no shard " + std::to_string(slot.shards[p]) + " on this host"));
     }
     arranged->aliases[p] = {object, at};
   }
@@ -190,19 +191,19 @@ Status Engine::PlanHost::CheckType(const wire::PlanSlot& slot, const Value& valu
   for (size_t p = 0; p < slot.shards.size(); ++p) {
     const store::Object::Shard& shard = value->At(p);
     if (shard.staged != nullptr) {
-      return engine_.Here(ResourceExhausted(
+      return engine_.context_.Here(ResourceExhausted(
           "out of device memory: it is in host memory, and cannot be on its device together with the other arguments "
           "and what the program needs; use a smaller batch or model, or more devices"));
     }
-    if (!shard.buffer.valid()) return engine_.Here(FailedPrecondition("a shard has not been put yet"));
+    if (!shard.buffer.valid()) return engine_.context_.Here(FailedPrecondition("a shard has not been put yet"));
     if (shard.buffer.type() != slot.type) {
-      return engine_.Here(
+      return engine_.context_.Here(
           InvalidArgument("expected shards of " + slot.type.ToString() + ", got " + shard.buffer.type().ToString()));
     }
-    if (shard.device != slot.devices[p] - engine_.first_device_) {
-      return engine_.Here(InvalidArgument("expected shard " + std::to_string(slot.shards[p]) + " on device " +
-                                          std::to_string(slot.devices[p]) + ", got it on device " +
-                                          std::to_string(engine_.first_device_ + shard.device)));
+    if (shard.device != slot.devices[p] - engine_.context_.first_device()) {
+      return engine_.context_.Here(InvalidArgument("expected shard " + std::to_string(slot.shards[p]) + " on device " +
+                                                   std::to_string(slot.devices[p]) + ", got it on device " +
+                                                   std::to_string(engine_.context_.first_device() + shard.device)));
     }
   }
   return OkStatus();
@@ -243,7 +244,7 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
   const auto blame = [&](const Status& status) {
     return engine_.RootCause(status, engine_.Describe(function) + ", " + program_->Describe(index), pending_->inputs);
   };
-  const size_t device = place.devices[0] - engine_.first_device_;
+  const size_t device = place.devices[0] - engine_.context_.first_device();
   Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
                                  {engine_.sequence_, step.gang}, times_, index);
   if (!status.ok()) return blame(status);
@@ -279,13 +280,13 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
 
 void Engine::PlanHost::Send(const wire::PlanStep& step, const wire::PlanSlot& slot, const Value& value, uint64_t key) {
   if (times_) times_->read_ns = 0;
-  const bool here = step.host == engine_.host_;
+  const bool here = step.host == engine_.context_.number();
   std::string peer;
   if (!here) {
     Result<std::string> found = engine_.PeerOf(step.host);
     if (!found.ok()) {  // of a lost host its client hears from the controller
-      if (step.host < engine_.hosts_.size()) {
-        peer = dataplane::DataPlane::PeerOfHost(engine_.hosts_[step.host].name);
+      if (const wire::HostDescription* const lost = engine_.cluster_view_.Find(step.host)) {
+        peer = dataplane::DataPlane::PeerOfHost(lost->name);
         engine_.OnSendFailed(peer, key, found.status());
       }
       return;
@@ -307,7 +308,8 @@ Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlo
   PW_RETURN_IF_ERROR(refused_);
   store::Object::Shard& shard = value->shards[step.shard];
   if (slot.type.ByteSize() == 0) {
-    PW_ASSIGN_OR_RETURN(shard.buffer, engine_.client_->BufferFromHost("", slot.type, static_cast<int>(shard.device)));
+    PW_ASSIGN_OR_RETURN(shard.buffer,
+                        engine_.context_.client()->BufferFromHost("", slot.type, static_cast<int>(shard.device)));
     return OkStatus();
   }
   if (step.pieces.size() == 1) {
@@ -317,7 +319,8 @@ Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlo
     NoteArrival(step.results[0], shard);
     return OkStatus();
   }
-  PW_ASSIGN_OR_RETURN(auto async, engine_.client_->CreateAsyncBuffer(slot.type, static_cast<int>(shard.device)));
+  PW_ASSIGN_OR_RETURN(auto async,
+                      engine_.context_.client()->CreateAsyncBuffer(slot.type, static_cast<int>(shard.device)));
   PW_ASSIGN_OR_RETURN(shard.buffer, async->TakeBuffer());
   std::vector<Incoming::Piece> pieces;
   pieces.reserve(step.pieces.size());
@@ -356,8 +359,9 @@ void Engine::PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
     }
   }
   if (value->origin == nullptr) value->origin = pending_->origin;  // an argument may come back as it is
-  if (in_place_) engine_.store_->Remove(buffer);                   // what the result takes the place of
-  if (Status status = engine_.store_->Insert(buffer, std::move(value)); !status.ok()) engine_.Log(status.ToString());
+  if (in_place_) engine_.context_.store().Remove(buffer);          // what the result takes the place of
+  if (Status status = engine_.context_.store().Insert(buffer, std::move(value)); !status.ok())
+    engine_.context_.Log(status.ToString());
 }
 
 Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& run) const {
@@ -365,7 +369,7 @@ Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& r
   // What the run is given makes room for what it makes.
   std::vector<int64_t> given(plan.peak_bytes().size(), 0);
   const auto give = [&](uint64_t id) {
-    const std::shared_ptr<store::Object> object = store_->Find(id);
+    const std::shared_ptr<store::Object> object = context_.store().Find(id);
     if (object == nullptr || object->spilled) return;
     for (const store::Object::Shard& shard : object->shards) given[shard.device] += shard.bytes;
   };
@@ -377,8 +381,8 @@ Status Engine::CheckPlanMemory(const Program& program, const wire::RunProgram& r
   for (size_t d = 0; d < plan.peak_bytes().size(); ++d) {
     const int64_t bytes = plan.peak_bytes()[d] - given[d];
     if (bytes <= 0) continue;
-    Status fits = store_->account().Check(d, bytes, 0, "program '" + plan.description().name + "'");
-    if (!fits.ok()) return Here(fits);
+    Status fits = context_.store().account().Check(d, bytes, 0, "program '" + plan.description().name + "'");
+    if (!fits.ok()) return context_.Here(fits);
   }
   return OkStatus();
 }
@@ -387,9 +391,9 @@ void Engine::OnRunProgram(wire::RunProgram run) {
   Result<std::shared_ptr<Program>> program = ReadyProgram(run.program);
   Status status = program.status();
   if (status.ok() && run.output_count != (*program)->plan->description().outputs.size()) {
-    status =
-        Here(InvalidArgument("expected a run with " + std::to_string((*program)->plan->description().outputs.size()) +
-                             " outputs, got " + std::to_string(run.output_count)));
+    status = context_.Here(InvalidArgument("expected a run with " +
+                                           std::to_string((*program)->plan->description().outputs.size()) +
+                                           " outputs, got " + std::to_string(run.output_count)));
   }
   if (status.ok()) {
     walked_run_ = std::move(run);
@@ -405,13 +409,13 @@ void Engine::OnRunProgram(wire::RunProgram run) {
 // The other hosts must not wait for what this one would have sent, nor keep what it would have received.
 void Engine::RefuseRun(const Program& program, uint64_t first_key, const Status& status) {
   for (const wire::PlanStep& step : program.plan->steps()) {
-    if (step.kind == wire::StepKind::kSend && step.host != host_) {
+    if (step.kind == wire::StepKind::kSend && step.host != context_.number()) {
       if (Result<std::string> peer = PeerOf(step.host); peer.ok()) {
         data_->SendFailure(*peer, first_key + step.channel, status);
       }
     } else if (step.kind == wire::StepKind::kReceive) {
       for (const wire::PlanPiece& piece : step.pieces) {
-        if (piece.host != host_) incoming_->Refuse(first_key + piece.channel, piece.host, status);
+        if (piece.host != context_.number()) incoming_->Refuse(first_key + piece.channel, piece.host, status);
       }
     }
   }
@@ -420,7 +424,7 @@ void Engine::RefuseRun(const Program& program, uint64_t first_key, const Status&
 void Engine::OnRunInPlace(const wire::RunInPlace& message) {
   Result<std::shared_ptr<Program>> program = ReadyProgram(message.program);
   Status status = program.status();
-  if (status.ok()) status = Here((*program)->places.Check(message));
+  if (status.ok()) status = context_.Here((*program)->places.Check(message));
   if (status.ok()) {
     (*program)->places.Apply(message);
     (*program)->places.Spell(message, full_run_);
@@ -441,9 +445,9 @@ void Engine::OnRunInPlace(const wire::RunInPlace& message) {
 
 Result<std::shared_ptr<Engine::Program>> Engine::ReadyProgram(uint64_t id) {
   auto it = programs_.find(id);
-  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(id) + " is not registered"));
+  if (it == programs_.end()) return context_.Here(NotFound("program " + std::to_string(id) + " is not registered"));
   PW_RETURN_IF_ERROR(it->second->status);
-  if (it->second->compiles_left > 0) return Here(Internal("a run overtook the compile of its program"));
+  if (it->second->compiles_left > 0) return context_.Here(Internal("a run overtook the compile of its program"));
   return it->second;
 }
 
@@ -485,7 +489,7 @@ void Engine::ContinueWalk() {
 void Engine::FailOutputs(const Pending& pending, const Status& cause) {
   const size_t count = pending.results.empty() ? pending.output_count : pending.results.size();
   for (size_t k = 0; k < count; ++k) {
-    auto object = store_->Find(pending.results.empty() ? pending.first_output + k : pending.results[k]);
+    auto object = context_.store().Find(pending.results.empty() ? pending.first_output + k : pending.results[k]);
     if (object == nullptr || !object->error.ok()) continue;
     for (size_t p = 0; p < object->shards.size(); ++p) {
       if (!object->At(p).buffer.valid()) continue;

@@ -18,9 +18,9 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
   if (!fresh) return Status(Code::kAlreadyExists, "program " + std::to_string(id) + " exists");
   Program& program = *it->second;
   Result<plan::Plan> made =
-      plan::Plan::Make(std::move(description), first_device_, static_cast<uint32_t>(client_->devices().size()));
+      plan::Plan::Make(std::move(description), context_.first_device(), static_cast<uint32_t>(context_.device_count()));
   if (!made.ok()) {
-    program.status = Here(made.status());
+    program.status = context_.Here(made.status());
     AnswerPlan(id, program);
     return OkStatus();
   }
@@ -33,15 +33,15 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
     if (step.kind != wire::StepKind::kExecute) continue;
     auto function = functions_.find(step.function);
     if (function == functions_.end()) {
-      program.status = Here(NotFound(program.Describe(i) + " names function " + std::to_string(step.function) +
-                                     ", which is not registered on this host"));
+      program.status = context_.Here(NotFound(program.Describe(i) + " names function " + std::to_string(step.function) +
+                                              ", which is not registered on this host"));
       break;
     }
     program.by_step[i] = function->second;
     program.spans_hosts = program.spans_hosts || function->second->places != nullptr;
   }
   if (program.status.ok() && program.spans_hosts) {
-    program.status = Here(program.plan->CheckOrder(
+    program.status = context_.Here(program.plan->CheckOrder(
         [this](const wire::PlanStep& step) { return functions_.at(step.function)->places != nullptr; }));
   }
   if (program.status.ok()) {
@@ -73,7 +73,7 @@ Status Engine::CheckAgainstFunctions(Program& program) {
     const Function& function = *program.by_step[i];
     if (!function.status.ok()) return function.status;
     const auto wrong = [&](const std::string& why) {
-      return Here(InvalidArgument(program.Describe(i) + ", " + Describe(function) + ": " + why));
+      return context_.Here(InvalidArgument(program.Describe(i) + ", " + Describe(function) + ": " + why));
     };
     if (step.results.size() != function.outputs.size()) {
       return wrong("expected a place for each of its " + std::to_string(function.outputs.size()) + " results, got " +
@@ -108,7 +108,7 @@ void Engine::AnswerPlan(uint64_t id, Program& program) {
   if (program.status.ok()) program.status = CheckAgainstFunctions(program);
   wire::PlanReady answer;
   answer.program = id;
-  answer.host = host_;
+  answer.host = context_.number();
   answer.status = program.status;
   if (program.status.ok()) {
     const plan::Plan& plan = *program.plan;
@@ -134,14 +134,14 @@ void Engine::AnswerPlan(uint64_t id, Program& program) {
     const size_t most = std::max(computations, plan.description().nodes.size());
     if (executes > 1 && most <= wire::kMaxTimedComputations) program.times.emplace(computations);
   }
-  Send(answer);
+  context_.Send(answer);
 }
 
 Result<std::string> Engine::TimesOf(uint64_t id) const {
   auto it = programs_.find(id);
-  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(id) + " is not registered"));
+  if (it == programs_.end()) return context_.Here(NotFound("program " + std::to_string(id) + " is not registered"));
   wire::Times times;
-  if (it->second->times) times = it->second->times->Collect(*it->second->plan, first_device_);
+  if (it->second->times) times = it->second->times->Collect(*it->second->plan, context_.first_device());
   const auto real = std::chrono::system_clock::now().time_since_epoch();
   times.real_ns_ahead = std::chrono::duration_cast<std::chrono::nanoseconds>(real).count() - SteadyNs();
   return wire::EncodeTimes(times);

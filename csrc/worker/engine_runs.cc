@@ -12,17 +12,17 @@ void Engine::OnRun(const wire::Run& run) {
   auto it = functions_.find(run.function);
   Status status;
   if (it == functions_.end()) {
-    status = Here(NotFound("function " + std::to_string(run.function) + " is not registered"));
+    status = context_.Here(NotFound("function " + std::to_string(run.function) + " is not registered"));
   } else if (!it->second->status.ok()) {
     status = it->second->status;
   } else if (!it->second->computation) {
-    status = Here(Internal("a run overtook the compile of its function"));
+    status = context_.Here(Internal("a run overtook the compile of its function"));
   } else {
     status = Execute(run, *it->second);
   }
   if (!status.ok()) {
     RemoveDonated(run);
-    if (PlacesOf(run.devices)) AbortElsewhere(run.run, status);
+    if (cluster_view_.PlacesOf(run.devices, context_.number())) AbortElsewhere(run.run, status);
     std::vector<uint64_t> results(run.output_count);
     std::iota(results.begin(), results.end(), run.first_output);
     Poison(run.run, results, status);
@@ -37,13 +37,13 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
   for (size_t row = 0; row < function.local.size(); ++row) row_spans_.emplace_back(rows_[row]);
   size_t device = 0;
   if (function.request.one_device) {
-    PW_ASSIGN_OR_RETURN(device, LocalDevice(run.devices[0]));
+    PW_ASSIGN_OR_RETURN(device, context_.LocalDevice(run.devices[0]));
   }
   const auto started = Clock::now();  // small computations run inside the launch
   const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, {sequence_, 0}, nullptr, 0);
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
-  if (!status.ok()) return Here(status.WithPrefix(Describe(function)));
+  if (!status.ok()) return context_.Here(status.WithPrefix(Describe(function)));
   Watch(run, function, started);
   return OkStatus();
 }
@@ -60,7 +60,7 @@ Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::
     const bool ended = outputs_.done[row].IsReady();
     if (ended && times == nullptr) continue;  // what comes next is enqueued later: no need to note it
     const size_t at =
-        function.request.one_device ? device : function.request.devices[function.local[row]] - first_device_;
+        function.request.one_device ? device : function.request.devices[function.local[row]] - context_.first_device();
     RunTimes::Span* const span = times ? times->Add(step, at, enqueued_ns) : nullptr;
     if (ended) {  // it ran within the launch; whatever comes next on this device is enqueued later
       times->read_ns = SteadyNs();
@@ -90,7 +90,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
   const size_t rows = function.local.size();
   const bool one_device = function.request.one_device;
   if (one_device ? shards != 1 : run.devices != function.request.devices) {
-    return Here(InvalidArgument(Describe(function) + " must run on the devices it was compiled for"));
+    return context_.Here(InvalidArgument(Describe(function) + " must run on the devices it was compiled for"));
   }
   if (rows_.size() < rows) rows_.resize(rows);
   non_donatable_.clear();
@@ -98,8 +98,8 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
   given_up_.assign(run.arguments.size(), 0);
   for (uint32_t position : run.donated) {
     if (position >= run.arguments.size()) {
-      return Here(InvalidArgument("RUN gives up argument " + std::to_string(position) + " of " +
-                                  std::to_string(run.arguments.size())));
+      return context_.Here(InvalidArgument("RUN gives up argument " + std::to_string(position) + " of " +
+                                           std::to_string(run.arguments.size())));
     }
     given_up_[position] = 1;
   }
@@ -109,7 +109,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
     const bool assembled = (argument & wire::kAssembledBit) != 0;
     const size_t base = (argument & ~wire::kAssembledBit) * shards * 2;
     if (assembled && (base > run.assembled.size() || run.assembled.size() - base < shards * 2)) {
-      return Here(DataLoss("RUN names a row of assembled arguments that is not there"));
+      return context_.Here(DataLoss("RUN names a row of assembled arguments that is not there"));
     }
     bool pinned = false;
     std::shared_ptr<store::Object> object;
@@ -118,10 +118,10 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
       const uint64_t id = assembled ? run.assembled[base + 2 * shard] : argument;
       const uint64_t number = assembled ? run.assembled[base + 2 * shard + 1] : shard;
       if (assembled || object == nullptr) {
-        object = store_->Find(id);
+        object = context_.store().Find(id);
         if (object == nullptr) {
-          return Here(NotFound("argument " + std::to_string(position) + " of " + Describe(function) +
-                               " is not on this host: it was donated to an earlier run or freed"));
+          return context_.Here(NotFound("argument " + std::to_string(position) + " of " + Describe(function) +
+                                        " is not on this host: it was donated to an earlier run or freed"));
         }
         if (!object->error.ok()) return object->error;
         held_.push_back(object);
@@ -129,19 +129,20 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
       }
       const size_t index = object->PositionOf(number);
       if (index == object->shards.size()) {
-        return Here(InvalidArgument("argument " + std::to_string(position) + " of " + Describe(function) +
-                                    " has no shard " + std::to_string(number) + " on this host"));
+        return context_.Here(InvalidArgument("argument " + std::to_string(position) + " of " + Describe(function) +
+                                             " has no shard " + std::to_string(number) + " on this host"));
       }
       store::Object::Shard& part = object->At(index);
       if (part.staged != nullptr) {
         // Only a run that cannot have all its arguments on the device at once comes without their being restored.
         PW_RETURN_IF_ERROR(NeverFits(run, function));
-        return Here(Internal("argument " + std::to_string(position) + " of " + Describe(function) +
-                             " is in host memory and was not restored"));
+        return context_.Here(Internal("argument " + std::to_string(position) + " of " + Describe(function) +
+                                      " is in host memory and was not restored"));
       }
       if (!part.buffer.valid()) {
-        return Here(FailedPrecondition("shard " + std::to_string(number) + " of argument " + std::to_string(position) +
-                                       " of " + Describe(function) + " has not been put yet"));
+        return context_.Here(FailedPrecondition("shard " + std::to_string(number) + " of argument " +
+                                                std::to_string(position) + " of " + Describe(function) +
+                                                " has not been put yet"));
       }
       // A copy on one device may be the same memory under another name (Object::Alias): held by that object, and by
       // the store, by `object` and `held_`.
@@ -162,11 +163,12 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
     bytes -= rows_[0][position]->type().ByteSize();
   }
   for (uint32_t shard : function.local) {
-    PW_ASSIGN_OR_RETURN(size_t local, LocalDevice(run.devices[shard]));
-    Status fits = store_->account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, Describe(function));
+    PW_ASSIGN_OR_RETURN(size_t local, context_.LocalDevice(run.devices[shard]));
+    Status fits =
+        context_.store().account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, Describe(function));
     if (fits.ok()) continue;
     PW_RETURN_IF_ERROR(NeverFits(run, function));
-    return Here(fits);
+    return context_.Here(fits);
   }
   return OkStatus();
 }
@@ -183,10 +185,11 @@ void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_p
       store::Object::Shard& part = object->shards[row];
       part.buffer = std::move(outputs_.buffers[row][k]);
       part.number = function.local[row];
-      part.device = run.devices[part.number] - first_device_;
+      part.device = run.devices[part.number] - context_.first_device();
       part.bytes = part.buffer.type().ByteSize();
     }
-    if (Status status = store_->Insert(run.first_output + k, std::move(object)); !status.ok()) Log(status.ToString());
+    if (Status status = context_.store().Insert(run.first_output + k, std::move(object)); !status.ok())
+      context_.Log(status.ToString());
   }
   // Small computations have usually finished by now: report without a detour over a plugin thread.
   const auto now = Clock::now();
@@ -195,7 +198,7 @@ void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_p
   pending->run = run.run;
   pending->first_output = run.first_output;
   pending->output_count = run.output_count;
-  pending->device = run.devices[function.local[0]] - first_device_;
+  pending->device = run.devices[function.local[0]] - context_.first_device();
   pending->left = shards;
   pending->enqueued = started;
   if (all_ready) {
@@ -271,7 +274,7 @@ void Engine::Finish(const std::shared_ptr<Pending>& ended, const Status& status,
       FailOutputs(pending, cause);
     } else {
       for (uint32_t k = 0; k < pending.output_count; ++k) {
-        if (auto object = store_->Find(pending.first_output + k)) object->error = cause;
+        if (auto object = context_.store().Find(pending.first_output + k)) object->error = cause;
       }
     }
   }
@@ -282,20 +285,21 @@ void Engine::Finish(const std::shared_ptr<Pending>& ended, const Status& status,
 
 Status Engine::RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
                          store::Origin* own) const {
-  return root_causes_.Find(reported, inputs, own, [&](const Status& status) { return Here(status.WithPrefix(what)); });
+  return root_causes_.Find(reported, inputs, own,
+                           [&](const Status& status) { return context_.Here(status.WithPrefix(what)); });
 }
 
 void Engine::Poison(uint64_t run, std::span<const uint64_t> results, const Status& status) {
   for (const uint64_t id : results) {
     auto object = std::make_shared<store::Object>(0);
     object->error = status;
-    (void)store_->Insert(id, std::move(object));  // only fails for an id in use, whose value stays
+    (void)context_.store().Insert(id, std::move(object));  // only fails for an id in use, whose value stays
   }
   Report(run, status, 0);
 }
 
 void Engine::Report(uint64_t run, const Status& status, uint64_t device_us) {
-  done_.outcomes.push_back({run, host_, device_us, status});
+  done_.outcomes.push_back({run, context_.number(), device_us, status});
   if (done_.outcomes.size() >= 64) return FlushDone();
   if (flush_posted_) return;
   flush_posted_ = true;
@@ -307,7 +311,7 @@ void Engine::Report(uint64_t run, const Status& status, uint64_t device_us) {
 
 void Engine::FlushDone() {
   if (done_.outcomes.empty()) return;
-  Send(done_);
+  context_.Send(done_);
   done_.outcomes.clear();
 }
 

@@ -25,17 +25,17 @@ struct Engine::Spilling {
 
 int64_t Engine::StagingLimit() const {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / 10 * 9;
-  if (options_.platform != "cpu") return memory / 2;
+  if (!context_.is_cpu()) return memory / 2;
   // CPU devices take the same memory: what their limits leave over.
   int64_t devices = 0;
-  for (size_t d = 0; d < client_->devices().size(); ++d) devices += store_->account().limit(d);
+  for (size_t d = 0; d < context_.device_count(); ++d) devices += context_.store().account().limit(d);
   return std::max<int64_t>(memory - devices, 0) / 2;
 }
 
 void Engine::OnSpill(const wire::Spill& spill) {
   wire::Spill done;
   for (const uint64_t id : spill.buffers) {
-    std::shared_ptr<store::Object> object = store_->Find(id);
+    std::shared_ptr<store::Object> object = context_.store().Find(id);
     if (object == nullptr || object->spilled) {
       done.buffers.push_back(id);
       continue;
@@ -44,7 +44,7 @@ void Engine::OnSpill(const wire::Spill& spill) {
                          std::all_of(object->shards.begin(), object->shards.end(),
                                      [](const store::Object::Shard& shard) { return shard.buffer.valid(); });
     if (!movable) {  // a failure holds nothing, and memory that two names share is counted twice
-      store_->MarkSpilled(id, *object);
+      context_.store().MarkSpilled(id, *object);
       done.buffers.push_back(id);
       continue;
     }
@@ -65,11 +65,11 @@ void Engine::OnSpill(const wire::Spill& spill) {
     }
     one_left();
   }
-  if (!done.buffers.empty()) Send(done);
+  if (!done.buffers.empty()) context_.Send(done);
 }
 
 void Engine::FinishSpill(const std::shared_ptr<Spilling>& spilling) {
-  const bool still_here = store_->Find(spilling->id) == spilling->object;
+  const bool still_here = context_.store().Find(spilling->id) == spilling->object;
   if (still_here && !spilling->object->spilled) {
     std::vector<store::Object::Shard>& shards = spilling->object->shards;
     // Bytes may be read in place by a transfer; it ends by itself.
@@ -86,17 +86,17 @@ void Engine::FinishSpill(const std::shared_ptr<Spilling>& spilling) {
         shards[p].buffer.Reset();
       }
     }
-    store_->MarkSpilled(spilling->id, *spilling->object);
-    live_bytes_ = store_->account().total_used();
+    context_.store().MarkSpilled(spilling->id, *spilling->object);
+    context_.Count();
   }
-  Send(wire::Spill{{spilling->id}});
+  context_.Send(wire::Spill{{spilling->id}});
 }
 
 void Engine::OnRestore(const wire::Restore& restore) {
   for (const uint64_t id : restore.buffers) {
-    const std::shared_ptr<store::Object> object = store_->Find(id);
+    const std::shared_ptr<store::Object> object = context_.store().Find(id);
     if (object == nullptr || !object->spilled) continue;
-    store_->MarkRestored(id, *object);
+    context_.store().MarkRestored(id, *object);
     for (store::Object::Shard& shard : object->shards) {
       if (shard.staged == nullptr) continue;
       Result<pjrt::Buffer> buffer = FromStaging(std::move(shard.staged), *shard.staged_type, shard.device);
@@ -104,7 +104,7 @@ void Engine::OnRestore(const wire::Restore& restore) {
       if (buffer.ok()) {
         shard.buffer = *std::move(buffer);
       } else if (object->error.ok()) {
-        object->error = Here(buffer.status().WithPrefix("restoring a tensor from host memory"));
+        object->error = context_.Here(buffer.status().WithPrefix("restoring a tensor from host memory"));
       }
     }
   }
@@ -112,8 +112,8 @@ void Engine::OnRestore(const wire::Restore& restore) {
 
 Result<pjrt::Buffer> Engine::FromStaging(std::shared_ptr<const HostMemory> bytes, const TensorType& type,
                                          size_t device) {
-  if (bytes->size() == 0) return client_->BufferFromHost("", type, static_cast<int>(device));
-  PW_ASSIGN_OR_RETURN(auto unique, client_->CreateAsyncBuffer(type, static_cast<int>(device)));
+  if (bytes->size() == 0) return context_.client()->BufferFromHost("", type, static_cast<int>(device));
+  PW_ASSIGN_OR_RETURN(auto unique, context_.client()->CreateAsyncBuffer(type, static_cast<int>(device)));
   std::shared_ptr<pjrt::AsyncBuffer> async = std::move(unique);
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
   data_->Post([this, async, bytes = std::move(bytes)] {
@@ -128,7 +128,7 @@ Status Engine::NeverFits(const wire::Run& run, const Function& function) const {
   int64_t made = 0;
   for (const TensorType& type : function.outputs) made += type.ByteSize();
   for (const uint32_t shard : function.local) {
-    PW_ASSIGN_OR_RETURN(size_t device, LocalDevice(run.devices[shard]));
+    PW_ASSIGN_OR_RETURN(size_t device, context_.LocalDevice(run.devices[shard]));
     std::unordered_set<uint64_t> counted;
     int64_t arguments = 0, given = 0;
     for (size_t position = 0; position < run.arguments.size(); ++position) {
@@ -137,23 +137,23 @@ Status Engine::NeverFits(const wire::Run& run, const Function& function) const {
       const bool assembled = (argument & wire::kAssembledBit) != 0;
       if (assembled && run.assembled.size() < row + 2 * run.devices.size()) continue;
       const uint64_t id = assembled ? run.assembled[row + 2 * shard] : argument;
-      const std::shared_ptr<store::Object> object = store_->Find(id);
+      const std::shared_ptr<store::Object> object = context_.store().Find(id);
       if (object == nullptr || !counted.insert(id).second) continue;
       int64_t bytes = 0;
       for (const store::Object::Shard& part : object->shards) bytes += part.device == device ? part.bytes : 0;
       arguments += bytes;
       if (std::find(run.donated.begin(), run.donated.end(), position) != run.donated.end()) given += bytes;
     }
-    const int64_t limit = store_->account().limit(device);
+    const int64_t limit = context_.store().account().limit(device);
     const int64_t more = std::max<int64_t>(made - given, 0);
     if (limit == 0 || arguments + more + function.temp_bytes <= limit) continue;
-    return Here(ResourceExhausted("out of device memory: " + Describe(function) + " needs " +
-                                  store::FormatBytes(arguments) + " for its arguments, " + store::FormatBytes(more) +
-                                  " more for its results and " + store::FormatBytes(function.temp_bytes) +
-                                  " while running on local device " + std::to_string(device) + ", which has " +
-                                  store::FormatBytes(limit) +
-                                  "; it can never fit: use a smaller batch or model, more devices, or a higher memory "
-                                  "limit"));
+    return context_.Here(
+        ResourceExhausted("out of device memory: " + Describe(function) + " needs " + store::FormatBytes(arguments) +
+                          " for its arguments, " + store::FormatBytes(more) + " more for its results and " +
+                          store::FormatBytes(function.temp_bytes) + " while running on local device " +
+                          std::to_string(device) + ", which has " + store::FormatBytes(limit) +
+                          "; it can never fit: use a smaller batch or model, more devices, or a higher memory "
+                          "limit"));
   }
   return OkStatus();
 }
@@ -164,12 +164,12 @@ void Engine::RemoveDonated(const wire::Run& run) {
     if (position >= run.arguments.size()) continue;
     const uint64_t argument = run.arguments[position];
     if (!(argument & wire::kAssembledBit)) {
-      store_->Remove(argument);
+      context_.store().Remove(argument);
       continue;
     }
     const size_t row = (argument & ~wire::kAssembledBit) * run.devices.size() * 2;
     for (size_t i = row; i < row + 2 * run.devices.size() && i < run.assembled.size(); i += 2) {
-      store_->Remove(run.assembled[i]);
+      context_.store().Remove(run.assembled[i]);
     }
   }
 }
