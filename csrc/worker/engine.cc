@@ -21,6 +21,7 @@
 #include "csrc/transport/shm.h"
 #include "csrc/worker/enqueue_probe.h"
 #include "csrc/worker/note.h"
+#include "csrc/worker/staging.h"
 
 namespace pathways::worker {
 
@@ -122,7 +123,7 @@ int Engine::Run() {
   if (start.joinable()) start.join();
   // In this order: no new work, no compile under way, no bytes moving, then buffers and the plugin.
   if (reactor_) reactor_->Stop();
-  pipelines_.clear();
+  if (pipelines_) pipelines_->CloseAll();
   if (control_) control_->Close();
   if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
@@ -173,16 +174,21 @@ Status Engine::Connect() {
 }
 
 Status Engine::Start() {
-  PW_ASSIGN_OR_RETURN(root_, FileRoot::Open(options_.root));
+  PW_ASSIGN_OR_RETURN(FileRoot root, FileRoot::Open(options_.root));
   PW_RETURN_IF_ERROR(StartDevices());
   const bool has_kernels = context_.is_cpu() && options_.kernels != "off";
   compiler_ =
       std::make_unique<Compiler>(context_.client(), options_.scratch_dir, OpenDiskCache(),
                                  has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings);
   incoming_ = std::make_unique<Incoming>();
-  files_ = std::make_unique<FileThread>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   context_.SetThread(reactor_.get());
+  PW_RETURN_IF_ERROR(StartData());
+  buffers_ = std::make_unique<Buffers>(context_, cluster_view_, root_causes_, *incoming_, *data_);
+  files_ = std::make_unique<Files>(context_, *incoming_, std::move(root));
+  spills_ = std::make_unique<Spills>(context_, *data_);
+  pipelines_ = std::make_unique<InputPipelines>(
+      context_, *incoming_, InputPipelineOptions{options_.python, options_.pipeline_script, options_.keys.insecure()});
   PW_RETURN_IF_ERROR(control_->Attach(reactor_.get(), this));
   return Join();
 }
@@ -262,6 +268,23 @@ std::optional<DiskCache> Engine::OpenDiskCache() const {
   return disk.ok() ? std::optional<DiskCache>(*std::move(disk)) : std::nullopt;
 }
 
+Status Engine::StartData() {
+  dataplane::DataPlaneOptions data_options;
+  data_options.machine = transport::MachineToken();
+  data_options.bind_endpoint = options_.data_endpoint;
+  data_options.curve = options_.keys.Curve(transport::Role::kWorker);
+  data_options.transfer_timeout = options_.transfer_timeout;
+  incoming_->OnSendFailed([this](const std::string& peer, uint64_t key, const Status& status) {
+    reactor_->Post([this, peer, key, status] { buffers_->TellBySender(peer, key, status); });
+  });
+  PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
+  incoming_->Attach(data_.get());
+  incoming_->OnFailure([this](const Status& status) {
+    reactor_->Post([this, status] { root_causes_.Remember(std::string(status.message()), status); });
+  });
+  return OkStatus();
+}
+
 Status Engine::Join() {
   wire::Hello hello;
   hello.role = wire::Role::kWorker;
@@ -280,20 +303,7 @@ Status Engine::Join() {
     description.memory_limit_bytes = context_.store().account().limit(hello.devices.size());
     hello.devices.push_back(std::move(description));
   }
-  hello.staging_limit_bytes = StagingLimit();
-  dataplane::DataPlaneOptions data_options;
-  data_options.machine = hello.machine;
-  data_options.bind_endpoint = options_.data_endpoint;
-  data_options.curve = options_.keys.Curve(transport::Role::kWorker);
-  data_options.transfer_timeout = options_.transfer_timeout;
-  incoming_->OnSendFailed([this](const std::string& peer, uint64_t key, const Status& status) {
-    reactor_->Post([this, peer, key, status] { OnSendFailed(peer, key, status); });
-  });
-  PW_ASSIGN_OR_RETURN(data_, dataplane::DataPlane::Start(data_options, incoming_.get()));
-  incoming_->Attach(data_.get());
-  incoming_->OnFailure([this](const Status& status) {
-    reactor_->Post([this, status] { root_causes_.Remember(std::string(status.message()), status); });
-  });
+  hello.staging_limit_bytes = StagingLimit(context_);
   hello.data_endpoint = transport::WithHost(data_->endpoint(), options_.advertise);
   asked_ms_ = NowMs();
   return control_->Join(std::move(hello));
@@ -315,8 +325,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kRun: {
       PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
       if (IsFull(run.devices) || MustArrive(run)) {
-        waiting_.push_front(std::move(frames));
-        parked_ = true;
+        parking_.Park(std::move(frames));
         return OkStatus();
       }
       sequence_ = head.header.sequence;
@@ -339,46 +348,46 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       return OnRegisterPlan(head);
     case Type::kPut: {
       PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
-      return OnPut(std::move(put));
+      return buffers_->Put(put);
     }
     case Type::kFree: {
       PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(head.body));
-      for (uint64_t id : free.buffers) context_.store().Remove(id);
+      buffers_->Free(free);
       return OkStatus();
     }
     case Type::kFetch: {
       PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(head.body));
-      OnFetch(fetch);
+      buffers_->Fetch(fetch);
       return OkStatus();
     }
     case Type::kCopy: {
       PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(head.body));
-      OnCopy(copy);
+      buffers_->Copy(copy);
       return OkStatus();
     }
     case Type::kSpill: {
       PW_ASSIGN_OR_RETURN(wire::Spill spill, wire::Decode<wire::Spill>(head.body));
-      OnSpill(spill);
+      spills_->Spill(spill);
       return OkStatus();
     }
     case Type::kRestore: {
       PW_ASSIGN_OR_RETURN(wire::Restore restore, wire::Decode<wire::Restore>(head.body));
-      OnRestore(restore);
+      spills_->Restore(restore);
       return OkStatus();
     }
     case Type::kSave: {
       PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(head.body));
-      OnSave(std::move(save));
+      files_->Save(std::move(save));
       return OkStatus();
     }
     case Type::kLoad: {
       PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(head.body));
-      OnLoad(std::move(load));
+      files_->Load(std::move(load));
       return OkStatus();
     }
     case Type::kExpect: {
       PW_ASSIGN_OR_RETURN(wire::Expect expect, wire::Decode<wire::Expect>(head.body));
-      return OnExpect(expect);
+      return buffers_->Expect(expect);
     }
     case Type::kRegister:
       return OnRegister(head, frames);
@@ -388,16 +397,19 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       for (uint64_t id : request.programs) programs_.erase(id);
       return OkStatus();
     }
-    case Type::kOpenPipeline:
-      return OnOpenPipeline(head, frames);
+    case Type::kOpenPipeline: {
+      PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, wire::Decode<wire::OpenPipeline>(head.body));
+      pipelines_->Open(open, frames.size() == 2 ? &frames[1] : nullptr);
+      return OkStatus();
+    }
     case Type::kFeed: {
       PW_ASSIGN_OR_RETURN(wire::Feed feed, wire::Decode<wire::Feed>(head.body));
-      OnFeed(std::move(feed));
+      pipelines_->Feed(std::move(feed));
       return OkStatus();
     }
     case Type::kClosePipeline: {
       PW_ASSIGN_OR_RETURN(wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(head.body));
-      pipelines_.erase(close.pipeline);
+      pipelines_->Close(close.pipeline);
       return OkStatus();
     }
     case Type::kQuery: {
@@ -505,25 +517,13 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   }
 }
 
-// The receiver does not answer on its data connection, but the controller may reach it.
-void Engine::OnSendFailed(const std::string& peer, uint64_t key, const Status& status) {
-  if (peer == dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(key)))) {
-    return context_.Send(wire::Fetched{key, context_.Here(status), 0, {}});
-  }
-  for (const wire::HostDescription& host : cluster_view_.hosts()) {
-    if (host.alive && peer == dataplane::DataPlane::PeerOfHost(host.name)) {
-      context_.Send(wire::TransferFailed{host.host, key, context_.Here(status)});
-    }
-  }
-}
-
 void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   const uint32_t client = gone.client;
   const Status status = GoneText(client);
   const size_t removed = context_.store().RemoveClient(client);
   std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
   std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
-  std::erase_if(pipelines_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
+  pipelines_->CloseOf(client);
   incoming_->FailOfClient(client, status, gone.session);
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status, gone.session);
   // A client that was killed leaves its shared memory behind. Another host of its machine may have removed it before.

@@ -39,21 +39,21 @@
 #include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/wire/bodies.h"
-#include "csrc/wire/file_bodies.h"
-#include "csrc/wire/pipeline_bodies.h"
+#include "csrc/worker/buffers.h"
 #include "csrc/worker/cluster_view.h"
 #include "csrc/worker/compiler.h"
 #include "csrc/worker/device_room.h"
 #include "csrc/worker/engine_watch.h"
-#include "csrc/worker/file_root.h"
-#include "csrc/worker/file_thread.h"
+#include "csrc/worker/files.h"
 #include "csrc/worker/gang_gate.h"
 #include "csrc/worker/host_context.h"
 #include "csrc/worker/incoming.h"
+#include "csrc/worker/input_pipelines.h"
 #include "csrc/worker/island_link.h"
-#include "csrc/worker/pipeline.h"
+#include "csrc/worker/parking.h"
 #include "csrc/worker/root_causes.h"
 #include "csrc/worker/run_times.h"
+#include "csrc/worker/spills.h"
 
 namespace pathways::worker {
 
@@ -164,6 +164,7 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   // Takes this host's place among the island's hosts and says so in `options`.
   Status JoinIsland(const pjrt::Api& api, pjrt::NamedValues* options);
   std::optional<DiskCache> OpenDiskCache() const;
+  Status StartData();
   Status Join();
   void Stop(int exit_code, const std::string& reason);
   bool Orphaned() const;
@@ -179,15 +180,12 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   bool MustArrive(store::Object& value);
   bool MustArrive(const wire::Run& run);
   void Resume();
-  // Whether a message announces bytes that others send, and may be handled before those that wait: what they wait for
-  // may be behind these bytes in their sender's window.
-  bool MayPass(wire::Type type) const;
-
+  // Whether a message is handled at once although the run at hand is parked.
+  Result<bool> Admits(const wire::Head& head);
   void OnLost(const Status& status) override;
   Status Handle(const wire::Head& head, transport::Frames& frames);
   void OnHosts(const std::vector<wire::HostDescription>& hosts, const std::vector<wire::IdentityAt>& identities);
   void OnHostLost(const wire::HostLost& lost);
-  void OnSendFailed(const std::string& peer, uint64_t key, const Status& status);
   void OnOwnerGone(const wire::OwnerGone& gone);
   static Status GoneText(uint32_t client);
   void OnTimer();
@@ -261,60 +259,9 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   void RefuseRun(const Program& program, uint64_t first_key, const Status& status);
   Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
 
-  // buffers (engine_buffers.cc)
-  Status OnPut(wire::Put put);
-  Status OnExpect(const wire::Expect& expect);
-  Status StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer);
-  // A buffer whose bytes come as Data under `key`.
-  Result<pjrt::Buffer> MakeIncoming(uint64_t key, size_t device, const TensorType& type, uint32_t from_host);
-  // The whole buffer has no value, whatever was stored of it; its client is told.
-  void StoreFailed(uint64_t id, const Status& status);
-  void OnFetch(const wire::Fetch& fetch);
-  void OnCopy(const wire::Copy& copy);
-  Result<pjrt::Buffer> CopyHere(const store::Object::Shard& from, size_t device);
-  // A value that was to be read failed: answers with the cause of the run that made it, when that has ended, or of what
-  // came from elsewhere, instead of the plugin's text. May be called on any thread; `on_error` runs on the engine's.
-  void FailRead(std::shared_ptr<store::Origin> origin, const Status& status,
-                std::function<void(const Status&)> on_error);
-  // `position` in the object's shards. `box`: the part to send; the whole shard when it lists no dimensions.
-  void SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
-                 const wire::Box& box, std::function<void(const Status&)> on_error);
-  // The peer of host `host`, connected.
-  Result<std::string> PeerOf(uint32_t host);
-  struct Found {
-    std::shared_ptr<store::Object> object;
-    size_t position;
-  };
-  Result<Found> FindShard(uint64_t id, uint32_t shard) const;
-
-  // files (engine_files.cc)
-  struct Saving;
-  void OnSave(wire::Save save);
-  void TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found found);
-  void CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
-               std::shared_ptr<const void> keep);
-  // From any thread: a shard's bytes are there, or its error is. The last one finishes the file.
-  void WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Status status,
-                  std::shared_ptr<const TensorType> type, const void* from, std::shared_ptr<const void> owner);
-  void OnLoad(wire::Load load);
-  Status ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered);
-  // input pipelines (engine_pipeline.cc)
-  Status OnOpenPipeline(const wire::Head& head, transport::Frames& frames);
-  void OnFeed(wire::Feed feed);
-  // From any thread.
-  void SendReply(uint64_t request, const Status& status, std::string payload);
-
-  // memory that is taken back for a while (engine_spill.cc)
-  struct Spilling;
-  void OnSpill(const wire::Spill& spill);
-  void FinishSpill(const std::shared_ptr<Spilling>& spilling);
-  void OnRestore(const wire::Restore& restore);
-  // A buffer that fills itself with these bytes.
-  Result<pjrt::Buffer> FromStaging(std::shared_ptr<const HostMemory> bytes, const TensorType& type, size_t device);
   // The error of a run that not even an empty device could take, or OK.
   Status NeverFits(const wire::Run& run, const Function& function) const;
   void RemoveDonated(const wire::Run& run);
-  int64_t StagingLimit() const;
 
   Status Send(transport::Frames frames) override { return control_->Send(std::move(frames)); }
   bool ending() const override { return exit_code_ >= 0; }
@@ -327,9 +274,10 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
   std::unique_ptr<Compiler> compiler_;
-  std::unique_ptr<FileThread> files_;
-  FileRoot root_;                                         // constant after Start
-  std::unordered_map<std::string, std::string> checked_;  // by path: the state of files that were found right; of jobs
+  std::unique_ptr<Buffers> buffers_;
+  std::unique_ptr<Files> files_;
+  std::unique_ptr<Spills> spills_;
+  std::unique_ptr<InputPipelines> pipelines_;
   // Made on joining, for platforms whose own runtime does not reach other hosts:
   std::unique_ptr<collective::Communicator> communicator_;
   std::unique_ptr<GangGate> gate_;
@@ -343,23 +291,16 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   // Owned by the engine's thread:
   std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
   std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
-  std::unordered_map<uint64_t, std::unique_ptr<Pipeline>> pipelines_;
   wire::Done done_;
   bool flush_posted_ = false;
   std::vector<std::chrono::steady_clock::time_point> device_free_at_;
-  std::atomic<int> unready_sends_{0};           // values to be sent once they are there; counted down on any thread
   std::deque<std::weak_ptr<Pending>> running_;  // in order; those that have finished go when others come
   std::shared_ptr<DeviceRoom> room_;
   std::shared_ptr<DeviceEnds> ends_;  // shared with callbacks, as the room
-  // A device is full, or an argument must arrive first: the walk that is under way, or else the first of `waiting_`,
-  // goes on when it is not.
-  bool parked_ = false;
-  std::deque<transport::Frames> waiting_;  // messages behind it
-  bool owner_gone_waits_ = false;          // a client's end is among them
+  Parking parking_;
   RootCauses root_causes_;
-  uint64_t sequence_ = 0;                  // of the run being handled: its place in the cluster's order
-  std::deque<uint64_t> aborted_;           // recent runs that the other hosts know to have failed
-  std::atomic<uint64_t> copies_limit_{0};  // bytes of host memory for what is being saved; read by any thread
+  uint64_t sequence_ = 0;         // of the run being handled: its place in the cluster's order
+  std::deque<uint64_t> aborted_;  // recent runs that the other hosts know to have failed
   // Reused from run to run:
   std::vector<std::vector<pjrt::Buffer*>> rows_;
   std::vector<std::span<pjrt::Buffer* const>> row_spans_;

@@ -61,13 +61,13 @@ std::vector<wire::Property> Engine::Activity() const {
   if (runs > kListedActivities) {
     out.push_back(Doing("more", std::to_string(runs - kListedActivities) + " more computations under way", 0));
   }
-  if (const int unready = unready_sends_.load(); unready > 0) {
+  if (const int unready = buffers_->unready_sends(); unready > 0) {
     out.push_back(Doing(
         "is to send",
         std::to_string(unready) + (unready == 1 ? " value" : " values") + " when the devices have computed them", 0));
   }
-  if (!waiting_.empty()) {
-    out.push_back(Doing("more", std::to_string(waiting_.size()) + " messages until a device has room", 0));
+  if (parking_.waiting() > 0) {
+    out.push_back(Doing("more", std::to_string(parking_.waiting()) + " messages until a device has room", 0));
   }
   return out;
 }

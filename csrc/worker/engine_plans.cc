@@ -283,11 +283,11 @@ void Engine::PlanHost::Send(const wire::PlanStep& step, const wire::PlanSlot& sl
   const bool here = step.host == engine_.context_.number();
   std::string peer;
   if (!here) {
-    Result<std::string> found = engine_.PeerOf(step.host);
+    Result<std::string> found = engine_.buffers_->PeerOf(step.host);
     if (!found.ok()) {  // of a lost host its client hears from the controller
       if (const wire::HostDescription* const lost = engine_.cluster_view_.Find(step.host)) {
         peer = dataplane::DataPlane::PeerOfHost(lost->name);
-        engine_.OnSendFailed(peer, key, found.status());
+        engine_.buffers_->TellBySender(peer, key, found.status());
       }
       return;
     }
@@ -299,7 +299,7 @@ void Engine::PlanHost::Send(const wire::PlanStep& step, const wire::PlanSlot& sl
   };
   if (!value->error.ok()) return fail(value->error);
   const bool everything = !step.box.whole() && step.box.size == slot.type.dims;
-  engine_.SendShard(peer, key, value, step.shard, everything ? wire::Box{} : step.box, fail);
+  engine_.buffers_->SendShard(peer, key, {value, step.shard}, everything ? wire::Box{} : step.box, fail);
   NoteDeparture(step.arguments[0], value->At(step.shard));
 }
 
@@ -315,7 +315,7 @@ Status Engine::PlanHost::Receive(const wire::PlanStep& step, const wire::PlanSlo
   if (step.pieces.size() == 1) {
     const wire::PlanPiece& piece = step.pieces[0];
     PW_ASSIGN_OR_RETURN(shard.buffer,
-                        engine_.MakeIncoming(first_key + piece.channel, shard.device, slot.type, piece.host));
+                        engine_.buffers_->MakeIncoming(first_key + piece.channel, shard.device, slot.type, piece.host));
     NoteArrival(step.results[0], shard);
     return OkStatus();
   }
@@ -410,7 +410,7 @@ void Engine::OnRunProgram(wire::RunProgram run) {
 void Engine::RefuseRun(const Program& program, uint64_t first_key, const Status& status) {
   for (const wire::PlanStep& step : program.plan->steps()) {
     if (step.kind == wire::StepKind::kSend && step.host != context_.number()) {
-      if (Result<std::string> peer = PeerOf(step.host); peer.ok()) {
+      if (Result<std::string> peer = buffers_->PeerOf(step.host); peer.ok()) {
         data_->SendFailure(*peer, first_key + step.channel, status);
       }
     } else if (step.kind == wire::StepKind::kReceive) {
@@ -461,7 +461,7 @@ void Engine::WalkProgram(const std::shared_ptr<Program>& program, const wire::Ru
 void Engine::ContinueWalk() {
   if (plan_host_ == nullptr || !plan_host_->walking()) return;
   if (!plan_host_->Continue()) {
-    parked_ = true;
+    parking_.Park();
     return;
   }
   const Status status = plan_host_->Finish();

@@ -1,6 +1,7 @@
 // Engine: runs. Enqueueing computations without waiting, and reporting those that finished.
 #include <algorithm>
 #include <numeric>
+#include <unordered_set>
 
 #include "csrc/worker/engine.h"
 
@@ -171,6 +172,56 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
     return context_.Here(fits);
   }
   return OkStatus();
+}
+
+Status Engine::NeverFits(const wire::Run& run, const Function& function) const {
+  int64_t made = 0;
+  for (const TensorType& type : function.outputs) made += type.ByteSize();
+  for (const uint32_t shard : function.local) {
+    PW_ASSIGN_OR_RETURN(size_t device, context_.LocalDevice(run.devices[shard]));
+    std::unordered_set<uint64_t> counted;
+    int64_t arguments = 0, given = 0;
+    for (size_t position = 0; position < run.arguments.size(); ++position) {
+      const uint64_t argument = run.arguments[position];
+      const size_t row = (argument & ~wire::kAssembledBit) * run.devices.size() * 2;
+      const bool assembled = (argument & wire::kAssembledBit) != 0;
+      if (assembled && run.assembled.size() < row + 2 * run.devices.size()) continue;
+      const uint64_t id = assembled ? run.assembled[row + 2 * shard] : argument;
+      const std::shared_ptr<store::Object> object = context_.store().Find(id);
+      if (object == nullptr || !counted.insert(id).second) continue;
+      int64_t bytes = 0;
+      for (const store::Object::Shard& part : object->shards) bytes += part.device == device ? part.bytes : 0;
+      arguments += bytes;
+      if (std::find(run.donated.begin(), run.donated.end(), position) != run.donated.end()) given += bytes;
+    }
+    const int64_t limit = context_.store().account().limit(device);
+    const int64_t more = std::max<int64_t>(made - given, 0);
+    if (limit == 0 || arguments + more + function.temp_bytes <= limit) continue;
+    return context_.Here(
+        ResourceExhausted("out of device memory: " + Describe(function) + " needs " + store::FormatBytes(arguments) +
+                          " for its arguments, " + store::FormatBytes(more) + " more for its results and " +
+                          store::FormatBytes(function.temp_bytes) + " while running on local device " +
+                          std::to_string(device) + ", which has " + store::FormatBytes(limit) +
+                          "; it can never fit: use a smaller batch or model, more devices, or a higher memory "
+                          "limit"));
+  }
+  return OkStatus();
+}
+
+// Given up whatever the outcome: the controller's books rely on it.
+void Engine::RemoveDonated(const wire::Run& run) {
+  for (const uint32_t position : run.donated) {
+    if (position >= run.arguments.size()) continue;
+    const uint64_t argument = run.arguments[position];
+    if (!(argument & wire::kAssembledBit)) {
+      context_.store().Remove(argument);
+      continue;
+    }
+    const size_t row = (argument & ~wire::kAssembledBit) * run.devices.size() * 2;
+    for (size_t i = row; i < row + 2 * run.devices.size() && i < run.assembled.size(); i += 2) {
+      context_.store().Remove(run.assembled[i]);
+    }
+  }
 }
 
 void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_point started) {

@@ -4,13 +4,18 @@
 #ifndef PTPATHWAYS_WORKER_TEST_SUPPORT_H_
 #define PTPATHWAYS_WORKER_TEST_SUPPORT_H_
 
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <mutex>
 #include <thread>
 
+#include "csrc/pjrt/test_support.h"
 #include "csrc/testing/test.h"
-#include "csrc/worker/host_context.h"
+#include "csrc/transport/zmq_api.h"
+#include "csrc/worker/buffers.h"
 
 namespace pathways::worker {
 
@@ -76,6 +81,49 @@ struct TestHost {
       done.set_value();
     });
     done.get_future().wait();
+  }
+};
+
+// The same with a data connection, and its buffers.
+struct TestHostWithBuffers : TestHost {
+  ClusterView cluster;
+  RootCauses causes;
+  Incoming incoming;
+  std::unique_ptr<dataplane::DataPlane> data = StartData();
+  Buffers buffers{context, cluster, causes, incoming, *data};
+
+  using TestHost::TestHost;
+  ~TestHostWithBuffers() {
+    engine->Stop();
+    data->Stop();
+  }
+  // A value of one shard, as its client puts it.
+  Status Put(uint64_t id, std::string bytes, uint32_t device = 4) {
+    wire::Put put;
+    put.buffer = put.key = id;
+    put.device = device;
+    put.type = {DType::kU8, {static_cast<int64_t>(bytes.size())}};
+    put.inline_data = std::move(bytes);
+    return buffers.Put(put);
+  }
+  // What its client gets.
+  wire::Fetched Fetch(uint64_t id) {
+    const size_t before = messages.All<wire::Fetched>().size();
+    wire::Fetch fetch;
+    fetch.buffer = id;
+    OnEngine([&] { buffers.Fetch(fetch); });
+    return messages.Await<wire::Fetched>(before + 1).back();
+  }
+
+ private:
+  std::unique_ptr<dataplane::DataPlane> StartData() {
+    EXPECT_OK(transport::LoadZmq(std::getenv("PW_LIBZMQ") != nullptr ? std::getenv("PW_LIBZMQ") : ""));
+    dataplane::DataPlaneOptions options;
+    options.curve.insecure = true;
+    options.membership = {"parts-" + std::to_string(::getpid()), "w/h", "", 0};
+    auto made = *dataplane::DataPlane::Start(options, &incoming);
+    incoming.Attach(made.get());
+    return made;
   }
 };
 
