@@ -125,12 +125,12 @@ int Engine::Run() {
   if (reactor_) reactor_->Stop();
   if (pipelines_) pipelines_->CloseAll();
   if (control_) control_->Close();
-  if (communicator_) communicator_->Stop(Cancelled("the worker stops"));
+  if (gangs_) gangs_->Stop(Cancelled("the worker stops"));
   compiler_.reset();
   if (files_ && !files_->Stop(kFilesGrace)) context_.Log("a disk does not answer; its file is left as it is");
   if (data_) data_->Stop();
   // The plugin's threads, which may still run, keep what they have mapped.
-  if (communicator_) (void)transport::CleanUpOwner(cluster_, collective::SegmentOwner(context_.number()));
+  if (gangs_ && gangs_->serves()) (void)transport::CleanUpOwner(cluster_, collective::SegmentOwner(context_.number()));
   // A cluster ends with its controller, and whoever would have removed its shared memory may be gone with it. Errors
   // leave files behind, which the next cluster on this machine removes.
   if (exit_code_ == kExitOrphaned && !cluster_.empty()) (void)transport::CleanUp(cluster_);
@@ -184,6 +184,8 @@ Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   context_.SetThread(reactor_.get());
   PW_RETURN_IF_ERROR(StartData());
+  completions_ = std::make_unique<Completions>(context_, root_causes_);
+  gangs_ = std::make_unique<Gangs>(context_, cluster_view_, root_causes_, *completions_, *data_);
   buffers_ = std::make_unique<Buffers>(context_, cluster_view_, root_causes_, *incoming_, *data_);
   files_ = std::make_unique<Files>(context_, *incoming_, std::move(root));
   spills_ = std::make_unique<Spills>(context_, *data_);
@@ -217,7 +219,6 @@ Status Engine::StartDevices() {
     limits.push_back(limit);
   }
   context_.SetDevices(client, limits);
-  device_free_at_.resize(limits.size());
   ends_ = std::make_shared<DeviceEnds>(limits.size());
   room_ = std::make_shared<DeviceRoom>(limits.size(), [this] { reactor_->Post([this] { Resume(); }); });
   if (client->platform_name() != "cpu") {
@@ -423,7 +424,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       data_->Join({cluster_, "", welcome.data_key, welcome.session});
       if (welcome.peer >= welcome.hosts.size()) return DataLoss("WELCOME does not describe this host");
       context_.Joined(welcome.peer, welcome.hosts[welcome.peer].first_device);
-      PW_RETURN_IF_ERROR(StartGangs());
+      gangs_->Start(cluster_);
       OnHosts(welcome.hosts, welcome.identities);
       watch_.emplace(welcome.lease_ms * (context_.is_cpu() ? 1 : kLeasesOfOtherPlugins));
       joined_ = true;
@@ -457,7 +458,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     }
     case Type::kAbort: {
       PW_ASSIGN_OR_RETURN(wire::Abort abort, wire::Decode<wire::Abort>(head.body));
-      OnAbort(abort);
+      gangs_->Abort(abort);
       return OkStatus();
     }
     case Type::kOwnerGone: {
@@ -493,13 +494,7 @@ void Engine::OnHosts(const std::vector<wire::HostDescription>& hosts, const std:
     if (at.host < hosts.size()) data_->SetIdentityAt(hosts[at.host].name, at.identity);
   }
   incoming_->SetHosts(cluster_view_.Names());
-  if (communicator_ == nullptr) return;
-  const std::string& machine = hosts[context_.number()].machine;
-  for (const wire::HostDescription& host : hosts) {
-    if (host.host == context_.number() || !host.alive) continue;
-    communicator_->SetHost(
-        {host.host, host.name, !machine.empty() && host.machine == machine, host.data_endpoint, host.machine});
-  }
+  gangs_->HostsChanged();
 }
 
 void Engine::OnHostLost(const wire::HostLost& lost) {
@@ -508,7 +503,7 @@ void Engine::OnHostLost(const wire::HostLost& lost) {
   const Status status = Unavailable(lost.reason);
   root_causes_.Remember(lost.reason, status);
   incoming_->FailFromHost(lost.host, status);
-  if (communicator_) communicator_->HostLost(lost.host, status);
+  gangs_->HostLost(lost.host, status);
   data_->PeerLost(dataplane::DataPlane::PeerOfHost(host->name), status);
   data_->PeerLost("w/" + host->name, status, host->session);
   // If it was killed on this machine, its shared memory is still there.
@@ -537,7 +532,7 @@ void Engine::OnTimer() {
   if (!joined_) return;
   WatchEngine();
   control_->Beat(context_.live_buffers(), context_.live_bytes(), static_cast<uint64_t>(watch_->still_ms()));
-  ReportStalls();
+  gangs_->ReportStalls();
 }
 
 void Engine::WatchEngine() {

@@ -10,7 +10,7 @@
 // Incoming; "pw-files"
 //            waits for disks. Callbacks of the plugin run on its threads and only post results. Run() waits for signals
 //            on the caller's thread.
-// Locks:     mutex_ guards finished_ only.
+// Locks:     none of its own.
 #ifndef PTPATHWAYS_WORKER_ENGINE_H_
 #define PTPATHWAYS_WORKER_ENGINE_H_
 
@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,8 +27,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/base/thread_annotations.h"
-#include "csrc/collective/communicator.h"
+#include "csrc/collective/gang.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/plan/places.h"
@@ -42,10 +40,11 @@
 #include "csrc/worker/buffers.h"
 #include "csrc/worker/cluster_view.h"
 #include "csrc/worker/compiler.h"
+#include "csrc/worker/completions.h"
 #include "csrc/worker/device_room.h"
 #include "csrc/worker/engine_watch.h"
 #include "csrc/worker/files.h"
-#include "csrc/worker/gang_gate.h"
+#include "csrc/worker/gangs.h"
 #include "csrc/worker/host_context.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/input_pipelines.h"
@@ -93,7 +92,7 @@ struct EngineOptions {
 // Exit codes of a worker process.
 inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
 
-class Engine : private transport::ControlLine::Handler, private GangTurns, private Outbox {
+class Engine : private transport::ControlLine::Handler, private Outbox {
  public:
   explicit Engine(EngineOptions options);
   ~Engine() override;
@@ -103,42 +102,7 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   int Run();
 
  private:
-  struct Function {
-    wire::Register request;
-    std::shared_ptr<const Computation> computation;  // when compiled and OK; perhaps shared with functions alike
-    Status status;
-    bool compiled = false;
-    int64_t temp_bytes = 0;
-    std::vector<TensorType> outputs;  // per device
-    // Its shards on this host: positions in request.devices; {0} for a function of one device.
-    std::vector<uint32_t> local;
-    // Where each of its shards is, when they are on several hosts.
-    std::shared_ptr<const std::vector<collective::Place>> places;
-    std::vector<uint64_t> programs;    // whose plans wait for this compile
-    std::vector<wire::Query> waiting;  // asked before it was compiled
-    int64_t since_ms = NowMs();
-  };
-  struct Program;
-  // A run whose devices have not all finished.
-  struct Pending {
-    uint64_t run;
-    uint64_t first_output;
-    uint32_t output_count;
-    size_t device = 0;  // local, of its first shard
-    std::atomic<size_t> left;
-    std::chrono::steady_clock::time_point enqueued;
-    std::string what;  // "function 'f' (train.py:12)"
-    std::mutex mutex;
-    Status status;  // guarded by mutex: the first failure
-    // The engine's thread's: what this run makes, and the runs that make what it reads, if they may fail yet.
-    std::shared_ptr<store::Origin> origin = std::make_shared<store::Origin>();
-    RootCauses::Inputs inputs;
-    // Of a program's run: the program, and the events that were not set when their steps were enqueued, in order.
-    std::shared_ptr<const Program> program;
-    std::vector<uint64_t> results;  // of a run in place, whose ids are no sequence
-    std::vector<std::pair<pjrt::EventHandle, size_t>> steps;
-  };
-  struct Program {
+  struct Program : StepNames {
     wire::RegisterPlan description;  // until the plan is made
     std::optional<plan::Plan> plan;
     plan::Places places;
@@ -149,14 +113,9 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
     bool spans_hosts = false;  // a function of it has shards on other hosts
     Status status;
     std::optional<RunTimes> times;  // of programs of several nodes
-    // "node 'n' of program 'p' (fig2.py:12)"
-    std::string Describe(size_t step) const;
+    const std::string& name() const override { return plan->description().name; }
+    std::string Describe(size_t step) const override;
   };
-  struct Finished {
-    std::shared_ptr<Pending> pending;
-    std::chrono::steady_clock::time_point at;
-  };
-
   Status Connect();
   // What takes long, on a thread of its own, so that signals are heeded meanwhile.
   Status Start();
@@ -209,34 +168,10 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
                 std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch,
                 const std::shared_ptr<RunTimes::Run>& times, size_t step);
   void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
-  void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
-  // The run has failed before anything was enqueued, and its results have no value.
-  void Poison(uint64_t run, std::span<const uint64_t> results, const Status& status);
-  void Finish(const std::shared_ptr<Pending>& pending, const Status& status, std::chrono::steady_clock::time_point at);
-  // `what`: the run, as its error names it; `own`: its origin, or null.
-  Status RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
-                   store::Origin* own = nullptr) const;
-  void Report(uint64_t run, const Status& status, uint64_t device_us);
-  void FlushDone();
-  void CollectFinished();
-  std::string Describe(const Function& function) const;
 
   // what this host is doing, for those who wait for it (engine_activity.cc)
-  void Remember(const std::shared_ptr<Pending>& pending);
   std::vector<wire::Property> Activity() const;
   void AnswerActivity(uint64_t request) const;
-
-  // gangs over several hosts (engine_gangs.cc)
-  Status StartGangs();
-  Status LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
-                        std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
-  void Begin(int device, const GangPtr& gang, uint32_t shard) override;
-  void End(int device) override;
-  void Failed(const GangPtr& gang, const Status& status) override;
-  // The other hosts of the run must not wait for this one.
-  void AbortElsewhere(uint64_t run, const Status& status);
-  void OnAbort(const wire::Abort& abort);
-  void ReportStalls();
 
   // programs (engine_programs.cc)
   Status OnRegisterPlan(const wire::Head& head);
@@ -248,7 +183,6 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
 
   // and their runs (engine_plans.cc)
   class PlanHost;  // plan::Walker's backend
-  void FailOutputs(const Pending& pending, const Status& cause);
   void OnRunProgram(wire::RunProgram run);
   void OnRunInPlace(const wire::RunInPlace& message);
   Result<std::shared_ptr<Program>> ReadyProgram(uint64_t id);
@@ -278,9 +212,6 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   std::unique_ptr<Files> files_;
   std::unique_ptr<Spills> spills_;
   std::unique_ptr<InputPipelines> pipelines_;
-  // Made on joining, for platforms whose own runtime does not reach other hosts:
-  std::unique_ptr<collective::Communicator> communicator_;
-  std::unique_ptr<GangGate> gate_;
   std::unique_ptr<transport::Reactor> reactor_;
 
   // Constant after joining:
@@ -291,16 +222,13 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   // Owned by the engine's thread:
   std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
   std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
-  wire::Done done_;
-  bool flush_posted_ = false;
-  std::vector<std::chrono::steady_clock::time_point> device_free_at_;
-  std::deque<std::weak_ptr<Pending>> running_;  // in order; those that have finished go when others come
   std::shared_ptr<DeviceRoom> room_;
   std::shared_ptr<DeviceEnds> ends_;  // shared with callbacks, as the room
   Parking parking_;
   RootCauses root_causes_;
-  uint64_t sequence_ = 0;         // of the run being handled: its place in the cluster's order
-  std::deque<uint64_t> aborted_;  // recent runs that the other hosts know to have failed
+  std::unique_ptr<Completions> completions_;
+  std::unique_ptr<Gangs> gangs_;
+  uint64_t sequence_ = 0;  // of the run being handled: its place in the cluster's order
   // Reused from run to run:
   std::vector<std::vector<pjrt::Buffer*>> rows_;
   std::vector<std::span<pjrt::Buffer* const>> row_spans_;
@@ -308,19 +236,13 @@ class Engine : private transport::ControlLine::Handler, private GangTurns, priva
   RootCauses::Inputs inputs_;  // of the run being handled
   std::vector<int64_t> non_donatable_;
   std::vector<char> given_up_;  // by position
-  std::vector<GangGate::Ticket> tickets_;
-  std::vector<pjrt::Buffer*> ticket_buffers_;
   pjrt::ExecuteOutputs outputs_;
   std::shared_ptr<PlanHost> plan_host_;
   wire::RunProgram walked_run_;  // of the walk, which may outlast its message
   plan::FullRun full_run_;       // the same of a run in place
 
-  std::mutex mutex_;
-  std::vector<Finished> finished_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
-
   // Read by the data thread's timer:
   std::atomic<bool> joined_{false};
-  bool stalled_ = false;              // the data thread's: the controller has been told of stalls
   std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
   std::atomic<bool> island_lost_{false};
   std::atomic<bool> hangs_{false};  // the engine's thread, and the controller has been told

@@ -20,11 +20,6 @@ wire::Property Doing(std::string sort, std::string what, int64_t age_ms) {
 
 }  // namespace
 
-void Engine::Remember(const std::shared_ptr<Pending>& pending) {
-  while (!running_.empty() && running_.front().expired()) running_.pop_front();
-  running_.push_back(pending);
-}
-
 std::vector<wire::Property> Engine::Activity() const {
   std::vector<wire::Property> out;
   const int64_t now_ms = NowMs();
@@ -32,28 +27,17 @@ std::vector<wire::Property> Engine::Activity() const {
   size_t compiles = 0, runs = 0;
   for (const auto& [id, function] : functions_) {
     if (function->compiled || ++compiles > kListedActivities) continue;
-    out.push_back(Doing("compiles", Describe(*function), now_ms - function->since_ms));
+    out.push_back(Doing("compiles", function->Describe(), now_ms - function->since_ms));
   }
-  for (const std::weak_ptr<Pending>& entry : running_) {
-    const std::shared_ptr<Pending> pending = entry.lock();
-    if (pending == nullptr || pending->left == 0 || ++runs > kListedActivities) continue;
+  for (const std::shared_ptr<PendingRun>& pending : completions_->Running()) {
+    if (pending->left == 0 || ++runs > kListedActivities) continue;
     const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - pending->enqueued).count();
-    std::string what = pending->what;
-    // Of a program the first step that is not done; its devices, or what it receives, hold up the rest.
-    if (pending->program) what = pending->program->plan->description().name;
-    for (const auto& [event, step] : pending->steps) {
-      if (event.IsReady()) continue;
-      what = pending->program->Describe(step);
-      break;
-    }
-    out.push_back(Doing("runs", std::move(what), age));
+    out.push_back(Doing("runs", pending->AtWhat(), age));
   }
-  if (communicator_) {
-    for (const collective::Stall& stall : communicator_->Stalls(std::chrono::milliseconds(0))) {
-      const wire::HostDescription* const host = cluster_view_.Find(stall.waits_for_host);
-      const std::string name = host != nullptr ? Quoted(host->name) : "another host";
-      out.push_back(Doing("waits for " + name + " in a collective of", stall.what, stall.age.count()));
-    }
+  for (const collective::Stall& stall : gangs_->Stalls(std::chrono::milliseconds(0))) {
+    const wire::HostDescription* const host = cluster_view_.Find(stall.waits_for_host);
+    const std::string name = host != nullptr ? Quoted(host->name) : "another host";
+    out.push_back(Doing("waits for " + name + " in a collective of", stall.what, stall.age.count()));
   }
   if (compiles > kListedActivities) {
     out.push_back(Doing("more", std::to_string(compiles - kListedActivities) + " more functions to compile", 0));

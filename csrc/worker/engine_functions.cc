@@ -109,7 +109,7 @@ void Engine::OnCompiled(uint64_t id, Compiler::Outcome outcome) {
   answer.code_room = outcome.code_room;
   function.compiled = true;
   if (!outcome.status.ok()) {
-    function.status = context_.Here(outcome.status.WithPrefix("compiling " + Describe(function)));
+    function.status = context_.Here(outcome.status.WithPrefix("compiling " + function.Describe()));
     answer.status = function.status;
   } else {
     function.computation = std::move(outcome.computation);
@@ -226,12 +226,6 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
       reply.status = Unimplemented("a worker does not answer query " + std::to_string(static_cast<int>(query.kind)));
       return reply;
   }
-}
-
-std::string Engine::Describe(const Function& function) const {
-  std::string text = "function '" + function.request.name + "'";
-  if (!function.request.source.empty()) text += " (" + function.request.source + ")";
-  return text;
 }
 
 }  // namespace pathways::worker

@@ -7,8 +7,6 @@
 
 namespace pathways::worker {
 
-using Clock = std::chrono::steady_clock;
-
 // What the engine is to plan::Walker. One walk at a time, on the engine's thread.
 class Engine::PlanHost {
  public:
@@ -23,14 +21,12 @@ class Engine::PlanHost {
     results_ = results;
     refused_ = std::move(refused);
     failure_ = OkStatus();
-    pending_ = std::make_shared<Pending>();
+    pending_ = std::make_shared<PendingRun>();
     pending_->run = run.run;
     pending_->first_output = run.first_output;
     pending_->output_count = run.output_count;
     in_place_ = !results.empty();
     if (in_place_) pending_->results.assign(results.begin(), results.end());
-    pending_->left = 1;  // until everything has been enqueued
-    pending_->enqueued = Clock::now();
     pending_->program = program;
     arriving_.clear();
     times_ = program->times && refused_.ok() ? program->times->Begin(run.run) : nullptr;
@@ -42,8 +38,9 @@ class Engine::PlanHost {
     return walker_.Continue(*program_->plan, *run_, *this);
   }
   Status Finish() { return walker_.Finish(*program_->plan, *run_, results_, *this); }
+  const Program& program() const { return *program_; }  // of the walk
   bool walking() const { return pending_ != nullptr; }
-  std::shared_ptr<Pending> TakePending() {
+  std::shared_ptr<PendingRun> TakePending() {
     times_.reset();
     return std::exchange(pending_, nullptr);
   }
@@ -109,7 +106,7 @@ class Engine::PlanHost {
   std::span<const uint64_t> results_;
   Status failure_;
   Status refused_;  // not OK: the run does not fit, and only hands its error on
-  std::shared_ptr<Pending> pending_;
+  std::shared_ptr<PendingRun> pending_;
   std::shared_ptr<RunTimes::Run> times_;  // null: the run is not noted
   std::vector<uint32_t> arriving_;        // slots whose arrival was noted, and which nothing has read yet
   bool in_place_ = false;
@@ -242,7 +239,8 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
     if (!donatable) engine_.non_donatable_.push_back(static_cast<int64_t>(position));
   }
   const auto blame = [&](const Status& status) {
-    return engine_.RootCause(status, engine_.Describe(function) + ", " + program_->Describe(index), pending_->inputs);
+    return engine_.completions_->RootCause(status, function.Describe() + ", " + program_->Describe(index),
+                                           pending_->inputs);
   };
   const size_t device = place.devices[0] - engine_.context_.first_device();
   Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
@@ -269,8 +267,7 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
       continue;
     }
     if (plan.is_leaf(index)) {
-      pending_->left.fetch_add(1);
-      engine_.CompleteLater(pending_, done);
+      engine_.completions_->Watch(pending_, done);
     }
     pending_->steps.emplace_back(std::move(done), index);
   }
@@ -354,8 +351,7 @@ void Engine::PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
     for (size_t p = 0; p < value->shards.size(); ++p) {
       Result<pjrt::EventHandle> ready = value->At(p).buffer.ReadyEvent();
       if (!ready.ok() || ready->IsReady()) continue;
-      pending_->left.fetch_add(1);
-      engine_.CompleteLater(pending_, *ready);
+      engine_.completions_->Watch(pending_, *ready);
     }
   }
   if (value->origin == nullptr) value->origin = pending_->origin;  // an argument may come back as it is
@@ -401,9 +397,9 @@ void Engine::OnRunProgram(wire::RunProgram run) {
   }
   std::vector<uint64_t> results(std::min(run.output_count, wire::kMaxRunOutputs));
   std::iota(results.begin(), results.end(), run.first_output);
-  AbortElsewhere(run.run, status);
+  gangs_->AbortElsewhere(run.run, status);
   if (program.ok()) RefuseRun(**program, run.first_key, status);
-  Poison(run.run, results, status);
+  completions_->Poison(run.run, results, status);
 }
 
 // The other hosts must not wait for what this one would have sent, nor keep what it would have received.
@@ -438,9 +434,9 @@ void Engine::OnRunInPlace(const wire::RunInPlace& message) {
   for (uint32_t k = 0; k < std::min(message.output_count, wire::kMaxRunOutputs); ++k) {
     results.push_back(message.first_output + k);
   }
-  AbortElsewhere(message.run, status);
+  gangs_->AbortElsewhere(message.run, status);
   if (program.ok()) RefuseRun(**program, message.first_key, status);
-  Poison(message.run, results, status);
+  completions_->Poison(message.run, results, status);
 }
 
 Result<std::shared_ptr<Engine::Program>> Engine::ReadyProgram(uint64_t id) {
@@ -465,38 +461,18 @@ void Engine::ContinueWalk() {
     return;
   }
   const Status status = plan_host_->Finish();
-  const std::shared_ptr<Pending> pending = plan_host_->TakePending();
-  if (pending->program->spans_hosts) {
+  const bool spans_hosts = plan_host_->program().spans_hosts;
+  const std::shared_ptr<PendingRun> pending = plan_host_->TakePending();
+  if (spans_hosts) {
     if (const Status& failure = status.ok() ? plan_host_->failure() : status; !failure.ok()) {
-      AbortElsewhere(pending->run, failure);
+      gangs_->AbortElsewhere(pending->run, failure);
     }
   }
   if (!status.ok()) {
     root_causes_.Remember(std::string(status.message()), status);  // it names host and node already
-    std::lock_guard lock(pending->mutex);
-    if (pending->status.ok()) pending->status = status;
+    pending->Fail(status);
   }
-  if (pending->left.fetch_sub(1) != 1) return Remember(pending);
-  Status outcome;
-  {
-    std::lock_guard lock(pending->mutex);
-    outcome = pending->status;
-  }
-  Finish(pending, outcome, Clock::now());
-}
-
-// Only the results that the failure reached; the others keep their values.
-void Engine::FailOutputs(const Pending& pending, const Status& cause) {
-  const size_t count = pending.results.empty() ? pending.output_count : pending.results.size();
-  for (size_t k = 0; k < count; ++k) {
-    auto object = context_.store().Find(pending.results.empty() ? pending.first_output + k : pending.results[k]);
-    if (object == nullptr || !object->error.ok()) continue;
-    for (size_t p = 0; p < object->shards.size(); ++p) {
-      if (!object->At(p).buffer.valid()) continue;
-      Result<pjrt::EventHandle> ready = object->At(p).buffer.ReadyEvent();
-      if (ready.ok() && ready->IsReady() && !ready->Await().ok()) object->error = cause;
-    }
-  }
+  completions_->Enqueued(pending);
 }
 
 }  // namespace pathways::worker

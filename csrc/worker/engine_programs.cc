@@ -73,7 +73,7 @@ Status Engine::CheckAgainstFunctions(Program& program) {
     const Function& function = *program.by_step[i];
     if (!function.status.ok()) return function.status;
     const auto wrong = [&](const std::string& why) {
-      return context_.Here(InvalidArgument(program.Describe(i) + ", " + Describe(function) + ": " + why));
+      return context_.Here(InvalidArgument(program.Describe(i) + ", " + function.Describe() + ": " + why));
     };
     if (step.results.size() != function.outputs.size()) {
       return wrong("expected a place for each of its " + std::to_string(function.outputs.size()) + " results, got " +

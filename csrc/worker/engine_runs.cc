@@ -23,10 +23,10 @@ void Engine::OnRun(const wire::Run& run) {
   }
   if (!status.ok()) {
     RemoveDonated(run);
-    if (cluster_view_.PlacesOf(run.devices, context_.number())) AbortElsewhere(run.run, status);
+    if (cluster_view_.PlacesOf(run.devices, context_.number())) gangs_->AbortElsewhere(run.run, status);
     std::vector<uint64_t> results(run.output_count);
     std::iota(results.begin(), results.end(), run.first_output);
-    Poison(run.run, results, status);
+    completions_->Poison(run.run, results, status);
   }
   held_.clear();
 }
@@ -44,7 +44,7 @@ Status Engine::Execute(const wire::Run& run, Function& function) {
   const Status status = Launch(function, row_spans_, device, non_donatable_, run.run, {sequence_, 0}, nullptr, 0);
   // Given up whatever the outcome: the plugin has taken them.
   RemoveDonated(run);
-  if (!status.ok()) return context_.Here(status.WithPrefix(Describe(function)));
+  if (!status.ok()) return context_.Here(status.WithPrefix(function.Describe()));
   Watch(run, function, started);
   return OkStatus();
 }
@@ -55,7 +55,7 @@ Status Engine::Launch(const Function& function, std::span<const std::span<pjrt::
   const int64_t enqueued_ns = times ? times->NowNs() : 0;
   PW_RETURN_IF_ERROR(
       function.computation->is_spanning()
-          ? LaunchSpanning(function, rows, non_donatable, run, launch)
+          ? gangs_->Launch(function, rows, non_donatable, run, launch, &outputs_)
           : function.computation->Launch(rows, static_cast<int>(device), non_donatable, launch, {}, &outputs_));
   for (size_t row = 0; row < rows.size(); ++row) {
     const bool ended = outputs_.done[row].IsReady();
@@ -91,7 +91,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
   const size_t rows = function.local.size();
   const bool one_device = function.request.one_device;
   if (one_device ? shards != 1 : run.devices != function.request.devices) {
-    return context_.Here(InvalidArgument(Describe(function) + " must run on the devices it was compiled for"));
+    return context_.Here(InvalidArgument(function.Describe() + " must run on the devices it was compiled for"));
   }
   if (rows_.size() < rows) rows_.resize(rows);
   non_donatable_.clear();
@@ -121,7 +121,7 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
       if (assembled || object == nullptr) {
         object = context_.store().Find(id);
         if (object == nullptr) {
-          return context_.Here(NotFound("argument " + std::to_string(position) + " of " + Describe(function) +
+          return context_.Here(NotFound("argument " + std::to_string(position) + " of " + function.Describe() +
                                         " is not on this host: it was donated to an earlier run or freed"));
         }
         if (!object->error.ok()) return object->error;
@@ -130,19 +130,19 @@ Status Engine::GatherArguments(const wire::Run& run, const Function& function) {
       }
       const size_t index = object->PositionOf(number);
       if (index == object->shards.size()) {
-        return context_.Here(InvalidArgument("argument " + std::to_string(position) + " of " + Describe(function) +
+        return context_.Here(InvalidArgument("argument " + std::to_string(position) + " of " + function.Describe() +
                                              " has no shard " + std::to_string(number) + " on this host"));
       }
       store::Object::Shard& part = object->At(index);
       if (part.staged != nullptr) {
         // Only a run that cannot have all its arguments on the device at once comes without their being restored.
         PW_RETURN_IF_ERROR(NeverFits(run, function));
-        return context_.Here(Internal("argument " + std::to_string(position) + " of " + Describe(function) +
+        return context_.Here(Internal("argument " + std::to_string(position) + " of " + function.Describe() +
                                       " is in host memory and was not restored"));
       }
       if (!part.buffer.valid()) {
         return context_.Here(FailedPrecondition("shard " + std::to_string(number) + " of argument " +
-                                                std::to_string(position) + " of " + Describe(function) +
+                                                std::to_string(position) + " of " + function.Describe() +
                                                 " has not been put yet"));
       }
       // A copy on one device may be the same memory under another name (Object::Alias): held by that object, and by
@@ -166,7 +166,7 @@ Status Engine::CheckMemory(const wire::Run& run, const Function& function) {
   for (uint32_t shard : function.local) {
     PW_ASSIGN_OR_RETURN(size_t local, context_.LocalDevice(run.devices[shard]));
     Status fits =
-        context_.store().account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, Describe(function));
+        context_.store().account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, function.Describe());
     if (fits.ok()) continue;
     PW_RETURN_IF_ERROR(NeverFits(run, function));
     return context_.Here(fits);
@@ -198,7 +198,7 @@ Status Engine::NeverFits(const wire::Run& run, const Function& function) const {
     const int64_t more = std::max<int64_t>(made - given, 0);
     if (limit == 0 || arguments + more + function.temp_bytes <= limit) continue;
     return context_.Here(
-        ResourceExhausted("out of device memory: " + Describe(function) + " needs " + store::FormatBytes(arguments) +
+        ResourceExhausted("out of device memory: " + function.Describe() + " needs " + store::FormatBytes(arguments) +
                           " for its arguments, " + store::FormatBytes(more) + " more for its results and " +
                           store::FormatBytes(function.temp_bytes) + " while running on local device " +
                           std::to_string(device) + ", which has " + store::FormatBytes(limit) +
@@ -227,7 +227,7 @@ void Engine::RemoveDonated(const wire::Run& run) {
 void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_point started) {
   const size_t shards = function.local.size();
   const size_t output_count = function.outputs.size();
-  auto pending = std::make_shared<Pending>();
+  auto pending = std::make_shared<PendingRun>();
   pending->inputs = inputs_;
   for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
     auto object = std::make_shared<store::Object>(shards);
@@ -242,128 +242,20 @@ void Engine::Watch(const wire::Run& run, const Function& function, Clock::time_p
     if (Status status = context_.store().Insert(run.first_output + k, std::move(object)); !status.ok())
       context_.Log(status.ToString());
   }
-  // Small computations have usually finished by now: report without a detour over a plugin thread.
-  const auto now = Clock::now();
-  bool all_ready = true;
-  for (size_t row = 0; row < shards; ++row) all_ready = all_ready && outputs_.done[row].IsReady();
   pending->run = run.run;
   pending->first_output = run.first_output;
   pending->output_count = run.output_count;
   pending->device = run.devices[function.local[0]] - context_.first_device();
-  pending->left = shards;
   pending->enqueued = started;
-  if (all_ready) {
-    Status status;
-    for (size_t row = 0; row < shards && status.ok(); ++row) status = outputs_.done[row].Await();
-    if (!status.ok()) pending->what = Describe(function);
-    Finish(pending, status, now);
-    return;
+  for (size_t row = 0; row < shards; ++row) {
+    pjrt::EventHandle& done = outputs_.done[row];
+    const bool ended = done.IsReady();
+    const Status status = ended ? done.Await() : OkStatus();
+    if (pending->what.empty() && (!ended || !status.ok())) pending->what = function.Describe();
+    if (!status.ok()) pending->Fail(status);
+    if (!ended) completions_->Watch(pending, done);
   }
-  pending->what = Describe(function);
-  Remember(pending);
-  for (size_t row = 0; row < shards; ++row) CompleteLater(pending, outputs_.done[row]);
-}
-
-void Engine::CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done) {
-  done.OnReady([this, pending](Status status) {
-    if (!status.ok()) {
-      std::lock_guard lock(pending->mutex);
-      if (pending->status.ok()) pending->status = std::move(status);
-    }
-    if (pending->left.fetch_sub(1) != 1) return;
-    bool wake;
-    {
-      std::lock_guard lock(mutex_);
-      wake = finished_.empty();
-      finished_.push_back({pending, Clock::now()});
-    }
-    if (wake) reactor_->Post([this] { CollectFinished(); });
-  });
-}
-
-void Engine::CollectFinished() {
-  std::vector<Finished> finished;
-  {
-    std::lock_guard lock(mutex_);
-    finished.swap(finished_);
-  }
-  for (const Finished& item : finished) {
-    Status status;
-    {
-      std::lock_guard lock(item.pending->mutex);
-      status = item.pending->status;
-    }
-    Finish(item.pending, status, item.at);
-  }
-}
-
-void Engine::Finish(const std::shared_ptr<Pending>& ended, const Status& status, Clock::time_point at) {
-  Pending& pending = *ended;
-  if (!status.ok()) {
-    // Whether it failed first is known when all that it depends on has ended; their news may come after its own.
-    if (RootCauses::MustWait(pending.inputs, [this, ended, status, at] { Finish(ended, status, at); })) return;
-  }
-  Clock::time_point& free_at = device_free_at_[pending.device];
-  const auto start = std::max(pending.enqueued, free_at);
-  free_at = std::max(at, free_at);
-  const auto busy = std::chrono::duration_cast<std::chrono::microseconds>(std::max(at - start, Clock::duration(0)));
-  Status cause;
-  if (!status.ok()) {
-    // Of several steps the first one that failed is to blame, not the last, which only handed the error on.
-    std::string what = pending.what;
-    Status first = status;
-    for (const auto& [event, step] : pending.steps) {
-      if (!event.IsReady()) continue;
-      Status outcome = event.Await();
-      if (outcome.ok()) continue;
-      first = std::move(outcome);
-      what = pending.program->Describe(step);
-      break;
-    }
-    cause = RootCause(first, what, pending.inputs, pending.origin.get());
-    if (pending.program) {
-      FailOutputs(pending, cause);
-    } else {
-      for (uint32_t k = 0; k < pending.output_count; ++k) {
-        if (auto object = context_.store().Find(pending.first_output + k)) object->error = cause;
-      }
-    }
-  }
-  pending.inputs.clear();
-  Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
-  RootCauses::End(*pending.origin, cause);
-}
-
-Status Engine::RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
-                         store::Origin* own) const {
-  return root_causes_.Find(reported, inputs, own,
-                           [&](const Status& status) { return context_.Here(status.WithPrefix(what)); });
-}
-
-void Engine::Poison(uint64_t run, std::span<const uint64_t> results, const Status& status) {
-  for (const uint64_t id : results) {
-    auto object = std::make_shared<store::Object>(0);
-    object->error = status;
-    (void)context_.store().Insert(id, std::move(object));  // only fails for an id in use, whose value stays
-  }
-  Report(run, status, 0);
-}
-
-void Engine::Report(uint64_t run, const Status& status, uint64_t device_us) {
-  done_.outcomes.push_back({run, context_.number(), device_us, status});
-  if (done_.outcomes.size() >= 64) return FlushDone();
-  if (flush_posted_) return;
-  flush_posted_ = true;
-  reactor_->Post([this] {
-    flush_posted_ = false;
-    FlushDone();
-  });
-}
-
-void Engine::FlushDone() {
-  if (done_.outcomes.empty()) return;
-  context_.Send(done_);
-  done_.outcomes.clear();
+  completions_->Enqueued(pending);
 }
 
 }  // namespace pathways::worker
