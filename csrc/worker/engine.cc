@@ -126,7 +126,7 @@ int Engine::Run() {
   if (pipelines_) pipelines_->CloseAll();
   if (control_) control_->Close();
   if (gangs_) gangs_->Stop(Cancelled("the worker stops"));
-  compiler_.reset();
+  if (functions_) functions_->StopCompiling();
   if (files_ && !files_->Stop(kFilesGrace)) context_.Log("a disk does not answer; its file is left as it is");
   if (data_) data_->Stop();
   // The plugin's threads, which may still run, keep what they have mapped.
@@ -176,16 +176,22 @@ Status Engine::Connect() {
 Status Engine::Start() {
   PW_ASSIGN_OR_RETURN(FileRoot root, FileRoot::Open(options_.root));
   PW_RETURN_IF_ERROR(StartDevices());
-  const bool has_kernels = context_.is_cpu() && options_.kernels != "off";
-  compiler_ =
-      std::make_unique<Compiler>(context_.client(), options_.scratch_dir, OpenDiskCache(),
-                                 has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings);
   incoming_ = std::make_unique<Incoming>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   context_.SetThread(reactor_.get());
   PW_RETURN_IF_ERROR(StartData());
   completions_ = std::make_unique<Completions>(context_, root_causes_);
   gangs_ = std::make_unique<Gangs>(context_, cluster_view_, root_causes_, *completions_, *data_);
+  const bool has_kernels = context_.is_cpu() && options_.kernels != "off";
+  CompileListener& listener = *this;
+  functions_ = std::make_unique<Functions>(
+      context_, cluster_view_,
+      std::make_unique<Compiler>(context_.client(), options_.scratch_dir, OpenDiskCache(),
+                                 has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings),
+      island_link_ != nullptr, listener);
+  launcher_ =
+      std::make_unique<Launcher>(context_, *gangs_, enqueue_waits_, [this] { reactor_->Post([this] { Resume(); }); });
+  runs_ = std::make_unique<Runs>(context_, cluster_view_, *functions_, *launcher_, *completions_, *gangs_);
   buffers_ = std::make_unique<Buffers>(context_, cluster_view_, root_causes_, *incoming_, *data_);
   files_ = std::make_unique<Files>(context_, *incoming_, std::move(root));
   spills_ = std::make_unique<Spills>(context_, *data_);
@@ -219,8 +225,6 @@ Status Engine::StartDevices() {
     limits.push_back(limit);
   }
   context_.SetDevices(client, limits);
-  ends_ = std::make_shared<DeviceEnds>(limits.size());
-  room_ = std::make_shared<DeviceRoom>(limits.size(), [this] { reactor_->Post([this] { Resume(); }); });
   if (client->platform_name() != "cpu") {
     const Result<bool> waits = EnqueueWaitsForArguments(client);
     enqueue_waits_ = !waits.ok() || *waits;
@@ -325,12 +329,11 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
   switch (head.header.type) {
     case Type::kRun: {
       PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
-      if (IsFull(run.devices) || MustArrive(run)) {
+      if (runs_->MustWait(run)) {
         parking_.Park(std::move(frames));
         return OkStatus();
       }
-      sequence_ = head.header.sequence;
-      OnRun(run);
+      runs_->Start(run, head.header.sequence);
       return OkStatus();
     }
     case Type::kRunProgram: {
@@ -390,11 +393,13 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
       PW_ASSIGN_OR_RETURN(wire::Expect expect, wire::Decode<wire::Expect>(head.body));
       return buffers_->Expect(expect);
     }
-    case Type::kRegister:
-      return OnRegister(head, frames);
+    case Type::kRegister: {
+      PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(head.body));
+      return functions_->Register(std::move(request), frames);
+    }
     case Type::kUnregister: {
       PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
-      for (uint64_t id : request.functions) functions_.erase(id);
+      functions_->Unregister(request.functions);
       for (uint64_t id : request.programs) programs_.erase(id);
       return OkStatus();
     }
@@ -517,7 +522,7 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   const Status status = GoneText(client);
   const size_t removed = context_.store().RemoveClient(client);
   std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
-  std::erase_if(functions_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
+  functions_->ForgetClient(client);
   pipelines_->CloseOf(client);
   incoming_->FailOfClient(client, status, gone.session);
   data_->PeerLost(dataplane::DataPlane::PeerOfClient(client), status, gone.session);

@@ -39,19 +39,20 @@
 #include "csrc/wire/bodies.h"
 #include "csrc/worker/buffers.h"
 #include "csrc/worker/cluster_view.h"
-#include "csrc/worker/compiler.h"
 #include "csrc/worker/completions.h"
-#include "csrc/worker/device_room.h"
 #include "csrc/worker/engine_watch.h"
 #include "csrc/worker/files.h"
+#include "csrc/worker/functions.h"
 #include "csrc/worker/gangs.h"
 #include "csrc/worker/host_context.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/input_pipelines.h"
 #include "csrc/worker/island_link.h"
+#include "csrc/worker/launcher.h"
 #include "csrc/worker/parking.h"
 #include "csrc/worker/root_causes.h"
 #include "csrc/worker/run_times.h"
+#include "csrc/worker/runs.h"
 #include "csrc/worker/spills.h"
 
 namespace pathways::worker {
@@ -92,7 +93,7 @@ struct EngineOptions {
 // Exit codes of a worker process.
 inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
 
-class Engine : private transport::ControlLine::Handler, private Outbox {
+class Engine : private transport::ControlLine::Handler, private Outbox, private CompileListener {
  public:
   explicit Engine(EngineOptions options);
   ~Engine() override;
@@ -133,11 +134,6 @@ class Engine : private transport::ControlLine::Handler, private Outbox {
   // messages, and those that wait because a device is full (engine_messages.cc)
   void OnMessage(transport::Frames& frames) override;
   Status Take(transport::Frames& frames);
-  // Whether a device of a run takes no more for now; Resume is called when one does.
-  bool IsFull(const std::vector<uint32_t>& devices);
-  // Whether enqueueing a computation that reads this would wait for it; Resume is called when it is there.
-  bool MustArrive(store::Object& value);
-  bool MustArrive(const wire::Run& run);
   void Resume();
   // Whether a message is handled at once although the run at hand is parked.
   Result<bool> Admits(const wire::Head& head);
@@ -151,23 +147,9 @@ class Engine : private transport::ControlLine::Handler, private Outbox {
   // Ends this worker, by name, when its engine's thread hangs.
   void WatchEngine();
 
-  // functions (engine_functions.cc)
-  Status OnRegister(const wire::Head& head, transport::Frames& frames);
-  void OnCompiled(uint64_t id, Compiler::Outcome outcome);
-  void Answer(const wire::Query& query);
+  // questions (engine_functions.cc)
+  void Answer(const wire::Query& query) override;
   wire::Reply MakeReply(const wire::Query& query, std::string* payload);
-
-  // runs (engine_runs.cc)
-  void OnRun(const wire::Run& run);
-  Status Execute(const wire::Run& run, Function& function);
-  Status GatherArguments(const wire::Run& run, const Function& function);
-  Status CheckMemory(const wire::Run& run, const Function& function);
-  // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
-  // the local device of a function of one device. `times`, or null, gets when `step` is computed.
-  Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch,
-                const std::shared_ptr<RunTimes::Run>& times, size_t step);
-  void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
 
   // what this host is doing, for those who wait for it (engine_activity.cc)
   std::vector<wire::Property> Activity() const;
@@ -175,7 +157,7 @@ class Engine : private transport::ControlLine::Handler, private Outbox {
 
   // programs (engine_programs.cc)
   Status OnRegisterPlan(const wire::Head& head);
-  void OnPlanCompiled(uint64_t id, const Status& status);
+  void Compiled(uint64_t program, const Status& status) override;
   Status CheckAgainstFunctions(Program& program);
   void AnswerPlan(uint64_t id, Program& program);
   // When what its last runs computed here began and ended, encoded (wire::Times).
@@ -193,10 +175,6 @@ class Engine : private transport::ControlLine::Handler, private Outbox {
   void RefuseRun(const Program& program, uint64_t first_key, const Status& status);
   Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
 
-  // The error of a run that not even an empty device could take, or OK.
-  Status NeverFits(const wire::Run& run, const Function& function) const;
-  void RemoveDonated(const wire::Run& run);
-
   Status Send(transport::Frames frames) override { return control_->Send(std::move(frames)); }
   bool ending() const override { return exit_code_ >= 0; }
 
@@ -207,7 +185,9 @@ class Engine : private transport::ControlLine::Handler, private Outbox {
   std::unique_ptr<transport::ControlLine> control_;
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
-  std::unique_ptr<Compiler> compiler_;
+  std::unique_ptr<Functions> functions_;
+  std::unique_ptr<Launcher> launcher_;
+  std::unique_ptr<Runs> runs_;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<Files> files_;
   std::unique_ptr<Spills> spills_;
@@ -220,23 +200,12 @@ class Engine : private transport::ControlLine::Handler, private Outbox {
   std::optional<EngineWatch> watch_;  // the data thread's, but for Turned
 
   // Owned by the engine's thread:
-  std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
   std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
-  std::shared_ptr<DeviceRoom> room_;
-  std::shared_ptr<DeviceEnds> ends_;  // shared with callbacks, as the room
   Parking parking_;
   RootCauses root_causes_;
   std::unique_ptr<Completions> completions_;
   std::unique_ptr<Gangs> gangs_;
   uint64_t sequence_ = 0;  // of the run being handled: its place in the cluster's order
-  // Reused from run to run:
-  std::vector<std::vector<pjrt::Buffer*>> rows_;
-  std::vector<std::span<pjrt::Buffer* const>> row_spans_;
-  std::vector<std::shared_ptr<store::Object>> held_;
-  RootCauses::Inputs inputs_;  // of the run being handled
-  std::vector<int64_t> non_donatable_;
-  std::vector<char> given_up_;  // by position
-  pjrt::ExecuteOutputs outputs_;
   std::shared_ptr<PlanHost> plan_host_;
   wire::RunProgram walked_run_;  // of the walk, which may outlast its message
   plan::FullRun full_run_;       // the same of a run in place

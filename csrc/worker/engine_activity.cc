@@ -25,7 +25,7 @@ std::vector<wire::Property> Engine::Activity() const {
   const int64_t now_ms = NowMs();
   const auto now = std::chrono::steady_clock::now();
   size_t compiles = 0, runs = 0;
-  for (const auto& [id, function] : functions_) {
+  for (const auto& [id, function] : functions_->all()) {
     if (function->compiled || ++compiles > kListedActivities) continue;
     out.push_back(Doing("compiles", function->Describe(), now_ms - function->since_ms));
   }

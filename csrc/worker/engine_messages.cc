@@ -40,42 +40,6 @@ Status Engine::Take(Frames& frames) {
   return Handle(head, frames);
 }
 
-bool Engine::IsFull(const std::vector<uint32_t>& devices) {
-  for (const uint32_t device : devices) {
-    const Result<size_t> local = context_.LocalDevice(device);
-    if (local.ok() && room_->Refuses(*local)) return true;
-  }
-  return false;
-}
-
-bool Engine::MustArrive(store::Object& value) {
-  if (!enqueue_waits_ || !value.error.ok()) return false;
-  for (size_t i = 0; i < value.shards.size(); ++i) {
-    const pjrt::Buffer& buffer = value.At(i).buffer;
-    if (!buffer.valid()) continue;
-    const Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
-    if (!ready.ok() || ready->IsReady()) continue;  // the launch will say what is wrong
-    ready->OnReady([room = room_](const Status&) { room->Wake(); });
-    return true;
-  }
-  return false;
-}
-
-bool Engine::MustArrive(const wire::Run& run) {
-  if (!enqueue_waits_) return false;
-  const auto missing = [this](uint64_t id) {
-    const std::shared_ptr<store::Object> object = context_.store().Find(id);
-    return object != nullptr && MustArrive(*object);
-  };
-  for (const uint64_t argument : run.arguments) {
-    if ((argument & wire::kAssembledBit) == 0 && missing(argument)) return true;
-  }
-  for (size_t i = 0; i < run.assembled.size(); i += 2) {
-    if (missing(run.assembled[i])) return true;
-  }
-  return false;
-}
-
 void Engine::Resume() {
   if (!parking_.Resume()) return;
   ContinueWalk();

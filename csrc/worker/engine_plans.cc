@@ -80,9 +80,11 @@ class Engine::PlanHost {
   bool HasRoom(const plan::Plan& plan, size_t index, std::span<const Value> slots) const {
     if (!refused_.ok()) return true;
     const wire::PlanStep& step = plan.steps()[index];
-    if (engine_.IsFull(plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]].devices)) return false;
-    return std::none_of(step.arguments.begin(), step.arguments.end(),
-                        [&](uint32_t slot) { return slots[slot] != nullptr && engine_.MustArrive(*slots[slot]); });
+    if (engine_.launcher_->IsFull(plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]].devices))
+      return false;
+    return std::none_of(step.arguments.begin(), step.arguments.end(), [&](uint32_t slot) {
+      return slots[slot] != nullptr && engine_.launcher_->MustArrive(*slots[slot]);
+    });
   }
 
  private:
@@ -222,29 +224,24 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
   if (!function.status.ok()) return function.status;
   const size_t rows = function.local.size();
   const wire::PlanSlot& place = plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]];
-  std::vector<std::vector<pjrt::Buffer*>>& table = engine_.rows_;
-  if (table.size() < rows) table.resize(rows);
-  engine_.row_spans_.clear();
-  engine_.non_donatable_.clear();
-  for (size_t row = 0; row < rows; ++row) {
-    table[row].resize(arguments.size());
-    for (size_t position = 0; position < arguments.size(); ++position) {
-      table[row][position] = &arguments[position]->At(row).buffer;
-    }
-    engine_.row_spans_.emplace_back(table[row]);
-  }
+  Launcher::Arguments& table = engine_.launcher_->Begin(rows, arguments.size());
   for (size_t position = 0; position < arguments.size(); ++position) {
     bool donatable = may_donate[position] && Owned(arguments[position]);
-    for (size_t row = 0; donatable && row < rows; ++row) donatable = arguments[position]->At(row).pins.load() == 0;
-    if (!donatable) engine_.non_donatable_.push_back(static_cast<int64_t>(position));
+    for (size_t row = 0; row < rows; ++row) {
+      store::Object::Shard& shard = arguments[position]->At(row);
+      table.rows[row][position] = &shard.buffer;
+      donatable = donatable && shard.pins.load() == 0;
+    }
+    if (!donatable) table.non_donatable.push_back(static_cast<int64_t>(position));
   }
   const auto blame = [&](const Status& status) {
     return engine_.completions_->RootCause(status, function.Describe() + ", " + program_->Describe(index),
                                            pending_->inputs);
   };
   const size_t device = place.devices[0] - engine_.context_.first_device();
-  Status status = engine_.Launch(function, engine_.row_spans_, device, engine_.non_donatable_, pending_->run,
-                                 {engine_.sequence_, step.gang}, times_, index);
+  const Status status = engine_.launcher_->Enqueue(
+      function,
+      {.device = device, .run = pending_->run, .id = {engine_.sequence_, step.gang}, .times = times_, .step = index});
   if (!status.ok()) return blame(status);
   for (size_t position = 0; position < arguments.size() && !arriving_.empty(); ++position) {
     // Now that this has subscribed, once more, so as to be told before it.
@@ -257,11 +254,11 @@ Status Engine::PlanHost::Execute(const plan::Plan& plan, size_t index, std::span
   for (size_t k = 0; k < results.size(); ++k) {
     results[k] = Empty(plan.slots()[step.results[k]]);
     for (size_t row = 0; row < rows; ++row) {
-      results[k]->shards[row].buffer = std::move(engine_.outputs_.buffers[row][k]);
+      results[k]->shards[row].buffer = std::move(engine_.launcher_->outputs().buffers[row][k]);
     }
   }
   for (size_t row = 0; row < rows; ++row) {
-    pjrt::EventHandle& done = engine_.outputs_.done[row];
+    pjrt::EventHandle& done = engine_.launcher_->outputs().done[row];
     if (done.IsReady()) {
       if (Status outcome = done.Await(); !outcome.ok()) return blame(outcome);
       continue;

@@ -31,22 +31,22 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
   for (size_t i = 0; i < program.by_step.size(); ++i) {
     const wire::PlanStep& step = program.plan->steps()[i];
     if (step.kind != wire::StepKind::kExecute) continue;
-    auto function = functions_.find(step.function);
-    if (function == functions_.end()) {
+    const std::shared_ptr<Function>& function = functions_->Find(step.function);
+    if (function == nullptr) {
       program.status = context_.Here(NotFound(program.Describe(i) + " names function " + std::to_string(step.function) +
                                               ", which is not registered on this host"));
       break;
     }
-    program.by_step[i] = function->second;
-    program.spans_hosts = program.spans_hosts || function->second->places != nullptr;
+    program.by_step[i] = function;
+    program.spans_hosts = program.spans_hosts || function->places != nullptr;
   }
   if (program.status.ok() && program.spans_hosts) {
     program.status = context_.Here(program.plan->CheckOrder(
-        [this](const wire::PlanStep& step) { return functions_.at(step.function)->places != nullptr; }));
+        [this](const wire::PlanStep& step) { return functions_->Find(step.function)->places != nullptr; }));
   }
   if (program.status.ok()) {
     for (uint64_t function : program.plan->functions()) {
-      Function& waits_for = *functions_.at(function);
+      Function& waits_for = *functions_->Find(function);
       if (waits_for.compiled) continue;
       waits_for.programs.push_back(id);
       ++program.compiles_left;
@@ -56,7 +56,7 @@ Status Engine::OnRegisterPlan(const wire::Head& head) {
   return OkStatus();
 }
 
-void Engine::OnPlanCompiled(uint64_t id, const Status& status) {
+void Engine::Compiled(uint64_t id, const Status& status) {
   auto it = programs_.find(id);
   if (it == programs_.end() || it->second->compiles_left == 0) return;
   Program& program = *it->second;

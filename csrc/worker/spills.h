@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "csrc/dataplane/data_plane.h"
-#include "csrc/wire/bodies.h"
+#include "csrc/wire/plan_bodies.h"
 #include "csrc/worker/host_context.h"
 
 namespace pathways::worker {
