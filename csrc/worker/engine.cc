@@ -193,6 +193,11 @@ Status Engine::Start() {
       std::make_unique<Launcher>(context_, *gangs_, enqueue_waits_, [this] { reactor_->Post([this] { Resume(); }); });
   runs_ = std::make_unique<Runs>(context_, cluster_view_, *functions_, *launcher_, *completions_, *gangs_);
   buffers_ = std::make_unique<Buffers>(context_, cluster_view_, root_causes_, *incoming_, *data_);
+  programs_ = std::make_unique<Programs>(context_, *functions_);
+  plan_host_ =
+      std::make_unique<PlanHost>(context_, cluster_view_, *buffers_, *incoming_, *launcher_, *completions_, *data_);
+  program_runs_ = std::make_unique<ProgramRuns>(context_, *programs_, *plan_host_, *buffers_, *incoming_, *completions_,
+                                                *gangs_, root_causes_, *data_);
   files_ = std::make_unique<Files>(context_, *incoming_, std::move(root));
   spills_ = std::make_unique<Spills>(context_, *data_);
   pipelines_ = std::make_unique<InputPipelines>(
@@ -338,18 +343,18 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     }
     case Type::kRunProgram: {
       PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
-      sequence_ = head.header.sequence;
-      OnRunProgram(std::move(run));
+      if (!program_runs_->Start(std::move(run), head.header.sequence)) parking_.Park();
       return OkStatus();
     }
     case Type::kRunInPlace: {
       PW_ASSIGN_OR_RETURN(wire::RunInPlace run, wire::Decode<wire::RunInPlace>(head.body));
-      sequence_ = head.header.sequence;
-      OnRunInPlace(run);
+      if (!program_runs_->StartInPlace(run, head.header.sequence)) parking_.Park();
       return OkStatus();
     }
-    case Type::kRegisterPlan:
-      return OnRegisterPlan(head);
+    case Type::kRegisterPlan: {
+      PW_ASSIGN_OR_RETURN(wire::RegisterPlan description, wire::Decode<wire::RegisterPlan>(head.body));
+      return programs_->Register(std::move(description));
+    }
     case Type::kPut: {
       PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
       return buffers_->Put(put);
@@ -400,7 +405,7 @@ Status Engine::Handle(const wire::Head& head, Frames& frames) {
     case Type::kUnregister: {
       PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
       functions_->Unregister(request.functions);
-      for (uint64_t id : request.programs) programs_.erase(id);
+      programs_->Unregister(request.programs);
       return OkStatus();
     }
     case Type::kOpenPipeline: {
@@ -521,7 +526,7 @@ void Engine::OnOwnerGone(const wire::OwnerGone& gone) {
   const uint32_t client = gone.client;
   const Status status = GoneText(client);
   const size_t removed = context_.store().RemoveClient(client);
-  std::erase_if(programs_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
+  programs_->ForgetClient(client);
   functions_->ForgetClient(client);
   pipelines_->CloseOf(client);
   incoming_->FailOfClient(client, status, gone.session);

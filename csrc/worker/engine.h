@@ -50,6 +50,9 @@
 #include "csrc/worker/island_link.h"
 #include "csrc/worker/launcher.h"
 #include "csrc/worker/parking.h"
+#include "csrc/worker/plan_host.h"
+#include "csrc/worker/program_runs.h"
+#include "csrc/worker/programs.h"
 #include "csrc/worker/root_causes.h"
 #include "csrc/worker/run_times.h"
 #include "csrc/worker/runs.h"
@@ -103,20 +106,6 @@ class Engine : private transport::ControlLine::Handler, private Outbox, private 
   int Run();
 
  private:
-  struct Program : StepNames {
-    wire::RegisterPlan description;  // until the plan is made
-    std::optional<plan::Plan> plan;
-    plan::Places places;
-    std::vector<std::shared_ptr<Function>> by_step;  // the step's function, or null
-    // By output: whether some of it is received or copied, so that no computation here tells when it is there.
-    std::vector<char> watch_output;
-    size_t compiles_left = 0;
-    bool spans_hosts = false;  // a function of it has shards on other hosts
-    Status status;
-    std::optional<RunTimes> times;  // of programs of several nodes
-    const std::string& name() const override { return plan->description().name; }
-    std::string Describe(size_t step) const override;
-  };
   Status Connect();
   // What takes long, on a thread of its own, so that signals are heeded meanwhile.
   Status Start();
@@ -155,25 +144,7 @@ class Engine : private transport::ControlLine::Handler, private Outbox, private 
   std::vector<wire::Property> Activity() const;
   void AnswerActivity(uint64_t request) const;
 
-  // programs (engine_programs.cc)
-  Status OnRegisterPlan(const wire::Head& head);
-  void Compiled(uint64_t program, const Status& status) override;
-  Status CheckAgainstFunctions(Program& program);
-  void AnswerPlan(uint64_t id, Program& program);
-  // When what its last runs computed here began and ended, encoded (wire::Times).
-  Result<std::string> TimesOf(uint64_t program) const;
-
-  // and their runs (engine_plans.cc)
-  class PlanHost;  // plan::Walker's backend
-  void OnRunProgram(wire::RunProgram run);
-  void OnRunInPlace(const wire::RunInPlace& message);
-  Result<std::shared_ptr<Program>> ReadyProgram(uint64_t id);
-  // `run` and `results` must stay where they are until the walk has ended.
-  void WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
-                   std::span<const uint64_t> results);
-  void ContinueWalk();
-  void RefuseRun(const Program& program, uint64_t first_key, const Status& status);
-  Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
+  void Compiled(uint64_t program, const Status& status) override { programs_->Compiled(program, status); }
 
   Status Send(transport::Frames frames) override { return control_->Send(std::move(frames)); }
   bool ending() const override { return exit_code_ >= 0; }
@@ -188,6 +159,9 @@ class Engine : private transport::ControlLine::Handler, private Outbox, private 
   std::unique_ptr<Functions> functions_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Runs> runs_;
+  std::unique_ptr<Programs> programs_;
+  std::unique_ptr<PlanHost> plan_host_;
+  std::unique_ptr<ProgramRuns> program_runs_;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<Files> files_;
   std::unique_ptr<Spills> spills_;
@@ -200,15 +174,10 @@ class Engine : private transport::ControlLine::Handler, private Outbox, private 
   std::optional<EngineWatch> watch_;  // the data thread's, but for Turned
 
   // Owned by the engine's thread:
-  std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
   Parking parking_;
   RootCauses root_causes_;
   std::unique_ptr<Completions> completions_;
   std::unique_ptr<Gangs> gangs_;
-  uint64_t sequence_ = 0;  // of the run being handled: its place in the cluster's order
-  std::shared_ptr<PlanHost> plan_host_;
-  wire::RunProgram walked_run_;  // of the walk, which may outlast its message
-  plan::FullRun full_run_;       // the same of a run in place
 
   // Read by the data thread's timer:
   std::atomic<bool> joined_{false};

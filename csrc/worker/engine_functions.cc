@@ -74,7 +74,7 @@ wire::Reply Engine::MakeReply(const wire::Query& query, std::string* payload) {
     return reply;
   }
   if (query.kind == wire::QueryKind::kTimes) {
-    Result<std::string> times = TimesOf(query.function);
+    Result<std::string> times = programs_->TimesOf(query.function);
     reply.status = times.status();
     if (times.ok()) *payload = *std::move(times);
     return reply;

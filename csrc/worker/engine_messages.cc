@@ -42,7 +42,7 @@ Status Engine::Take(Frames& frames) {
 
 void Engine::Resume() {
   if (!parking_.Resume()) return;
-  ContinueWalk();
+  if (!program_runs_->Continue()) parking_.Park();
   while (std::optional<Frames> frames = parking_.Next()) {
     if (Status status = Take(*frames); !status.ok()) {
       context_.Log("refused a message of the controller: " + status.ToString());
