@@ -12,10 +12,10 @@ constexpr std::chrono::milliseconds kStalledAfter{1000};
 
 }  // namespace
 
-void Gangs::Start(const std::string& cluster) {
+void Gangs::Start() {
   if (!context_.is_cpu()) return;
   collective::CommunicatorOptions options;
-  options.cluster = cluster;
+  options.cluster = context_.cluster();
   options.host = context_.number();
   communicator_ = std::make_unique<collective::Communicator>(std::move(options), &data_);
   GangTurns* const turns = this;

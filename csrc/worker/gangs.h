@@ -32,7 +32,7 @@ class Gangs : private GangTurns {
       : context_(context), cluster_(cluster), causes_(causes), completions_(completions), data_(data) {}
 
   // On joining. Other platforms than the CPU's have collectives of their own, and nothing is served for them.
-  void Start(const std::string& cluster);
+  void Start();
   bool serves() const { return communicator_ != nullptr; }
   void Stop(Status status);
   // The cluster view has changed.

@@ -10,7 +10,8 @@ void HostContext::SetDevices(std::shared_ptr<pjrt::Client> client, std::vector<i
   store_ = std::make_unique<store::ObjectStore>(std::move(limits));
 }
 
-void HostContext::Joined(uint32_t number, uint32_t first_device) {
+void HostContext::Joined(std::string cluster, uint32_t number, uint32_t first_device) {
+  cluster_ = std::move(cluster);
   number_ = number;
   first_device_ = first_device;
 }

@@ -2,7 +2,8 @@
 // to the controller, its log.
 //
 // Ownership: owned by the engine, which outlives all parts; shares the plugin's client, owns the store.
-// Threads:   Send, SendReply, Report, Here, Log and the counts: any. The store is the engine's thread's. The rest is
+// Threads:   Send, SendReply, Report, Here, Log, serving and the counts: any. The store is the engine's thread's. The
+// rest is
 //            constant after start, and Joined's after joining.
 // Locks:     none.
 #ifndef PTPATHWAYS_WORKER_HOST_CONTEXT_H_
@@ -40,12 +41,15 @@ class HostContext {
   // While the host starts. `limits`: bytes of each device; `client` may be null where nothing computes.
   void SetDevices(std::shared_ptr<pjrt::Client> client, std::vector<int64_t> limits);
   void SetThread(transport::Reactor* engine) { engine_ = engine; }
-  void Joined(uint32_t number, uint32_t first_device);
+  void Joined(std::string cluster, uint32_t number, uint32_t first_device);
+  // The controller hears of this host, from now on or no longer.
+  void SetServing(bool serving) { serving_ = serving; }
 
   const std::string& name() const { return name_; }
   const std::string& platform() const { return platform_; }
   // Devices compute in the host's memory, and do not reach other hosts.
   bool is_cpu() const { return platform_ == "cpu"; }
+  const std::string& cluster() const { return cluster_; }
   uint32_t number() const { return number_; }
   uint32_t first_device() const { return first_device_; }
   size_t device_count() const { return device_count_; }
@@ -53,6 +57,8 @@ class HostContext {
   store::ObjectStore& store() const { return *store_; }
   // The engine's thread, for callbacks of others.
   transport::Reactor& engine() const { return *engine_; }
+
+  bool serving() const { return serving_; }
 
   // The local index of a device of the cluster; INVALID_ARGUMENT for another host's.
   Result<size_t> LocalDevice(uint32_t device) const;
@@ -86,8 +92,10 @@ class HostContext {
   size_t device_count_ = 0;
   std::unique_ptr<store::ObjectStore> store_;
   transport::Reactor* engine_ = nullptr;
+  std::string cluster_;
   uint32_t number_ = 0;
   uint32_t first_device_ = 0;
+  std::atomic<bool> serving_{false};
   std::atomic<uint64_t> live_buffers_{0};
   std::atomic<int64_t> live_bytes_{0};
 };

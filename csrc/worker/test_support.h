@@ -68,7 +68,7 @@ struct TestHost {
 
   explicit TestHost(std::shared_ptr<pjrt::Client> client = nullptr, std::vector<int64_t> limits = {0, 0}) {
     context.SetDevices(std::move(client), std::move(limits));
-    context.Joined(1, 4);
+    context.Joined("parts", 1, 4);
     engine = *transport::Reactor::Start({.name = "pw-engine"});
     context.SetThread(engine.get());
   }
