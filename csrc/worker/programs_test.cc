@@ -1,6 +1,12 @@
 // Programs: registered, checked against their functions, run; and what is asked about them.
 #include "csrc/worker/programs.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
 #include "csrc/worker/function_test_support.h"
 #include "csrc/worker/program_runs.h"
 #include "csrc/worker/queries.h"
@@ -152,6 +158,33 @@ TEST(QueriesAreAnsweredOrWaitForTheCompile) {
   EXPECT_EQ(doing.properties.at(0).text, "function 'doubled'");
   (void)host.messages.Await<wire::Registered>();
   EXPECT_OK(host.Ask(wire::QueryKind::kOptimizedProgram, kFunction).status);
+}
+
+// What is written to the log meanwhile.
+template <typename Task>
+std::string Said(Task task) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(pipe(ends.data()), 0);
+  const int log = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  task();
+  std::fflush(stderr);
+  dup2(log, STDERR_FILENO);
+  for (const int fd : {log, ends[1]}) close(fd);
+  std::string said(4096, '\0');
+  said.resize(static_cast<size_t>(std::max<ssize_t>(read(ends[0], said.data(), said.size()), 0)));
+  close(ends[0]);
+  return said;
+}
+
+TEST(AnAnswerThatCannotBeSentIsSaidEvenByAHostThatEnds) {
+  NEED_PLUGIN(client);
+  HostOfPrograms host(client->shared_from_this());
+  wire::Query query;
+  query.kind = wire::QueryKind::kFingerprint;
+  host.messages.closed = true;
+  EXPECT_EQ(Said([&] { host.context.Send(wire::Goodbye()); }), "");
+  EXPECT_HAS(Said([&] { host.queries.Answer(query); }), "the line is closed");
 }
 
 }  // namespace

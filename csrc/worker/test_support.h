@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -21,12 +22,15 @@ namespace pathways::worker {
 
 class KeptMessages : public Outbox {
  public:
+  std::atomic<bool> closed{false};  // this host ends
+
   Status Send(transport::Frames frames) override {
+    if (closed) return Unavailable("the line is closed");
     std::lock_guard lock(mutex_);
     messages_.push_back(std::move(frames));
     return OkStatus();
   }
-  bool ending() const override { return false; }
+  bool ending() const override { return closed; }
 
   // All messages of a type so far, in order.
   template <typename Body>
