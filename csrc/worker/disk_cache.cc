@@ -46,7 +46,7 @@ constexpr auto kTurnWait = std::chrono::minutes(10);
 constexpr auto kTurnPoll = std::chrono::milliseconds(20);
 
 // Whether a process of this machine may go on by itself: it is there, and neither stopped nor ended.
-bool Runs(int64_t pid) {
+bool IsAlive(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const size_t name_end = text.rfind(')');
@@ -112,7 +112,7 @@ DiskCache::Turn DiskCache::TakeTurn(std::string_view content) const {
     if (errno != EAGAIN && errno != EACCES) return Turn(-1);
     int64_t pid = 0;
     const bool known = pread(fd, &pid, sizeof pid, holder) == sizeof pid && pid != 0;
-    idle = known && !Runs(pid) ? idle + 1 : 0;
+    idle = known && !IsAlive(pid) ? idle + 1 : 0;
     if (idle > 1 || std::chrono::steady_clock::now() >= until) return Turn(-1);
     std::this_thread::sleep_for(kTurnPoll);
   }

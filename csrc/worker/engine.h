@@ -1,97 +1,42 @@
-// Engine: a worker. Walks the messages of the controller in order, enqueues computations on its devices through a PJRT
-// plugin without waiting for their data, and reports what completed.
+// Engine: a worker's process. Starts the parts (parts.h), joins the cluster, and ends everything in order.
 //
-// Its thread never sleeps in the plugin. When a device is full, the run at hand and what comes behind it wait
-// (DeviceRoom) while what must not wait is heard: lost hosts, aborted runs, the end. It ends what fills the device.
+// The messages of the controller are handled in order, on one thread that enqueues computations on this host's devices
+// without waiting for their data. It never sleeps in the plugin. When a device is full, the run at hand and what comes
+// behind it wait (DeviceRoom, Parking) while what must not wait is heard: lost hosts, aborted runs, the end. It ends
+// what fills the device.
 //
-// Ownership: owns the plugin's client, the object store, its sockets and threads.
+// Ownership: owns the context with the plugin's client and the object store, its sockets and threads, and the parts.
 // Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages and
-// owns store_, functions_ and everything not marked
-//            otherwise; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming; "pw-files"
+// owns
+//            the parts; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming; "pw-files"
 //            waits for disks. Callbacks of the plugin run on its threads and only post results. Run() waits for signals
 //            on the caller's thread.
-// Locks:     mutex_ guards finished_ only.
+// Locks:     none of its own.
 #ifndef PTPATHWAYS_WORKER_ENGINE_H_
 #define PTPATHWAYS_WORKER_ENGINE_H_
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <future>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <span>
 #include <string>
-#include <unordered_map>
-#include <vector>
+#include <thread>
 
-#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
-#include "csrc/base/thread_annotations.h"
-#include "csrc/collective/communicator.h"
 #include "csrc/dataplane/data_plane.h"
-#include "csrc/pjrt/client.h"
-#include "csrc/plan/places.h"
-#include "csrc/plan/walker.h"
-#include "csrc/store/object_store.h"
 #include "csrc/transport/control_line.h"
-#include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
-#include "csrc/wire/bodies.h"
-#include "csrc/wire/file_bodies.h"
-#include "csrc/wire/pipeline_bodies.h"
-#include "csrc/worker/compiler.h"
-#include "csrc/worker/device_room.h"
-#include "csrc/worker/engine_watch.h"
-#include "csrc/worker/file_root.h"
-#include "csrc/worker/file_thread.h"
-#include "csrc/worker/gang_gate.h"
+#include "csrc/worker/engine_options.h"
+#include "csrc/worker/host_context.h"
 #include "csrc/worker/incoming.h"
 #include "csrc/worker/island_link.h"
-#include "csrc/worker/pipeline.h"
-#include "csrc/worker/root_causes.h"
-#include "csrc/worker/run_times.h"
+#include "csrc/worker/parts.h"
+#include "csrc/worker/start_devices.h"
 
 namespace pathways::worker {
 
-struct EngineOptions {
-  std::string controller;       // endpoint
-  std::string name;             // unique in the cluster
-  std::string island;           // empty: an island of its own
-  std::string platform;         // "cpu", "cuda", "tpu"
-  std::string plugin;           // path of the PJRT plugin
-  std::string build;            // package version
-  std::string data_endpoint;    // where to bind for bulk data
-  std::string advertise;        // the host that peers connect to for it; empty: the one bound
-  std::string root;             // below which files are read and written for clients; "/" or empty: anywhere
-  std::string scratch_dir;      // for files of the moment; empty: the system's temporary folder
-  std::string python;           // the interpreter of input pipelines
-  std::string pipeline_script;  // what it runs for one
-  std::string cache_dir;        // where compiled programs outlive this process; empty: nowhere
-  // oneDNN's library, for convolutions and products on cpu devices; empty: there is none, "off": unwanted.
-  std::string kernels;
-  transport::ClusterKeys keys;  // made of the join token; without one only private endpoints are used
-  pjrt::NamedValues create_options;
-  // Hosts whose plugins make one client together, this one included: their collectives are then the plugin's own.
-  // 0: this host's plugin has a client of its own.
-  uint32_t island_hosts = 0;
-  std::chrono::milliseconds island_timeout{60000};  // for all of them to come
-  // The create options by which the plugin takes this host's number and the number of hosts; empty: by none.
-  std::string node_id_option = "node_id";
-  std::string num_nodes_option = "num_nodes";
-  int64_t memory_limit_bytes = 0;  // per device; 0: the plugin's own limit, if it has one
-  int64_t parent_pid = 0;          // exit when that process is gone
-  std::chrono::milliseconds connect_timeout{30000};
-  std::chrono::milliseconds transfer_timeout{60000};  // of a transfer to a peer that is silent
-  uint64_t max_mappings = 0;                          // base/mappings.h
-  bool verbose = false;
-};
-
-// Exit codes of a worker process.
-inline constexpr int kExitOk = 0, kExitFailed = 1, kExitRefused = 2, kExitOrphaned = 3;
-
-class Engine : private transport::ControlLine::Handler, private GangTurns {
+class Engine : private transport::ControlLine::Handler, private Outbox, private Stopper {
  public:
   explicit Engine(EngineOptions options);
   ~Engine() override;
@@ -101,304 +46,46 @@ class Engine : private transport::ControlLine::Handler, private GangTurns {
   int Run();
 
  private:
-  struct Function {
-    wire::Register request;
-    std::shared_ptr<const Computation> computation;  // when compiled and OK; perhaps shared with functions alike
-    Status status;
-    bool compiled = false;
-    int64_t temp_bytes = 0;
-    std::vector<TensorType> outputs;  // per device
-    // Its shards on this host: positions in request.devices; {0} for a function of one device.
-    std::vector<uint32_t> local;
-    // Where each of its shards is, when they are on several hosts.
-    std::shared_ptr<const std::vector<collective::Place>> places;
-    std::vector<uint64_t> programs;    // whose plans wait for this compile
-    std::vector<wire::Query> waiting;  // asked before it was compiled
-    int64_t since_ms = NowMs();
-  };
-  struct Program;
-  // A run whose devices have not all finished.
-  struct Pending {
-    uint64_t run;
-    uint64_t first_output;
-    uint32_t output_count;
-    size_t device = 0;  // local, of its first shard
-    std::atomic<size_t> left;
-    std::chrono::steady_clock::time_point enqueued;
-    std::string what;  // "function 'f' (train.py:12)"
-    std::mutex mutex;
-    Status status;  // guarded by mutex: the first failure
-    // The engine's thread's: what this run makes, and the runs that make what it reads, if they may fail yet.
-    std::shared_ptr<store::Origin> origin = std::make_shared<store::Origin>();
-    RootCauses::Inputs inputs;
-    // Of a program's run: the program, and the events that were not set when their steps were enqueued, in order.
-    std::shared_ptr<const Program> program;
-    std::vector<uint64_t> results;  // of a run in place, whose ids are no sequence
-    std::vector<std::pair<pjrt::EventHandle, size_t>> steps;
-  };
-  struct Program {
-    wire::RegisterPlan description;  // until the plan is made
-    std::optional<plan::Plan> plan;
-    plan::Places places;
-    std::vector<std::shared_ptr<Function>> by_step;  // the step's function, or null
-    // By output: whether some of it is received or copied, so that no computation here tells when it is there.
-    std::vector<char> watch_output;
-    size_t compiles_left = 0;
-    bool spans_hosts = false;  // a function of it has shards on other hosts
-    Status status;
-    std::optional<RunTimes> times;  // of programs of several nodes
-    // "node 'n' of program 'p' (fig2.py:12)"
-    std::string Describe(size_t step) const;
-  };
-  struct Finished {
-    std::shared_ptr<Pending> pending;
-    std::chrono::steady_clock::time_point at;
-  };
-
+  // The descriptor by which signals come, or -1.
+  int WatchSignals();
   Status Connect();
   // What takes long, on a thread of its own, so that signals are heeded meanwhile.
+  std::thread StartLater(std::shared_ptr<std::promise<void>> started);
   Status Start();
-  Status StartDevices();
-  // Takes this host's place among the island's hosts and says so in `options`.
-  Status JoinIsland(const pjrt::Api& api, pjrt::NamedValues* options);
-  std::optional<DiskCache> OpenDiskCache() const;
+  Status StartData();
+  void MakeParts(const StartedDevices& devices, FileRoot root);
   Status Join();
-  void Stop(int exit_code, const std::string& reason);
+  // Until something calls Stop.
+  void WaitForEnd(int signal_fd);
+  void OnSignal(uint32_t signal);
   bool Orphaned() const;
   // While the controller has not answered HELLO: says so after a while, and gives up in time.
   void LookForAnswer();
+  // Ends this process after a while, whatever its threads are at.
+  void EndInAnyCase() const;
+  void End();
 
-  // messages, and those that wait because a device is full (engine_messages.cc)
-  void OnMessage(transport::Frames& frames) override;
-  Status Take(transport::Frames& frames);
-  void Counted();
-  // Whether a device of a run takes no more for now; Resume is called when one does.
-  bool IsFull(const std::vector<uint32_t>& devices);
-  // Whether enqueueing a computation that reads this would wait for it; Resume is called when it is there.
-  bool MustArrive(store::Object& value);
-  bool MustArrive(const wire::Run& run);
-  void Resume();
-  // Whether a message announces bytes that others send, and may be handled before those that wait: what they wait for
-  // may be behind these bytes in their sender's window.
-  bool MayPass(wire::Type type) const;
-
+  // ControlLine::Handler
+  void OnMessage(transport::Frames& frames) override { parts_->dispatch.OnMessage(frames); }
   void OnLost(const Status& status) override;
-  Status Handle(const wire::Head& head, transport::Frames& frames);
-  void OnHosts(const std::vector<wire::HostDescription>& hosts, const std::vector<wire::IdentityAt>& identities);
-  void OnHostLost(const wire::HostLost& lost);
-  void OnSendFailed(const std::string& peer, uint64_t key, const Status& status);
-  void OnOwnerGone(const wire::OwnerGone& gone);
-  static Status GoneText(uint32_t client);
-  void OnTimer();
-  // Ends this worker, by name, when its engine's thread hangs.
-  void WatchEngine();
-
-  // functions (engine_functions.cc)
-  Status OnRegister(const wire::Head& head, transport::Frames& frames);
-  void OnCompiled(uint64_t id, Compiler::Outcome outcome);
-  void Answer(const wire::Query& query);
-  wire::Reply MakeReply(const wire::Query& query, std::string* payload);
-
-  // runs (engine_runs.cc)
-  void OnRun(const wire::Run& run);
-  Status Execute(const wire::Run& run, Function& function);
-  Status GatherArguments(const wire::Run& run, const Function& function);
-  Status CheckMemory(const wire::Run& run, const Function& function);
-  // Enqueues a function on its shards of this host. `rows` and outputs_ are by index into function.local; `device` is
-  // the local device of a function of one device. `times`, or null, gets when `step` is computed.
-  Status Launch(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows, size_t device,
-                std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch,
-                const std::shared_ptr<RunTimes::Run>& times, size_t step);
-  void Watch(const wire::Run& run, const Function& function, std::chrono::steady_clock::time_point started);
-  void CompleteLater(const std::shared_ptr<Pending>& pending, pjrt::EventHandle& done);
-  // The run has failed before anything was enqueued, and its results have no value.
-  void Poison(uint64_t run, std::span<const uint64_t> results, const Status& status);
-  void Finish(const std::shared_ptr<Pending>& pending, const Status& status, std::chrono::steady_clock::time_point at);
-  // `what`: the run, as its error names it; `own`: its origin, or null.
-  Status RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
-                   store::Origin* own = nullptr) const;
-  void Report(uint64_t run, const Status& status, uint64_t device_us);
-  void FlushDone();
-  void CollectFinished();
-  std::string Describe(const Function& function) const;
-
-  // what this host is doing, for those who wait for it (engine_activity.cc)
-  void Remember(const std::shared_ptr<Pending>& pending);
-  std::vector<wire::Property> Activity() const;
-  void AnswerActivity(uint64_t request) const;
-
-  // gangs over several hosts (engine_gangs.cc)
-  Status StartGangs();
-  Status LaunchSpanning(const Function& function, std::span<const std::span<pjrt::Buffer* const>> rows,
-                        std::span<const int64_t> non_donatable, uint64_t run, const collective::LaunchId& launch);
-  std::shared_ptr<const std::vector<collective::Place>> PlacesOf(const std::vector<uint32_t>& devices) const;
-  void Begin(int device, const GangPtr& gang, uint32_t shard) override;
-  void End(int device) override;
-  void Failed(const GangPtr& gang, const Status& status) override;
-  // The other hosts of the run must not wait for this one.
-  void AbortElsewhere(uint64_t run, const Status& status);
-  void OnAbort(const wire::Abort& abort);
-  void ReportStalls();
-
-  // programs (engine_programs.cc)
-  Status OnRegisterPlan(const wire::Head& head);
-  void OnPlanCompiled(uint64_t id, const Status& status);
-  Status CheckAgainstFunctions(Program& program);
-  void AnswerPlan(uint64_t id, Program& program);
-  // When what its last runs computed here began and ended, encoded (wire::Times).
-  Result<std::string> TimesOf(uint64_t program) const;
-
-  // and their runs (engine_plans.cc)
-  class PlanHost;  // plan::Walker's backend
-  void FailOutputs(const Pending& pending, const Status& cause);
-  void OnRunProgram(wire::RunProgram run);
-  void OnRunInPlace(const wire::RunInPlace& message);
-  Result<std::shared_ptr<Program>> ReadyProgram(uint64_t id);
-  // `run` and `results` must stay where they are until the walk has ended.
-  void WalkProgram(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
-                   std::span<const uint64_t> results);
-  void ContinueWalk();
-  void RefuseRun(const Program& program, uint64_t first_key, const Status& status);
-  Status CheckPlanMemory(const Program& program, const wire::RunProgram& run) const;
-
-  // buffers (engine_buffers.cc)
-  Status OnPut(wire::Put put);
-  Status OnExpect(const wire::Expect& expect);
-  Status StorePut(const wire::Put& put, size_t device, pjrt::Buffer buffer);
-  // A buffer whose bytes come as Data under `key`.
-  Result<pjrt::Buffer> MakeIncoming(uint64_t key, size_t device, const TensorType& type, uint32_t from_host);
-  // The whole buffer has no value, whatever was stored of it; its client is told.
-  void StoreFailed(uint64_t id, const Status& status);
-  void OnFetch(const wire::Fetch& fetch);
-  void OnCopy(const wire::Copy& copy);
-  Result<pjrt::Buffer> CopyHere(const store::Object::Shard& from, size_t device);
-  // A value that was to be read failed: answers with the cause of the run that made it, when that has ended, or of what
-  // came from elsewhere, instead of the plugin's text. May be called on any thread; `on_error` runs on the engine's.
-  void FailRead(std::shared_ptr<store::Origin> origin, const Status& status,
-                std::function<void(const Status&)> on_error);
-  // `position` in the object's shards. `box`: the part to send; the whole shard when it lists no dimensions.
-  void SendShard(const std::string& peer, uint64_t key, std::shared_ptr<store::Object> object, size_t position,
-                 const wire::Box& box, std::function<void(const Status&)> on_error);
-  // The peer of host `host`, connected.
-  Result<std::string> PeerOf(uint32_t host);
-  struct Found {
-    std::shared_ptr<store::Object> object;
-    size_t position;
-  };
-  Result<Found> FindShard(uint64_t id, uint32_t shard) const;
-
-  // files (engine_files.cc)
-  struct Saving;
-  void OnSave(wire::Save save);
-  void TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found found);
-  void CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
-               std::shared_ptr<const void> keep);
-  // From any thread: a shard's bytes are there, or its error is. The last one finishes the file.
-  void WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Status status,
-                  std::shared_ptr<const TensorType> type, const void* from, std::shared_ptr<const void> owner);
-  void OnLoad(wire::Load load);
-  Status ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered);
-  // input pipelines (engine_pipeline.cc)
-  Status OnOpenPipeline(const wire::Head& head, transport::Frames& frames);
-  void OnFeed(wire::Feed feed);
-  // From any thread.
-  void SendReply(uint64_t request, const Status& status, std::string payload);
-
-  // memory that is taken back for a while (engine_spill.cc)
-  struct Spilling;
-  void OnSpill(const wire::Spill& spill);
-  void FinishSpill(const std::shared_ptr<Spilling>& spilling);
-  void OnRestore(const wire::Restore& restore);
-  // A buffer that fills itself with these bytes.
-  Result<pjrt::Buffer> FromStaging(std::shared_ptr<const HostMemory> bytes, const TensorType& type, size_t device);
-  // The error of a run that not even an empty device could take, or OK.
-  Status NeverFits(const wire::Run& run, const Function& function) const;
-  void RemoveDonated(const wire::Run& run);
-  int64_t StagingLimit() const;
-
-  Result<size_t> LocalDevice(uint32_t device) const;
-  // What the plugin calls a device of the cluster.
-  Result<int64_t> PluginId(uint32_t device) const;
-  template <typename Body>
-  void Send(const Body& body) {
-    SendFrame(wire::Encode(body));
-  }
-  void SendFrame(std::string head);
-  void Log(const std::string& line) const;
-  Status Here(const Status& status) const;  // with this host's name
+  // Outbox
+  Status Send(transport::Frames frames) override { return control_->Send(std::move(frames)); }
+  bool ending() const override { return exit_code_ >= 0; }
+  // Stopper
+  void Stop(int exit_code, const std::string& reason) override;
 
   const EngineOptions options_;
+  HostContext context_;
   std::shared_ptr<IslandLink> island_link_;  // null: this host's plugin has a client of its own
-  std::shared_ptr<pjrt::Client> client_;
   std::unique_ptr<transport::ControlLine> control_;
   std::unique_ptr<Incoming> incoming_;
   std::unique_ptr<dataplane::DataPlane> data_;
-  std::unique_ptr<Compiler> compiler_;
-  std::unique_ptr<FileThread> files_;
-  FileRoot root_;                                         // constant after Start
-  std::unordered_map<std::string, std::string> checked_;  // by path: the state of files that were found right; of jobs
-  // Made on joining, for platforms whose own runtime does not reach other hosts:
-  std::unique_ptr<collective::Communicator> communicator_;
-  std::unique_ptr<GangGate> gate_;
   std::unique_ptr<transport::Reactor> reactor_;
+  std::unique_ptr<Parts> parts_;
 
-  // Constant after joining:
-  bool enqueue_waits_ = false;  // the plugin's Execute sleeps until its arguments have arrived
-  std::string cluster_;
-  uint32_t host_ = 0;
-  uint32_t first_device_ = 0;
-  std::optional<EngineWatch> watch_;  // the data thread's, but for Turned
-
-  // Owned by the engine's thread:
-  std::unique_ptr<store::ObjectStore> store_;
-  std::unordered_map<uint64_t, std::shared_ptr<Function>> functions_;
-  std::unordered_map<uint64_t, std::shared_ptr<Program>> programs_;
-  std::unordered_map<uint64_t, std::unique_ptr<Pipeline>> pipelines_;
-  std::vector<wire::HostDescription> hosts_;
-  wire::Done done_;
-  bool flush_posted_ = false;
-  std::vector<std::chrono::steady_clock::time_point> device_free_at_;
-  std::atomic<int> unready_sends_{0};           // values to be sent once they are there; counted down on any thread
-  std::deque<std::weak_ptr<Pending>> running_;  // in order; those that have finished go when others come
-  std::shared_ptr<DeviceRoom> room_;
-  std::shared_ptr<DeviceEnds> ends_;  // shared with callbacks, as the room
-  // A device is full, or an argument must arrive first: the walk that is under way, or else the first of `waiting_`,
-  // goes on when it is not.
-  bool parked_ = false;
-  std::deque<transport::Frames> waiting_;  // messages behind it
-  bool owner_gone_waits_ = false;          // a client's end is among them
-  RootCauses root_causes_;
-  uint64_t sequence_ = 0;                  // of the run being handled: its place in the cluster's order
-  std::deque<uint64_t> aborted_;           // recent runs that the other hosts know to have failed
-  std::atomic<uint64_t> copies_limit_{0};  // bytes of host memory for what is being saved; read by any thread
-  // Reused from run to run:
-  std::vector<std::vector<pjrt::Buffer*>> rows_;
-  std::vector<std::span<pjrt::Buffer* const>> row_spans_;
-  std::vector<std::shared_ptr<store::Object>> held_;
-  RootCauses::Inputs inputs_;  // of the run being handled
-  std::vector<int64_t> non_donatable_;
-  std::vector<char> given_up_;  // by position
-  std::vector<GangGate::Ticket> tickets_;
-  std::vector<pjrt::Buffer*> ticket_buffers_;
-  pjrt::ExecuteOutputs outputs_;
-  std::shared_ptr<PlanHost> plan_host_;
-  wire::RunProgram walked_run_;  // of the walk, which may outlast its message
-  plan::FullRun full_run_;       // the same of a run in place
-
-  std::mutex mutex_;
-  std::vector<Finished> finished_ PW_GUARDED_BY(mutex_);  // guarded by mutex_
-
-  // Read by the data thread's timer:
-  std::atomic<bool> joined_{false};
-  bool stalled_ = false;              // the data thread's: the controller has been told of stalls
   std::atomic<int64_t> asked_ms_{0};  // when HELLO was sent
   std::atomic<bool> island_lost_{false};
-  std::atomic<bool> hangs_{false};  // the engine's thread, and the controller has been told
-  std::atomic<uint64_t> live_buffers_{0};
-  std::atomic<int64_t> live_bytes_{0};
-
   bool said_slow_ = false;  // Run's thread: that the controller has not answered
-
   std::atomic<int> exit_code_{-1};
   int stop_fd_ = -1;
 };

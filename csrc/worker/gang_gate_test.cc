@@ -47,9 +47,9 @@ class Recorder : public GangTurns {
 };
 
 // x + x, held back by a ticket.
-class Launcher {
+class GangLauncher {
  public:
-  Launcher(Client* client, GangGate* gate) : client_(client), gate_(gate) {
+  GangLauncher(Client* client, GangGate* gate) : client_(client), gate_(gate) {
     pjrt::HloBuilder hlo;
     const int64_t x = hlo.Parameter(pjrt::F32({2}));
     hlo.Parameter(pjrt::ShapeProto(8, {}));  // u32
@@ -85,7 +85,7 @@ TEST(OneGangAtATimeOnADeviceInTheOrderOfLaunching) {
   NEED_PLUGIN(client);
   Recorder recorder;
   GangGate gate(client->shared_from_this(), &recorder);
-  Launcher launcher(client, &gate);
+  GangLauncher launcher(client, &gate);
   // The first waits for its argument, and with it all the others.
   ASSERT_OK_AND_ASSIGN(const auto late, client->CreateAsyncBuffer({DType::kF32, {2}}, 1));
   ASSERT_OK_AND_ASSIGN(pjrt::Buffer late_buffer, late->TakeBuffer());
@@ -127,7 +127,7 @@ TEST(AFailedGangIsToldAndTheNextGoesOn) {
   NEED_PLUGIN(client);
   Recorder recorder;
   GangGate gate(client->shared_from_this(), &recorder);
-  Launcher launcher(client, &gate);
+  GangLauncher launcher(client, &gate);
   ASSERT_OK_AND_ASSIGN(const auto late, client->CreateAsyncBuffer({DType::kF32, {2}}, 0));
   ASSERT_OK_AND_ASSIGN(pjrt::Buffer late_buffer, late->TakeBuffer());
   ASSERT_OK_AND_ASSIGN(pjrt::Buffer bad, launcher.Launch(1, 0, 0, std::move(late_buffer)));
@@ -150,7 +150,7 @@ TEST(AGangThatHadFailedBeforeItEnteredTakesItsTurnAndEndsIt) {
   NEED_PLUGIN(client);
   Recorder recorder;
   GangGate gate(client->shared_from_this(), &recorder);
-  Launcher launcher(client, &gate);
+  GangLauncher launcher(client, &gate);
   ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer({DType::kF32, {2}}, 0));
   ASSERT_OK_AND_ASSIGN(pjrt::Buffer broken, async->TakeBuffer());
   ASSERT_OK(async->SetError(Unavailable("its host is lost")));

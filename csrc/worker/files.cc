@@ -1,11 +1,12 @@
-// Engine: shards into files and out of them. What is to be saved is taken note of in the order of the messages, so that
-// later runs do not change it; the disk is waited for elsewhere.
+#include "csrc/worker/files.h"
+
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <unordered_set>
 
-#include "csrc/worker/engine.h"
 #include "csrc/worker/pin.h"
+#include "csrc/worker/staging.h"
 #include "csrc/worker/tensor_file.h"
 
 namespace pathways::worker {
@@ -26,10 +27,20 @@ int64_t BytesOf(const std::vector<wire::FileBox>& boxes, DType dtype) {
   return bytes;
 }
 
+// RESOURCE_EXHAUSTED, with this text, for want of memory.
+template <typename Job>
+Status NoThrow(std::string text, Job job) {
+  try {
+    return job();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(std::move(text));
+  }
+}
+
 }  // namespace
 
 // A file that is being written. Used by jobs of the file thread, but for `left`.
-struct Engine::Saving {
+struct Files::Saving {
   Saving(wire::Save message, const FileRoot& files)
       : save(std::move(message)), root(files), left(save.shards.size() + 1) {}
   const wire::Save save;
@@ -54,42 +65,59 @@ struct Engine::Saving {
     bytes += static_cast<uint64_t>(BytesOf(save.shards[index].boxes, type.dtype));
     return OkStatus();
   }
+  Status Finish(uint32_t* crc32c) {
+    PW_RETURN_IF_ERROR(Open());  // a file without shards
+    if (save.create != 0) {      // of a file that others write, too, there is none yet
+      PW_RETURN_IF_ERROR(NoThrow("no host memory to check what was written", [&]() -> Status {
+        PW_ASSIGN_OR_RETURN(*crc32c, file->Checksum());
+        return OkStatus();
+      }));
+    }
+    return file->Finish();
+  }
 };
 
-void Engine::OnSave(wire::Save save) {
+// What is to be written: a shard's bytes, which their owner keeps.
+struct Files::Bytes {
+  std::shared_ptr<const TensorType> type;
+  const void* from = nullptr;
+  std::shared_ptr<const void> owner;
+};
+
+void Files::Save(wire::Save save) {
   auto saving = std::make_shared<Saving>(std::move(save), root_);
-  std::vector<Found> found;
+  std::vector<FoundShard> found;
   for (const wire::SavedShard& shard : saving->save.shards) {
-    Result<Found> one = FindShard(shard.buffer, shard.shard);
-    if (!one.ok()) return Send(wire::Stored{saving->save.request, host_, one.status(), 0, 0, 0});
+    Result<FoundShard> one = FindShard(context_, shard.buffer, shard.shard);
+    if (!one.ok()) return context_.Send(wire::Stored{saving->save.request, context_.number(), one.status(), 0, 0, 0});
     found.push_back(*std::move(one));
   }
   // CPU devices' values are in host memory already, and hardly ever copied.
-  copies_limit_ = options_.platform == "cpu"
-                      ? UINT64_MAX
-                      : static_cast<uint64_t>(std::max<int64_t>(StagingLimit() - store_->staged_bytes(), 0));
+  copies_limit_ =
+      context_.is_cpu()
+          ? UINT64_MAX
+          : static_cast<uint64_t>(std::max<int64_t>(StagingLimit(context_) - context_.store().staged_bytes(), 0));
   for (size_t index = 0; index < found.size(); ++index) TakeOut(saving, index, std::move(found[index]));
-  WriteShard(saving, saving->save.shards.size(), OkStatus(), nullptr, nullptr, nullptr);
+  Write(saving, saving->save.shards.size(), OkStatus(), {});
 }
 
-// Sees to it that a shard's bytes as they are now are handed to the file thread, once they exist.
-void Engine::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found found) {
-  const store::Object::Shard& shard = found.object->At(found.position);
+void Files::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, FoundShard found) {
+  const store::Object::Shard& shard = found.shard();
   if (shard.staged != nullptr) {
-    return WriteShard(saving, index, OkStatus(), shard.staged_type, shard.staged->data(), shard.staged);
+    return Write(saving, index, OkStatus(), {shard.staged_type, shard.staged->data(), shard.staged});
   }
   const std::shared_ptr<const TensorType> type = shard.buffer.shared_type();
   // Moving it to host memory waits for us, since its memory is not free before we let go of it.
   auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
   // Where devices compute in this host's memory the bytes are read in place, and a run that would overwrite them takes
   // other memory. Elsewhere they are copied, which the plugin orders before what is enqueued later.
-  if (options_.platform == "cpu") {
+  if (context_.is_cpu()) {
     Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
-    if (!ready.ok()) return WriteShard(saving, index, ready.status(), type, nullptr, nullptr);
+    if (!ready.ok()) return Write(saving, index, ready.status(), {type, nullptr, nullptr});
     ready->OnReady([this, saving, index, type, pin](const Status& status) {
       Result<const void*> pointer = status.ok() ? pin->buffer().HostPointer() : Result<const void*>(status);
-      if (pointer.ok()) return WriteShard(saving, index, status, type, *pointer, pin);
-      if (!status.ok()) return WriteShard(saving, index, status, type, nullptr, nullptr);
+      if (pointer.ok()) return Write(saving, index, status, {type, *pointer, pin});
+      if (!status.ok()) return Write(saving, index, status, {type, nullptr, nullptr});
       CopyOut(saving, index, pin->buffer(), pin);
     });
     return;
@@ -97,51 +125,38 @@ void Engine::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, Found 
   CopyOut(saving, index, pin->buffer(), pin);
 }
 
-void Engine::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
-                     std::shared_ptr<const void> keep) {
+void Files::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
+                    std::shared_ptr<const void> keep) {
   const std::shared_ptr<const TensorType> type = buffer.shared_type();
-  Result<std::shared_ptr<HostMemory>> made = files_->Copy(static_cast<size_t>(type->ByteSize()), copies_limit_);
+  Result<std::shared_ptr<HostMemory>> made = thread_.Copy(static_cast<size_t>(type->ByteSize()), copies_limit_);
   if (!made.ok()) {
-    return WriteShard(saving, index, made.status().WithPrefix("saving " + type->ToString()), type, nullptr, nullptr);
+    return Write(saving, index, made.status().WithPrefix("saving " + type->ToString()), {type, nullptr, nullptr});
   }
   const std::shared_ptr<HostMemory> bytes = *std::move(made);
   buffer.ToHost(bytes->data(), bytes->size(), [this, saving, index, type, bytes, keep](const Status& status) {
-    WriteShard(saving, index, status, type, bytes->data(), bytes);
+    Write(saving, index, status, {type, bytes->data(), bytes});
   });
 }
 
-void Engine::WriteShard(const std::shared_ptr<Saving>& saving, size_t index, Status status,
-                        std::shared_ptr<const TensorType> type, const void* from, std::shared_ptr<const void> owner) {
-  files_->Submit([this, saving, index, status = std::move(status), type = std::move(type), from,
-                  owner = std::move(owner)]() mutable {
-    const bool is_shard = index < saving->save.shards.size();
+void Files::Write(const std::shared_ptr<Saving>& saving, size_t index, Status status, Bytes bytes) {
+  thread_.Submit([this, saving, index, status = std::move(status), bytes = std::move(bytes)]() mutable {
     if (!status.ok() && saving->status.ok()) saving->status = status;
-    try {
-      if (saving->status.ok() && is_shard) saving->status = saving->Write(index, *type, from);
-    } catch (const std::bad_alloc&) {
-      saving->status = ResourceExhausted("no host memory to write a part of a " + type->ToString());
+    if (saving->status.ok() && index < saving->save.shards.size()) {
+      saving->status = NoThrow("no host memory to write a part of a " + bytes.type->ToString(),
+                               [&] { return saving->Write(index, *bytes.type, bytes.from); });
     }
-    owner.reset();
+    bytes.owner.reset();
     if (saving->left.fetch_sub(1) > 1) return;
-    if (saving->status.ok()) saving->status = saving->Open();  // a file without shards
     uint32_t crc32c = 0;
-    if (saving->status.ok() && saving->save.create != 0) {  // of a file that others write, too, there is none yet
-      try {
-        Result<uint32_t> checksum = saving->file->Checksum();
-        saving->status = checksum.status();
-        if (checksum.ok()) crc32c = *checksum;
-      } catch (const std::bad_alloc&) {
-        saving->status = ResourceExhausted("no host memory to check what was written");
-      }
-    }
-    if (saving->status.ok()) saving->status = saving->file->Finish();
+    if (saving->status.ok()) saving->status = saving->Finish(&crc32c);
     saving->file.reset();
-    Send(wire::Stored{saving->save.request, host_, saving->status.ok() ? OkStatus() : Here(saving->status),
-                      saving->bytes, MicrosecondsSince(saving->start), crc32c});
+    context_.Send(wire::Stored{saving->save.request, context_.number(),
+                               saving->status.ok() ? OkStatus() : context_.Here(saving->status), saving->bytes,
+                               MicrosecondsSince(saving->start), crc32c});
   });
 }
 
-void Engine::OnLoad(wire::Load load) {
+void Files::Load(wire::Load load) {
   Status status;
   std::unordered_set<uint64_t> keys;
   for (const wire::LoadedShard& shard : load.shards) {
@@ -149,7 +164,7 @@ void Engine::OnLoad(wire::Load load) {
       status = InvalidArgument("LOAD names key " + std::to_string(shard.key) + " twice");
     }
     // The PUT before this message may have failed.
-    const std::shared_ptr<store::Object> object = store_->Find(shard.buffer);
+    const std::shared_ptr<store::Object> object = context_.store().Find(shard.buffer);
     if (object == nullptr) status = NotFound("buffer " + std::to_string(shard.buffer) + " is not on this host");
     if (object != nullptr && !object->error.ok()) status = object->error;
     const bool fits =
@@ -158,27 +173,27 @@ void Engine::OnLoad(wire::Load load) {
     if (status.ok() && !fits) status = InvalidArgument("no shard of the buffer is " + shard.type.ToString());
     if (!status.ok()) break;
   }
-  files_->Submit([this, load = std::move(load), status]() mutable {
-    if (incoming_->IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return;
-    const Clock::time_point start = Clock::now();
-    uint64_t bytes = 0;
-    size_t delivered = 0;
-    try {
-      if (status.ok()) status = ReadShards(load, &bytes, &delivered);
-    } catch (const std::bad_alloc&) {
-      status = ResourceExhausted("no host memory to read a shard into");
-    }
-    if (!status.ok()) {
-      status = Here(status);
-      for (size_t i = delivered; i < load.shards.size(); ++i) {
-        incoming_->DeliverFailure(load.shards[i].key, status, Incoming::When::kDeclared);
-      }
-    }
-    Send(wire::Stored{load.request, host_, status, bytes, MicrosecondsSince(start), 0});
-  });
+  thread_.Submit([this, load = std::move(load), status = std::move(status)] { Read(load, status); });
 }
 
-Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered) {
+void Files::Read(const wire::Load& load, Status status) {
+  if (incoming_.IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return;
+  const Clock::time_point start = Clock::now();
+  uint64_t bytes = 0;
+  size_t delivered = 0;
+  if (status.ok()) {
+    status = NoThrow("no host memory to read a shard into", [&] { return ReadShards(load, &bytes, &delivered); });
+  }
+  if (!status.ok()) {
+    status = context_.Here(status);
+    for (size_t i = delivered; i < load.shards.size(); ++i) {
+      incoming_.DeliverFailure(load.shards[i].key, status, Incoming::When::kDeclared);
+    }
+  }
+  context_.Send(wire::Stored{load.request, context_.number(), status, bytes, MicrosecondsSince(start), 0});
+}
+
+Status Files::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* delivered) {
   std::vector<TensorFile> files;
   for (const wire::SourceFile& file : load.files) {
     PW_ASSIGN_OR_RETURN(TensorFile opened, TensorFile::OpenToRead(file.path, file.bytes, root_));
@@ -190,6 +205,24 @@ Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* deliv
       PW_RETURN_IF_ERROR(TensorFile::Check(box, shard.type, load.files[box.file].bytes));
     }
   }
+  PW_RETURN_IF_ERROR(CheckContents(load, files));
+  for (const wire::LoadedShard& shard : load.shards) {
+    if (incoming_.IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return Cancelled("its client is gone");
+    const int64_t size = shard.type.ByteSize();
+    const int64_t covered = BytesOf(shard.boxes, shard.type.dtype);
+    PW_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, thread_.Borrow(static_cast<size_t>(size), covered < size));
+    for (const wire::FileBox& box : shard.boxes) {
+      PW_RETURN_IF_ERROR(files[box.file].ReadBox(box, shard.type, memory->data()));
+    }
+    *bytes += static_cast<uint64_t>(covered);
+    incoming_.Deliver(shard.key, {reinterpret_cast<const std::byte*>(memory->data()), memory->size()}, memory,
+                      Incoming::When::kDeclared);
+    ++*delivered;
+  }
+  return OkStatus();
+}
+
+Status Files::CheckContents(const wire::Load& load, const std::vector<TensorFile>& files) {
   std::vector<char> read(files.size(), 0);
   for (const wire::LoadedShard& shard : load.shards) {
     for (const wire::FileBox& box : shard.boxes) read[box.file] = 1;
@@ -203,19 +236,6 @@ Status Engine::ReadShards(const wire::Load& load, uint64_t* bytes, size_t* deliv
     PW_RETURN_IF_ERROR(files[i].CheckContents(file.crc32c));
     if (checked_.size() >= kFilesRemembered) checked_.clear();
     checked_[file.path] = std::move(state);
-  }
-  for (const wire::LoadedShard& shard : load.shards) {
-    if (incoming_->IsGone(static_cast<uint32_t>(wire::ClientOf(load.request)))) return Cancelled("its client is gone");
-    const int64_t size = shard.type.ByteSize();
-    const int64_t covered = BytesOf(shard.boxes, shard.type.dtype);
-    PW_ASSIGN_OR_RETURN(std::shared_ptr<HostMemory> memory, files_->Borrow(static_cast<size_t>(size), covered < size));
-    for (const wire::FileBox& box : shard.boxes) {
-      PW_RETURN_IF_ERROR(files[box.file].ReadBox(box, shard.type, memory->data()));
-    }
-    *bytes += static_cast<uint64_t>(covered);
-    incoming_->Deliver(shard.key, {reinterpret_cast<const std::byte*>(memory->data()), memory->size()}, memory,
-                       Incoming::When::kDeclared);
-    ++*delivered;
   }
   return OkStatus();
 }

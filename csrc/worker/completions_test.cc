@@ -1,0 +1,102 @@
+// Runs that end, and what is said of those that fail.
+#include "csrc/worker/completions.h"
+
+#include "csrc/worker/test_support.h"
+
+namespace pathways::worker {
+namespace {
+
+std::shared_ptr<PendingRun> Run(uint64_t number, std::string what = "function 'f'") {
+  auto pending = std::make_shared<PendingRun>();
+  pending->run = number;
+  pending->first_output = number;
+  pending->output_count = 1;
+  pending->what = std::move(what);
+  return pending;
+}
+
+std::vector<wire::RunOutcome> Outcomes(const TestHost& host, size_t messages) {
+  std::vector<wire::RunOutcome> all;
+  for (const wire::Done& done : host.messages.Await<wire::Done>(messages)) {
+    all.insert(all.end(), done.outcomes.begin(), done.outcomes.end());
+  }
+  return all;
+}
+
+TEST(RunsThatEndTogetherAreReportedTogether) {
+  TestHost host;
+  RootCauses causes;
+  Completions completions(host.context, causes);
+  host.OnEngine([&] {
+    for (uint64_t n = 1; n <= 3; ++n) completions.Enqueued(Run(n));
+  });
+  const auto outcomes = Outcomes(host, 1);
+  ASSERT_EQ(outcomes.size(), 3);
+  for (uint64_t n = 1; n <= 3; ++n) {
+    EXPECT_EQ(outcomes[n - 1].run, n);
+    EXPECT_EQ(outcomes[n - 1].host, 1);
+    EXPECT_OK(outcomes[n - 1].status);
+  }
+  host.engine->Stop();
+}
+
+TEST(ARunThatCouldNotBeginPoisonsItsResults) {
+  TestHost host;
+  RootCauses causes;
+  Completions completions(host.context, causes);
+  const uint64_t results[] = {5, 6};
+  host.OnEngine([&] { completions.Poison(1, results, NotFound("no such function")); });
+  EXPECT_HAS(Outcomes(host, 1).at(0).status.message(), "no such function");
+  for (const uint64_t id : results) {
+    EXPECT_HAS(host.context.store().Find(id)->error.message(), "no such function");
+  }
+  host.engine->Stop();
+}
+
+TEST(WhoeverFailedFirstIsToBlame) {
+  TestHost host;
+  RootCauses causes;
+  Completions completions(host.context, causes);
+  host.OnEngine([&] {
+    for (const uint64_t id : {1, 2}) (void)host.context.store().Insert(id, std::make_shared<store::Object>(0));
+    auto first = Run(1, "function 'first'"), second = Run(2, "function 'second'");
+    second->inputs = {first->origin};
+    second->Fail(Internal("handed on: out of luck"));
+    completions.Enqueued(second);  // its news come before those of its input
+    first->Fail(Internal("out of luck"));
+    completions.Enqueued(first);
+  });
+  const auto outcomes = Outcomes(host, 1);
+  ASSERT_EQ(outcomes.size(), 2);
+  for (const wire::RunOutcome& outcome : outcomes) {
+    EXPECT_HAS(outcome.status.message(), "host 'h': function 'first': out of luck");
+  }
+  EXPECT_HAS(host.context.store().Find(2)->error.message(), "function 'first'");
+  host.engine->Stop();
+}
+
+TEST(ARunEndsWhenAllThatIsWatchedHas) {
+  NEED_PLUGIN(client);
+  TestHost host(client->shared_from_this());
+  RootCauses causes;
+  Completions completions(host.context, causes);
+  ASSERT_OK_AND_ASSIGN(const auto late, client->CreateAsyncBuffer({DType::kU8, {1}}, 0));
+  ASSERT_OK_AND_ASSIGN(const pjrt::Buffer value, late->TakeBuffer());
+  host.OnEngine([&] {
+    auto pending = Run(1);
+    Result<pjrt::EventHandle> ready = value.ReadyEvent();
+    EXPECT_OK(ready.status());
+    completions.Watch(pending, *ready);
+    completions.Enqueued(pending);
+    EXPECT_EQ(completions.Running().at(0)->AtWhat(), "function 'f'");
+    EXPECT_HAS(completions.RootCauseOf(1, Internal("why"), "a gang").message(), "host 'h': a gang: why");
+  });
+  EXPECT(host.messages.All<wire::Done>().empty());
+  late->Transfer("x", 1, 0, true, [](const Status&) {});
+  EXPECT_OK(Outcomes(host, 1).at(0).status);
+  host.OnEngine([&] { EXPECT(completions.Running().empty()); });
+  host.engine->Stop();
+}
+
+}  // namespace
+}  // namespace pathways::worker
