@@ -3,9 +3,8 @@
 // Ownership: holds a reference to each added Socket; borrows handlers, which must live until Remove or Stop returns.
 // Threads:   Add, Remove, Post, AddTimer, CancelTimer, Stop: any thread. Handlers, tasks and timers all run on the
 //            reactor's own thread, one at a time, with no lock held; they must not block.
-// Locks:     mutex_ guards the tables below; never held across a callback or a call of a Socket (a Socket calls in
-// under
-//            its own lock, so the order is socket, then reactor).
+// Locks:     mutex_ guards the tables below; never held across a callback or a call of a Socket. A Socket calls in
+//            under its own lock, so the order is socket, then reactor.
 //
 // Order: messages of one socket in arrival order; a peer's loss after every message received from it; tasks in the
 // order posted. Each turn handles a bounded batch per socket, so that no socket starves tasks or other sockets.

@@ -6,11 +6,10 @@
 // what fills the device.
 //
 // Ownership: owns the context with the plugin's client and the object store, its sockets and threads, and the parts.
-// Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages and
-// owns
-//            the parts; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming; "pw-files"
-//            waits for disks. Callbacks of the plugin run on its threads and only post results. Run() waits for signals
-//            on the caller's thread.
+// Threads:   "pw-start" loads the plugin and joins, then ends. "pw-engine" (a Reactor) handles control messages, and
+//            the parts are its own; "pw-compile" compiles; "pw-data" (DataPlane) moves bulk bytes and owns Incoming;
+//            "pw-files" waits for disks. Callbacks of the plugin run on its threads and only post results. Run() waits
+//            for signals on the caller's thread.
 // Locks:     none of its own.
 #ifndef PTPATHWAYS_WORKER_ENGINE_H_
 #define PTPATHWAYS_WORKER_ENGINE_H_

@@ -2,9 +2,8 @@
 // to the controller, its log.
 //
 // Ownership: owned by the engine, which outlives all parts; shares the plugin's client, owns the store.
-// Threads:   Send, SendReply, Report, Here, Log, serving and the counts: any. The store is the engine's thread's. The
-// rest is
-//            constant after start, and Joined's after joining.
+// Threads:   Send, SendReply, Report, Here, Log, serving and the counts: any. The store is the engine's thread's. What
+//            is left is constant after start, and what Joined sets after joining.
 // Locks:     none.
 #ifndef PTPATHWAYS_WORKER_HOST_CONTEXT_H_
 #define PTPATHWAYS_WORKER_HOST_CONTEXT_H_

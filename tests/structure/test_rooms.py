@@ -185,6 +185,13 @@ def test_cpp_rooms_include_downwards() -> None:
             assert CPP_ROOMS[other] < CPP_ROOMS[room], f"{path.relative_to(ROOT)} includes {other}"
 
 
+def test_headers_comments_are_whole() -> None:
+    """The formatter breaks a comment's line that is too long, and leaves the indented rest of its entry below."""
+    for path in (ROOT / "csrc").rglob("*.h"):
+        broken = re.findall(r"(?m)^(// \S+(?: \S+)?)\n// {8,}", path.read_text())
+        assert not broken, f"{path.relative_to(ROOT)}: {broken}"
+
+
 def test_files_stay_readable() -> None:
     files = [*PACKAGE.rglob("*.py"), *(ROOT / "csrc").rglob("*.cc"), *(ROOT / "csrc").rglob("*.h")]
     long = {str(path.relative_to(ROOT)): count for path in files if (count := path.read_text().count("\n")) > LINES_MAX}
