@@ -3,8 +3,7 @@
 //
 // Ownership: owned by the engine; owns the thread that waits for disks.
 // Threads:   Save, Load and Stop: the engine's, or its owner's when that has ended. Jobs run on "pw-files"; the
-// plugin's
-//            callbacks hand them over.
+//            callbacks of the plugin hand them over.
 // Locks:     none.
 #ifndef PTPATHWAYS_WORKER_FILES_H_
 #define PTPATHWAYS_WORKER_FILES_H_
