@@ -2,8 +2,8 @@
 // the messages, so that later runs do not change it; the disk is waited for elsewhere.
 //
 // Ownership: owned by the engine; owns the thread that waits for disks.
-// Threads:   Save, Load and Stop: the engine's, or its owner's when that has ended. Jobs run on "pw-files"; callbacks
-//            of the plugin hand them over.
+// Threads:   Save, Load and Stop: the engine's, or its owner's when that has ended. Jobs run on "pw-files"; the
+//            callbacks of the plugin hand them over.
 // Locks:     none.
 #ifndef PTPATHWAYS_WORKER_FILES_H_
 #define PTPATHWAYS_WORKER_FILES_H_
