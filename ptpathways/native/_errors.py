@@ -57,6 +57,9 @@ def translate(error: RuntimeError, while_: str = "") -> core.PathwaysError:
     return kind(str(error))
 
 
+_DELETED = "!buffer->IsDeleted()"
+
+
 def translate_of_torch(error: RuntimeError) -> RuntimeError:
     """The class of ``ptpathways.core`` for an error that PyTorch/XLA has made of one of the plugin's; others as they
     are."""
@@ -64,6 +67,12 @@ def translate_of_torch(error: RuntimeError) -> RuntimeError:
 
     if type(error) is not RuntimeError:
         return error
+    if _DELETED in str(error):
+        return core.PathwaysError(
+            "what was traced reads a tensor whose buffer was given up: a tensor was written, and then a view was taken "
+            "of another one with the same memory (of detach(), .data or a state_dict()); make that one anew, read it "
+            f"whole first, or keep a clone(). (PyTorch/XLA said: {str(error).splitlines()[0]})"
+        )
     found = load().error_in(str(error))
     if found is None:
         return error

@@ -52,6 +52,8 @@ def samples_of(leaves: Sequence[Any], microbatches: int) -> int:
             f"{', '.join(map(str, sorted(sizes))) or 'no tensor'}"
         )
     (samples,) = sizes
+    if samples == 0:
+        raise core.PipelineError(f"a batch must have samples, {microbatches} or a multiple of it, got one of none")
     if samples % microbatches:
         less = samples // microbatches * microbatches
         raise core.PipelineError(

@@ -61,6 +61,11 @@ class _Whole(nn.Module):
         finally:
             attributes.restore()
         if not self.weighted:
+            if any(isinstance(leaf, int | float) for leaf in _pytree.tree_leaves(found)):
+                raise core.ModelCannotBeCut(
+                    f"model {type(self.model).__name__} and its loss must give one scalar, and give a number of Python "
+                    "beside it, which would be left out; reduction='weighted' is for a pair of a sum and its weight"
+                )
             return found
         if not isinstance(found, tuple | list) or len(found) != 2:
             raise core.ModelCannotBeCut(

@@ -127,6 +127,15 @@ def constants_have_slices_too(cluster: pw.Cluster) -> None:
         refused(pw.DifferentSlices, (*wanted, where, "clamp()"), lambda: torch.clamp(a, min=b))
 
 
+def a_result_on_another_slice_is_not_written(cluster: pw.Cluster) -> None:
+    with cluster.slice((1,)) as s, cluster.slice((1,)) as t:
+        a, b = torch.ones(3).to(s.device), torch.full((3,), 5.0).to(t.device)
+        for call in (lambda: torch.add(a, a, out=b), lambda: torch.exp(a, out=b)):
+            refused(pw.DifferentSlices, ("a, of shape (3,)", "b, of shape (3,)", *both(s, t)), call)
+            assert b.device == t.device
+            equal(b.cpu(), torch.full((3,), 5.0))
+
+
 def every_kind_of_call_is_looked_at(cluster: pw.Cluster) -> None:
     with cluster.slice((2,)) as s, cluster.slice((2,)) as t:
         x, y, places = (
@@ -246,6 +255,7 @@ SCENARIOS = (
     a_batch_on_another_slice_than_its_model_is_refused,
     what_was_computed_on_two_slices_is_named_and_no_number_is,
     constants_have_slices_too,
+    a_result_on_another_slice_is_not_written,
     every_kind_of_call_is_looked_at,
     what_may_take_two_slices_still_does,
     a_gradient_on_another_slice_is_refused,

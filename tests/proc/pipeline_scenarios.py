@@ -475,6 +475,9 @@ def bad_input(cluster: pw.Cluster) -> None:
         ["microbatches=3 must divide the batch, got a batch of 8 samples; use a batch of 6 or 9"],
         lambda: make(small, microbatches=3).step(*batch),
     )
+    refused(pw.PipelineError, "must have samples", lambda: make(small).step(*(entry[:0] for entry in batch)))
+    counted = make(small, loss=lambda output, target: (F.mse_loss(output, target), 3))
+    refused(pw.ModelCannotBeCut, "a number of Python beside it", lambda: counted.step(*batch))
     refused(pw.PipelineError, "microbatches must be an integer", lambda: make(small, microbatches=0))
     refused(pw.PipelineError, "'zero-bubble', got 'best'", lambda: make(small, schedule="best"))
     refused(pw.PipelineError, "got 4 stages and 3 slices", lambda: make(small, stages=4, slices=slices[:3]))

@@ -178,6 +178,25 @@ def an_optimizer_made_before_its_model_moves_goes_on_with_it(cluster: pw.Cluster
                 assert torch.allclose(mine, its, rtol=1e-3, atol=1e-4), (place, mine, its)
 
 
+def what_shares_memory_does_so_after_it_is_laid_out(cluster: pw.Cluster) -> None:
+    with cluster.slice((2,)) as s:
+        flat = torch.zeros(1056).to(s.device)
+        ahead, behind = nn.Linear(32, 32).to(s.device), nn.Linear(32, 32).to(s.device)
+        behind.weight.data = ahead.weight.data
+        model = nn.Sequential(ahead, behind)
+        model.view_of_flat = nn.Parameter(flat[:1024].view(32, 32))
+        seen, kept = ahead.weight.detach(), model.state_dict()
+        model, optimizer = pw.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), slice=s, strategy="fsdp")
+        flat.add_(1)
+        assert torch.equal(model.view_of_flat, torch.ones(32, 32, device=s.device)), "a view of a flat buffer is one"
+        pw.shard(model, lambda _, tensor: ("x",) + (None,) * (tensor.dim() - 1))
+        model(torch.ones(4, 32, device=s.device)).sum().backward()
+        optimizer.step()
+        same([behind.weight, seen, kept["1.weight"], kept["view_of_flat"]], [ahead.weight] * 3 + [model.view_of_flat])
+        kept["0.weight"].zero_()
+        same([ahead.weight, behind.weight], [torch.zeros(32, 32)] * 2)
+
+
 def recurrent_layers_run_on_any_slice(cluster: pw.Cluster) -> None:
     def gradients(kind: Any, device: torch.device) -> list[torch.Tensor]:
         torch.manual_seed(3)
@@ -451,6 +470,20 @@ def a_tensor_that_a_function_took_says_so_wherever_it_is_used(cluster: pw.Cluste
         pw.function(lambda v: v, slice=cluster.slice(1), donate=("v",))(torch.ones(1))  # type: ignore[arg-type]
 
 
+def a_view_of_what_was_given_up_says_so(cluster: pw.Cluster) -> None:
+    with cluster.slice((1,)) as s:
+        written = torch.zeros(4, 4).to(s.device)
+        alias = written.detach()
+        pw.step()
+        written.add_(1)
+        pw.step()
+        try:
+            alias[0, 0].item()
+        except pw.PathwaysError as error:
+            assert "buffer was given up" in str(error) and "clone()" in str(error), error
+        same([written, alias.detach()], [torch.ones(4, 4)] * 2)
+
+
 def gradients_of_two_slices_are_clipped_and_watched_together(cluster: pw.Cluster) -> None:
     x = data()
 
@@ -550,6 +583,7 @@ SCENARIOS = (
     threads_train_on_a_slice_each,
     modules_keep_their_ties_and_copies_their_buffers,
     an_optimizer_made_before_its_model_moves_goes_on_with_it,
+    what_shares_memory_does_so_after_it_is_laid_out,
     recurrent_layers_run_on_any_slice,
     optimizers_load_the_state_of_another_slice,
     a_slice_moves_in_mid_training,
@@ -563,6 +597,7 @@ SCENARIOS = (
     slices_are_made_freed_and_made_again,
     a_tensor_of_a_freed_slice_says_so,
     a_tensor_that_a_function_took_says_so_wherever_it_is_used,
+    a_view_of_what_was_given_up_says_so,
     gradients_of_two_slices_are_clipped_and_watched_together,
     metrics_of_two_slices_are_logged_together,
     a_slice_larger_than_the_cluster_says_what_there_is,

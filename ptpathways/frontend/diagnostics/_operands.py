@@ -175,6 +175,8 @@ def _define() -> Any:
         if not _state.is_running() or _trace.tracing():  # whose placeholders are on no slice
             return function(*args, **kwargs)
         name, given = _name_of(function), list(_tensors([*args, *kwargs.values()]))
+        if kwargs.get("out") is not None and (pair := _pair(given)):  # torch would write, and move, it first
+            raise core.DifferentSlices(_message(name, pair))
         with Refuse(name, given):
             try:
                 return function(*args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptpathways import native
 from ptpathways.frontend.base import _hooks, _state
 from ptpathways.frontend.diagnostics import _recompiles, _threads
 from ptpathways.frontend.slices import _rng
@@ -72,11 +73,14 @@ def _cut(wait_for_submit: bool, devices: tuple[torch.device, ...] = ()) -> None:
         _threads.claim(indices)
     else:
         indices -= _threads.theirs()
-    if not devices and not _threads.several():
-        torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
-        current = _xla.binding()._xla_get_default_device_ordinal()
-    for index in indices - {current}:
-        _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
+    try:
+        if not devices and not _threads.several():
+            torch_xla.sync(wait=wait_for_submit)  # The current device, and what torch_xla does once per step.
+            current = _xla.binding()._xla_get_default_device_ordinal()
+        for index in indices - {current}:
+            _xla.binding()._xla_step_marker(_xla.device_name(index), [], wait=wait_for_submit)
+    except RuntimeError as error:
+        raise native.translate_of_torch(error) from None
     _threads.release(indices)
     _recompiles.report()
 

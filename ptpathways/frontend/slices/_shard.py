@@ -113,13 +113,12 @@ def lay(tensor: torch.Tensor, tiling: Tiling) -> None:
 
     with torch.no_grad():
         anew = _call(tensor.detach(), tiling)
-        if tensor.is_leaf and not tensor.requires_grad:
-            # Perhaps another tensor's data: what shares its memory is to see it, too.
-            tensor.data.copy_(anew)
+        if tensor.is_leaf:
+            tensor.data.copy_(anew)  # what shares its memory sees it, too
         else:
             tensor.data = anew  # the autograd graph is not told, for it is the same value
         if tensor.is_leaf and tensor.grad is not None and tensor.grad.shape == tensor.shape:
-            tensor.grad.data = _call(tensor.grad.detach(), tiling)
+            tensor.grad.data.copy_(_call(tensor.grad.detach(), tiling))
     remember(tensor, tiling)
 
 

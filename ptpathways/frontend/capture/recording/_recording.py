@@ -328,7 +328,8 @@ class Recording:
             if id(tensor) not in known and not self._is_upload(tensor):
                 raise Uncapturable(
                     f"it keeps a tensor {text_of(tensor_key(tensor))} that it does not return, which a replay would "
-                    "not renew; return it"
+                    "not renew; return it, itself or in a tuple, list, dict or another class that "
+                    "torch.utils._pytree knows"
                 )
 
     def _is_upload(self, tensor: Any) -> bool:
