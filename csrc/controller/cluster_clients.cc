@@ -14,28 +14,27 @@ constexpr uint64_t kHeldOverhead = 256;  // of a message that is kept, beside it
 
 }  // namespace
 
-void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
-                                   std::vector<Payload>&& payloads, Outputs& out) {
+void ClusterState::OnClientMessage(uint32_t client, Message& message, Outbox& outbox) {
   Client& state = clients_.at(client);
   // Compiles, questions and input pipelines need no order among runs; all else keeps its place behind what waits.
-  const Type type = head.header.type;
+  const Type type = message.head.header.type;
   const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
                          type == Type::kRequestSlice || type == Type::kReleaseSlice || type == Type::kOpenPipeline ||
                          type == Type::kFeed || type == Type::kClosePipeline || type == Type::kTransferFailed;
-  arrival_ = ++arrivals_;
+  message.arrival = ++arrivals_;
   if (overtakes || state.held.empty()) {
-    Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
+    Result<Outcome> outcome = HandleClient(client, message, outbox);
     if (!outcome.ok()) {
-      Note("client " + state.name + ": " + outcome.status().ToString());
-      Send(state.connection, wire::Reject{outcome.status()}, out);
+      outbox.Note("client " + state.name + ": " + outcome.status().ToString());
+      outbox.Send(state.connection, wire::Reject{outcome.status()});
       return;
     }
     if (*outcome == Outcome::kHandled) return;
   }
   auto held = std::make_unique<Held>();
-  held->frame = std::move(frame);
-  held->payloads = std::move(payloads);
-  held->arrival = arrival_;
+  held->frame = std::move(message.frame);
+  held->payloads = std::move(message.payloads);
+  held->arrival = message.arrival;
   held->head = *wire::DecodeHead(held->frame);  // decoded before; only re-pointed at the kept frame
   held->bytes = kHeldOverhead + held->frame.size();
   for (const Payload& payload : held->payloads) held->bytes += payload->size();
@@ -47,22 +46,22 @@ void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std:
         "expected at most " + std::to_string(kMaxHeldBytes >> 20) +
         " MiB of messages behind one that waits for a compilation, memory or its turn, got more; wait for results "
         "before submitting more");
-    Send(connection, wire::Reject{status}, out);
-    return OnDisconnected(connection, status.ToString(), out);
+    outbox.Send(connection, wire::Reject{status});
+    return Disconnect(connection, status.ToString(), outbox);
   }
-  FreeBehind(state, out);
+  FreeBehind(state, outbox);
 }
 
-void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
+void ClusterState::ReleaseHeld(uint32_t client, Outbox& outbox) {
   auto it = clients_.find(client);
   if (it == clients_.end()) return;
   std::deque<std::unique_ptr<Held>>& held = it->second.held;
   while (!held.empty()) {
     Held& front = *held.front();
-    arrival_ = front.arrival;
-    Result<Outcome> outcome = HandleClient(client, front.head, front.frame, front.payloads, out);
-    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(it->second, out);
-    if (!outcome.ok()) Send(it->second.connection, wire::Reject{outcome.status()}, out);
+    Message message{front.head, front.frame, front.payloads, front.arrival};
+    Result<Outcome> outcome = HandleClient(client, message, outbox);
+    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(it->second, outbox);
+    if (!outcome.ok()) outbox.Send(it->second.connection, wire::Reject{outcome.status()});
     it->second.held_bytes -= front.bytes;
     held.pop_front();
     it->second.wait = Wait::kNothing;
@@ -70,70 +69,70 @@ void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
   }
 }
 
-void ClusterState::GrantTurns(Outputs& out) {
+void ClusterState::GrantTurns(Outbox& outbox) {
   for (;;) {
-    if (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(now_ms_)) {
+    if (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(outbox.now_ms())) {
       clients_.at(grant->client).granted_run = grant->run;
-      ReleaseHeld(grant->client, out);
+      ReleaseHeld(grant->client, outbox);
     } else if (std::optional<uint32_t> client = memory_.TakeReady()) {
-      ReleaseHeld(*client, out);
+      ReleaseHeld(*client, outbox);
     } else {
       return;
     }
   }
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
-                                                         std::vector<Payload>& payloads, Outputs& out) {
-  const Type type = head.header.type;
+Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Outbox& outbox) {
+  const Type type = message.head.header.type;
   if (!options_.scheduling.arbitrate && !wire::IsRun(type)) {
-    arrival_order_.Release(client, [&out](Outgoing message) { out.push_back(std::move(message)); });
+    arrival_order_.Release(client, [&outbox](Outgoing message) { outbox.Pass(std::move(message)); });
   }
   switch (type) {
     case Type::kRun:
-      return HandleRun(client, head, frame, payloads, out);
+      return HandleRun(client, message, outbox);
     case Type::kRunProgram:
-      return HandleRunProgram(client, head, frame, out);
+      return HandleRunProgram(client, message, outbox);
     case Type::kRunInPlace:
-      return HandleRunInPlace(client, head, frame, out);
+      return HandleRunInPlace(client, message, outbox);
     case Type::kRegisterPlan:
-      PW_RETURN_IF_ERROR(HandleRegisterPlan(client, head, frame, out));
+      PW_RETURN_IF_ERROR(HandleRegisterPlan(client, message, outbox));
       return Outcome::kHandled;
     case Type::kRegister:
-      PW_RETURN_IF_ERROR(HandleRegister(client, head, frame, payloads, out));
+      PW_RETURN_IF_ERROR(HandleRegister(client, message, outbox));
       return Outcome::kHandled;
     case Type::kCopy:
-      return HandleCopy(client, head, frame, out);
+      return HandleCopy(client, message, outbox);
     case Type::kRequestSlice:
-      PW_RETURN_IF_ERROR(HandleRequestSlice(client, head, out));
+      PW_RETURN_IF_ERROR(HandleRequestSlice(client, message, outbox));
       return Outcome::kHandled;
     case Type::kReleaseSlice:
-      PW_RETURN_IF_ERROR(HandleReleaseSlice(client, head));
+      PW_RETURN_IF_ERROR(HandleReleaseSlice(client, message));
       return Outcome::kHandled;
     case Type::kPut: {
-      PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
+      PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(message.head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, put.buffer, "buffer"));
       PW_RETURN_IF_ERROR(CheckOwner(client, put.key, "transfer"));
       PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(put.device));
       if (!host->description.alive) {
-        Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)}, out);
+        outbox.Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)});
       } else {
         if (memory_.limited(host->description.host)) {
           RequestBuffer(client, put.key, put.buffer, put.type.ByteSize(), put.device,
                         std::max(put.shards_here, 1u) - 1);
-          if (!EnterMemory(out)) return MustWait(clients_.at(client), Wait::kMemory, put.buffer);
+          if (!EnterMemory(outbox)) return MustWait(clients_.at(client), Wait::kMemory, put.buffer);
         }
-        out.push_back({host->connection, std::move(frame), std::move(payloads)});
+        outbox.Pass(host->connection, std::move(message.frame), std::move(message.payloads));
       }
       return Outcome::kHandled;
     }
     case Type::kFetch: {
-      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(head.body));
+      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(message.head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, fetch.request, "request"));
       PW_RETURN_IF_ERROR(CheckOwner(client, fetch.buffer, "buffer"));
       PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(fetch.device));
       if (!host->description.alive) {
-        Send(clients_.at(client).connection, wire::Fetched{fetch.request, Unavailable(host->lost_reason), 0, {}}, out);
+        outbox.Send(clients_.at(client).connection,
+                    wire::Fetched{fetch.request, Unavailable(host->lost_reason), 0, {}});
       } else {
         const uint32_t index = host->description.host;
         Client& owner = clients_.at(client);
@@ -142,78 +141,78 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const 
         if (counts && !owner.fetches[index].Pass(options_.sent_to(host->connection), host->load.received)) {
           return MustWait(owner, Wait::kFetches, index);
         }
-        out.push_back({host->connection, std::move(frame), {}});
+        outbox.Pass(host->connection, std::move(message.frame));
       }
       return Outcome::kHandled;
     }
     case Type::kSave: {
-      PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(head.body));
+      PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(message.head.body));
       for (const wire::SavedShard& shard : save.shards) PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
-      PW_RETURN_IF_ERROR(ForwardFileRequest(client, save.request, save.host, frame, out));
+      PW_RETURN_IF_ERROR(ForwardFileRequest(client, save.request, save.host, message, outbox));
       return Outcome::kHandled;
     }
     case Type::kLoad: {
-      PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(head.body));
+      PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(message.head.body));
       for (const wire::LoadedShard& shard : load.shards) {
         PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
         PW_RETURN_IF_ERROR(CheckOwner(client, shard.key, "transfer"));
       }
-      PW_RETURN_IF_ERROR(ForwardFileRequest(client, load.request, load.host, frame, out));
+      PW_RETURN_IF_ERROR(ForwardFileRequest(client, load.request, load.host, message, outbox));
       return Outcome::kHandled;
     }
     case Type::kFree: {
-      PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(head.body));
+      PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(message.head.body));
       for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
       if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
       if (free.buffers.empty()) return Outcome::kHandled;  // all went ahead (FreeBehind)
       memory_.Free(free.host, free.buffers);
-      if (hosts_[free.host].description.alive) out.push_back({hosts_[free.host].connection, std::move(frame), {}});
+      if (hosts_[free.host].description.alive) outbox.Pass(hosts_[free.host].connection, std::move(message.frame));
       return Outcome::kHandled;
     }
     case Type::kTransferFailed: {
-      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
+      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(message.head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, failed.key, "transfer"));
-      wire::PatchSequence(frame, 0);  // as no host's
-      PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(frame), out));
+      wire::PatchSequence(message.frame, 0);  // as no host's
+      PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(message.frame), outbox));
       return Outcome::kHandled;
     }
     case Type::kUnregister:
-      PW_RETURN_IF_ERROR(HandleUnregister(client, head, out));
+      PW_RETURN_IF_ERROR(HandleUnregister(client, message, outbox));
       return Outcome::kHandled;
     case Type::kQuery:
-      PW_RETURN_IF_ERROR(HandleQuery(client, head, frame, out));
+      PW_RETURN_IF_ERROR(HandleQuery(client, message, outbox));
       return Outcome::kHandled;
     case Type::kOpenPipeline:
     case Type::kFeed:
     case Type::kClosePipeline:
-      PW_RETURN_IF_ERROR(HandlePipeline(client, head, frame, payloads, out));
+      PW_RETURN_IF_ERROR(HandlePipeline(client, message, outbox));
       return Outcome::kHandled;
     default:
-      return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
+      return InvalidArgument("a client may not send " + std::string(wire::TypeName(message.head.header.type)));
   }
 }
 
-Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outputs& out) {
+Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outbox& outbox) {
   if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
-  if (hosts_[host].description.alive) out.push_back({hosts_[host].connection, std::move(frame), {}});
+  if (hosts_[host].description.alive) outbox.Pass(hosts_[host].connection, std::move(frame));
   return OkStatus();
 }
 
-Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame,
-                                        Outputs& out) {
+Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, Message& message,
+                                        Outbox& outbox) {
   PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
   if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
   if (!hosts_[host].description.alive) {
-    Send(clients_.at(client).connection, wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0, 0},
-         out);
+    outbox.Send(clients_.at(client).connection,
+                wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0, 0});
   } else {
-    out.push_back({hosts_[host].connection, std::move(frame), {}});
+    outbox.Pass(hosts_[host].connection, std::move(message.frame));
   }
   return OkStatus();
 }
 
-Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
+Status ClusterState::HandleUnregister(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(message.head.body));
   for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(CheckOwner(client, id, "function"));
   for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(CheckOwner(client, id, "program"));
   std::map<uint32_t, wire::Unregister> per_host;
@@ -230,46 +229,45 @@ Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, O
     for (const auto& [host, plan] : node.mapped().hosts) per_host[host].programs.push_back(id);
     scheduler_.ForgetWork(id);
   }
-  for (const auto& [host, message] : per_host) {
-    if (hosts_[host].description.alive) Send(hosts_[host].connection, message, out);
+  for (const auto& [host, answer] : per_host) {
+    if (hosts_[host].description.alive) outbox.Send(hosts_[host].connection, answer);
   }
   return OkStatus();
 }
 
-Status ClusterState::HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(head.body));
+Status ClusterState::HandleQuery(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, query.request, "request"));
   const Connection& connection = clients_.at(client).connection;
   if (query.kind == wire::QueryKind::kStatus) {
     wire::Reply reply;
     reply.request = query.request;
     reply.format = "json";
-    out.push_back({connection, wire::Encode(reply), {std::make_shared<const std::string>(StatusJson(now_ms_))}});
+    outbox.Pass(connection, wire::Encode(reply), {std::make_shared<const std::string>(StatusJson(outbox.now_ms()))});
     return OkStatus();
   }
   if (query.function != 0) PW_RETURN_IF_ERROR(CheckOwner(client, query.function, "function"));
   PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(query.device));
   if (!host->description.alive) {
-    Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}}, out);
+    outbox.Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}});
   } else {
-    out.push_back({host->connection, std::move(frame), {}});
+    outbox.Pass(host->connection, std::move(message.frame));
   }
   return OkStatus();
 }
 
-Status ClusterState::HandlePipeline(uint32_t client, const wire::Head& head, std::string& frame,
-                                    std::vector<Payload>& payloads, Outputs& out) {
+Status ClusterState::HandlePipeline(uint32_t client, Message& message, Outbox& outbox) {
   uint64_t pipeline = 0, request = 0;
   uint32_t index = 0;
-  if (head.header.type == Type::kOpenPipeline) {
-    PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, wire::Decode<wire::OpenPipeline>(head.body));
+  if (message.head.header.type == Type::kOpenPipeline) {
+    PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, wire::Decode<wire::OpenPipeline>(message.head.body));
     pipeline = open.pipeline, request = open.request, index = open.host;
-  } else if (head.header.type == Type::kFeed) {
-    PW_ASSIGN_OR_RETURN(const wire::Feed feed, wire::Decode<wire::Feed>(head.body));
+  } else if (message.head.header.type == Type::kFeed) {
+    PW_ASSIGN_OR_RETURN(const wire::Feed feed, wire::Decode<wire::Feed>(message.head.body));
     pipeline = feed.pipeline, request = feed.request, index = feed.host;
     for (const uint64_t key : feed.keys) PW_RETURN_IF_ERROR(CheckOwner(client, key, "transfer"));
   } else {
-    PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(head.body));
+    PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(message.head.body));
     pipeline = close.pipeline, index = close.host;
   }
   PW_RETURN_IF_ERROR(CheckOwner(client, pipeline, "pipeline"));
@@ -286,16 +284,15 @@ Status ClusterState::HandlePipeline(uint32_t client, const wire::Head& head, std
     status = Unimplemented("host '" + host.description.name + "' is simulated and runs no input pipeline");
   }
   if (status.ok()) {
-    out.push_back({host.connection, std::move(frame), std::move(payloads)});
+    outbox.Pass(host.connection, std::move(message.frame), std::move(message.payloads));
   } else if (request != 0) {
-    Send(clients_.at(client).connection, wire::Reply{request, status, {}, {}}, out);
+    outbox.Send(clients_.at(client).connection, wire::Reply{request, status, {}, {}});
   }
   return OkStatus();
 }
 
-Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std::string& frame,
-                                    std::vector<Payload>& payloads, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(head.body));
+Status ClusterState::HandleRegister(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, request.function, "function"));
   if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
   FunctionState& function = clients_.at(client).functions[request.function];
@@ -315,37 +312,36 @@ Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std
       answer.function = request.function;
       answer.host = index;
       answer.status = placed.ok() ? Unavailable(host->lost_reason) : placed;
-      Send(clients_.at(client).connection, answer, out);
+      outbox.Send(clients_.at(client).connection, answer);
       continue;
     }
     if (!function.hosts.try_emplace(index, Compile::kPending).second) continue;
     ++function.pending;
-    out.push_back({host->connection, frame, payloads});
+    outbox.Pass(host->connection, message.frame, message.payloads);
   }
   return OkStatus();
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::string& frame,
-                                                       Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(head.body));
+Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
   PW_ASSIGN_OR_RETURN(Host * from, HostOfDevice(copy.source_device));
   PW_ASSIGN_OR_RETURN(Host * to, HostOfDevice(copy.destination_device));
   for (Host* host : {from, to}) {
     if (host->description.alive) continue;
-    Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)}, out);
+    outbox.Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)});
     return Outcome::kHandled;
   }
   if (memory_.limited(to->description.host)) {
     RequestBuffer(client, copy.destination, copy.destination, copy.type.ByteSize(), copy.destination_device);
-    if (!EnterMemory(out)) return MustWait(clients_.at(client), Wait::kMemory, copy.destination);
+    if (!EnterMemory(outbox)) return MustWait(clients_.at(client), Wait::kMemory, copy.destination);
   }
   if (from != to) {
-    Send(to->connection, wire::Expect{copy.destination, copy.destination_device, from->description.host, copy.type},
-         out);
+    outbox.Send(to->connection,
+                wire::Expect{copy.destination, copy.destination_device, from->description.host, copy.type});
   }
-  out.push_back({from->connection, std::move(frame), {}});
+  outbox.Pass(from->connection, std::move(message.frame));
   return Outcome::kHandled;
 }
 

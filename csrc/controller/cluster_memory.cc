@@ -198,10 +198,10 @@ void ClusterState::RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, 
   request_.MakeOne(buffer, bytes, device, others_here);
 }
 
-bool ClusterState::EnterMemory(Outputs& out) {
-  switch (memory_.Ask(request_, now_ms_)) {
+bool ClusterState::EnterMemory(Outbox& outbox) {
+  switch (memory_.Ask(request_, outbox.now_ms())) {
     case MemoryLedger::Answer::kFits:
-      SendMemoryOrders(out);
+      SendMemoryOrders(outbox);
       return true;
     case MemoryLedger::Answer::kNever:
       request_.id = 0;  // nothing was entered; its worker says why
@@ -212,21 +212,21 @@ bool ClusterState::EnterMemory(Outputs& out) {
   return false;
 }
 
-void ClusterState::SendMemoryOrders(Outputs& out) {
+void ClusterState::SendMemoryOrders(Outbox& outbox) {
   if (!memory_.has_orders()) return;
   for (MemoryLedger::Order& order : memory_.TakeOrders()) {
     const Connection& to = hosts_[order.host].connection;
     if (order.restore) {
-      Send(to, wire::Restore{std::move(order.buffers)}, out);
+      outbox.Send(to, wire::Restore{std::move(order.buffers)});
     } else {
-      Send(to, wire::Spill{std::move(order.buffers)}, out);
+      outbox.Send(to, wire::Spill{std::move(order.buffers)});
     }
   }
 }
 
 // --- what is freed behind a message that waits
 
-void ClusterState::FreeBehind(Client& owner, Outputs& out) {
+void ClusterState::FreeBehind(Client& owner, Outbox& outbox) {
   if (owner.wait != Wait::kMemory || owner.held.empty()) return;
   if (owner.named_head != owner.held.front()->arrival) {
     owner.named_head = owner.held.front()->arrival;
@@ -286,9 +286,10 @@ void ClusterState::FreeBehind(Client& owner, Outputs& out) {
         std::vector<Payload> none;
         std::string frame = wire::Encode(now);
         const wire::Head head = *wire::DecodeHead(frame);
+        Message message{head, frame, none, 0};
         const uint32_t client = peers_.at(owner.connection).index;
-        if (auto outcome = HandleClient(client, head, frame, none, out); !outcome.ok()) {
-          Send(owner.connection, wire::Reject{outcome.status()}, out);
+        if (auto outcome = HandleClient(client, message, outbox); !outcome.ok()) {
+          outbox.Send(owner.connection, wire::Reject{outcome.status()});
         }
         item.frame = wire::Encode(later);
         item.head = *wire::DecodeHead(item.frame);

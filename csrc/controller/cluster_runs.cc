@@ -34,10 +34,10 @@ Status ClusterState::CheckRun(uint32_t client, uint64_t run, uint64_t first_outp
   return OkStatus();
 }
 
-ClusterState::Outcome ClusterState::FailRun(const Client& owner, uint64_t run, Status status, Outputs& out) {
+ClusterState::Outcome ClusterState::FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox) {
   wire::Done done;
   done.outcomes.push_back({run, 0, 0, std::move(status)});
-  Send(owner.connection, done, out);
+  outbox.Send(owner.connection, done);
   return Outcome::kHandled;
 }
 
@@ -97,20 +97,19 @@ Status ClusterState::ComputeTogether(const Host& first, const Host& other) {
                        "; make it a program with a function per island");
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, const wire::Head& head, std::string& frame,
-                                                      std::vector<Payload>& payloads, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(head.body));
+Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(message.head.body));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   Client& owner = clients_.at(client);
   auto function = owner.functions.find(run.function);
   if (function == owner.functions.end()) {
-    return FailRun(owner, run.run, NotFound("function " + std::to_string(run.function) + " is not registered"), out);
+    return FailRun(owner, run.run, NotFound("function " + std::to_string(run.function) + " is not registered"), outbox);
   }
   Result<std::shared_ptr<const GangShape>> shape = ShapeOfRun(run, function->second);
-  if (!shape.ok()) return FailRun(owner, run.run, shape.status(), out);
+  if (!shape.ok()) return FailRun(owner, run.run, shape.status(), outbox);
   for (const GangPart& part : (*shape)->parts) {
     const Host& host = hosts_[part.host];
-    if (!host.description.alive) return FailRun(owner, run.run, Unavailable(host.lost_reason), out);
+    if (!host.description.alive) return FailRun(owner, run.run, Unavailable(host.lost_reason), outbox);
     if (function->second.pending > 0 && function->second.hosts.at(part.host) == Compile::kPending) {
       return MustWait(owner, Wait::kCompile, run.function);
     }
@@ -118,9 +117,9 @@ Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, const wir
   request_.id = 0;
   if (Limited(**shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
     RequestRun(client, run, function->second, **shape);
-    if (!EnterMemory(out)) return MustWait(owner, Wait::kMemory, run.run);
+    if (!EnterMemory(outbox)) return MustWait(owner, Wait::kMemory, run.run);
   }
-  return Dispatch(owner, {run.run, client, run.function, *std::move(shape), arrival_}, frame, payloads, out);
+  return Dispatch(owner, {run.run, client, run.function, *std::move(shape), message.arrival}, message, outbox);
 }
 
 // --- programs
@@ -159,8 +158,8 @@ Status ClusterState::CheckPlan(uint32_t client, const wire::RegisterPlan& plan) 
   return OkStatus();
 }
 
-Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::RegisterPlan plan, wire::Decode<wire::RegisterPlan>(head.body));
+Status ClusterState::HandleRegisterPlan(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::RegisterPlan plan, wire::Decode<wire::RegisterPlan>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, plan.program, "program"));
   for (const wire::PlanStep& step : plan.steps) {
     if (step.kind == wire::StepKind::kExecute) PW_RETURN_IF_ERROR(CheckOwner(client, step.function, "function"));
@@ -203,7 +202,7 @@ Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head,
     answer.program = plan.program;
     answer.host = plan.host;
     answer.status = std::move(status);
-    Send(owner.connection, answer, out);
+    outbox.Send(owner.connection, answer);
     return OkStatus();
   }
   // It computes where it executes; a plan that only moves data occupies the devices of its slots.
@@ -220,7 +219,7 @@ Status ClusterState::HandleRegisterPlan(uint32_t client, const wire::Head& head,
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
   KeepCosts(plan, program, entry->second);
   ++program.pending;
-  out.push_back({host.connection, std::move(frame), {}});
+  outbox.Pass(host.connection, std::move(message.frame));
   return OkStatus();
 }
 
@@ -247,14 +246,13 @@ Result<ClusterState::ProgramState*> ClusterState::ProgramOf(uint32_t client, uin
   return &it->second;
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, const wire::Head& head,
-                                                             std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(head.body));
+Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(message.head.body));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   Client& owner = clients_.at(client);
   PW_ASSIGN_OR_RETURN(ProgramState * named, ProgramOf(client, run.program, run.first_key));
   if (named == nullptr) {
-    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), out);
+    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), outbox);
   }
   ProgramState& program = *named;
   if (run.arguments.size() != program.inputs || run.output_count != program.outputs) {
@@ -262,18 +260,17 @@ Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, co
                    InvalidArgument("program " + Quoted(program.name) + " takes " + std::to_string(program.inputs) +
                                    " arguments and gives " + std::to_string(program.outputs) + " results, got " +
                                    std::to_string(run.arguments.size()) + " and " + std::to_string(run.output_count)),
-                   out);
+                   outbox);
   }
-  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, out);
+  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
   if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
   if (!program.shape) program.shape = ShapeOfProgram(program);
   request_.id = 0;
   if (Limited(*program.shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
     RequestProgram(client, run, program);
-    if (!EnterMemory(out)) return MustWait(owner, Wait::kMemory, run.run);
+    if (!EnterMemory(outbox)) return MustWait(owner, Wait::kMemory, run.run);
   }
-  std::vector<Payload> none;
-  return Dispatch(owner, {run.run, client, run.program, program.shape, arrival_}, frame, none, out);
+  return Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, message, outbox);
 }
 
 Status ClusterState::CheckOwners(uint32_t client, const wire::RunInPlace& run) const {
@@ -286,20 +283,19 @@ Status ClusterState::CheckOwners(uint32_t client, const wire::RunInPlace& run) c
   return OkStatus();
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, const wire::Head& head,
-                                                             std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(head.body));
+Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwners(client, run));
   Client& owner = clients_.at(client);
   PW_ASSIGN_OR_RETURN(ProgramState * named, ProgramOf(client, run.program, run.first_key));
   if (named == nullptr) {
-    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), out);
+    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), outbox);
   }
   ProgramState& program = *named;
-  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, out);
+  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
   if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
   if (Status fits = program.places.Check(run); !fits.ok()) {
-    return FailRun(owner, run.run, fits.WithPrefix("program " + Quoted(program.name)), out);
+    return FailRun(owner, run.run, fits.WithPrefix("program " + Quoted(program.name)), outbox);
   }
   if (!program.shape) program.shape = ShapeOfProgram(program);
   std::optional<plan::Places> changed;  // taken over once the message goes on: it may come here several times
@@ -310,10 +306,10 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, co
   request_.id = 0;
   if (Limited(*program.shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
     RequestInPlace(client, run, program, changed ? *changed : program.places);
-    if (!EnterMemory(out)) return MustWait(owner, Wait::kMemory, run.run);
+    if (!EnterMemory(outbox)) return MustWait(owner, Wait::kMemory, run.run);
   }
-  std::vector<Payload> none;
-  const Outcome outcome = Dispatch(owner, {run.run, client, run.program, program.shape, arrival_}, frame, none, out);
+  const Outcome outcome =
+      Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, message, outbox);
   if (outcome == Outcome::kMustWait) return outcome;
   if (changed) {
     program.places = *std::move(changed);
@@ -326,14 +322,14 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, co
 
 // --- the last gate
 
-ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, std::string& frame,
-                                             std::vector<Payload>& payloads, Outputs& out) {
+ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, Message& message,
+                                             Outbox& outbox) {
   if (owner.granted_run != gang.run) {
-    Result<bool> granted = scheduler_.Ask(gang, now_ms_);
+    Result<bool> granted = scheduler_.Ask(gang, outbox.now_ms());
     if (request_.id != 0 && !(granted.ok() && *granted)) memory_.Hold(request_);
     if (!granted.ok()) {
       memory_.Cancel(gang.client);
-      return FailRun(owner, gang.run, granted.status(), out);
+      return FailRun(owner, gang.run, granted.status(), outbox);
     }
     if (!*granted) return MustWait(owner, Wait::kTurn, gang.run);
   }
@@ -344,16 +340,16 @@ ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gan
     memory_.StartHeld(gang.client, gang.run);
   }
   const std::vector<GangPart>& parts = gang.shape->parts;
-  wire::PatchSequence(frame, scheduler_.last_sequence());
+  wire::PatchSequence(message.frame, scheduler_.last_sequence());
   for (size_t i = 0; i < parts.size(); ++i) {
     const Connection& to = hosts_[parts[i].host].connection;
     if (!options_.scheduling.arbitrate) {
-      arrival_order_.Deliver(gang.client, parts[i].host, Outgoing{to, frame, payloads},
-                             [&out](Outgoing message) { out.push_back(std::move(message)); });
+      arrival_order_.Deliver(gang.client, parts[i].host, Outgoing{to, message.frame, message.payloads},
+                             [&outbox](Outgoing message) { outbox.Pass(std::move(message)); });
     } else if (i + 1 < parts.size()) {
-      out.push_back({to, frame, payloads});
+      outbox.Pass(to, message.frame, message.payloads);
     } else {
-      out.push_back({to, std::move(frame), std::move(payloads)});
+      outbox.Pass(to, std::move(message.frame), std::move(message.payloads));
     }
   }
   return Outcome::kHandled;

@@ -3,8 +3,8 @@
 
 namespace pathways::controller {
 
-Status ClusterState::HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::RequestSlice request, wire::Decode<wire::RequestSlice>(head.body));
+Status ClusterState::HandleRequestSlice(uint32_t client, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(wire::RequestSlice request, wire::Decode<wire::RequestSlice>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, request.request, "request"));
   wire::SliceGranted answer;
   answer.request = request.request;
@@ -15,12 +15,12 @@ Status ClusterState::HandleRequestSlice(uint32_t client, const wire::Head& head,
   } else {
     answer.status = slice.status();
   }
-  Send(clients_.at(client).connection, answer, out);
+  outbox.Send(clients_.at(client).connection, answer);
   return OkStatus();
 }
 
-Status ClusterState::HandleReleaseSlice(uint32_t client, const wire::Head& head) {
-  PW_ASSIGN_OR_RETURN(wire::ReleaseSlice request, wire::Decode<wire::ReleaseSlice>(head.body));
+Status ClusterState::HandleReleaseSlice(uint32_t client, Message& message) {
+  PW_ASSIGN_OR_RETURN(wire::ReleaseSlice request, wire::Decode<wire::ReleaseSlice>(message.head.body));
   for (const uint64_t slice : request.slices) PW_RETURN_IF_ERROR(CheckOwner(client, slice, "slice"));
   resources_.Release(request.slices);
   return OkStatus();

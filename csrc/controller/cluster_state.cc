@@ -47,57 +47,56 @@ constexpr double kMinWeight = 1e-3, kMaxWeight = 1e6;
 void ClusterState::OnMessage(const Connection& from, std::string frame, std::vector<Payload> payloads, uint64_t now_ms,
                              Outputs& out) {
   now_ms_ = now_ms;
-  speaking_ = from;
+  Outbox outbox(now_ms, from, out, log_);
   Result<wire::Head> head = wire::DecodeHead(frame);
   if (Status few = wire::CheckPayloads(payloads.size()); !few.ok()) head = std::move(few);
   auto peer = peers_.find(from);
   if (!head.ok()) {
-    Note("refused a message: " + head.status().ToString());
-    Send(from, wire::Reject{head.status()}, out);
+    outbox.Note("refused a message: " + head.status().ToString());
+    outbox.Send(from, wire::Reject{head.status()});
     return;
   }
   if (head->header.type == Type::kHello) {
     if (peer != peers_.end()) {
-      Send(from, wire::Reject{FailedPrecondition("this connection has already joined")}, out);
+      outbox.Send(from, wire::Reject{FailedPrecondition("this connection has already joined")});
       return;
     }
-    OnHello(from, head->body, now_ms, out);
+    OnHello(from, head->body, address_.empty() ? "" : " from " + address_, outbox);
     return;
   }
   if (head->header.type == Type::kIslandJoin || (peer == peers_.end() && head->header.type == Type::kKeyValue)) {
-    return OnIslandMessage(from, *head, now_ms, out);
+    return OnIslandMessage(from, *head, outbox);
   }
   if (peer == peers_.end()) {
     // A peer dropped for silence that speaks again, or one that never joined.
-    Send(from,
-         wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
-                                         std::string(wire::TypeName(head->header.type)))},
-         out);
+    outbox.Send(from, wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
+                                                      std::string(wire::TypeName(head->header.type)))});
     return;
   }
   peer->second.last_heard_ms = now_ms;
+  Message message{*head, frame, payloads, 0};
   if (peer->second.role == wire::Role::kClient) {
     const uint32_t client = peer->second.index;
     if (head->header.type == Type::kHeartbeat) return;
     if (head->header.type == Type::kGoodbye) {
       Result<wire::Goodbye> goodbye = wire::Decode<wire::Goodbye>(head->body);
-      LoseClient(client, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", out);
+      LoseClient(client, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", outbox);
     } else {
-      OnClientMessage(client, *head, std::move(frame), std::move(payloads), out);
+      OnClientMessage(client, message, outbox);
     }
   } else {
     const uint32_t host = peer->second.index;
-    if (Status status = OnWorkerMessage(host, *head, frame, payloads, out); !status.ok()) {
-      Note("host " + hosts_[host].description.name + ": " + status.ToString());
+    if (Status status = OnWorkerMessage(host, message, outbox); !status.ok()) {
+      outbox.Note("host " + hosts_[host].description.name + ": " + status.ToString());
     }
   }
-  GrantTurns(out);
+  GrantTurns(outbox);
 }
 
-void ClusterState::OnHello(const Connection& from, std::string_view body, uint64_t now_ms, Outputs& out) {
+void ClusterState::OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox) {
   auto refuse = [&](Status status) {
-    Note("refused to let a peer join: " + status.ToString());
-    Send(from, wire::Reject{std::move(status)}, out);
+    outbox.Note("refused to let a peer join: " + status.ToString());
+    outbox.Send(from, wire::Reject{std::move(status)});
   };
   Result<wire::Hello> hello = wire::Decode<wire::Hello>(body);
   if (!hello.ok()) return refuse(hello.status());
@@ -128,16 +127,16 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
       latest_client_ = latest_client_ % wire::kMaxClients + 1;
     } while (clients_.contains(latest_client_));
     const uint32_t index = latest_client_;
-    clients_[index] = Client{from, hello->name, hello->pid, now_ms, next_session_};
+    clients_[index] = Client{from, hello->name, hello->pid, outbox.now_ms(), next_session_};
     resources_.NameClient(index, "client " + Quoted(hello->name) + " (pid " + std::to_string(hello->pid) + ")");
     scheduler_.AddClient(index, hello->weight, hello->priority);
-    peers_[from] = Peer{wire::Role::kClient, index, now_ms};
-    Note(DescribeClient(index) + " has joined" + FromWhere());
+    peers_[from] = Peer{wire::Role::kClient, index, outbox.now_ms()};
+    outbox.Note(DescribeClient(index) + " has joined" + where);
     welcome.peer = index;
     welcome.hosts = HostDescriptions();
     welcome.session = next_session_++;
     welcome.identities = IdentitiesOf(ClientIdentity(index, welcome.session), 0);
-    return Send(from, welcome, out);
+    return outbox.Send(from, welcome);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
   if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
@@ -182,7 +181,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   ++live_hosts_;
   device_to_host_.insert(device_to_host_.end(), description.devices.size(), description.host);
   device_shapes_.resize(device_to_host_.size());
-  peers_[from] = Peer{wire::Role::kWorker, description.host, now_ms};
+  peers_[from] = Peer{wire::Role::kWorker, description.host, outbox.now_ms()};
   welcome.peer = description.host;
   welcome.session = description.session = next_session_++;
   welcome.identities = IdentitiesOf(HostIdentity(description), 0);
@@ -191,15 +190,15 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   std::vector<int64_t> limits;
   for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
   memory_.AddHost(description.host, description.first_device, limits, description.staging_limit_bytes);
-  Note(DescribeHost(description) + " has joined" + FromWhere() + ": " + std::to_string(description.devices.size()) +
-       " " + description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
-       std::to_string(description.first_device) + " on, island " + Quoted(description.island));
+  outbox.Note(DescribeHost(description) + " has joined" + where + ": " + std::to_string(description.devices.size()) +
+              " " + description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
+              std::to_string(description.first_device) + " on, island " + Quoted(description.island));
   hosts_.push_back(std::move(host));
   welcome.hosts = HostDescriptions();
-  Send(from, welcome, out);
+  outbox.Send(from, welcome);
   // Hosts that are expected come in a row: the others need to know them only when all are there.
-  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) TellAllOfNewHosts(from, out);
-  AdmitWaiting(now_ms, out);
+  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) TellAllOfNewHosts(from, outbox);
+  AdmitWaiting(outbox);
 }
 
 std::vector<wire::IdentityAt> ClusterState::IdentitiesOf(const wire::Identity& caller, size_t first) const {
@@ -229,19 +228,19 @@ class ClusterState::Announcement {
   std::string without_names_;
 };
 
-void ClusterState::TellClientsOfHosts(Outputs& out) const {
+void ClusterState::TellClientsOfHosts(Outbox& outbox) const {
   Announcement announcement(*this);
   for (const auto& [index, client] : clients_) {
-    out.push_back({client.connection, announcement.For(ClientIdentity(index, client.session)), {}});
+    outbox.Pass(client.connection, announcement.For(ClientIdentity(index, client.session)));
   }
 }
 
-void ClusterState::TellAllOfNewHosts(const Connection& joined, Outputs& out) {
-  TellClientsOfHosts(out);
+void ClusterState::TellAllOfNewHosts(const Connection& joined, Outbox& outbox) {
+  TellClientsOfHosts(outbox);
   Announcement announcement(*this);
   for (const Host& host : hosts_) {
     if (!host.description.alive || host.connection == joined) continue;
-    out.push_back({host.connection, announcement.For(HostIdentity(host.description)), {}});
+    outbox.Pass(host.connection, announcement.For(HostIdentity(host.description)));
   }
   announced_hosts_ = hosts_.size();
 }
@@ -284,10 +283,10 @@ Status ClusterState::FitsItsIsland(const wire::Hello& hello) const {
   return OkStatus();
 }
 
-void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out) {
+void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox) {
   auto refuse = [&](Status status) {
-    Note("refused a host's plugin: " + status.ToString());
-    Send(from, wire::Reject{std::move(status)}, out);
+    outbox.Note("refused a host's plugin: " + status.ToString());
+    outbox.Send(from, wire::Reject{std::move(status)});
   };
   if (peers_.contains(from)) return refuse(FailedPrecondition("expected ISLAND_JOIN on a connection of its own"));
   IslandGroups::Answers answers;
@@ -299,25 +298,25 @@ void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& hea
                                        join->build + " on " + Quoted(join->name) +
                                        "; install the same version on both"));
     }
-    groups_.Join(from, *std::move(join), now_ms, answers);
+    groups_.Join(from, *std::move(join), outbox.now_ms(), answers);
   } else {
     Result<wire::KeyValue> request = wire::Decode<wire::KeyValue>(head.body);
     if (!request.ok()) return refuse(request.status());
-    groups_.Request(from, *std::move(request), now_ms, answers);
+    groups_.Request(from, *std::move(request), outbox.now_ms(), answers);
   }
-  SendAnswers(std::move(answers), out);
+  SendAnswers(std::move(answers), outbox);
 }
 
-void ClusterState::SendAnswers(IslandGroups::Answers answers, Outputs& out) {
+void ClusterState::SendAnswers(IslandGroups::Answers answers, Outbox& outbox) {
   for (IslandGroups::Answer& answer : answers) {
-    if (answer.body.request == 0 && !answer.body.status.ok()) Note("island: " + answer.body.status.ToString());
-    Send(answer.to, answer.body, out);
+    if (answer.body.request == 0 && !answer.body.status.ok()) outbox.Note("island: " + answer.body.status.ToString());
+    outbox.Send(answer.to, answer.body);
   }
   for (const IslandGroups::Answer& answer : answers) {
     if (answer.lost_host.empty()) continue;
     for (const Host& host : hosts_) {
       if (!host.description.alive || host.description.name != answer.lost_host) continue;
-      LoseHost(host.description.host, std::string(answer.body.status.message()), out);
+      LoseHost(host.description.host, std::string(answer.body.status.message()), outbox);
       break;
     }
   }
@@ -345,34 +344,36 @@ bool ClusterState::MustWaitItsTurn(const std::string& name) const {
   return false;
 }
 
-void ClusterState::AdmitWaiting(uint64_t now_ms, Outputs& out) {
+void ClusterState::AdmitWaiting(Outbox& outbox) {
   if (expected_joined_ >= options_.expected_hosts.size()) return;
   auto next = waiting_hosts_.extract(options_.expected_hosts[expected_joined_]);
-  address_.clear();
-  if (!next.empty()) OnHello(next.mapped().first, next.mapped().second, now_ms, out);
+  if (!next.empty()) OnHello(next.mapped().first, next.mapped().second, "", outbox);
 }
 
 void ClusterState::OnDisconnected(const Connection& from, const std::string& reason, Outputs& out) {
-  speaking_ = from;
+  Outbox outbox(now_ms_, from, out, log_);
+  Disconnect(from, reason, outbox);
+}
+
+void ClusterState::Disconnect(const Connection& from, const std::string& reason, Outbox& outbox) {
   std::erase_if(waiting_hosts_, [&from](const auto& entry) { return entry.second.first == from; });
   if (groups_.knows(from)) {
     IslandGroups::Answers answers;
     groups_.OnDisconnected(from, reason, answers);
-    SendAnswers(std::move(answers), out);
-    return GrantTurns(out);
+    SendAnswers(std::move(answers), outbox);
+    return GrantTurns(outbox);
   }
   auto peer = peers_.find(from);
   if (peer == peers_.end()) return;
   if (peer->second.role == wire::Role::kClient) {
-    LoseClient(peer->second.index, reason, out);
+    LoseClient(peer->second.index, reason, outbox);
   } else {
-    LoseHost(peer->second.index, reason, out);
+    LoseHost(peer->second.index, reason, outbox);
   }
-  GrantTurns(out);
+  GrantTurns(outbox);
 }
 
 void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
-  speaking_.clear();
   if (serving_.pid != 0) ++serving_.takeovers;
   serving_.pid = pid;
   serving_.standby = standby;
@@ -382,20 +383,21 @@ void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
 }
 
 void ClusterState::OnHostExited(const std::string& name, const std::string& reason, Outputs& out) {
+  Outbox outbox(now_ms_, {}, out, log_);
   for (const Host& host : hosts_) {
     if (!host.description.alive || host.description.name != name) continue;
-    LoseHost(host.description.host, reason, out);
-    return GrantTurns(out);
+    LoseHost(host.description.host, reason, outbox);
+    return GrantTurns(outbox);
   }
 }
 
-void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& out) {
+void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& outbox) {
   Host& host = hosts_[index];
   if (!host.description.alive) return;
   host.description.alive = 0;
   --live_hosts_;
   host.lost_reason = DescribeHost(host.description) + " is lost: " + reason;
-  Note(host.lost_reason);
+  outbox.Note(host.lost_reason);
   peers_.erase(host.connection);
   gone_.push_back(host.connection);
   arrival_order_.DropHost(index);
@@ -405,11 +407,11 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
   for (const Host& other : hosts_) {
-    if (other.description.alive) Send(other.connection, lost, out);
+    if (other.description.alive) outbox.Send(other.connection, lost);
   }
   const Status status = Unavailable(host.lost_reason);
   for (auto& [client_index, client] : clients_) {
-    Send(client.connection, lost, out);
+    outbox.Send(client.connection, lost);
     for (auto& [id, function] : client.functions) {
       auto compiled = function.hosts.find(index);
       if (compiled == function.hosts.end() || compiled->second != Compile::kPending) continue;
@@ -419,7 +421,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
       answer.function = id;
       answer.host = index;
       answer.status = status;
-      Send(client.connection, answer, out);
+      outbox.Send(client.connection, answer);
     }
     for (auto& [id, program] : client.programs) {
       auto plan = program.hosts.find(index);
@@ -432,24 +434,24 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& 
       answer.program = id;
       answer.host = index;
       answer.status = status;
-      Send(client.connection, answer, out);
+      outbox.Send(client.connection, answer);
     }
   }
   // Clients know which hosts their runs on one host need; of gangs over several hosts they hear here.
   std::map<uint64_t, wire::Done> failed;
-  for (const uint64_t run : scheduler_.HostLost(index, now_ms_)) {
+  for (const uint64_t run : scheduler_.HostLost(index, outbox.now_ms())) {
     failed[wire::ClientOf(run)].outcomes.push_back({run, index, 0, status});
   }
   for (const auto& [client_index, done] : failed) {
-    ToClient(done.outcomes.front().run, wire::Encode(done), {}, out);
+    ToClient(done.outcomes.front().run, wire::Encode(done), {}, outbox);
   }
   std::vector<uint32_t> indices;
   for (const auto& [client_index, client] : clients_) indices.push_back(client_index);
-  for (uint32_t client_index : indices) ReleaseHeld(client_index, out);
+  for (uint32_t client_index : indices) ReleaseHeld(client_index, outbox);
   // Last, so that runs fail for the first cause.
   IslandGroups::Answers answers;
   groups_.OnHostLost(hosts_[index].description.name, reason, answers);
-  SendAnswers(std::move(answers), out);
+  SendAnswers(std::move(answers), outbox);
 }
 
 std::string ClusterState::DescribeClient(uint32_t client) const {
@@ -463,49 +465,49 @@ std::string ClusterState::DescribeHost(const wire::HostDescription& host) {
          ")";
 }
 
-void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outputs& out) {
+void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox& outbox) {
   auto client = clients_.find(index);
   if (client == clients_.end()) return;
-  Note(DescribeClient(index) + " is gone: " + reason + "; its buffers and functions are collected");
+  outbox.Note(DescribeClient(index) + " is gone: " + reason + "; its buffers and functions are collected");
   peers_.erase(client->second.connection);
   gone_.push_back(client->second.connection);
   const uint64_t session = client->second.session;
   for (const auto& [id, function] : client->second.functions) scheduler_.ForgetWork(id);
   for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);
   clients_.erase(client);
-  scheduler_.DropClient(index, now_ms_);
+  scheduler_.DropClient(index, outbox.now_ms());
   arrival_order_.Release(index, [](Outgoing) {});
   resources_.DropClient(index);
   memory_.DropClient(index);
   for (const Host& host : hosts_) {
-    if (host.description.alive) Send(host.connection, wire::OwnerGone{index, session}, out);
+    if (host.description.alive) outbox.Send(host.connection, wire::OwnerGone{index, session});
   }
 }
 
-void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out) {
+void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox) {
   const bool is_host = peer.role == wire::Role::kWorker;
   const std::string& name = is_host ? hosts_[peer.index].description.name : clients_.at(peer.index).name;
   const std::string who = (is_host ? "host " : "client ") + Quoted(name);
-  if (is_host && !peer.silent) overdue_.Resumed(peer.index, now_ms_);
-  Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
-                         " s: it is stopped, or cut off; it is given up after " +
-                         std::to_string(options_.lease_ms / 1000) + " s"
-                   : who + " is heard of again");
+  if (is_host && !peer.silent) overdue_.Resumed(peer.index, outbox.now_ms());
+  outbox.Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
+                                " s: it is stopped, or cut off; it is given up after " +
+                                std::to_string(options_.lease_ms / 1000) + " s"
+                          : who + " is heard of again");
   if (!is_host) return;
   hosts_[peer.index].description.alive = peer.silent ? wire::kHostSilent : wire::kHostAlive;
-  TellClientsOfHosts(out);
+  TellClientsOfHosts(outbox);
 }
 
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
-  speaking_.clear();
   now_ms_ = now_ms;
+  Outbox outbox(now_ms, {}, out, log_);
   IslandGroups::Answers answers;
   groups_.Tick(now_ms, answers);
-  SendAnswers(std::move(answers), out);
+  SendAnswers(std::move(answers), outbox);
   if (memory_.has_waiters()) {
     memory_.Tick(now_ms);
-    SendMemoryOrders(out);
-    GrantTurns(out);
+    SendMemoryOrders(outbox);
+    GrantTurns(outbox);
   }
   if (now_ms < last_tick_ms_ + options_.heartbeat_interval_ms) return;
   // A controller that was itself suspended must not blame its peers for the silence.
@@ -513,8 +515,8 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
       last_tick_ms_ != 0 && now_ms > last_tick_ms_ + std::min(options_.lease_ms, options_.silence_ms) / 2;
   last_tick_ms_ = now_ms;
   if (was_suspended) overdue_.AllResumed(now_ms);
-  TellOfOverdue();
-  arrival_order_.Release(std::nullopt, [&out](Outgoing message) { out.push_back(std::move(message)); });
+  TellOfOverdue(outbox);
+  arrival_order_.Release(std::nullopt, [&outbox](Outgoing message) { outbox.Pass(std::move(message)); });
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {
     if (connection.starts_with("local/")) continue;
@@ -525,12 +527,13 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
     }
     if (const bool is_silent = now_ms > peer.last_heard_ms + options_.silence_ms; is_silent != peer.silent) {
       peer.silent = is_silent;
-      TellOfSilence(peer, now_ms - peer.last_heard_ms, out);
+      TellOfSilence(peer, now_ms - peer.last_heard_ms, outbox);
     }
-    Send(connection, wire::Heartbeat{}, out);
+    outbox.Send(connection, wire::Heartbeat{});
   }
   for (const auto& [connection, silence_ms] : silent) {
-    OnDisconnected(connection, "nothing was heard of it for " + std::to_string(silence_ms) + " ms", out);
+    Outbox of_member = outbox.For(connection);
+    Disconnect(connection, "nothing was heard of it for " + std::to_string(silence_ms) + " ms", of_member);
   }
 }
 
@@ -549,8 +552,6 @@ std::vector<wire::HostDescription> ClusterState::HostDescriptions() const {
   for (const Host& host : hosts_) descriptions.push_back(host.description);
   return descriptions;
 }
-
-std::vector<std::pair<Connection, std::string>> ClusterState::TakeLog() { return std::exchange(log_, {}); }
 
 bool ClusterState::Knows(const Connection& connection) const {
   return peers_.contains(connection) || groups_.knows(connection) ||

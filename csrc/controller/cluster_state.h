@@ -38,6 +38,7 @@
 #include "csrc/controller/fetch_round.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
+#include "csrc/controller/outbox.h"
 #include "csrc/controller/overdue_watch.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/plan/places.h"
@@ -47,19 +48,6 @@
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::controller {
-
-// A connection's name, chosen by whoever drives this: "line/N" of a member (lines.h), "local/N" of one of the same
-// process, or the ZeroMQ routing id of a stranger.
-using Connection = std::string;
-// Bulk bytes that pass through unread (modules, compile options), shared between the hosts they go to.
-using Payload = std::shared_ptr<const std::string>;
-
-struct Outgoing {
-  Connection to;
-  std::string head;
-  std::vector<Payload> payloads;
-};
-using Outputs = std::vector<Outgoing>;
 
 struct ClusterOptions {
   std::string cluster;  // the cluster's name, part of every shared-memory segment's name
@@ -121,8 +109,7 @@ class ClusterState {
   std::vector<std::string> MissingHosts() const;
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
-  // Each with the connection whose message caused it, if one did.
-  std::vector<std::pair<Connection, std::string>> TakeLog();
+  LogLines TakeLog() { return std::exchange(log_, {}); }
   // Members that are none any more, since the last call.
   std::vector<Connection> TakeGone() { return std::exchange(gone_, {}); }
   // Whether somebody has joined, or asked to, by this connection.
@@ -221,46 +208,43 @@ class ClusterState {
   enum class Outcome { kHandled, kMustWait };
 
   // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
-  void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out);
+  void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox);
   // The log is told of hosts that finish nothing, and when they do again.
-  void TellOfOverdue();
+  void TellOfOverdue(Outbox& outbox);
   bool IsOverdue(uint32_t host, const scheduler::Unfinished& what, uint64_t now_ms) const;
   // Whether a host may join the island it names: the members of an island of several hosts must be alike.
   Status FitsItsIsland(const wire::Hello& hello) const;
   // Whether a host must wait for one that is expected before it.
   bool MustWaitItsTurn(const std::string& name) const;
-  void AdmitWaiting(uint64_t now_ms, Outputs& out);
-  void OnHello(const Connection& from, std::string_view body, uint64_t now_ms, Outputs& out);
+  void AdmitWaiting(Outbox& outbox);
+  // `where`: " from " its address; empty: not known, or this machine.
+  void OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox);
   // A connection on which a host's plugin finds those of its island.
-  void OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out);
+  void OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox);
+  void Disconnect(const Connection& from, const std::string& reason, Outbox& outbox);
   // Hosts whose island is no more are lost with it.
-  void SendAnswers(IslandGroups::Answers answers, Outputs& out);
+  void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
   // FAILED_PRECONDITION unless the host's plugin is that of the others of its island.
   Status CheckPlugin(const wire::Hello& hello) const;
-  void OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame, std::vector<Payload>&& payloads,
-                       Outputs& out);
-  Result<Outcome> HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
-                               std::vector<Payload>& payloads, Outputs& out);
-  Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                        Outputs& out);
-  Status ForwardToHost(uint32_t host, std::string frame, Outputs& out);
+  void OnClientMessage(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> HandleClient(uint32_t client, Message& message, Outbox& outbox);
+  Status HandleRegister(uint32_t client, Message& message, Outbox& outbox);
+  Status ForwardToHost(uint32_t host, std::string frame, Outbox& outbox);
   // A SAVE or LOAD, to the host that is to do it.
-  Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame, Outputs& out);
-  Status HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out);
-  Result<Outcome> HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Status HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out);
-  Status HandleReleaseSlice(uint32_t client, const wire::Head& head);
-  Status HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, Message& message, Outbox& outbox);
+  Status HandleUnregister(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> HandleCopy(uint32_t client, Message& message, Outbox& outbox);
+  Status HandleRequestSlice(uint32_t client, Message& message, Outbox& outbox);
+  Status HandleReleaseSlice(uint32_t client, Message& message);
+  Status HandleQuery(uint32_t client, Message& message, Outbox& outbox);
   // A message of an input pipeline, to the host it names.
-  Status HandlePipeline(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                        Outputs& out);
+  Status HandlePipeline(uint32_t client, Message& message, Outbox& outbox);
 
   // --- programs and runs
-  Status HandleRegisterPlan(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                            Outputs& out);
-  Result<Outcome> HandleRunProgram(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Result<Outcome> HandleRunInPlace(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
+  Status HandleRegisterPlan(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> HandleRun(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> HandleRunProgram(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> HandleRunInPlace(uint32_t client, Message& message, Outbox& outbox);
   Status CheckOwners(uint32_t client, const wire::RunInPlace& run) const;
   Status CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const;
   // Where a run computes; the reason, for its client, when it cannot.
@@ -269,11 +253,10 @@ class ClusterState {
   Result<ProgramState*> ProgramOf(uint32_t client, uint64_t id, uint64_t first_key);
   std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
   // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
-  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, std::string& frame, std::vector<Payload>& payloads,
-                   Outputs& out);
-  Outcome FailRun(const Client& owner, uint64_t run, Status status, Outputs& out);
+  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, Message& message, Outbox& outbox);
+  Outcome FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox);
   Outcome MustWait(Client& owner, Wait wait, uint64_t what);
-  void ReleaseFetches(uint32_t host, Outputs& out);
+  void ReleaseFetches(uint32_t host, Outbox& outbox);
 
   // --- memory (cluster_memory.cc). The request being made is request_; its id is 0 when there is none.
   bool Limited(const scheduler::GangShape& shape) const;
@@ -291,29 +274,27 @@ class ClusterState {
   void KeepCosts(const wire::RegisterPlan& plan, ProgramState& program, PlanState& state);
   void KeepCosts(const wire::PlanReady& answer, uint32_t host, PlanState& state);
   // Asks for request_. False: it must wait.
-  bool EnterMemory(Outputs& out);
-  void SendMemoryOrders(Outputs& out);
+  bool EnterMemory(Outbox& outbox);
+  void SendMemoryOrders(Outbox& outbox);
   // Frees what messages behind one that waits for memory free, unless a message before them names it.
-  void FreeBehind(Client& owner, Outputs& out);
+  void FreeBehind(Client& owner, Outbox& outbox);
 
-  Status OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                         Outputs& out);
-  Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
-  Status OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
-  Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
+  Status OnWorkerMessage(uint32_t host, Message& message, Outbox& outbox);
+  Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
+  Status OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
+  Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
   // Tells the hosts of the run, but for the one that said so.
-  void AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outputs& out);
-  void OnStalled(uint32_t host, wire::Stalled stalled, Outputs& out);
+  void AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outbox& outbox);
+  void OnStalled(uint32_t host, wire::Stalled stalled, Outbox& outbox);
   // Handles what a client's stream holds back, up to the next message that must wait.
-  void ReleaseHeld(uint32_t client, Outputs& out);
+  void ReleaseHeld(uint32_t client, Outbox& outbox);
   // Lets every gang go whose turn has come, and every message for which there is memory now.
-  void GrantTurns(Outputs& out);
-  void LoseHost(uint32_t host, const std::string& reason, Outputs& out);
-  void LoseClient(uint32_t client, const std::string& reason, Outputs& out);
+  void GrantTurns(Outbox& outbox);
+  void LoseHost(uint32_t host, const std::string& reason, Outbox& outbox);
+  void LoseClient(uint32_t client, const std::string& reason, Outbox& outbox);
   // How the log calls one.
   std::string DescribeClient(uint32_t client) const;
   static std::string DescribeHost(const wire::HostDescription& host);
-  std::string FromWhere() const { return address_.empty() ? "" : " from " + address_; }
 
   // `unfinished`: of the host, or null.
   std::string HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const;
@@ -335,18 +316,13 @@ class ClusterState {
   static wire::Identity HostIdentity(const wire::HostDescription& host) { return {"w/" + host.name, host.session}; }
   class Announcement;
   // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
-  void TellClientsOfHosts(Outputs& out) const;
-  void TellAllOfNewHosts(const Connection& joined, Outputs& out);
+  void TellClientsOfHosts(Outbox& outbox) const;
+  void TellAllOfNewHosts(const Connection& joined, Outbox& outbox);
   Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
   // The run, its outputs and its arguments are the client's own, and not too many.
   Status CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
                   const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const;
-  template <typename Body>
-  void Send(const Connection& to, const Body& body, Outputs& out) {
-    out.push_back({to, wire::Encode(body), {}});
-  }
-  void ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out);
-  void Note(std::string line) { log_.emplace_back(speaking_, std::move(line)); }
+  void ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outbox& outbox);
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
@@ -370,14 +346,12 @@ class ClusterState {
   size_t announced_hosts_ = 0;  // which all members know, with their identities there
   uint32_t live_hosts_ = 0;
   uint64_t arrivals_ = 0;  // messages of clients so far
-  uint64_t arrival_ = 0;   // of the message being handled
-  uint64_t now_ms_ = 0;    // of the event being handled
+  uint64_t now_ms_ = 0;    // of the latest message or tick
   uint64_t last_tick_ms_ = 0;
   size_t fetch_turn_ = 0;
-  std::string address_;  // of who says HELLO; empty: not known, or this machine
+  std::string address_;  // of who says HELLO next; empty: not known, or this machine
   Serving serving_;
-  Connection speaking_;  // of the message being handled
-  std::vector<std::pair<Connection, std::string>> log_;
+  LogLines log_;
   std::vector<Connection> gone_;
 };
 
