@@ -112,8 +112,8 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
       PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(message.head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, put.buffer, "buffer"));
       PW_RETURN_IF_ERROR(CheckOwner(client, put.key, "transfer"));
-      PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(put.device));
-      if (!host->description.alive) {
+      PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(put.device));
+      if (!host->alive()) {
         outbox.Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)});
       } else {
         if (memory_.limited(host->description.host)) {
@@ -129,8 +129,8 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
       PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(message.head.body));
       PW_RETURN_IF_ERROR(CheckOwner(client, fetch.request, "request"));
       PW_RETURN_IF_ERROR(CheckOwner(client, fetch.buffer, "buffer"));
-      PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(fetch.device));
-      if (!host->description.alive) {
+      PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(fetch.device));
+      if (!host->alive()) {
         outbox.Send(clients_.at(client).connection,
                     wire::Fetched{fetch.request, Unavailable(host->lost_reason), 0, {}});
       } else {
@@ -166,7 +166,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
       if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
       if (free.buffers.empty()) return Outcome::kHandled;  // all went ahead (FreeBehind)
       memory_.Free(free.host, free.buffers);
-      if (hosts_[free.host].description.alive) outbox.Pass(hosts_[free.host].connection, std::move(message.frame));
+      if (hosts_[free.host].alive()) outbox.Pass(hosts_[free.host].connection, std::move(message.frame));
       return Outcome::kHandled;
     }
     case Type::kTransferFailed: {
@@ -194,7 +194,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
 
 Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outbox& outbox) {
   if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
-  if (hosts_[host].description.alive) outbox.Pass(hosts_[host].connection, std::move(frame));
+  if (hosts_[host].alive()) outbox.Pass(hosts_[host].connection, std::move(frame));
   return OkStatus();
 }
 
@@ -202,7 +202,7 @@ Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint3
                                         Outbox& outbox) {
   PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
   if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
-  if (!hosts_[host].description.alive) {
+  if (!hosts_[host].alive()) {
     outbox.Send(clients_.at(client).connection,
                 wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0, 0});
   } else {
@@ -230,7 +230,7 @@ Status ClusterState::HandleUnregister(uint32_t client, Message& message, Outbox&
     scheduler_.ForgetWork(id);
   }
   for (const auto& [host, answer] : per_host) {
-    if (hosts_[host].description.alive) outbox.Send(hosts_[host].connection, answer);
+    if (hosts_[host].alive()) outbox.Send(hosts_[host].connection, answer);
   }
   return OkStatus();
 }
@@ -247,8 +247,8 @@ Status ClusterState::HandleQuery(uint32_t client, Message& message, Outbox& outb
     return OkStatus();
   }
   if (query.function != 0) PW_RETURN_IF_ERROR(CheckOwner(client, query.function, "function"));
-  PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(query.device));
-  if (!host->description.alive) {
+  PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(query.device));
+  if (!host->alive()) {
     outbox.Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}});
   } else {
     outbox.Pass(host->connection, std::move(message.frame));
@@ -278,7 +278,7 @@ Status ClusterState::HandlePipeline(uint32_t client, Message& message, Outbox& o
   }
   const Host& host = hosts_[index];
   Status status;
-  if (!host.description.alive) {
+  if (!host.alive()) {
     status = Unavailable(host.lost_reason);
   } else if (host.description.data_endpoint.empty()) {
     status = Unimplemented("host '" + host.description.name + "' is simulated and runs no input pipeline");
@@ -298,15 +298,15 @@ Status ClusterState::HandleRegister(uint32_t client, Message& message, Outbox& o
   FunctionState& function = clients_.at(client).functions[request.function];
   function.name = request.name;
   Status placed;  // a function of one device is its own computation on every host
-  PW_ASSIGN_OR_RETURN(const Host* first, HostOfDevice(request.devices[0]));
+  PW_ASSIGN_OR_RETURN(const Host* first, hosts_.OfDevice(request.devices[0]));
   for (uint32_t device : request.devices) {
-    PW_ASSIGN_OR_RETURN(const Host* host, HostOfDevice(device));
-    if (placed.ok() && !request.one_device) placed = ComputeTogether(*first, *host);
+    PW_ASSIGN_OR_RETURN(const Host* host, hosts_.OfDevice(device));
+    if (placed.ok() && !request.one_device) placed = Hosts::ComputeTogether(*first, *host);
   }
   for (uint32_t device : request.devices) {
-    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
+    PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(device));
     const uint32_t index = host->description.host;
-    if (!host->description.alive || !placed.ok()) {
+    if (!host->alive() || !placed.ok()) {
       function.hosts[index] = Compile::kFailed;
       wire::Registered answer;
       answer.function = request.function;
@@ -326,10 +326,10 @@ Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, Message&
   PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
   PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
-  PW_ASSIGN_OR_RETURN(Host * from, HostOfDevice(copy.source_device));
-  PW_ASSIGN_OR_RETURN(Host * to, HostOfDevice(copy.destination_device));
+  PW_ASSIGN_OR_RETURN(Host * from, hosts_.OfDevice(copy.source_device));
+  PW_ASSIGN_OR_RETURN(Host * to, hosts_.OfDevice(copy.destination_device));
   for (Host* host : {from, to}) {
-    if (host->description.alive) continue;
+    if (host->alive()) continue;
     outbox.Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)});
     return Outcome::kHandled;
   }
@@ -343,14 +343,6 @@ Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, Message&
   }
   outbox.Pass(from->connection, std::move(message.frame));
   return Outcome::kHandled;
-}
-
-Result<ClusterState::Host*> ClusterState::HostOfDevice(uint32_t device) {
-  if (device >= device_to_host_.size()) {
-    return InvalidArgument("expected a device below " + std::to_string(device_to_host_.size()) + ", got " +
-                           std::to_string(device));
-  }
-  return &hosts_[device_to_host_[device]];
 }
 
 Status ClusterState::CheckOwner(uint32_t client, uint64_t id, const char* what) const {

@@ -194,7 +194,7 @@ void ClusterState::RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, 
   request_.Clear();
   request_.id = id;
   request_.client = client;
-  request_.hosts.push_back(device_to_host_[device]);
+  request_.hosts.push_back(hosts_.host_of(device));
   request_.MakeOne(buffer, bytes, device, others_here);
 }
 

@@ -53,7 +53,7 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   if (run.devices.empty()) return InvalidArgument("a run needs at least one device, got none");
   if (run.devices.size() == 1) {
     const uint32_t device = run.devices[0];
-    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
+    PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(device));
     if (!function.hosts.contains(host->description.host)) {
       return NotFound("function " + Quoted(function.name) + " is not registered on host " +
                       Quoted(host->description.name));
@@ -70,9 +70,9 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   auto shape = std::make_shared<GangShape>();
   const Host* first = nullptr;
   for (const uint32_t device : run.devices) {
-    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
+    PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(device));
     if (first == nullptr) first = host;
-    PW_RETURN_IF_ERROR(ComputeTogether(*first, *host));
+    PW_RETURN_IF_ERROR(Hosts::ComputeTogether(*first, *host));
     if (!function.hosts.contains(host->description.host)) {
       return NotFound("function " + Quoted(function.name) + " is not registered on host " +
                       Quoted(host->description.name));
@@ -88,15 +88,6 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   return function.shape;
 }
 
-Status ClusterState::ComputeTogether(const Host& first, const Host& other) {
-  if (first.description.collectives_reach() == other.description.collectives_reach()) return OkStatus();
-  return Unimplemented("one computation over the devices of hosts " + Quoted(first.description.name) + " (" +
-                       first.description.platform + ") and " + Quoted(other.description.name) + " (" +
-                       other.description.platform + ") needs them in one island, but they are in islands " +
-                       Quoted(first.description.island) + " and " + Quoted(other.description.island) +
-                       "; make it a program with a function per island");
-}
-
 Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(message.head.body));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
@@ -109,7 +100,7 @@ Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, Message& 
   if (!shape.ok()) return FailRun(owner, run.run, shape.status(), outbox);
   for (const GangPart& part : (*shape)->parts) {
     const Host& host = hosts_[part.host];
-    if (!host.description.alive) return FailRun(owner, run.run, Unavailable(host.lost_reason), outbox);
+    if (!host.alive()) return FailRun(owner, run.run, Unavailable(host.lost_reason), outbox);
     if (function->second.pending > 0 && function->second.hosts.at(part.host) == Compile::kPending) {
       return MustWait(owner, Wait::kCompile, run.function);
     }
@@ -186,7 +177,7 @@ Status ClusterState::HandleRegisterPlan(uint32_t client, Message& message, Outbo
   program.places = plan::Places(program.overwritten, program.outputs);
   const Host& host = hosts_[plan.host];
   Status status = OkStatus();
-  if (!host.description.alive) {
+  if (!host.alive()) {
     status = Unavailable(host.lost_reason);
   } else if (plan.inputs.size() != program.inputs || plan.outputs.size() != program.outputs ||
              plan.channels != program.channels) {

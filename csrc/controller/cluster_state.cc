@@ -133,103 +133,42 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
     peers_[from] = Peer{wire::Role::kClient, index, outbox.now_ms()};
     outbox.Note(DescribeClient(index) + " has joined" + where);
     welcome.peer = index;
-    welcome.hosts = HostDescriptions();
+    welcome.hosts = hosts_.Descriptions();
     welcome.session = next_session_++;
-    welcome.identities = IdentitiesOf(ClientIdentity(index, welcome.session), 0);
+    welcome.identities = hosts_.IdentitiesOf(ClientIdentity(index, welcome.session), 0);
     return outbox.Send(from, welcome);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
-  if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
-  for (const Host& host : hosts_) {
-    if (!host.description.alive) continue;
-    if (host.description.name == hello->name) {
-      return refuse(Status(Code::kAlreadyExists, "a host named " + Quoted(hello->name) +
-                                                     " is already a member; give each worker its own --name"));
-    }
-    // Whoever connects there would end the other one's connections when it lets go of this one's.
-    if (!hello->data_endpoint.empty() && host.description.data_endpoint == hello->data_endpoint) {
-      return refuse(Status(Code::kAlreadyExists,
-                           "expected " + Quoted(hello->name) + " to listen at a data endpoint of its own, got " +
-                               Quoted(hello->data_endpoint) + ", where " + DescribeHost(host.description) +
-                               " listens; give each worker its own --data-endpoint, or --advertise"));
-    }
+  if (Status fits = hosts_.Check(*hello, groups_.has_host(hello->island, hello->name)); !fits.ok()) {
+    return refuse(std::move(fits));
   }
-  if (Status status = CheckPlugin(*hello); !status.ok()) return refuse(std::move(status));
-  if (Status status = FitsItsIsland(*hello); !status.ok()) return refuse(std::move(status));
-  if (MustWaitItsTurn(hello->name)) {
-    waiting_hosts_[hello->name] = {from, std::string(body)};
-    return;
-  }
-  if (expected_joined_ < options_.expected_hosts.size() && options_.expected_hosts[expected_joined_] == hello->name) {
-    ++expected_joined_;
-  }
-  Host host;
-  host.connection = from;
-  wire::HostDescription& description = host.description;
-  description.host = static_cast<uint32_t>(hosts_.size());
-  description.name = hello->name;
-  description.machine = hello->machine;
-  description.data_endpoint = hello->data_endpoint;
-  description.platform = hello->platform;
-  description.platform_version = hello->platform_version;
-  description.island = hello->island.empty() ? hello->name : hello->island;
-  description.pid = hello->pid;
-  description.first_device = static_cast<uint32_t>(device_to_host_.size());
-  description.devices = std::move(hello->devices);
-  description.staging_limit_bytes = hello->staging_limit_bytes;
-  host.island = IslandNumber(description.island);
-  ++live_hosts_;
-  device_to_host_.insert(device_to_host_.end(), description.devices.size(), description.host);
-  device_shapes_.resize(device_to_host_.size());
+  if (expected_.MustWait(hello->name)) return expected_.Wait(hello->name, {from, std::string(body)});
+  expected_.Joined(hello->name);
+  const uint32_t island = IslandNumber(Hosts::IslandOf(*hello));
+  const Host& host = hosts_.Add(*std::move(hello), from, next_session_++, island);
+  const wire::HostDescription& description = host.description;
+  device_shapes_.resize(hosts_.device_count());
   peers_[from] = Peer{wire::Role::kWorker, description.host, outbox.now_ms()};
   welcome.peer = description.host;
-  welcome.session = description.session = next_session_++;
-  welcome.identities = IdentitiesOf(HostIdentity(description), 0);
-  welcome.data_key = host.data_key = wire::ListenerKey(options_.data_secret, HostIdentity(description));
+  welcome.session = description.session;
+  welcome.identities = hosts_.IdentitiesOf(host.identity(), 0);
+  welcome.data_key = host.data_key;
   resources_.AddHost(description);
   std::vector<int64_t> limits;
   for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
   memory_.AddHost(description.host, description.first_device, limits, description.staging_limit_bytes);
-  outbox.Note(DescribeHost(description) + " has joined" + where + ": " + std::to_string(description.devices.size()) +
-              " " + description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
+  outbox.Note(host.Describe() + " has joined" + where + ": " + std::to_string(description.devices.size()) + " " +
+              description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
               std::to_string(description.first_device) + " on, island " + Quoted(description.island));
-  hosts_.push_back(std::move(host));
-  welcome.hosts = HostDescriptions();
+  welcome.hosts = hosts_.Descriptions();
   outbox.Send(from, welcome);
   // Hosts that are expected come in a row: the others need to know them only when all are there.
-  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) TellAllOfNewHosts(from, outbox);
-  AdmitWaiting(outbox);
+  if (!expected_.under_way()) TellAllOfNewHosts(from, outbox);
+  if (std::optional<ExpectedHosts::Call> next = expected_.TakeNext()) OnHello(next->from, next->hello, "", outbox);
 }
-
-std::vector<wire::IdentityAt> ClusterState::IdentitiesOf(const wire::Identity& caller, size_t first) const {
-  std::vector<wire::IdentityAt> identities;
-  for (size_t i = first; i < hosts_.size(); ++i) {
-    const wire::HostDescription& host = hosts_[i].description;
-    if (!host.alive || host.data_endpoint.empty() || host.session == caller.session) continue;
-    identities.push_back({host.host, wire::IdentityText(hosts_[i].data_key, caller)});
-  }
-  return identities;
-}
-
-// TOPOLOGY for one member after the other, written once for all who get no names.
-class ClusterState::Announcement {
- public:
-  explicit Announcement(const ClusterState& state) : state_(state), topology_{state.HostDescriptions()} {}
-  std::string For(const wire::Identity& member) {
-    topology_.identities = state_.IdentitiesOf(member, state_.announced_hosts_);
-    if (!topology_.identities.empty()) return wire::Encode(topology_);
-    if (without_names_.empty()) without_names_ = wire::Encode(topology_);
-    return without_names_;
-  }
-
- private:
-  const ClusterState& state_;
-  wire::Topology topology_;
-  std::string without_names_;
-};
 
 void ClusterState::TellClientsOfHosts(Outbox& outbox) const {
-  Announcement announcement(*this);
+  Hosts::Announcement announcement(hosts_);
   for (const auto& [index, client] : clients_) {
     outbox.Pass(client.connection, announcement.For(ClientIdentity(index, client.session)));
   }
@@ -237,50 +176,12 @@ void ClusterState::TellClientsOfHosts(Outbox& outbox) const {
 
 void ClusterState::TellAllOfNewHosts(const Connection& joined, Outbox& outbox) {
   TellClientsOfHosts(outbox);
-  Announcement announcement(*this);
+  Hosts::Announcement announcement(hosts_);
   for (const Host& host : hosts_) {
-    if (!host.description.alive || host.connection == joined) continue;
-    outbox.Pass(host.connection, announcement.For(HostIdentity(host.description)));
+    if (!host.alive() || host.connection == joined) continue;
+    outbox.Pass(host.connection, announcement.For(host.identity()));
   }
-  announced_hosts_ = hosts_.size();
-}
-
-Status ClusterState::CheckPlugin(const wire::Hello& hello) const {
-  const bool one_client = groups_.has_host(hello.island, hello.name);
-  for (const Host& host : hosts_) {
-    const wire::HostDescription& other = host.description;
-    if (!other.alive || hello.island.empty() || other.island != hello.island || other.platform != hello.platform) {
-      continue;
-    }
-    for (const wire::DeviceDescription& device : hello.devices) {
-      const bool twice = std::any_of(other.devices.begin(), other.devices.end(),
-                                     [&](const auto& known) { return known.plugin_id == device.plugin_id; });
-      if (!one_client || !twice) continue;
-      return FailedPrecondition("expected a number of its own for every device of island " + Quoted(hello.island) +
-                                ", got " + std::to_string(device.plugin_id) + " on hosts " + Quoted(other.name) +
-                                " and " + Quoted(hello.name) +
-                                ": its plugin does not make one client of several hosts; start its workers without "
-                                "--island-hosts");
-    }
-    if (other.platform_version == hello.platform_version) continue;
-    return FailedPrecondition("expected the " + hello.platform + " plugin " + Quoted(other.platform_version) +
-                              " as on host " + Quoted(other.name) + " of island " + Quoted(hello.island) + ", got " +
-                              Quoted(hello.platform_version) + " on host " + Quoted(hello.name) +
-                              "; install the same plugin on every host of an island");
-  }
-  return OkStatus();
-}
-
-Status ClusterState::FitsItsIsland(const wire::Hello& hello) const {
-  if (hello.island.empty()) return OkStatus();
-  for (const Host& host : hosts_) {
-    const wire::HostDescription& member = host.description;
-    if (!member.alive || member.island != hello.island || member.platform == hello.platform) continue;
-    return FailedPrecondition("hosts of one island compute together and must have the same platform: " +
-                              Quoted(member.name) + " has " + member.platform + ", " + Quoted(hello.name) + " has " +
-                              hello.platform + "; give them islands of their own instead of " + Quoted(hello.island));
-  }
-  return OkStatus();
+  hosts_.Announced();
 }
 
 void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox) {
@@ -314,40 +215,15 @@ void ClusterState::SendAnswers(IslandGroups::Answers answers, Outbox& outbox) {
   }
   for (const IslandGroups::Answer& answer : answers) {
     if (answer.lost_host.empty()) continue;
-    for (const Host& host : hosts_) {
-      if (!host.description.alive || host.description.name != answer.lost_host) continue;
-      LoseHost(host.description.host, std::string(answer.body.status.message()), outbox);
-      break;
+    if (const Host* host = hosts_.Named(answer.lost_host)) {
+      LoseHost(host->description.host, std::string(answer.body.status.message()), outbox);
     }
   }
 }
 
-std::vector<std::string> ClusterState::MissingHosts() const {
-  std::vector<std::string> missing;
-  for (size_t i = expected_joined_; i < options_.expected_hosts.size(); ++i) {
-    if (!waiting_hosts_.contains(options_.expected_hosts[i])) missing.push_back(options_.expected_hosts[i]);
-  }
-  return missing;
-}
-
 uint32_t ClusterState::IslandNumber(const std::string& name) {
-  auto known = islands_.find(name);
-  if (known == islands_.end()) known = islands_.emplace(name, scheduler_.AddIsland()).first;
-  return known->second;
-}
-
-bool ClusterState::MustWaitItsTurn(const std::string& name) const {
-  const std::vector<std::string>& expected = options_.expected_hosts;
-  for (size_t i = expected_joined_ + 1; i < expected.size(); ++i) {
-    if (expected[i] == name) return true;
-  }
-  return false;
-}
-
-void ClusterState::AdmitWaiting(Outbox& outbox) {
-  if (expected_joined_ >= options_.expected_hosts.size()) return;
-  auto next = waiting_hosts_.extract(options_.expected_hosts[expected_joined_]);
-  if (!next.empty()) OnHello(next.mapped().first, next.mapped().second, "", outbox);
+  const auto known = hosts_.islands().find(name);
+  return known == hosts_.islands().end() ? scheduler_.AddIsland() : known->second;
 }
 
 void ClusterState::OnDisconnected(const Connection& from, const std::string& reason, Outputs& out) {
@@ -356,7 +232,7 @@ void ClusterState::OnDisconnected(const Connection& from, const std::string& rea
 }
 
 void ClusterState::Disconnect(const Connection& from, const std::string& reason, Outbox& outbox) {
-  std::erase_if(waiting_hosts_, [&from](const auto& entry) { return entry.second.first == from; });
+  expected_.Forget(from);
   if (groups_.knows(from)) {
     IslandGroups::Answers answers;
     groups_.OnDisconnected(from, reason, answers);
@@ -384,19 +260,16 @@ void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
 
 void ClusterState::OnHostExited(const std::string& name, const std::string& reason, Outputs& out) {
   Outbox outbox(now_ms_, {}, out, log_);
-  for (const Host& host : hosts_) {
-    if (!host.description.alive || host.description.name != name) continue;
-    LoseHost(host.description.host, reason, outbox);
-    return GrantTurns(outbox);
-  }
+  const Host* host = hosts_.Named(name);
+  if (host == nullptr) return;
+  LoseHost(host->description.host, reason, outbox);
+  GrantTurns(outbox);
 }
 
 void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& outbox) {
   Host& host = hosts_[index];
-  if (!host.description.alive) return;
-  host.description.alive = 0;
-  --live_hosts_;
-  host.lost_reason = DescribeHost(host.description) + " is lost: " + reason;
+  if (!host.alive()) return;
+  hosts_.Lose(index, reason);
   outbox.Note(host.lost_reason);
   peers_.erase(host.connection);
   gone_.push_back(host.connection);
@@ -407,7 +280,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
   for (const Host& other : hosts_) {
-    if (other.description.alive) outbox.Send(other.connection, lost);
+    if (other.alive()) outbox.Send(other.connection, lost);
   }
   const Status status = Unavailable(host.lost_reason);
   for (auto& [client_index, client] : clients_) {
@@ -460,11 +333,6 @@ std::string ClusterState::DescribeClient(uint32_t client) const {
          std::to_string(described.pid) + ")";
 }
 
-std::string ClusterState::DescribeHost(const wire::HostDescription& host) {
-  return "host " + Quoted(host.name) + " (host " + std::to_string(host.host) + ", pid " + std::to_string(host.pid) +
-         ")";
-}
-
 void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox& outbox) {
   auto client = clients_.find(index);
   if (client == clients_.end()) return;
@@ -480,7 +348,7 @@ void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox&
   resources_.DropClient(index);
   memory_.DropClient(index);
   for (const Host& host : hosts_) {
-    if (host.description.alive) outbox.Send(host.connection, wire::OwnerGone{index, session});
+    if (host.alive()) outbox.Send(host.connection, wire::OwnerGone{index, session});
   }
 }
 
@@ -546,17 +414,8 @@ Outputs ClusterState::Farewell(const std::string& reason) const {
   return out;
 }
 
-std::vector<wire::HostDescription> ClusterState::HostDescriptions() const {
-  std::vector<wire::HostDescription> descriptions;
-  descriptions.reserve(hosts_.size());
-  for (const Host& host : hosts_) descriptions.push_back(host.description);
-  return descriptions;
-}
-
 bool ClusterState::Knows(const Connection& connection) const {
-  return peers_.contains(connection) || groups_.knows(connection) ||
-         std::any_of(waiting_hosts_.begin(), waiting_hosts_.end(),
-                     [&](const auto& entry) { return entry.second.first == connection; });
+  return peers_.contains(connection) || groups_.knows(connection) || expected_.knows(connection);
 }
 
 }  // namespace pathways::controller

@@ -35,7 +35,9 @@
 #include "csrc/base/status.h"
 #include "csrc/controller/arrival_order.h"
 #include "csrc/controller/deadlock.h"
+#include "csrc/controller/expected_hosts.h"
 #include "csrc/controller/fetch_round.h"
+#include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/outbox.h"
@@ -76,6 +78,8 @@ class ClusterState {
  public:
   explicit ClusterState(ClusterOptions options)
       : options_(std::move(options)),
+        hosts_(options_.data_secret),
+        expected_(options_.expected_hosts),
         scheduler_(options_.scheduling),
         groups_(options_.expected_hosts),
         overdue_(options_.overdue_ms) {}
@@ -103,10 +107,10 @@ class ClusterState {
   // A goodbye for every peer.
   Outputs Farewell(const std::string& reason) const;
 
-  uint32_t live_host_count() const { return live_hosts_; }
-  std::vector<wire::HostDescription> HostDescriptions() const;
+  uint32_t live_host_count() const { return hosts_.live_count(); }
+  std::vector<wire::HostDescription> HostDescriptions() const { return hosts_.Descriptions(); }
   // Expected hosts that have never called.
-  std::vector<std::string> MissingHosts() const;
+  std::vector<std::string> MissingHosts() const { return expected_.Missing(); }
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
   LogLines TakeLog() { return std::exchange(log_, {}); }
@@ -124,14 +128,6 @@ class ClusterState {
   // What the head of a client's stream waits for.
   enum class Wait : uint8_t { kNothing, kCompile, kPlan, kMemory, kTurn, kFetches };
 
-  struct Host {
-    wire::HostDescription description;
-    Connection connection;
-    std::string data_key;
-    wire::Heartbeat load;
-    std::string lost_reason;
-    uint32_t island = 0;  // the scheduler's number
-  };
   struct FunctionState {
     std::map<uint32_t, Compile> hosts;
     size_t pending = 0;  // of them
@@ -212,11 +208,6 @@ class ClusterState {
   // The log is told of hosts that finish nothing, and when they do again.
   void TellOfOverdue(Outbox& outbox);
   bool IsOverdue(uint32_t host, const scheduler::Unfinished& what, uint64_t now_ms) const;
-  // Whether a host may join the island it names: the members of an island of several hosts must be alike.
-  Status FitsItsIsland(const wire::Hello& hello) const;
-  // Whether a host must wait for one that is expected before it.
-  bool MustWaitItsTurn(const std::string& name) const;
-  void AdmitWaiting(Outbox& outbox);
   // `where`: " from " its address; empty: not known, or this machine.
   void OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox);
   // A connection on which a host's plugin finds those of its island.
@@ -224,8 +215,6 @@ class ClusterState {
   void Disconnect(const Connection& from, const std::string& reason, Outbox& outbox);
   // Hosts whose island is no more are lost with it.
   void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
-  // FAILED_PRECONDITION unless the host's plugin is that of the others of its island.
-  Status CheckPlugin(const wire::Hello& hello) const;
   void OnClientMessage(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleClient(uint32_t client, Message& message, Outbox& outbox);
   Status HandleRegister(uint32_t client, Message& message, Outbox& outbox);
@@ -294,7 +283,6 @@ class ClusterState {
   void LoseClient(uint32_t client, const std::string& reason, Outbox& outbox);
   // How the log calls one.
   std::string DescribeClient(uint32_t client) const;
-  static std::string DescribeHost(const wire::HostDescription& host);
 
   // `unfinished`: of the host, or null.
   std::string HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const;
@@ -304,17 +292,11 @@ class ClusterState {
   std::string WorkText(uint32_t client, uint64_t work) const;
   std::string UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const;
 
-  Result<Host*> HostOfDevice(uint32_t device);
-  // UNIMPLEMENTED unless one computation can have devices of both.
-  static Status ComputeTogether(const Host& first, const Host& other);
+  // The scheduler's, of an island that may be new.
   uint32_t IslandNumber(const std::string& name);
-  // What the caller must call itself at the hosts from this index on.
-  std::vector<wire::IdentityAt> IdentitiesOf(const wire::Identity& caller, size_t first) const;
   static wire::Identity ClientIdentity(uint32_t index, uint64_t session) {
     return {"c/" + std::to_string(index), session};
   }
-  static wire::Identity HostIdentity(const wire::HostDescription& host) { return {"w/" + host.name, host.session}; }
-  class Announcement;
   // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
   void TellClientsOfHosts(Outbox& outbox) const;
   void TellAllOfNewHosts(const Connection& joined, Outbox& outbox);
@@ -326,10 +308,9 @@ class ClusterState {
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
-  std::vector<Host> hosts_;                  // by host index; lost hosts stay, marked
-  std::vector<uint32_t> device_to_host_;     // by device index
-  std::map<uint32_t, Client> clients_;       // by client index
-  std::map<std::string, uint32_t> islands_;  // name -> the scheduler's number
+  Hosts hosts_;
+  ExpectedHosts expected_;
+  std::map<uint32_t, Client> clients_;  // by client index
   scheduler::GangScheduler scheduler_;
   IslandGroups groups_;
   OverdueWatch overdue_;
@@ -339,12 +320,8 @@ class ClusterState {
   std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
   DeadlockWatch stalls_;                                                    // devices that wait in collectives
   ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
-  size_t expected_joined_ = 0;            // of options_.expected_hosts
-  std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
   uint32_t latest_client_ = 0;
   uint64_t next_session_ = 1;
-  size_t announced_hosts_ = 0;  // which all members know, with their identities there
-  uint32_t live_hosts_ = 0;
   uint64_t arrivals_ = 0;  // messages of clients so far
   uint64_t now_ms_ = 0;    // of the latest message or tick
   uint64_t last_tick_ms_ = 0;

@@ -171,7 +171,7 @@ void ClusterState::AbortRun(const wire::Abort& abort, std::optional<uint32_t> by
   if (shape == nullptr) return;  // it has ended
   for (const scheduler::GangPart& part : shape->parts) {
     const Host& host = hosts_[part.host];
-    if (part.host != by && host.description.alive) outbox.Send(host.connection, abort);
+    if (part.host != by && host.alive()) outbox.Send(host.connection, abort);
   }
 }
 
@@ -200,7 +200,7 @@ void ClusterState::TellOfOverdue(Outbox& outbox) {
     return !IsOverdue(entry.first, entry.second, outbox.now_ms()) || (is_silent && !overdue_.Knows(entry.first));
   });
   for (const OverdueWatch::Change& change : overdue_.Look(overdue, outbox.now_ms())) {
-    const std::string who = DescribeHost(hosts_[change.host].description);
+    const std::string who = hosts_[change.host].Describe();
     const scheduler::Unfinished& what = change.what;
     const std::string device = "device " + std::to_string(what.device);
     if (change.over_ms != 0) {

@@ -174,10 +174,10 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
     auto found = unfinished.find(host.description.host);
     hosts.push_back(HostJson(host, found == unfinished.end() ? nullptr : &found->second, now_ms));
   }
-  for (const auto& [name, number] : islands_) {
+  for (const auto& [name, number] : hosts_.islands()) {
     size_t members = 0, devices = 0;
     for (const Host& host : hosts_) {
-      if (host.island != number || !host.description.alive) continue;
+      if (host.island != number || !host.alive()) continue;
       ++members;
       devices += host.description.devices.size();
     }
