@@ -8,12 +8,6 @@
 namespace pathways::controller {
 using wire::Type;
 
-namespace {
-
-constexpr uint64_t kHeldOverhead = 256;  // of a message that is kept, beside its bytes
-
-}  // namespace
-
 void ClusterState::OnClientMessage(uint32_t client, Message& message, Outbox& outbox) {
   Client& state = clients_.at(client);
   // Compiles, questions and input pipelines need no order among runs; all else keeps its place behind what waits.
@@ -22,7 +16,7 @@ void ClusterState::OnClientMessage(uint32_t client, Message& message, Outbox& ou
                          type == Type::kRequestSlice || type == Type::kReleaseSlice || type == Type::kOpenPipeline ||
                          type == Type::kFeed || type == Type::kClosePipeline || type == Type::kTransferFailed;
   message.arrival = ++arrivals_;
-  if (overtakes || state.held.empty()) {
+  if (overtakes || state.stream.empty()) {
     Result<Outcome> outcome = HandleClient(client, message, outbox);
     if (!outcome.ok()) {
       outbox.Note("client " + state.name + ": " + outcome.status().ToString());
@@ -31,48 +25,49 @@ void ClusterState::OnClientMessage(uint32_t client, Message& message, Outbox& ou
     }
     if (*outcome == Outcome::kHandled) return;
   }
-  auto held = std::make_unique<Held>();
-  held->frame = std::move(message.frame);
-  held->payloads = std::move(message.payloads);
-  held->arrival = message.arrival;
-  held->head = *wire::DecodeHead(held->frame);  // decoded before; only re-pointed at the kept frame
-  held->bytes = kHeldOverhead + held->frame.size();
-  for (const Payload& payload : held->payloads) held->bytes += payload->size();
-  state.held_bytes += held->bytes;
-  state.held.push_back(std::move(held));
-  if (state.held_bytes > kMaxHeldBytes) {
+  if (const Status room = state.stream.Push(message); !room.ok()) {
     const Connection connection = state.connection;
-    const Status status = ResourceExhausted(
-        "expected at most " + std::to_string(kMaxHeldBytes >> 20) +
-        " MiB of messages behind one that waits for a compilation, memory or its turn, got more; wait for results "
-        "before submitting more");
-    outbox.Send(connection, wire::Reject{status});
-    return Disconnect(connection, status.ToString(), outbox);
+    outbox.Send(connection, wire::Reject{room});
+    return Disconnect(connection, room.ToString(), outbox);
   }
   FreeBehind(state, outbox);
 }
 
-void ClusterState::ReleaseHeld(uint32_t client, Outbox& outbox) {
-  auto it = clients_.find(client);
-  if (it == clients_.end()) return;
-  std::deque<std::unique_ptr<Held>>& held = it->second.held;
-  while (!held.empty()) {
-    Held& front = *held.front();
-    Message message{front.head, front.frame, front.payloads, front.arrival};
-    Result<Outcome> outcome = HandleClient(client, message, outbox);
-    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(it->second, outbox);
-    if (!outcome.ok()) outbox.Send(it->second.connection, wire::Reject{outcome.status()});
-    it->second.held_bytes -= front.bytes;
-    held.pop_front();
-    it->second.wait = Wait::kNothing;
-    memory_.Cancel(client);  // in case it failed before it could go
+void ClusterState::ReleaseHeld(uint32_t index, Outbox& outbox) {
+  Client* client = clients_.Find(index);
+  if (client == nullptr) return;
+  ClientStream& stream = client->stream;
+  while (!stream.empty()) {
+    Message message = stream.Front();
+    Result<Outcome> outcome = HandleClient(index, message, outbox);
+    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(*client, outbox);
+    if (!outcome.ok()) outbox.Send(client->connection, wire::Reject{outcome.status()});
+    stream.Pop();
+    memory_.Cancel(index);  // in case it failed before it could go
+  }
+}
+
+void ClusterState::FreeBehind(Client& owner, Outbox& outbox) {
+  const auto places_of = [&owner](uint64_t id) -> const std::vector<uint64_t>* {
+    auto program = owner.programs.find(id);
+    return program == owner.programs.end() ? nullptr : &program->second.places.buffers();
+  };
+  for (const wire::Free& free : owner.stream.TakeFrees(places_of)) {
+    // As if it had come before all that waits. A refusal then is the client's mistake, and told as such.
+    std::vector<Payload> none;
+    std::string frame = wire::Encode(free);
+    const wire::Head head = *wire::DecodeHead(frame);
+    Message message{head, frame, none, 0};
+    if (auto outcome = HandleClient(owner.index, message, outbox); !outcome.ok()) {
+      outbox.Send(owner.connection, wire::Reject{outcome.status()});
+    }
   }
 }
 
 void ClusterState::GrantTurns(Outbox& outbox) {
   for (;;) {
     if (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(outbox.now_ms())) {
-      clients_.at(grant->client).granted_run = grant->run;
+      clients_.at(grant->client).stream.Grant(grant->run);
       ReleaseHeld(grant->client, outbox);
     } else if (std::optional<uint32_t> client = memory_.TakeReady()) {
       ReleaseHeld(*client, outbox);
@@ -82,7 +77,7 @@ void ClusterState::GrantTurns(Outbox& outbox) {
   }
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Outbox& outbox) {
+Result<Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Outbox& outbox) {
   const Type type = message.head.header.type;
   if (!options_.scheduling.arbitrate && !wire::IsRun(type)) {
     arrival_order_.Release(client, [&outbox](Outgoing message) { outbox.Pass(std::move(message)); });
@@ -110,8 +105,8 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
       return Outcome::kHandled;
     case Type::kPut: {
       PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(message.head.body));
-      PW_RETURN_IF_ERROR(CheckOwner(client, put.buffer, "buffer"));
-      PW_RETURN_IF_ERROR(CheckOwner(client, put.key, "transfer"));
+      PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(put.buffer, "buffer"));
+      PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(put.key, "transfer"));
       PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(put.device));
       if (!host->alive()) {
         outbox.Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)});
@@ -119,7 +114,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
         if (memory_.limited(host->description.host)) {
           RequestBuffer(client, put.key, put.buffer, put.type.ByteSize(), put.device,
                         std::max(put.shards_here, 1u) - 1);
-          if (!EnterMemory(outbox)) return MustWait(clients_.at(client), Wait::kMemory, put.buffer);
+          if (!EnterMemory(outbox)) return clients_.at(client).stream.MustWait(Wait::kMemory, put.buffer);
         }
         outbox.Pass(host->connection, std::move(message.frame), std::move(message.payloads));
       }
@@ -127,8 +122,8 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
     }
     case Type::kFetch: {
       PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(message.head.body));
-      PW_RETURN_IF_ERROR(CheckOwner(client, fetch.request, "request"));
-      PW_RETURN_IF_ERROR(CheckOwner(client, fetch.buffer, "buffer"));
+      PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(fetch.request, "request"));
+      PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(fetch.buffer, "buffer"));
       PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(fetch.device));
       if (!host->alive()) {
         outbox.Send(clients_.at(client).connection,
@@ -139,7 +134,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
         // A host of this process takes what it is given at once, and counts nothing.
         const bool counts = options_.sent_to != nullptr && !host->connection.starts_with("local/");
         if (counts && !owner.fetches[index].Pass(options_.sent_to(host->connection), host->load.received)) {
-          return MustWait(owner, Wait::kFetches, index);
+          return owner.stream.MustWait(Wait::kFetches, index);
         }
         outbox.Pass(host->connection, std::move(message.frame));
       }
@@ -147,22 +142,23 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
     }
     case Type::kSave: {
       PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(message.head.body));
-      for (const wire::SavedShard& shard : save.shards) PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
+      for (const wire::SavedShard& shard : save.shards)
+        PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(shard.buffer, "buffer"));
       PW_RETURN_IF_ERROR(ForwardFileRequest(client, save.request, save.host, message, outbox));
       return Outcome::kHandled;
     }
     case Type::kLoad: {
       PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(message.head.body));
       for (const wire::LoadedShard& shard : load.shards) {
-        PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
-        PW_RETURN_IF_ERROR(CheckOwner(client, shard.key, "transfer"));
+        PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(shard.buffer, "buffer"));
+        PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(shard.key, "transfer"));
       }
       PW_RETURN_IF_ERROR(ForwardFileRequest(client, load.request, load.host, message, outbox));
       return Outcome::kHandled;
     }
     case Type::kFree: {
       PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(message.head.body));
-      for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
+      for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(id, "buffer"));
       if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
       if (free.buffers.empty()) return Outcome::kHandled;  // all went ahead (FreeBehind)
       memory_.Free(free.host, free.buffers);
@@ -171,7 +167,7 @@ Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, Messag
     }
     case Type::kTransferFailed: {
       PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(message.head.body));
-      PW_RETURN_IF_ERROR(CheckOwner(client, failed.key, "transfer"));
+      PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(failed.key, "transfer"));
       wire::PatchSequence(message.frame, 0);  // as no host's
       PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(message.frame), outbox));
       return Outcome::kHandled;
@@ -200,7 +196,7 @@ Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outbox& out
 
 Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, Message& message,
                                         Outbox& outbox) {
-  PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(request, "request"));
   if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
   if (!hosts_[host].alive()) {
     outbox.Send(clients_.at(client).connection,
@@ -213,8 +209,8 @@ Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint3
 
 Status ClusterState::HandleUnregister(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(message.head.body));
-  for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(CheckOwner(client, id, "function"));
-  for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(CheckOwner(client, id, "program"));
+  for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(id, "function"));
+  for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(id, "program"));
   std::map<uint32_t, wire::Unregister> per_host;
   Client& owner = clients_.at(client);
   for (const uint64_t id : request.functions) {
@@ -237,7 +233,7 @@ Status ClusterState::HandleUnregister(uint32_t client, Message& message, Outbox&
 
 Status ClusterState::HandleQuery(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(message.head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, query.request, "request"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(query.request, "request"));
   const Connection& connection = clients_.at(client).connection;
   if (query.kind == wire::QueryKind::kStatus) {
     wire::Reply reply;
@@ -246,7 +242,7 @@ Status ClusterState::HandleQuery(uint32_t client, Message& message, Outbox& outb
     outbox.Pass(connection, wire::Encode(reply), {std::make_shared<const std::string>(StatusJson(outbox.now_ms()))});
     return OkStatus();
   }
-  if (query.function != 0) PW_RETURN_IF_ERROR(CheckOwner(client, query.function, "function"));
+  if (query.function != 0) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(query.function, "function"));
   PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(query.device));
   if (!host->alive()) {
     outbox.Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}});
@@ -265,13 +261,13 @@ Status ClusterState::HandlePipeline(uint32_t client, Message& message, Outbox& o
   } else if (message.head.header.type == Type::kFeed) {
     PW_ASSIGN_OR_RETURN(const wire::Feed feed, wire::Decode<wire::Feed>(message.head.body));
     pipeline = feed.pipeline, request = feed.request, index = feed.host;
-    for (const uint64_t key : feed.keys) PW_RETURN_IF_ERROR(CheckOwner(client, key, "transfer"));
+    for (const uint64_t key : feed.keys) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(key, "transfer"));
   } else {
     PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(message.head.body));
     pipeline = close.pipeline, index = close.host;
   }
-  PW_RETURN_IF_ERROR(CheckOwner(client, pipeline, "pipeline"));
-  if (request != 0) PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(pipeline, "pipeline"));
+  if (request != 0) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(request, "request"));
   if (index >= hosts_.size()) {
     return InvalidArgument("an input pipeline is asked of host " + std::to_string(index) + ", there are " +
                            std::to_string(hosts_.size()));
@@ -293,7 +289,7 @@ Status ClusterState::HandlePipeline(uint32_t client, Message& message, Outbox& o
 
 Status ClusterState::HandleRegister(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(message.head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, request.function, "function"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(request.function, "function"));
   if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
   FunctionState& function = clients_.at(client).functions[request.function];
   function.name = request.name;
@@ -322,10 +318,10 @@ Status ClusterState::HandleRegister(uint32_t client, Message& message, Outbox& o
   return OkStatus();
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, Message& message, Outbox& outbox) {
+Result<Outcome> ClusterState::HandleCopy(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(message.head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
-  PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(copy.source, "buffer"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(copy.destination, "buffer"));
   PW_ASSIGN_OR_RETURN(Host * from, hosts_.OfDevice(copy.source_device));
   PW_ASSIGN_OR_RETURN(Host * to, hosts_.OfDevice(copy.destination_device));
   for (Host* host : {from, to}) {
@@ -335,7 +331,7 @@ Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, Message&
   }
   if (memory_.limited(to->description.host)) {
     RequestBuffer(client, copy.destination, copy.destination, copy.type.ByteSize(), copy.destination_device);
-    if (!EnterMemory(outbox)) return MustWait(clients_.at(client), Wait::kMemory, copy.destination);
+    if (!EnterMemory(outbox)) return clients_.at(client).stream.MustWait(Wait::kMemory, copy.destination);
   }
   if (from != to) {
     outbox.Send(to->connection,
@@ -343,12 +339,6 @@ Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, Message&
   }
   outbox.Pass(from->connection, std::move(message.frame));
   return Outcome::kHandled;
-}
-
-Status ClusterState::CheckOwner(uint32_t client, uint64_t id, const char* what) const {
-  if (wire::ClientOf(id) == client) return OkStatus();
-  return Status(Code::kPermissionDenied, std::string("expected a ") + what + " of client " + std::to_string(client) +
-                                             ", got one of client " + std::to_string(wire::ClientOf(id)));
 }
 
 }  // namespace pathways::controller

@@ -18,33 +18,27 @@ using scheduler::GangShape;
 
 Status ClusterState::CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
                               const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const {
-  PW_RETURN_IF_ERROR(CheckOwner(client, run, "run"));
-  PW_RETURN_IF_ERROR(CheckOwner(client, first_output, "buffer"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(run, "run"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(first_output, "buffer"));
   if (output_count > wire::kMaxRunOutputs) {
     return InvalidArgument("expected a run with at most " + std::to_string(wire::kMaxRunOutputs) + " outputs, got " +
                            std::to_string(output_count));
   }
-  PW_RETURN_IF_ERROR(CheckOwner(client, first_output + output_count, "buffer"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(first_output + output_count, "buffer"));
   for (const uint64_t argument : arguments) {
-    if (!(argument & wire::kAssembledBit)) PW_RETURN_IF_ERROR(CheckOwner(client, argument, "buffer"));
+    if (!(argument & wire::kAssembledBit)) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(argument, "buffer"));
   }
   for (size_t i = 0; i < assembled.size(); i += 2) {
-    PW_RETURN_IF_ERROR(CheckOwner(client, assembled[i], "buffer"));
+    PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(assembled[i], "buffer"));
   }
   return OkStatus();
 }
 
-ClusterState::Outcome ClusterState::FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox) {
+Outcome ClusterState::FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox) {
   wire::Done done;
   done.outcomes.push_back({run, 0, 0, std::move(status)});
   outbox.Send(owner.connection, done);
   return Outcome::kHandled;
-}
-
-ClusterState::Outcome ClusterState::MustWait(Client& owner, Wait wait, uint64_t what) {
-  owner.wait = wait;
-  owner.wait_for = what;
-  return Outcome::kMustWait;
 }
 
 // --- functions on slices
@@ -88,7 +82,7 @@ Result<std::shared_ptr<const GangShape>> ClusterState::ShapeOfRun(const wire::Ru
   return function.shape;
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, Message& message, Outbox& outbox) {
+Result<Outcome> ClusterState::HandleRun(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Run run, wire::Decode<wire::Run>(message.head.body));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   Client& owner = clients_.at(client);
@@ -102,13 +96,13 @@ Result<ClusterState::Outcome> ClusterState::HandleRun(uint32_t client, Message& 
     const Host& host = hosts_[part.host];
     if (!host.alive()) return FailRun(owner, run.run, Unavailable(host.lost_reason), outbox);
     if (function->second.pending > 0 && function->second.hosts.at(part.host) == Compile::kPending) {
-      return MustWait(owner, Wait::kCompile, run.function);
+      return owner.stream.MustWait(Wait::kCompile, run.function);
     }
   }
   request_.id = 0;
-  if (Limited(**shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
+  if (Limited(**shape) && !owner.stream.is_granted(run.run) && !memory_.IsHeld(client, run.run)) {
     RequestRun(client, run, function->second, **shape);
-    if (!EnterMemory(outbox)) return MustWait(owner, Wait::kMemory, run.run);
+    if (!EnterMemory(outbox)) return owner.stream.MustWait(Wait::kMemory, run.run);
   }
   return Dispatch(owner, {run.run, client, run.function, *std::move(shape), message.arrival}, message, outbox);
 }
@@ -151,9 +145,10 @@ Status ClusterState::CheckPlan(uint32_t client, const wire::RegisterPlan& plan) 
 
 Status ClusterState::HandleRegisterPlan(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::RegisterPlan plan, wire::Decode<wire::RegisterPlan>(message.head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, plan.program, "program"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(plan.program, "program"));
   for (const wire::PlanStep& step : plan.steps) {
-    if (step.kind == wire::StepKind::kExecute) PW_RETURN_IF_ERROR(CheckOwner(client, step.function, "function"));
+    if (step.kind == wire::StepKind::kExecute)
+      PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(step.function, "function"));
   }
   if (plan.host >= hosts_.size()) return InvalidArgument("REGISTER_PLAN names host " + std::to_string(plan.host));
   Client& owner = clients_.at(client);
@@ -226,18 +221,18 @@ std::shared_ptr<const GangShape> ClusterState::ShapeOfProgram(const ProgramState
   return shape;
 }
 
-Result<ClusterState::ProgramState*> ClusterState::ProgramOf(uint32_t client, uint64_t id, uint64_t first_key) {
+Result<ProgramState*> ClusterState::ProgramOf(uint32_t client, uint64_t id, uint64_t first_key) {
   Client& owner = clients_.at(client);
   auto it = owner.programs.find(id);
   if (it == owner.programs.end()) return nullptr;
   if (it->second.channels > 0) {
-    PW_RETURN_IF_ERROR(CheckOwner(client, first_key, "transfer"));
-    PW_RETURN_IF_ERROR(CheckOwner(client, first_key + it->second.channels, "transfer"));
+    PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(first_key, "transfer"));
+    PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(first_key + it->second.channels, "transfer"));
   }
   return &it->second;
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, Message& message, Outbox& outbox) {
+Result<Outcome> ClusterState::HandleRunProgram(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::RunProgram run, wire::Decode<wire::RunProgram>(message.head.body));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   Client& owner = clients_.at(client);
@@ -254,12 +249,12 @@ Result<ClusterState::Outcome> ClusterState::HandleRunProgram(uint32_t client, Me
                    outbox);
   }
   if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
-  if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
+  if (program.pending > 0) return owner.stream.MustWait(Wait::kPlan, run.program);
   if (!program.shape) program.shape = ShapeOfProgram(program);
   request_.id = 0;
-  if (Limited(*program.shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
+  if (Limited(*program.shape) && !owner.stream.is_granted(run.run) && !memory_.IsHeld(client, run.run)) {
     RequestProgram(client, run, program);
-    if (!EnterMemory(outbox)) return MustWait(owner, Wait::kMemory, run.run);
+    if (!EnterMemory(outbox)) return owner.stream.MustWait(Wait::kMemory, run.run);
   }
   return Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, message, outbox);
 }
@@ -269,12 +264,12 @@ Status ClusterState::CheckOwners(uint32_t client, const wire::RunInPlace& run) c
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   PW_RETURN_IF_ERROR(CheckRun(client, run.run, run.first_output, 0, run.after, {}));
   for (const uint64_t id : run.before) {
-    if (id != 0 && !(id & wire::kAssembledBit)) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
+    if (id != 0 && !(id & wire::kAssembledBit)) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(id, "buffer"));
   }
   return OkStatus();
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, Message& message, Outbox& outbox) {
+Result<Outcome> ClusterState::HandleRunInPlace(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(message.head.body));
   PW_RETURN_IF_ERROR(CheckOwners(client, run));
   Client& owner = clients_.at(client);
@@ -284,7 +279,7 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, Me
   }
   ProgramState& program = *named;
   if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
-  if (program.pending > 0) return MustWait(owner, Wait::kPlan, run.program);
+  if (program.pending > 0) return owner.stream.MustWait(Wait::kPlan, run.program);
   if (Status fits = program.places.Check(run); !fits.ok()) {
     return FailRun(owner, run.run, fits.WithPrefix("program " + Quoted(program.name)), outbox);
   }
@@ -295,9 +290,9 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, Me
     changed->Apply(run);
   }
   request_.id = 0;
-  if (Limited(*program.shape) && owner.granted_run != run.run && !memory_.IsHeld(client, run.run)) {
+  if (Limited(*program.shape) && !owner.stream.is_granted(run.run) && !memory_.IsHeld(client, run.run)) {
     RequestInPlace(client, run, program, changed ? *changed : program.places);
-    if (!EnterMemory(outbox)) return MustWait(owner, Wait::kMemory, run.run);
+    if (!EnterMemory(outbox)) return owner.stream.MustWait(Wait::kMemory, run.run);
   }
   const Outcome outcome =
       Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, message, outbox);
@@ -313,18 +308,17 @@ Result<ClusterState::Outcome> ClusterState::HandleRunInPlace(uint32_t client, Me
 
 // --- the last gate
 
-ClusterState::Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, Message& message,
-                                             Outbox& outbox) {
-  if (owner.granted_run != gang.run) {
+Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, Message& message, Outbox& outbox) {
+  if (!owner.stream.is_granted(gang.run)) {
     Result<bool> granted = scheduler_.Ask(gang, outbox.now_ms());
     if (request_.id != 0 && !(granted.ok() && *granted)) memory_.Hold(request_);
     if (!granted.ok()) {
       memory_.Cancel(gang.client);
       return FailRun(owner, gang.run, granted.status(), outbox);
     }
-    if (!*granted) return MustWait(owner, Wait::kTurn, gang.run);
+    if (!*granted) return owner.stream.MustWait(Wait::kTurn, gang.run);
   }
-  owner.granted_run = 0;
+  owner.stream.Dispatched();
   if (request_.id != 0) {
     memory_.Start(request_);
   } else {

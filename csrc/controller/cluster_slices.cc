@@ -5,7 +5,7 @@ namespace pathways::controller {
 
 Status ClusterState::HandleRequestSlice(uint32_t client, Message& message, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::RequestSlice request, wire::Decode<wire::RequestSlice>(message.head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, request.request, "request"));
+  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(request.request, "request"));
   wire::SliceGranted answer;
   answer.request = request.request;
   Result<ResourceManager::Slice> slice = resources_.Request(client, request);
@@ -21,7 +21,7 @@ Status ClusterState::HandleRequestSlice(uint32_t client, Message& message, Outbo
 
 Status ClusterState::HandleReleaseSlice(uint32_t client, Message& message) {
   PW_ASSIGN_OR_RETURN(wire::ReleaseSlice request, wire::Decode<wire::ReleaseSlice>(message.head.body));
-  for (const uint64_t slice : request.slices) PW_RETURN_IF_ERROR(CheckOwner(client, slice, "slice"));
+  for (const uint64_t slice : request.slices) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(slice, "slice"));
   resources_.Release(request.slices);
   return OkStatus();
 }

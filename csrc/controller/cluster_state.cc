@@ -39,9 +39,6 @@ Status CheckTexts(const wire::Hello& hello) {
   return OkStatus();
 }
 
-// Shares outside these bounds would be lost in the rounding of the others'.
-constexpr double kMinWeight = 1e-3, kMaxWeight = 1e6;
-
 }  // namespace
 
 void ClusterState::OnMessage(const Connection& from, std::string frame, std::vector<Payload> payloads, uint64_t now_ms,
@@ -114,28 +111,17 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
   welcome.process_space = options_.process_space;
 
   if (hello->role == wire::Role::kClient) {
-    if (clients_.size() >= wire::kMaxClients) {
-      return refuse(ResourceExhausted("this controller serves at most " + std::to_string(wire::kMaxClients) +
-                                      " clients at a time; end some"));
-    }
-    if (!(hello->weight >= kMinWeight && hello->weight <= kMaxWeight)) {
-      return refuse(InvalidArgument("expected a client's weight from " + std::to_string(kMinWeight) + " to " +
-                                    std::to_string(kMaxWeight) + ", got " + std::to_string(hello->weight)));
-    }
-    // A number is given again after all others, when nothing of its last client is under way any more.
-    do {
-      latest_client_ = latest_client_ % wire::kMaxClients + 1;
-    } while (clients_.contains(latest_client_));
-    const uint32_t index = latest_client_;
-    clients_[index] = Client{from, hello->name, hello->pid, outbox.now_ms(), next_session_};
+    if (Status fits = clients_.Check(*hello); !fits.ok()) return refuse(std::move(fits));
+    const Client& client = clients_.Add(*hello, from, next_session_++, outbox.now_ms());
+    const uint32_t index = client.index;
     resources_.NameClient(index, "client " + Quoted(hello->name) + " (pid " + std::to_string(hello->pid) + ")");
     scheduler_.AddClient(index, hello->weight, hello->priority);
     peers_[from] = Peer{wire::Role::kClient, index, outbox.now_ms()};
-    outbox.Note(DescribeClient(index) + " has joined" + where);
+    outbox.Note(client.Describe() + " has joined" + where);
     welcome.peer = index;
     welcome.hosts = hosts_.Descriptions();
-    welcome.session = next_session_++;
-    welcome.identities = hosts_.IdentitiesOf(ClientIdentity(index, welcome.session), 0);
+    welcome.session = client.session;
+    welcome.identities = hosts_.IdentitiesOf(client.identity(), 0);
     return outbox.Send(from, welcome);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
@@ -170,7 +156,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
 void ClusterState::TellClientsOfHosts(Outbox& outbox) const {
   Hosts::Announcement announcement(hosts_);
   for (const auto& [index, client] : clients_) {
-    outbox.Pass(client.connection, announcement.For(ClientIdentity(index, client.session)));
+    outbox.Pass(client.connection, announcement.For(client.identity()));
   }
 }
 
@@ -316,33 +302,25 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
     failed[wire::ClientOf(run)].outcomes.push_back({run, index, 0, status});
   }
   for (const auto& [client_index, done] : failed) {
-    ToClient(done.outcomes.front().run, wire::Encode(done), {}, outbox);
+    clients_.Tell(done.outcomes.front().run, wire::Encode(done), {}, outbox);
   }
-  std::vector<uint32_t> indices;
-  for (const auto& [client_index, client] : clients_) indices.push_back(client_index);
-  for (uint32_t client_index : indices) ReleaseHeld(client_index, outbox);
+  for (const uint32_t client_index : clients_.Indices()) ReleaseHeld(client_index, outbox);
   // Last, so that runs fail for the first cause.
   IslandGroups::Answers answers;
   groups_.OnHostLost(hosts_[index].description.name, reason, answers);
   SendAnswers(std::move(answers), outbox);
 }
 
-std::string ClusterState::DescribeClient(uint32_t client) const {
-  const Client& described = clients_.at(client);
-  return "client " + Quoted(described.name) + " (client " + std::to_string(client) + ", pid " +
-         std::to_string(described.pid) + ")";
-}
-
 void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox& outbox) {
-  auto client = clients_.find(index);
-  if (client == clients_.end()) return;
-  outbox.Note(DescribeClient(index) + " is gone: " + reason + "; its buffers and functions are collected");
-  peers_.erase(client->second.connection);
-  gone_.push_back(client->second.connection);
-  const uint64_t session = client->second.session;
-  for (const auto& [id, function] : client->second.functions) scheduler_.ForgetWork(id);
-  for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);
-  clients_.erase(client);
+  Client* client = clients_.Find(index);
+  if (client == nullptr) return;
+  outbox.Note(client->Describe() + " is gone: " + reason + "; its buffers and functions are collected");
+  peers_.erase(client->connection);
+  gone_.push_back(client->connection);
+  const uint64_t session = client->session;
+  for (const auto& [id, function] : client->functions) scheduler_.ForgetWork(id);
+  for (const auto& [id, program] : client->programs) scheduler_.ForgetWork(id);
+  clients_.Remove(index);
   scheduler_.DropClient(index, outbox.now_ms());
   arrival_order_.Release(index, [](Outgoing) {});
   resources_.DropClient(index);

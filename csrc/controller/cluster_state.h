@@ -20,7 +20,6 @@
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,15 +27,14 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/controller/arrival_order.h"
+#include "csrc/controller/clients.h"
 #include "csrc/controller/deadlock.h"
 #include "csrc/controller/expected_hosts.h"
-#include "csrc/controller/fetch_round.h"
 #include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_ledger.h"
@@ -119,76 +117,7 @@ class ClusterState {
   // Whether somebody has joined, or asked to, by this connection.
   bool Knows(const Connection& connection) const;
 
-  // Messages of one client that wait behind its first one. What exceeds this ends the client.
-  static constexpr uint64_t kMaxHeldBytes = uint64_t{256} << 20;
-
  private:
-  // How far a host is with compiling a function, or with a plan.
-  enum class Compile : uint8_t { kPending, kReady, kFailed };
-  // What the head of a client's stream waits for.
-  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kMemory, kTurn, kFetches };
-
-  struct FunctionState {
-    std::map<uint32_t, Compile> hosts;
-    size_t pending = 0;  // of them
-    std::string name;
-    // Per device, once compiled:
-    std::vector<int64_t> output_bytes;
-    int64_t temp_bytes = 0;
-    // Of the latest run over several devices, which the next one most likely repeats.
-    std::vector<uint32_t> devices;
-    std::shared_ptr<const scheduler::GangShape> shape;
-  };
-  struct PlanState {
-    Compile state = Compile::kPending;
-    std::vector<uint32_t> devices;  // where the host computes
-    // What its outputs keep there, and what a run needs beyond that, by position.
-    std::vector<MemoryRequest::Made> made;  // of output `buffer`
-    std::vector<uint32_t> made_devices;
-    std::vector<MemoryRequest::Scratch> scratch;
-  };
-  struct ProgramState {
-    std::string name;
-    size_t inputs = 0, outputs = 0;
-    uint32_t channels = 0;
-    std::vector<uint32_t> input_shards;  // of the whole logical buffers
-    std::map<uint32_t, PlanState> hosts;
-    size_t pending = 0;                                 // hosts whose plan is not ready yet
-    Status failure;                                     // of a plan, or the loss of a host: no run can be
-    std::shared_ptr<const scheduler::GangShape> shape;  // made for the first run
-    MemoryRequest memory;                               // the same, of any run
-    // What its runs in place leave for each other, and the buffers in it for the books.
-    plan::Places places;
-    std::vector<char> overwritten;  // by argument, on any host
-    std::shared_ptr<Residents> residents;
-  };
-  struct Held {
-    wire::Head head;  // body borrowed from `frame`
-    std::string frame;
-    std::vector<Payload> payloads;
-    uint64_t arrival = 0;
-    uint64_t bytes = 0;  // when it came
-  };
-  struct Client {
-    Connection connection;
-    std::string name;
-    uint64_t pid = 0;
-    uint64_t joined_ms = 0;
-    uint64_t session = 0;
-    std::unordered_map<uint64_t, FunctionState> functions = {};
-    std::unordered_map<uint64_t, ProgramState> programs = {};
-    // What waits, in order, for the run at its front to become dispatchable.
-    std::deque<std::unique_ptr<Held>> held = {};
-    uint64_t held_bytes = 0;
-    Wait wait = Wait::kNothing;
-    uint64_t wait_for = 0;     // the function, program, run or host
-    uint64_t granted_run = 0;  // the head of `held`, which may now go
-    // While the head waits for memory: the buffers that messages up to held[named_count] name.
-    std::unordered_set<uint64_t> named = {};
-    uint64_t named_head = 0;  // the arrival of that head
-    size_t named_count = 0;
-    std::unordered_map<uint32_t, FetchRound> fetches = {};  // by host
-  };
   struct Peer {
     wire::Role role;
     uint32_t index;  // of the client or host
@@ -200,8 +129,6 @@ class ClusterState {
     uint64_t pid = 0, standby = 0;
     uint32_t takeovers = 0;
   };
-  // Whether a message was passed on or must wait at the head of its client's queue.
-  enum class Outcome { kHandled, kMustWait };
 
   // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
   void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox);
@@ -244,7 +171,6 @@ class ClusterState {
   // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
   Outcome Dispatch(Client& owner, const scheduler::Gang& gang, Message& message, Outbox& outbox);
   Outcome FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox);
-  Outcome MustWait(Client& owner, Wait wait, uint64_t what);
   void ReleaseFetches(uint32_t host, Outbox& outbox);
 
   // --- memory (cluster_memory.cc). The request being made is request_; its id is 0 when there is none.
@@ -281,36 +207,28 @@ class ClusterState {
   void GrantTurns(Outbox& outbox);
   void LoseHost(uint32_t host, const std::string& reason, Outbox& outbox);
   void LoseClient(uint32_t client, const std::string& reason, Outbox& outbox);
-  // How the log calls one.
-  std::string DescribeClient(uint32_t client) const;
 
   // `unfinished`: of the host, or null.
   std::string HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const;
   std::string ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const;
   std::string WaitText(const Client& client) const;
-  // "function 'f'", as far as the client still has it.
-  std::string WorkText(uint32_t client, uint64_t work) const;
+  std::string DescribeWork(const scheduler::Unfinished& what) const;
   std::string UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const;
 
   // The scheduler's, of an island that may be new.
   uint32_t IslandNumber(const std::string& name);
-  static wire::Identity ClientIdentity(uint32_t index, uint64_t session) {
-    return {"c/" + std::to_string(index), session};
-  }
   // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
   void TellClientsOfHosts(Outbox& outbox) const;
   void TellAllOfNewHosts(const Connection& joined, Outbox& outbox);
-  Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
   // The run, its outputs and its arguments are the client's own, and not too many.
   Status CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
                   const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const;
-  void ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outbox& outbox);
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
   Hosts hosts_;
   ExpectedHosts expected_;
-  std::map<uint32_t, Client> clients_;  // by client index
+  Clients clients_;
   scheduler::GangScheduler scheduler_;
   IslandGroups groups_;
   OverdueWatch overdue_;
@@ -320,7 +238,6 @@ class ClusterState {
   std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
   DeadlockWatch stalls_;                                                    // devices that wait in collectives
   ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
-  uint32_t latest_client_ = 0;
   uint64_t next_session_ = 1;
   uint64_t arrivals_ = 0;  // messages of clients so far
   uint64_t now_ms_ = 0;    // of the latest message or tick

@@ -37,19 +37,19 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
     case Type::kFetched: {
       PW_ASSIGN_OR_RETURN(wire::Fetched answer, wire::Decode<wire::Fetched>(message.head.body));
       wire::PatchSequence(message.frame, host + 1);  // the client knows whom it asked
-      ToClient(answer.request, std::move(message.frame), {}, outbox);
+      clients_.Tell(answer.request, std::move(message.frame), {}, outbox);
       return OkStatus();
     }
     case Type::kStored: {
       PW_ASSIGN_OR_RETURN(wire::Stored answer, wire::Decode<wire::Stored>(message.head.body));
       wire::PatchSequence(message.frame, host + 1);  // the client knows whom it asked
-      ToClient(answer.request, std::move(message.frame), {}, outbox);
+      clients_.Tell(answer.request, std::move(message.frame), {}, outbox);
       return OkStatus();
     }
     case Type::kBufferFailed: {
       PW_ASSIGN_OR_RETURN(wire::BufferFailed failed, wire::Decode<wire::BufferFailed>(message.head.body));
       memory_.Free(host, std::span(&failed.buffer, 1));  // it holds nothing there
-      ToClient(failed.buffer, std::move(message.frame), {}, outbox);
+      clients_.Tell(failed.buffer, std::move(message.frame), {}, outbox);
       return OkStatus();
     }
     case Type::kTransferFailed: {
@@ -75,7 +75,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
     case Type::kReply: {
       PW_ASSIGN_OR_RETURN(wire::Reply reply, wire::Decode<wire::Reply>(message.head.body));
       wire::PatchSequence(message.frame, host + 1);
-      ToClient(reply.request, std::move(message.frame), std::move(message.payloads), outbox);
+      clients_.Tell(reply.request, std::move(message.frame), std::move(message.payloads), outbox);
       return OkStatus();
     }
     default:
@@ -87,7 +87,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
 void ClusterState::ReleaseFetches(uint32_t host, Outbox& outbox) {
   std::vector<uint32_t> waiting;
   for (const auto& [index, client] : clients_) {
-    if (client.wait == Wait::kFetches && client.wait_for == host) waiting.push_back(index);
+    if (client.stream.wait() == Wait::kFetches && client.stream.wait_for() == host) waiting.push_back(index);
   }
   if (waiting.empty()) return;
   std::rotate(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(++fetch_turn_ % waiting.size()), waiting.end());
@@ -97,30 +97,28 @@ void ClusterState::ReleaseFetches(uint32_t host, Outbox& outbox) {
 Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::Registered answer, wire::Decode<wire::Registered>(head.body));
   if (answer.host != host) return InvalidArgument("REGISTERED speaks for another host");
-  const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.function));
-  auto owner = clients_.find(client);
-  if (owner == clients_.end()) return OkStatus();
-  auto function = owner->second.functions.find(answer.function);
-  if (function != owner->second.functions.end()) {
+  Client* owner = clients_.OwnerOf(answer.function);
+  if (owner == nullptr) return OkStatus();
+  auto function = owner->functions.find(answer.function);
+  if (function != owner->functions.end()) {
     auto compiled = function->second.hosts.find(host);
     if (compiled == function->second.hosts.end()) return InvalidArgument("REGISTERED for a function it was not sent");
     if (compiled->second == Compile::kPending) --function->second.pending;
     compiled->second = answer.status.ok() ? Compile::kReady : Compile::kFailed;
     if (answer.status.ok()) KeepCosts(answer, function->second);
   }
-  ToClient(answer.function, std::move(frame), {}, outbox);
-  ReleaseHeld(client, outbox);
+  clients_.Tell(answer.function, std::move(frame), {}, outbox);
+  ReleaseHeld(owner->index, outbox);
   return OkStatus();
 }
 
 Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox) {
   PW_ASSIGN_OR_RETURN(wire::PlanReady answer, wire::Decode<wire::PlanReady>(head.body));
   if (answer.host != host) return InvalidArgument("PLAN_READY speaks for another host");
-  const uint32_t client = static_cast<uint32_t>(wire::ClientOf(answer.program));
-  auto owner = clients_.find(client);
-  if (owner == clients_.end()) return OkStatus();
-  auto program = owner->second.programs.find(answer.program);
-  if (program != owner->second.programs.end()) {
+  Client* owner = clients_.OwnerOf(answer.program);
+  if (owner == nullptr) return OkStatus();
+  auto program = owner->programs.find(answer.program);
+  if (program != owner->programs.end()) {
     ProgramState& state = program->second;
     auto plan = state.hosts.find(host);
     if (plan == state.hosts.end()) return InvalidArgument("PLAN_READY for a program it was not sent");
@@ -129,8 +127,8 @@ Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::str
     if (answer.status.ok()) KeepCosts(answer, host, plan->second);
     if (state.failure.ok()) state.failure = answer.status;
   }
-  ToClient(answer.program, std::move(frame), {}, outbox);
-  ReleaseHeld(client, outbox);
+  clients_.Tell(answer.program, std::move(frame), {}, outbox);
+  ReleaseHeld(owner->index, outbox);
   return OkStatus();
 }
 
@@ -149,7 +147,7 @@ Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& 
   }
   if (done.outcomes.empty()) return OkStatus();
   if (pass_on) {  // the usual case: the bytes as they are
-    ToClient(done.outcomes.front().run, std::move(frame), {}, outbox);
+    clients_.Tell(done.outcomes.front().run, std::move(frame), {}, outbox);
     return OkStatus();
   }
   std::map<uint64_t, wire::Done> per_client;
@@ -159,7 +157,7 @@ Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& 
     per_client[client].outcomes.push_back(std::move(done.outcomes[i]));
   }
   for (const auto& [client, message] : per_client) {
-    ToClient(message.outcomes.front().run, wire::Encode(message), {}, outbox);
+    clients_.Tell(message.outcomes.front().run, wire::Encode(message), {}, outbox);
   }
   return OkStatus();
 }
@@ -212,7 +210,7 @@ void ClusterState::TellOfOverdue(Outbox& outbox) {
     outbox.Note(
         who + " has finished nothing on " + device + " for " + std::to_string(what.still_ms / 1000) + " s, with " +
         std::to_string(what.gangs) + (what.gangs == 1 ? " computation" : " computations") + " to do; the first is " +
-        WorkText(what.client, what.work) + " of " + DescribeClient(what.client) + ", sent " +
+        DescribeWork(what) + " of " + clients_.at(what.client).Describe() + ", sent " +
         std::to_string(what.age_ms / 1000) +
         (engine_ms >= kEngineStillMs
              ? " s ago; the worker's engine has neither taken a message nor computed for " +
@@ -220,11 +218,6 @@ void ClusterState::TellOfOverdue(Outbox& outbox) {
              : " s ago; the worker's engine takes messages: the computation is long, waits for what it reads, or the "
                "device hangs"));
   }
-}
-
-void ClusterState::ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outbox& outbox) {
-  auto client = clients_.find(static_cast<uint32_t>(wire::ClientOf(id)));
-  if (client != clients_.end()) outbox.Pass(client->second.connection, std::move(frame), std::move(payloads));
 }
 
 }  // namespace pathways::controller

@@ -58,27 +58,20 @@ uint64_t Since(uint64_t now_ms, uint64_t then_ms) { return now_ms < then_ms ? 0 
 
 }  // namespace
 
-std::string ClusterState::WorkText(uint32_t client, uint64_t work) const {
-  auto owner = clients_.find(client);
-  if (owner == clients_.end()) return "a computation";
-  if (auto function = owner->second.functions.find(work); function != owner->second.functions.end()) {
-    return "function " + Quoted(function->second.name);
-  }
-  if (auto program = owner->second.programs.find(work); program != owner->second.programs.end()) {
-    return "program " + Quoted(program->second.name);
-  }
-  return "a computation";
+std::string ClusterState::DescribeWork(const scheduler::Unfinished& what) const {
+  const Client* client = clients_.Find(what.client);
+  return client == nullptr ? "a computation" : client->DescribeWork(what.work);
 }
 
 std::string ClusterState::UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const {
   if (what == nullptr) return "null";
-  auto client = clients_.find(what->client);
+  const Client* client = clients_.Find(what->client);
   return Object()
       .Number("device", what->device)
       .Number("computations", what->gangs)
       .Number("still_ms", what->still_ms)
-      .Text("first", WorkText(what->client, what->work))
-      .Text("client", client == clients_.end() ? "" : client->second.name)
+      .Text("first", DescribeWork(*what))
+      .Text("client", client == nullptr ? "" : client->name)
       .Number("sent_ms", what->age_ms)
       .Number("engine_still_ms", hosts_[host].load.engine_still_ms)
       .Bool("overdue", IsOverdue(host, *what, now_ms))
@@ -113,15 +106,15 @@ std::string ClusterState::HostJson(const Host& host, const scheduler::Unfinished
 }
 
 std::string ClusterState::WaitText(const Client& client) const {
-  switch (client.wait) {
+  switch (client.stream.wait()) {
     case Wait::kNothing:
       return "";
     case Wait::kCompile: {
-      auto function = client.functions.find(client.wait_for);
+      auto function = client.functions.find(client.stream.wait_for());
       return "compiling " + (function == client.functions.end() ? "a function" : function->second.name);
     }
     case Wait::kPlan: {
-      auto program = client.programs.find(client.wait_for);
+      auto program = client.programs.find(client.stream.wait_for());
       return "preparing " + (program == client.programs.end() ? "a program" : program->second.name);
     }
     case Wait::kMemory:
@@ -130,7 +123,7 @@ std::string ClusterState::WaitText(const Client& client) const {
       return "its turn";
     case Wait::kFetches:
       return "its " + std::to_string(FetchRound::kMost) + " latest fetches to be taken by host " +
-             Quoted(hosts_[client.wait_for].description.name);
+             Quoted(hosts_[client.stream.wait_for()].description.name);
   }
   return "";
 }
@@ -140,10 +133,7 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
   const scheduler::ClientAccount none;
   const scheduler::ClientAccount& counts = account == scheduler_.accounts().end() ? none : account->second;
   const MemoryLedger::ClientBooks books = memory_.client_books(index);
-  size_t waiting = 0;
-  for (const auto& held : client.held) {
-    waiting += wire::IsRun(held->head.header.type);
-  }
+  const size_t waiting = client.stream.runs();
   return Object()
       .Number("client", index)
       .Text("name", client.name)
@@ -158,7 +148,7 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
       .Number("gangs_in_flight", scheduler_.in_flight_of(index))
       .Number("gangs_waiting", waiting)
       .Text("waiting_for", WaitText(client))
-      .Number("waiting_messages", client.held.size())
+      .Number("waiting_messages", client.stream.size())
       .Number("buffer_bytes", static_cast<uint64_t>(books.bytes))
       .Number("staged_bytes", static_cast<uint64_t>(books.staged))
       .Number("waited_seconds", counts.waited_seconds)
