@@ -111,10 +111,9 @@ Result<Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Ou
       if (!host->alive()) {
         outbox.Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)});
       } else {
-        if (memory_.limited(host->description.host)) {
-          RequestBuffer(client, put.key, put.buffer, put.type.ByteSize(), put.device,
-                        std::max(put.shards_here, 1u) - 1);
-          if (!EnterMemory(outbox)) return clients_.at(client).stream.MustWait(Wait::kMemory, put.buffer);
+        if (!gate_.AskForBuffer(client, put.key, put.buffer, put.type.ByteSize(), put.device,
+                                std::max(put.shards_here, 1u) - 1, outbox)) {
+          return clients_.at(client).stream.MustWait(Wait::kMemory, put.buffer);
         }
         outbox.Pass(host->connection, std::move(message.frame), std::move(message.payloads));
       }
@@ -329,9 +328,9 @@ Result<Outcome> ClusterState::HandleCopy(uint32_t client, Message& message, Outb
     outbox.Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)});
     return Outcome::kHandled;
   }
-  if (memory_.limited(to->description.host)) {
-    RequestBuffer(client, copy.destination, copy.destination, copy.type.ByteSize(), copy.destination_device);
-    if (!EnterMemory(outbox)) return clients_.at(client).stream.MustWait(Wait::kMemory, copy.destination);
+  if (!gate_.AskForBuffer(client, copy.destination, copy.destination, copy.type.ByteSize(), copy.destination_device, 0,
+                          outbox)) {
+    return clients_.at(client).stream.MustWait(Wait::kMemory, copy.destination);
   }
   if (from != to) {
     outbox.Send(to->connection,

@@ -99,12 +99,12 @@ Result<Outcome> ClusterState::HandleRun(uint32_t client, Message& message, Outbo
       return owner.stream.MustWait(Wait::kCompile, run.function);
     }
   }
-  request_.id = 0;
-  if (Limited(**shape) && !owner.stream.is_granted(run.run) && !memory_.IsHeld(client, run.run)) {
-    RequestRun(client, run, function->second, **shape);
-    if (!EnterMemory(outbox)) return owner.stream.MustWait(Wait::kMemory, run.run);
-  }
-  return Dispatch(owner, {run.run, client, run.function, *std::move(shape), message.arrival}, message, outbox);
+  const MemoryGate::Pass pass = gate_.AskForRun(
+      client, run.run, **shape, owner.stream,
+      [&](MemoryRequest& request) { RequestRun(client, run, function->second, **shape, request); }, outbox);
+  if (!pass.may_go) return owner.stream.MustWait(Wait::kMemory, run.run);
+  return Dispatch(owner, {run.run, client, run.function, *std::move(shape), message.arrival}, pass.entered, message,
+                  outbox);
 }
 
 // --- programs
@@ -251,12 +251,11 @@ Result<Outcome> ClusterState::HandleRunProgram(uint32_t client, Message& message
   if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
   if (program.pending > 0) return owner.stream.MustWait(Wait::kPlan, run.program);
   if (!program.shape) program.shape = ShapeOfProgram(program);
-  request_.id = 0;
-  if (Limited(*program.shape) && !owner.stream.is_granted(run.run) && !memory_.IsHeld(client, run.run)) {
-    RequestProgram(client, run, program);
-    if (!EnterMemory(outbox)) return owner.stream.MustWait(Wait::kMemory, run.run);
-  }
-  return Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, message, outbox);
+  const MemoryGate::Pass pass = gate_.AskForRun(
+      client, run.run, *program.shape, owner.stream,
+      [&](MemoryRequest& request) { RequestProgram(client, run, program, request); }, outbox);
+  if (!pass.may_go) return owner.stream.MustWait(Wait::kMemory, run.run);
+  return Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, pass.entered, message, outbox);
 }
 
 Status ClusterState::CheckOwners(uint32_t client, const wire::RunInPlace& run) const {
@@ -289,13 +288,15 @@ Result<Outcome> ClusterState::HandleRunInPlace(uint32_t client, Message& message
     changed = program.places;
     changed->Apply(run);
   }
-  request_.id = 0;
-  if (Limited(*program.shape) && !owner.stream.is_granted(run.run) && !memory_.IsHeld(client, run.run)) {
-    RequestInPlace(client, run, program, changed ? *changed : program.places);
-    if (!EnterMemory(outbox)) return owner.stream.MustWait(Wait::kMemory, run.run);
-  }
+  const MemoryGate::Pass pass = gate_.AskForRun(
+      client, run.run, *program.shape, owner.stream,
+      [&](MemoryRequest& request) {
+        RequestInPlace(client, run, program, changed ? *changed : program.places, request);
+      },
+      outbox);
+  if (!pass.may_go) return owner.stream.MustWait(Wait::kMemory, run.run);
   const Outcome outcome =
-      Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, message, outbox);
+      Dispatch(owner, {run.run, client, run.program, program.shape, message.arrival}, pass.entered, message, outbox);
   if (outcome == Outcome::kMustWait) return outcome;
   if (changed) {
     program.places = *std::move(changed);
@@ -308,10 +309,11 @@ Result<Outcome> ClusterState::HandleRunInPlace(uint32_t client, Message& message
 
 // --- the last gate
 
-Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, Message& message, Outbox& outbox) {
+Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, const MemoryRequest* entered,
+                               Message& message, Outbox& outbox) {
   if (!owner.stream.is_granted(gang.run)) {
     Result<bool> granted = scheduler_.Ask(gang, outbox.now_ms());
-    if (request_.id != 0 && !(granted.ok() && *granted)) memory_.Hold(request_);
+    if (entered != nullptr && !(granted.ok() && *granted)) memory_.Hold(*entered);
     if (!granted.ok()) {
       memory_.Cancel(gang.client);
       return FailRun(owner, gang.run, granted.status(), outbox);
@@ -319,8 +321,8 @@ Outcome ClusterState::Dispatch(Client& owner, const scheduler::Gang& gang, Messa
     if (!*granted) return owner.stream.MustWait(Wait::kTurn, gang.run);
   }
   owner.stream.Dispatched();
-  if (request_.id != 0) {
-    memory_.Start(request_);
+  if (entered != nullptr) {
+    memory_.Start(*entered);
   } else {
     memory_.StartHeld(gang.client, gang.run);
   }

@@ -352,7 +352,7 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   SendAnswers(std::move(answers), outbox);
   if (memory_.has_waiters()) {
     memory_.Tick(now_ms);
-    SendMemoryOrders(outbox);
+    gate_.SendOrders(outbox);
     GrantTurns(outbox);
   }
   if (now_ms < last_tick_ms_ + options_.heartbeat_interval_ms) return;

@@ -37,7 +37,9 @@
 #include "csrc/controller/expected_hosts.h"
 #include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
+#include "csrc/controller/memory_gate.h"
 #include "csrc/controller/memory_ledger.h"
+#include "csrc/controller/memory_requests.h"
 #include "csrc/controller/outbox.h"
 #include "csrc/controller/overdue_watch.h"
 #include "csrc/controller/resource_manager.h"
@@ -169,28 +171,12 @@ class ClusterState {
   Result<ProgramState*> ProgramOf(uint32_t client, uint64_t id, uint64_t first_key);
   std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
   // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
-  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, Message& message, Outbox& outbox);
+  // `entered`: in the books for it, or null.
+  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, const MemoryRequest* entered, Message& message,
+                   Outbox& outbox);
   Outcome FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox);
   void ReleaseFetches(uint32_t host, Outbox& outbox);
 
-  // --- memory (cluster_memory.cc). The request being made is request_; its id is 0 when there is none.
-  bool Limited(const scheduler::GangShape& shape) const;
-  void RequestRun(uint32_t client, const wire::Run& run, const FunctionState& function,
-                  const scheduler::GangShape& shape);
-  void RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program);
-  // `places`: as they are once the message has gone on.
-  void RequestInPlace(uint32_t client, const wire::RunInPlace& run, ProgramState& program, const plan::Places& places);
-  void DonateNamed(const wire::RunInPlace& run, const plan::Places& places, const ProgramState& program);
-  void Donate(uint64_t argument, uint32_t shards, const std::vector<uint64_t>& assembled);
-  void SumCosts(ProgramState& program) const;
-  void RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, int64_t bytes, uint32_t device,
-                     uint32_t others_here = 0);
-  void KeepCosts(const wire::Registered& answer, FunctionState& function);
-  void KeepCosts(const wire::RegisterPlan& plan, ProgramState& program, PlanState& state);
-  void KeepCosts(const wire::PlanReady& answer, uint32_t host, PlanState& state);
-  // Asks for request_. False: it must wait.
-  bool EnterMemory(Outbox& outbox);
-  void SendMemoryOrders(Outbox& outbox);
   // Frees what messages behind one that waits for memory free, unless a message before them names it.
   void FreeBehind(Client& owner, Outbox& outbox);
 
@@ -234,7 +220,7 @@ class ClusterState {
   OverdueWatch overdue_;
   ResourceManager resources_;
   MemoryLedger memory_;
-  MemoryRequest request_;                                                   // reused from message to message
+  MemoryGate gate_{memory_, hosts_};
   std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
   DeadlockWatch stalls_;                                                    // devices that wait in collectives
   ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate

@@ -124,7 +124,7 @@ Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::str
     if (plan == state.hosts.end()) return InvalidArgument("PLAN_READY for a program it was not sent");
     if (plan->second.state == Compile::kPending) --state.pending;
     plan->second.state = answer.status.ok() ? Compile::kReady : Compile::kFailed;
-    if (answer.status.ok()) KeepCosts(answer, host, plan->second);
+    if (answer.status.ok()) KeepCosts(answer, hosts_[host].description, plan->second);
     if (state.failure.ok()) state.failure = answer.status;
   }
   clients_.Tell(answer.program, std::move(frame), {}, outbox);
