@@ -89,12 +89,16 @@ Result<Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Ou
       return HandleRunProgram(client, message, outbox);
     case Type::kRunInPlace:
       return HandleRunInPlace(client, message, outbox);
-    case Type::kRegisterPlan:
-      PW_RETURN_IF_ERROR(HandleRegisterPlan(client, message, outbox));
+    case Type::kRegisterPlan: {
+      PW_ASSIGN_OR_RETURN(const wire::RegisterPlan plan, wire::Decode<wire::RegisterPlan>(message.head.body));
+      PW_RETURN_IF_ERROR(registry_.RegisterPlan(clients_.at(client), plan, message, outbox));
       return Outcome::kHandled;
-    case Type::kRegister:
-      PW_RETURN_IF_ERROR(HandleRegister(client, message, outbox));
+    }
+    case Type::kRegister: {
+      PW_ASSIGN_OR_RETURN(const wire::Register request, wire::Decode<wire::Register>(message.head.body));
+      PW_RETURN_IF_ERROR(registry_.Register(clients_.at(client), request, message, outbox));
       return Outcome::kHandled;
+    }
     case Type::kCopy:
       return HandleCopy(client, message, outbox);
     case Type::kRequestSlice:
@@ -171,9 +175,11 @@ Result<Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Ou
       PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(message.frame), outbox));
       return Outcome::kHandled;
     }
-    case Type::kUnregister:
-      PW_RETURN_IF_ERROR(HandleUnregister(client, message, outbox));
+    case Type::kUnregister: {
+      PW_ASSIGN_OR_RETURN(const wire::Unregister request, wire::Decode<wire::Unregister>(message.head.body));
+      PW_RETURN_IF_ERROR(registry_.Unregister(clients_.at(client), request, outbox));
       return Outcome::kHandled;
+    }
     case Type::kQuery:
       PW_RETURN_IF_ERROR(HandleQuery(client, message, outbox));
       return Outcome::kHandled;
@@ -202,30 +208,6 @@ Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint3
                 wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0, 0});
   } else {
     outbox.Pass(hosts_[host].connection, std::move(message.frame));
-  }
-  return OkStatus();
-}
-
-Status ClusterState::HandleUnregister(uint32_t client, Message& message, Outbox& outbox) {
-  PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(message.head.body));
-  for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(id, "function"));
-  for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(id, "program"));
-  std::map<uint32_t, wire::Unregister> per_host;
-  Client& owner = clients_.at(client);
-  for (const uint64_t id : request.functions) {
-    auto node = owner.functions.extract(id);
-    if (node.empty()) continue;
-    for (const auto& [host, state] : node.mapped().hosts) per_host[host].functions.push_back(id);
-    scheduler_.ForgetWork(id);
-  }
-  for (const uint64_t id : request.programs) {
-    auto node = owner.programs.extract(id);
-    if (node.empty()) continue;
-    for (const auto& [host, plan] : node.mapped().hosts) per_host[host].programs.push_back(id);
-    scheduler_.ForgetWork(id);
-  }
-  for (const auto& [host, answer] : per_host) {
-    if (hosts_[host].alive()) outbox.Send(hosts_[host].connection, answer);
   }
   return OkStatus();
 }
@@ -282,37 +264,6 @@ Status ClusterState::HandlePipeline(uint32_t client, Message& message, Outbox& o
     outbox.Pass(host.connection, std::move(message.frame), std::move(message.payloads));
   } else if (request != 0) {
     outbox.Send(clients_.at(client).connection, wire::Reply{request, status, {}, {}});
-  }
-  return OkStatus();
-}
-
-Status ClusterState::HandleRegister(uint32_t client, Message& message, Outbox& outbox) {
-  PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(message.head.body));
-  PW_RETURN_IF_ERROR(clients_.at(client).CheckOwns(request.function, "function"));
-  if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
-  FunctionState& function = clients_.at(client).functions[request.function];
-  function.name = request.name;
-  Status placed;  // a function of one device is its own computation on every host
-  PW_ASSIGN_OR_RETURN(const Host* first, hosts_.OfDevice(request.devices[0]));
-  for (uint32_t device : request.devices) {
-    PW_ASSIGN_OR_RETURN(const Host* host, hosts_.OfDevice(device));
-    if (placed.ok() && !request.one_device) placed = Hosts::ComputeTogether(*first, *host);
-  }
-  for (uint32_t device : request.devices) {
-    PW_ASSIGN_OR_RETURN(Host * host, hosts_.OfDevice(device));
-    const uint32_t index = host->description.host;
-    if (!host->alive() || !placed.ok()) {
-      function.hosts[index] = Compile::kFailed;
-      wire::Registered answer;
-      answer.function = request.function;
-      answer.host = index;
-      answer.status = placed.ok() ? Unavailable(host->lost_reason) : placed;
-      outbox.Send(clients_.at(client).connection, answer);
-      continue;
-    }
-    if (!function.hosts.try_emplace(index, Compile::kPending).second) continue;
-    ++function.pending;
-    outbox.Pass(host->connection, message.frame, message.payloads);
   }
   return OkStatus();
 }

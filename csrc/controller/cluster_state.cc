@@ -271,30 +271,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
   const Status status = Unavailable(host.lost_reason);
   for (auto& [client_index, client] : clients_) {
     outbox.Send(client.connection, lost);
-    for (auto& [id, function] : client.functions) {
-      auto compiled = function.hosts.find(index);
-      if (compiled == function.hosts.end() || compiled->second != Compile::kPending) continue;
-      compiled->second = Compile::kFailed;
-      --function.pending;
-      wire::Registered answer;
-      answer.function = id;
-      answer.host = index;
-      answer.status = status;
-      outbox.Send(client.connection, answer);
-    }
-    for (auto& [id, program] : client.programs) {
-      auto plan = program.hosts.find(index);
-      if (plan == program.hosts.end()) continue;
-      if (program.failure.ok()) program.failure = status;
-      if (plan->second.state != Compile::kPending) continue;
-      plan->second.state = Compile::kFailed;
-      --program.pending;
-      wire::PlanReady answer;
-      answer.program = id;
-      answer.host = index;
-      answer.status = status;
-      outbox.Send(client.connection, answer);
-    }
+    registry_.LoseHost(index, client, status, outbox);
   }
   // Clients know which hosts their runs on one host need; of gangs over several hosts they hear here.
   std::map<uint64_t, wire::Done> failed;
@@ -318,8 +295,7 @@ void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox&
   peers_.erase(client->connection);
   gone_.push_back(client->connection);
   const uint64_t session = client->session;
-  for (const auto& [id, function] : client->functions) scheduler_.ForgetWork(id);
-  for (const auto& [id, program] : client->programs) scheduler_.ForgetWork(id);
+  registry_.Forget(*client);
   clients_.Remove(index);
   scheduler_.DropClient(index, outbox.now_ms());
   arrival_order_.Release(index, [](Outgoing) {});

@@ -42,6 +42,7 @@
 #include "csrc/controller/memory_requests.h"
 #include "csrc/controller/outbox.h"
 #include "csrc/controller/overdue_watch.h"
+#include "csrc/controller/registry.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/plan/places.h"
 #include "csrc/scheduler/gang_scheduler.h"
@@ -146,11 +147,9 @@ class ClusterState {
   void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
   void OnClientMessage(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleClient(uint32_t client, Message& message, Outbox& outbox);
-  Status HandleRegister(uint32_t client, Message& message, Outbox& outbox);
   Status ForwardToHost(uint32_t host, std::string frame, Outbox& outbox);
   // A SAVE or LOAD, to the host that is to do it.
   Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, Message& message, Outbox& outbox);
-  Status HandleUnregister(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleCopy(uint32_t client, Message& message, Outbox& outbox);
   Status HandleRequestSlice(uint32_t client, Message& message, Outbox& outbox);
   Status HandleReleaseSlice(uint32_t client, Message& message);
@@ -159,12 +158,10 @@ class ClusterState {
   Status HandlePipeline(uint32_t client, Message& message, Outbox& outbox);
 
   // --- programs and runs
-  Status HandleRegisterPlan(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleRun(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleRunProgram(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleRunInPlace(uint32_t client, Message& message, Outbox& outbox);
   Status CheckOwners(uint32_t client, const wire::RunInPlace& run) const;
-  Status CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const;
   // Where a run computes; the reason, for its client, when it cannot.
   Result<std::shared_ptr<const scheduler::GangShape>> ShapeOfRun(const wire::Run& run, FunctionState& function);
   // The client's program that a run names, null if there is none. The run's transfers must have the client's keys.
@@ -181,8 +178,6 @@ class ClusterState {
   void FreeBehind(Client& owner, Outbox& outbox);
 
   Status OnWorkerMessage(uint32_t host, Message& message, Outbox& outbox);
-  Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
-  Status OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
   Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
   // Tells the hosts of the run, but for the one that said so.
   void AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outbox& outbox);
@@ -216,6 +211,7 @@ class ClusterState {
   ExpectedHosts expected_;
   Clients clients_;
   scheduler::GangScheduler scheduler_;
+  Registry registry_{hosts_, clients_, scheduler_};
   IslandGroups groups_;
   OverdueWatch overdue_;
   ResourceManager resources_;

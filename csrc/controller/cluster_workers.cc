@@ -30,10 +30,18 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
     }
     case Type::kDone:
       return OnDone(host, message.head, message.frame, outbox);
-    case Type::kRegistered:
-      return OnRegistered(host, message.head, message.frame, outbox);
-    case Type::kPlanReady:
-      return OnPlanReady(host, message.head, message.frame, outbox);
+    case Type::kRegistered: {
+      PW_ASSIGN_OR_RETURN(const wire::Registered answer, wire::Decode<wire::Registered>(message.head.body));
+      PW_ASSIGN_OR_RETURN(Client * owner, registry_.Registered(host, answer, std::move(message.frame), outbox));
+      if (owner != nullptr) ReleaseHeld(owner->index, outbox);
+      return OkStatus();
+    }
+    case Type::kPlanReady: {
+      PW_ASSIGN_OR_RETURN(const wire::PlanReady answer, wire::Decode<wire::PlanReady>(message.head.body));
+      PW_ASSIGN_OR_RETURN(Client * owner, registry_.PlanReady(host, answer, std::move(message.frame), outbox));
+      if (owner != nullptr) ReleaseHeld(owner->index, outbox);
+      return OkStatus();
+    }
     case Type::kFetched: {
       PW_ASSIGN_OR_RETURN(wire::Fetched answer, wire::Decode<wire::Fetched>(message.head.body));
       wire::PatchSequence(message.frame, host + 1);  // the client knows whom it asked
@@ -92,44 +100,6 @@ void ClusterState::ReleaseFetches(uint32_t host, Outbox& outbox) {
   if (waiting.empty()) return;
   std::rotate(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(++fetch_turn_ % waiting.size()), waiting.end());
   for (const uint32_t client : waiting) ReleaseHeld(client, outbox);
-}
-
-Status ClusterState::OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox) {
-  PW_ASSIGN_OR_RETURN(wire::Registered answer, wire::Decode<wire::Registered>(head.body));
-  if (answer.host != host) return InvalidArgument("REGISTERED speaks for another host");
-  Client* owner = clients_.OwnerOf(answer.function);
-  if (owner == nullptr) return OkStatus();
-  auto function = owner->functions.find(answer.function);
-  if (function != owner->functions.end()) {
-    auto compiled = function->second.hosts.find(host);
-    if (compiled == function->second.hosts.end()) return InvalidArgument("REGISTERED for a function it was not sent");
-    if (compiled->second == Compile::kPending) --function->second.pending;
-    compiled->second = answer.status.ok() ? Compile::kReady : Compile::kFailed;
-    if (answer.status.ok()) KeepCosts(answer, function->second);
-  }
-  clients_.Tell(answer.function, std::move(frame), {}, outbox);
-  ReleaseHeld(owner->index, outbox);
-  return OkStatus();
-}
-
-Status ClusterState::OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox) {
-  PW_ASSIGN_OR_RETURN(wire::PlanReady answer, wire::Decode<wire::PlanReady>(head.body));
-  if (answer.host != host) return InvalidArgument("PLAN_READY speaks for another host");
-  Client* owner = clients_.OwnerOf(answer.program);
-  if (owner == nullptr) return OkStatus();
-  auto program = owner->programs.find(answer.program);
-  if (program != owner->programs.end()) {
-    ProgramState& state = program->second;
-    auto plan = state.hosts.find(host);
-    if (plan == state.hosts.end()) return InvalidArgument("PLAN_READY for a program it was not sent");
-    if (plan->second.state == Compile::kPending) --state.pending;
-    plan->second.state = answer.status.ok() ? Compile::kReady : Compile::kFailed;
-    if (answer.status.ok()) KeepCosts(answer, hosts_[host].description, plan->second);
-    if (state.failure.ok()) state.failure = answer.status;
-  }
-  clients_.Tell(answer.program, std::move(frame), {}, outbox);
-  ReleaseHeld(owner->index, outbox);
-  return OkStatus();
 }
 
 Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox) {
