@@ -79,16 +79,20 @@ void ClusterState::GrantTurns(Outbox& outbox) {
 
 Result<Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Outbox& outbox) {
   const Type type = message.head.header.type;
-  if (!options_.scheduling.arbitrate && !wire::IsRun(type)) {
-    arrival_order_.Release(client, [&outbox](Outgoing message) { outbox.Pass(std::move(message)); });
-  }
+  if (!wire::IsRun(type)) runs_.LetGo(client, outbox);
   switch (type) {
-    case Type::kRun:
-      return HandleRun(client, message, outbox);
-    case Type::kRunProgram:
-      return HandleRunProgram(client, message, outbox);
-    case Type::kRunInPlace:
-      return HandleRunInPlace(client, message, outbox);
+    case Type::kRun: {
+      PW_ASSIGN_OR_RETURN(const wire::Run run, wire::Decode<wire::Run>(message.head.body));
+      return runs_.Take(clients_.at(client), run, message, outbox);
+    }
+    case Type::kRunProgram: {
+      PW_ASSIGN_OR_RETURN(const wire::RunProgram run, wire::Decode<wire::RunProgram>(message.head.body));
+      return runs_.Take(clients_.at(client), run, message, outbox);
+    }
+    case Type::kRunInPlace: {
+      PW_ASSIGN_OR_RETURN(const wire::RunInPlace run, wire::Decode<wire::RunInPlace>(message.head.body));
+      return runs_.Take(clients_.at(client), run, message, outbox);
+    }
     case Type::kRegisterPlan: {
       PW_ASSIGN_OR_RETURN(const wire::RegisterPlan plan, wire::Decode<wire::RegisterPlan>(message.head.body));
       PW_RETURN_IF_ERROR(registry_.RegisterPlan(clients_.at(client), plan, message, outbox));

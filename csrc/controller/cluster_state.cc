@@ -133,7 +133,6 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
   const uint32_t island = IslandNumber(Hosts::IslandOf(*hello));
   const Host& host = hosts_.Add(*std::move(hello), from, next_session_++, island);
   const wire::HostDescription& description = host.description;
-  device_shapes_.resize(hosts_.device_count());
   peers_[from] = Peer{wire::Role::kWorker, description.host, outbox.now_ms()};
   welcome.peer = description.host;
   welcome.session = description.session;
@@ -259,8 +258,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
   outbox.Note(host.lost_reason);
   peers_.erase(host.connection);
   gone_.push_back(host.connection);
-  arrival_order_.DropHost(index);
-  stalls_.Forget(index);
+  runs_.Forget(index);
   overdue_.Forget(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
@@ -273,14 +271,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
     outbox.Send(client.connection, lost);
     registry_.LoseHost(index, client, status, outbox);
   }
-  // Clients know which hosts their runs on one host need; of gangs over several hosts they hear here.
-  std::map<uint64_t, wire::Done> failed;
-  for (const uint64_t run : scheduler_.HostLost(index, outbox.now_ms())) {
-    failed[wire::ClientOf(run)].outcomes.push_back({run, index, 0, status});
-  }
-  for (const auto& [client_index, done] : failed) {
-    clients_.Tell(done.outcomes.front().run, wire::Encode(done), {}, outbox);
-  }
+  runs_.FailOf(index, status, outbox);
   for (const uint32_t client_index : clients_.Indices()) ReleaseHeld(client_index, outbox);
   // Last, so that runs fail for the first cause.
   IslandGroups::Answers answers;
@@ -298,7 +289,7 @@ void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox&
   registry_.Forget(*client);
   clients_.Remove(index);
   scheduler_.DropClient(index, outbox.now_ms());
-  arrival_order_.Release(index, [](Outgoing) {});
+  runs_.DropClient(index);
   resources_.DropClient(index);
   memory_.DropClient(index);
   for (const Host& host : hosts_) {
@@ -338,7 +329,7 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   last_tick_ms_ = now_ms;
   if (was_suspended) overdue_.AllResumed(now_ms);
   TellOfOverdue(outbox);
-  arrival_order_.Release(std::nullopt, [&outbox](Outgoing message) { outbox.Pass(std::move(message)); });
+  runs_.LetGo(std::nullopt, outbox);
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {
     if (connection.starts_with("local/")) continue;

@@ -11,11 +11,10 @@
 // or its turn; who must hear that a host or client is gone.
 //
 // A client's messages are one stream, handled in order. The head of the stream may have to wait (Wait says what for);
-// all behind it waits, too, and other clients go on. The gates a run passes, in this order, are in cluster_runs.cc.
+// all behind it waits, too, and other clients go on. The gates a run passes, in this order, are in runs.h.
 //
-// Files: cluster_state.cc peers that join, speak and go; cluster_clients.cc a client's messages; cluster_runs.cc
-// programs and runs; cluster_slices.cc slices; cluster_workers.cc a worker's messages; status_json.cc the state as
-// text.
+// Files: cluster_state.cc peers that join, speak and go; cluster_clients.cc a client's messages; cluster_slices.cc
+// slices; cluster_workers.cc a worker's messages; status_json.cc the state as text.
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
@@ -31,20 +30,17 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/controller/arrival_order.h"
 #include "csrc/controller/clients.h"
-#include "csrc/controller/deadlock.h"
 #include "csrc/controller/expected_hosts.h"
 #include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_gate.h"
 #include "csrc/controller/memory_ledger.h"
-#include "csrc/controller/memory_requests.h"
 #include "csrc/controller/outbox.h"
 #include "csrc/controller/overdue_watch.h"
 #include "csrc/controller/registry.h"
 #include "csrc/controller/resource_manager.h"
-#include "csrc/plan/places.h"
+#include "csrc/controller/runs.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/identity.h"
@@ -157,31 +153,12 @@ class ClusterState {
   // A message of an input pipeline, to the host it names.
   Status HandlePipeline(uint32_t client, Message& message, Outbox& outbox);
 
-  // --- programs and runs
-  Result<Outcome> HandleRun(uint32_t client, Message& message, Outbox& outbox);
-  Result<Outcome> HandleRunProgram(uint32_t client, Message& message, Outbox& outbox);
-  Result<Outcome> HandleRunInPlace(uint32_t client, Message& message, Outbox& outbox);
-  Status CheckOwners(uint32_t client, const wire::RunInPlace& run) const;
-  // Where a run computes; the reason, for its client, when it cannot.
-  Result<std::shared_ptr<const scheduler::GangShape>> ShapeOfRun(const wire::Run& run, FunctionState& function);
-  // The client's program that a run names, null if there is none. The run's transfers must have the client's keys.
-  Result<ProgramState*> ProgramOf(uint32_t client, uint64_t id, uint64_t first_key);
-  std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
-  // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
-  // `entered`: in the books for it, or null.
-  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, const MemoryRequest* entered, Message& message,
-                   Outbox& outbox);
-  Outcome FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox);
   void ReleaseFetches(uint32_t host, Outbox& outbox);
 
   // Frees what messages behind one that waits for memory free, unless a message before them names it.
   void FreeBehind(Client& owner, Outbox& outbox);
 
   Status OnWorkerMessage(uint32_t host, Message& message, Outbox& outbox);
-  Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox);
-  // Tells the hosts of the run, but for the one that said so.
-  void AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outbox& outbox);
-  void OnStalled(uint32_t host, wire::Stalled stalled, Outbox& outbox);
   // Handles what a client's stream holds back, up to the next message that must wait.
   void ReleaseHeld(uint32_t client, Outbox& outbox);
   // Lets every gang go whose turn has come, and every message for which there is memory now.
@@ -201,9 +178,6 @@ class ClusterState {
   // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
   void TellClientsOfHosts(Outbox& outbox) const;
   void TellAllOfNewHosts(const Connection& joined, Outbox& outbox);
-  // The run, its outputs and its arguments are the client's own, and not too many.
-  Status CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
-                  const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const;
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
@@ -217,9 +191,7 @@ class ClusterState {
   ResourceManager resources_;
   MemoryLedger memory_;
   MemoryGate gate_{memory_, hosts_};
-  std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
-  DeadlockWatch stalls_;                                                    // devices that wait in collectives
-  ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
+  Runs runs_{hosts_, clients_, scheduler_, memory_, gate_, options_.scheduling.arbitrate};
   uint64_t next_session_ = 1;
   uint64_t arrivals_ = 0;  // messages of clients so far
   uint64_t now_ms_ = 0;    // of the latest message or tick

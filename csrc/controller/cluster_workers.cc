@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "csrc/controller/cluster_state.h"
-#include "csrc/controller/deadlock.h"
 #include "csrc/wire/file_bodies.h"
 
 namespace pathways::controller {
@@ -28,8 +27,11 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
       LoseHost(host, goodbye.reason, outbox);
       return OkStatus();
     }
-    case Type::kDone:
-      return OnDone(host, message.head, message.frame, outbox);
+    case Type::kDone: {
+      PW_ASSIGN_OR_RETURN(wire::Done done, wire::Decode<wire::Done>(message.head.body));
+      runs_.Done(host, std::move(done), std::move(message.frame), outbox);
+      return OkStatus();
+    }
     case Type::kRegistered: {
       PW_ASSIGN_OR_RETURN(const wire::Registered answer, wire::Decode<wire::Registered>(message.head.body));
       PW_ASSIGN_OR_RETURN(Client * owner, registry_.Registered(host, answer, std::move(message.frame), outbox));
@@ -72,12 +74,12 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
     }
     case Type::kAbort: {
       PW_ASSIGN_OR_RETURN(wire::Abort abort, wire::Decode<wire::Abort>(message.head.body));
-      AbortRun(abort, host, outbox);
+      runs_.Abort(abort, host, outbox);
       return OkStatus();
     }
     case Type::kStalled: {
       PW_ASSIGN_OR_RETURN(wire::Stalled stalled, wire::Decode<wire::Stalled>(message.head.body));
-      OnStalled(host, std::move(stalled), outbox);
+      runs_.Stalled(host, std::move(stalled), outbox);
       return OkStatus();
     }
     case Type::kReply: {
@@ -100,57 +102,6 @@ void ClusterState::ReleaseFetches(uint32_t host, Outbox& outbox) {
   if (waiting.empty()) return;
   std::rotate(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(++fetch_turn_ % waiting.size()), waiting.end());
   for (const uint32_t client : waiting) ReleaseHeld(client, outbox);
-}
-
-Status ClusterState::OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outbox& outbox) {
-  PW_ASSIGN_OR_RETURN(wire::Done done, wire::Decode<wire::Done>(head.body));
-  // A client hears of a run once: of its first failure, or when its last host is done.
-  std::vector<bool> tell;
-  tell.reserve(done.outcomes.size());
-  bool pass_on = true;
-  for (const wire::RunOutcome& outcome : done.outcomes) {
-    memory_.PartDone(outcome.run, host, outcome.status.ok());
-    const scheduler::PartResult result =
-        scheduler_.PartDone(outcome.run, host, outcome.device_us, outcome.status.ok(), outbox.now_ms());
-    tell.push_back(result == scheduler::PartResult::kEnded || result == scheduler::PartResult::kFailed);
-    pass_on = pass_on && tell.back() && wire::ClientOf(outcome.run) == wire::ClientOf(done.outcomes.front().run);
-  }
-  if (done.outcomes.empty()) return OkStatus();
-  if (pass_on) {  // the usual case: the bytes as they are
-    clients_.Tell(done.outcomes.front().run, std::move(frame), {}, outbox);
-    return OkStatus();
-  }
-  std::map<uint64_t, wire::Done> per_client;
-  for (size_t i = 0; i < done.outcomes.size(); ++i) {
-    if (!tell[i]) continue;
-    const uint64_t client = wire::ClientOf(done.outcomes[i].run);
-    per_client[client].outcomes.push_back(std::move(done.outcomes[i]));
-  }
-  for (const auto& [client, message] : per_client) {
-    clients_.Tell(message.outcomes.front().run, wire::Encode(message), {}, outbox);
-  }
-  return OkStatus();
-}
-
-// --- gangs over several hosts
-
-void ClusterState::AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outbox& outbox) {
-  const scheduler::GangShape* shape = scheduler_.ShapeOf(abort.run);
-  if (shape == nullptr) return;  // it has ended
-  for (const scheduler::GangPart& part : shape->parts) {
-    const Host& host = hosts_[part.host];
-    if (part.host != by && host.alive()) outbox.Send(host.connection, abort);
-  }
-}
-
-void ClusterState::OnStalled(uint32_t host, wire::Stalled stalled, Outbox& outbox) {
-  stalls_.Hear(host, std::move(stalled.stalls), outbox.now_ms());
-  const Deadlock found = stalls_.Confirmed(
-      outbox.now_ms(), [this](uint64_t run) { return scheduler_.ShapeOf(run); },
-      [this](uint32_t index) { return hosts_[index].description.name; });
-  if (found.runs.empty()) return;
-  outbox.Note(found.reason);
-  for (const uint64_t run : found.runs) AbortRun({run, Status(Code::kAborted, found.reason)}, std::nullopt, outbox);
 }
 
 // --- hosts that finish nothing
