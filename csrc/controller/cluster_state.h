@@ -11,10 +11,12 @@
 // or its turn; who must hear that a host or client is gone.
 //
 // A client's messages are one stream, handled in order. The head of the stream may have to wait (Wait says what for);
-// all behind it waits, too, and other clients go on. The gates a run passes, in this order, are in runs.h.
+// all behind it waits, too, and other clients go on.
 //
-// Files: cluster_state.cc peers that join, speak and go; cluster_clients.cc a client's messages; cluster_slices.cc
-// slices; cluster_workers.cc a worker's messages; status_json.cc the state as text.
+// Each input goes to the part that it is for, with an Outbox in which the part puts what comes of it: Hosts and
+// ExpectedHosts, Clients and their ClientStreams, Registry, MemoryGate, Runs, Forwarding, IslandGroups. Here are the
+// members' connections (cluster_state.cc), and the tables of messages (cluster_clients.cc, cluster_workers.cc);
+// status_json.cc is the state as text.
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
@@ -32,6 +34,7 @@
 #include "csrc/base/status.h"
 #include "csrc/controller/clients.h"
 #include "csrc/controller/expected_hosts.h"
+#include "csrc/controller/forwarding.h"
 #include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_gate.h"
@@ -143,16 +146,15 @@ class ClusterState {
   void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
   void OnClientMessage(uint32_t client, Message& message, Outbox& outbox);
   Result<Outcome> HandleClient(uint32_t client, Message& message, Outbox& outbox);
-  Status ForwardToHost(uint32_t host, std::string frame, Outbox& outbox);
-  // A SAVE or LOAD, to the host that is to do it.
-  Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, Message& message, Outbox& outbox);
-  Result<Outcome> HandleCopy(uint32_t client, Message& message, Outbox& outbox);
-  Status HandleRequestSlice(uint32_t client, Message& message, Outbox& outbox);
-  Status HandleReleaseSlice(uint32_t client, Message& message);
-  Status HandleQuery(uint32_t client, Message& message, Outbox& outbox);
-  // A message of an input pipeline, to the host it names.
-  Status HandlePipeline(uint32_t client, Message& message, Outbox& outbox);
-
+  Result<Outcome> On(Client& owner, const wire::RequestSlice& request, Message& message, Outbox& outbox);
+  Result<Outcome> On(Client& owner, const wire::ReleaseSlice& request, Message& message, Outbox& outbox);
+  Result<Outcome> On(Client& owner, const wire::Query& query, Message& message, Outbox& outbox);
+  // By type of message:
+  using Handler = Result<Outcome> (*)(ClusterState& self, Client& owner, Message& message, Outbox& outbox);
+  template <typename Body>
+  static Result<Outcome> Call(ClusterState& self, Client& owner, Message& message, Outbox& outbox);
+  template <typename... Bodies>
+  static constexpr auto TableOf();
   void ReleaseFetches(uint32_t host, Outbox& outbox);
 
   // Frees what messages behind one that waits for memory free, unless a message before them names it.
@@ -191,6 +193,7 @@ class ClusterState {
   ResourceManager resources_;
   MemoryLedger memory_;
   MemoryGate gate_{memory_, hosts_};
+  Forwarding forwarding_{hosts_, memory_, gate_, options_.sent_to};
   Runs runs_{hosts_, clients_, scheduler_, memory_, gate_, options_.scheduling.arbitrate};
   uint64_t next_session_ = 1;
   uint64_t arrivals_ = 0;  // messages of clients so far

@@ -65,7 +65,7 @@ Status ClusterState::OnWorkerMessage(uint32_t host, Message& message, Outbox& ou
     case Type::kTransferFailed: {
       PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(message.head.body));
       wire::PatchSequence(message.frame, host + 1);  // the receiver knows whose transfer it is
-      return ForwardToHost(failed.host, std::move(message.frame), outbox);
+      return forwarding_.ToHost(failed.host, std::move(message.frame), outbox);
     }
     case Type::kSpill: {
       PW_ASSIGN_OR_RETURN(wire::Spill spilled, wire::Decode<wire::Spill>(message.head.body));

@@ -37,7 +37,7 @@ std::vector<uint32_t> DevicesOf(const wire::RegisterPlan& plan) {
 
 }  // namespace
 
-Status Registry::Register(Client& owner, const wire::Register& request, Message& message, Outbox& outbox) {
+Status Registry::Take(Client& owner, const wire::Register& request, Message& message, Outbox& outbox) {
   PW_RETURN_IF_ERROR(owner.CheckOwns(request.function, "function"));
   if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
   FunctionState& function = owner.functions[request.function];
@@ -100,7 +100,7 @@ Status Registry::CheckPlan(const Client& owner, const wire::RegisterPlan& plan) 
   return OkStatus();
 }
 
-Status Registry::RegisterPlan(Client& owner, const wire::RegisterPlan& plan, Message& message, Outbox& outbox) {
+Status Registry::Take(Client& owner, const wire::RegisterPlan& plan, Message& message, Outbox& outbox) {
   PW_RETURN_IF_ERROR(owner.CheckOwns(plan.program, "program"));
   for (const wire::PlanStep& step : plan.steps) {
     if (step.kind == wire::StepKind::kExecute) PW_RETURN_IF_ERROR(owner.CheckOwns(step.function, "function"));
@@ -146,7 +146,7 @@ Status Registry::RegisterPlan(Client& owner, const wire::RegisterPlan& plan, Mes
   return OkStatus();
 }
 
-Status Registry::Unregister(Client& owner, const wire::Unregister& request, Outbox& outbox) {
+Status Registry::Take(Client& owner, const wire::Unregister& request, Message&, Outbox& outbox) {
   for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(owner.CheckOwns(id, "function"));
   for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(owner.CheckOwns(id, "program"));
   std::map<uint32_t, wire::Unregister> per_host;

@@ -23,9 +23,9 @@ class Registry {
       : hosts_(hosts), clients_(clients), scheduler_(scheduler) {}
 
   // --- what a client says
-  Status Register(Client& owner, const wire::Register& request, Message& message, Outbox& outbox);
-  Status RegisterPlan(Client& owner, const wire::RegisterPlan& plan, Message& message, Outbox& outbox);
-  Status Unregister(Client& owner, const wire::Unregister& request, Outbox& outbox);
+  Status Take(Client& owner, const wire::Register& request, Message& message, Outbox& outbox);
+  Status Take(Client& owner, const wire::RegisterPlan& plan, Message& message, Outbox& outbox);
+  Status Take(Client& owner, const wire::Unregister& request, Message& message, Outbox& outbox);
   // --- what a host answers: the client is told, and given back, as its stream may go on now; null: it has left
   Result<Client*> Registered(uint32_t host, const wire::Registered& answer, std::string frame, Outbox& outbox);
   Result<Client*> PlanReady(uint32_t host, const wire::PlanReady& answer, std::string frame, Outbox& outbox);

@@ -21,7 +21,7 @@ struct Registering {
     const wire::Head head = *wire::DecodeHead(frame);
     std::vector<Payload> none;
     Message message{head, frame, none, 1};
-    return registry.Register(client, request, message, outbox);
+    return registry.Take(client, request, message, outbox);
   }
   uint64_t Id(uint64_t n) const { return (uint64_t{client.index} << wire::kClientShift) | n; }
 
