@@ -259,7 +259,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
   peers_.erase(host.connection);
   gone_.push_back(host.connection);
   runs_.Forget(index);
-  overdue_.Forget(index);
+  watch_.Forget(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
@@ -301,7 +301,7 @@ void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& 
   const bool is_host = peer.role == wire::Role::kWorker;
   const std::string& name = is_host ? hosts_[peer.index].description.name : clients_.at(peer.index).name;
   const std::string who = (is_host ? "host " : "client ") + Quoted(name);
-  if (is_host && !peer.silent) overdue_.Resumed(peer.index, outbox.now_ms());
+  if (is_host && !peer.silent) watch_.Resumed(peer.index, outbox.now_ms());
   outbox.Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
                                 " s: it is stopped, or cut off; it is given up after " +
                                 std::to_string(options_.lease_ms / 1000) + " s"
@@ -327,8 +327,8 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   const bool was_suspended =
       last_tick_ms_ != 0 && now_ms > last_tick_ms_ + std::min(options_.lease_ms, options_.silence_ms) / 2;
   last_tick_ms_ = now_ms;
-  if (was_suspended) overdue_.AllResumed(now_ms);
-  TellOfOverdue(outbox);
+  if (was_suspended) watch_.AllResumed(now_ms);
+  watch_.Tick(outbox);
   runs_.LetGo(std::nullopt, outbox);
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {
@@ -357,6 +357,16 @@ Outputs ClusterState::Farewell(const std::string& reason) const {
     out.push_back({answer.to, wire::Encode(answer.body), {}});
   }
   return out;
+}
+
+std::string ClusterState::StatusJson(uint64_t now_ms) const {
+  const auto last_heard_ms = [this](const Connection& member) -> std::optional<uint64_t> {
+    auto peer = peers_.find(member);
+    return peer == peers_.end() ? std::nullopt : std::optional(peer->second.last_heard_ms);
+  };
+  const StatusReport::Sources sources{options_, serving_, hosts_,     clients_,     scheduler_,
+                                      watch_,   memory_,  resources_, last_heard_ms};
+  return StatusReport(sources, now_ms).Json();
 }
 
 bool ClusterState::Knows(const Connection& connection) const {

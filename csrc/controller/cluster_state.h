@@ -14,14 +14,12 @@
 // all behind it waits, too, and other clients go on.
 //
 // Each input goes to the part that it is for, with an Outbox in which the part puts what comes of it: Hosts and
-// ExpectedHosts, Clients and their ClientStreams, Registry, MemoryGate, Runs, Forwarding, IslandGroups. Here are the
-// members' connections (cluster_state.cc), and the tables of messages (cluster_clients.cc, cluster_workers.cc);
-// status_json.cc is the state as text.
+// ExpectedHosts, Clients and their ClientStreams, Registry, MemoryGate, Runs, Forwarding, HostWatch, IslandGroups. Here
+// are the members' connections (cluster_state.cc), and the tables of messages (cluster_clients.cc, cluster_workers.cc).
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,46 +31,25 @@
 
 #include "csrc/base/status.h"
 #include "csrc/controller/clients.h"
+#include "csrc/controller/cluster_options.h"
 #include "csrc/controller/expected_hosts.h"
 #include "csrc/controller/forwarding.h"
+#include "csrc/controller/host_watch.h"
 #include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
 #include "csrc/controller/memory_gate.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/outbox.h"
-#include "csrc/controller/overdue_watch.h"
 #include "csrc/controller/registry.h"
 #include "csrc/controller/resource_manager.h"
 #include "csrc/controller/runs.h"
+#include "csrc/controller/status_report.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/identity.h"
 #include "csrc/wire/plan_bodies.h"
 
 namespace pathways::controller {
-
-struct ClusterOptions {
-  std::string cluster;  // the cluster's name, part of every shared-memory segment's name
-  std::string build;    // package version every peer must have
-  uint32_t heartbeat_interval_ms = 500;
-  uint32_t lease_ms = 60'000;  // a member that is silent for longer is dropped
-  uint32_t silence_ms = 4000;  // one that is for longer is told of
-  // A host that has computations and finishes none for longer is told of (overdue_watch.h); 0: never.
-  uint32_t overdue_ms = 30'000;
-  // Hosts that are on their way, by name: they become hosts 0, 1, ... in this order, whoever calls first. Others join
-  // in the order they come.
-  std::vector<std::string> expected_hosts = {};
-  scheduler::SchedulerOptions scheduling = {};
-  // The hosts' data keys are made of it (wire/identity.h): a secret of the controller only.
-  std::string data_secret = {};
-  // How many messages a member was sent so far, of those that its heartbeats count; null: not known, nothing is
-  // bounded.
-  std::function<uint64_t(const Connection& member)> sent_to = {};
-  // Of the controller, for those who lose their connection to it (base/process.h). 0: it has a standby, which goes on
-  // when that process ends.
-  uint64_t pid = 0;
-  std::string process_space = {};
-};
 
 class ClusterState {
  public:
@@ -82,7 +59,10 @@ class ClusterState {
         expected_(options_.expected_hosts),
         scheduler_(options_.scheduling),
         groups_(options_.expected_hosts),
-        overdue_(options_.overdue_ms) {}
+        watch_(hosts_, clients_, scheduler_, options_.overdue_ms) {}
+
+  ClusterState(const ClusterState&) = delete;  // its parts borrow each other
+  ClusterState& operator=(const ClusterState&) = delete;
 
   // A message of a connection. A malformed or forbidden one is answered with the reason and changes nothing.
   void OnMessage(const Connection& from, std::string head, std::vector<Payload> payloads, uint64_t now_ms,
@@ -126,17 +106,8 @@ class ClusterState {
     uint64_t last_heard_ms;
     bool silent = false;  // those concerned have been told
   };
-  // Of the controller's processes.
-  struct Serving {
-    uint64_t pid = 0, standby = 0;
-    uint32_t takeovers = 0;
-  };
-
   // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
   void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox);
-  // The log is told of hosts that finish nothing, and when they do again.
-  void TellOfOverdue(Outbox& outbox);
-  bool IsOverdue(uint32_t host, const scheduler::Unfinished& what, uint64_t now_ms) const;
   // `where`: " from " its address; empty: not known, or this machine.
   void OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox);
   // A connection on which a host's plugin finds those of its island.
@@ -168,13 +139,6 @@ class ClusterState {
   void LoseHost(uint32_t host, const std::string& reason, Outbox& outbox);
   void LoseClient(uint32_t client, const std::string& reason, Outbox& outbox);
 
-  // `unfinished`: of the host, or null.
-  std::string HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const;
-  std::string ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const;
-  std::string WaitText(const Client& client) const;
-  std::string DescribeWork(const scheduler::Unfinished& what) const;
-  std::string UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const;
-
   // The scheduler's, of an island that may be new.
   uint32_t IslandNumber(const std::string& name);
   // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
@@ -189,7 +153,7 @@ class ClusterState {
   scheduler::GangScheduler scheduler_;
   Registry registry_{hosts_, clients_, scheduler_};
   IslandGroups groups_;
-  OverdueWatch overdue_;
+  HostWatch watch_;
   ResourceManager resources_;
   MemoryLedger memory_;
   MemoryGate gate_{memory_, hosts_};
