@@ -1,366 +1,149 @@
-// ClusterState: the messages of clients, but for programs and runs.
-#include <algorithm>
+// ClusterState: the messages of clients: their order, and which part takes each.
+#include <array>
 
 #include "csrc/controller/cluster_state.h"
-#include "csrc/wire/file_bodies.h"
-#include "csrc/wire/pipeline_bodies.h"
 
 namespace pathways::controller {
 using wire::Type;
 
-namespace {
-
-constexpr uint64_t kHeldOverhead = 256;  // of a message that is kept, beside its bytes
-
-}  // namespace
-
-void ClusterState::OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame,
-                                   std::vector<Payload>&& payloads, Outputs& out) {
+void ClusterState::OnClientMessage(uint32_t client, Message& message, Outbox& outbox) {
   Client& state = clients_.at(client);
   // Compiles, questions and input pipelines need no order among runs; all else keeps its place behind what waits.
-  const Type type = head.header.type;
+  const Type type = message.head.header.type;
   const bool overtakes = type == Type::kRegister || type == Type::kRegisterPlan || type == Type::kQuery ||
                          type == Type::kRequestSlice || type == Type::kReleaseSlice || type == Type::kOpenPipeline ||
                          type == Type::kFeed || type == Type::kClosePipeline || type == Type::kTransferFailed;
-  arrival_ = ++arrivals_;
-  if (overtakes || state.held.empty()) {
-    Result<Outcome> outcome = HandleClient(client, head, frame, payloads, out);
+  message.arrival = ++arrivals_;
+  if (overtakes || state.stream.empty()) {
+    Result<Outcome> outcome = HandleClient(client, message, outbox);
     if (!outcome.ok()) {
-      Note("client " + state.name + ": " + outcome.status().ToString());
-      Send(state.connection, wire::Reject{outcome.status()}, out);
+      outbox.Note("client " + state.name + ": " + outcome.status().ToString());
+      outbox.Send(state.connection, wire::Reject{outcome.status()});
       return;
     }
     if (*outcome == Outcome::kHandled) return;
   }
-  auto held = std::make_unique<Held>();
-  held->frame = std::move(frame);
-  held->payloads = std::move(payloads);
-  held->arrival = arrival_;
-  held->head = *wire::DecodeHead(held->frame);  // decoded before; only re-pointed at the kept frame
-  held->bytes = kHeldOverhead + held->frame.size();
-  for (const Payload& payload : held->payloads) held->bytes += payload->size();
-  state.held_bytes += held->bytes;
-  state.held.push_back(std::move(held));
-  if (state.held_bytes > kMaxHeldBytes) {
+  if (const Status room = state.stream.Push(message); !room.ok()) {
     const Connection connection = state.connection;
-    const Status status = ResourceExhausted(
-        "expected at most " + std::to_string(kMaxHeldBytes >> 20) +
-        " MiB of messages behind one that waits for a compilation, memory or its turn, got more; wait for results "
-        "before submitting more");
-    Send(connection, wire::Reject{status}, out);
-    return OnDisconnected(connection, status.ToString(), out);
+    outbox.Send(connection, wire::Reject{room});
+    return Disconnect(connection, room.ToString(), outbox);
   }
-  FreeBehind(state, out);
+  FreeBehind(state, outbox);
 }
 
-void ClusterState::ReleaseHeld(uint32_t client, Outputs& out) {
-  auto it = clients_.find(client);
-  if (it == clients_.end()) return;
-  std::deque<std::unique_ptr<Held>>& held = it->second.held;
-  while (!held.empty()) {
-    Held& front = *held.front();
-    arrival_ = front.arrival;
-    Result<Outcome> outcome = HandleClient(client, front.head, front.frame, front.payloads, out);
-    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(it->second, out);
-    if (!outcome.ok()) Send(it->second.connection, wire::Reject{outcome.status()}, out);
-    it->second.held_bytes -= front.bytes;
-    held.pop_front();
-    it->second.wait = Wait::kNothing;
-    memory_.Cancel(client);  // in case it failed before it could go
+void ClusterState::ReleaseHeld(uint32_t index, Outbox& outbox) {
+  Client* client = clients_.Find(index);
+  if (client == nullptr) return;
+  ClientStream& stream = client->stream;
+  while (!stream.empty()) {
+    Message message = stream.Front();
+    Result<Outcome> outcome = HandleClient(index, message, outbox);
+    if (outcome.ok() && *outcome == Outcome::kMustWait) return FreeBehind(*client, outbox);
+    if (!outcome.ok()) outbox.Send(client->connection, wire::Reject{outcome.status()});
+    stream.Pop();
+    memory_.Cancel(index);  // in case it failed before it could go
   }
 }
 
-void ClusterState::GrantTurns(Outputs& out) {
+void ClusterState::FreeBehind(Client& owner, Outbox& outbox) {
+  const auto places_of = [&owner](uint64_t id) -> const std::vector<uint64_t>* {
+    auto program = owner.programs.find(id);
+    return program == owner.programs.end() ? nullptr : &program->second.places.buffers();
+  };
+  for (const wire::Free& free : owner.stream.TakeFrees(places_of)) {
+    // As if it had come before all that waits. A refusal then is the client's mistake, and told as such.
+    std::vector<Payload> none;
+    std::string frame = wire::Encode(free);
+    const wire::Head head = *wire::DecodeHead(frame);
+    Message message{head, frame, none, 0};
+    if (auto outcome = HandleClient(owner.index, message, outbox); !outcome.ok()) {
+      outbox.Send(owner.connection, wire::Reject{outcome.status()});
+    }
+  }
+}
+
+void ClusterState::GrantTurns(Outbox& outbox) {
   for (;;) {
-    if (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(now_ms_)) {
-      clients_.at(grant->client).granted_run = grant->run;
-      ReleaseHeld(grant->client, out);
+    if (std::optional<scheduler::GangScheduler::Grant> grant = scheduler_.TakeGrant(outbox.now_ms())) {
+      clients_.at(grant->client).stream.Grant(grant->run);
+      ReleaseHeld(grant->client, outbox);
     } else if (std::optional<uint32_t> client = memory_.TakeReady()) {
-      ReleaseHeld(*client, out);
+      ReleaseHeld(*client, outbox);
     } else {
       return;
     }
   }
 }
 
-Result<ClusterState::Outcome> ClusterState::HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
-                                                         std::vector<Payload>& payloads, Outputs& out) {
-  const Type type = head.header.type;
-  if (!options_.scheduling.arbitrate && !wire::IsRun(type)) {
-    arrival_order_.Release(client, [&out](Outgoing message) { out.push_back(std::move(message)); });
-  }
-  switch (type) {
-    case Type::kRun:
-      return HandleRun(client, head, frame, payloads, out);
-    case Type::kRunProgram:
-      return HandleRunProgram(client, head, frame, out);
-    case Type::kRunInPlace:
-      return HandleRunInPlace(client, head, frame, out);
-    case Type::kRegisterPlan:
-      PW_RETURN_IF_ERROR(HandleRegisterPlan(client, head, frame, out));
-      return Outcome::kHandled;
-    case Type::kRegister:
-      PW_RETURN_IF_ERROR(HandleRegister(client, head, frame, payloads, out));
-      return Outcome::kHandled;
-    case Type::kCopy:
-      return HandleCopy(client, head, frame, out);
-    case Type::kRequestSlice:
-      PW_RETURN_IF_ERROR(HandleRequestSlice(client, head, out));
-      return Outcome::kHandled;
-    case Type::kReleaseSlice:
-      PW_RETURN_IF_ERROR(HandleReleaseSlice(client, head));
-      return Outcome::kHandled;
-    case Type::kPut: {
-      PW_ASSIGN_OR_RETURN(wire::Put put, wire::Decode<wire::Put>(head.body));
-      PW_RETURN_IF_ERROR(CheckOwner(client, put.buffer, "buffer"));
-      PW_RETURN_IF_ERROR(CheckOwner(client, put.key, "transfer"));
-      PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(put.device));
-      if (!host->description.alive) {
-        Send(clients_.at(client).connection, wire::BufferFailed{put.buffer, Unavailable(host->lost_reason)}, out);
-      } else {
-        if (memory_.limited(host->description.host)) {
-          RequestBuffer(client, put.key, put.buffer, put.type.ByteSize(), put.device,
-                        std::max(put.shards_here, 1u) - 1);
-          if (!EnterMemory(out)) return MustWait(clients_.at(client), Wait::kMemory, put.buffer);
-        }
-        out.push_back({host->connection, std::move(frame), std::move(payloads)});
-      }
-      return Outcome::kHandled;
-    }
-    case Type::kFetch: {
-      PW_ASSIGN_OR_RETURN(wire::Fetch fetch, wire::Decode<wire::Fetch>(head.body));
-      PW_RETURN_IF_ERROR(CheckOwner(client, fetch.request, "request"));
-      PW_RETURN_IF_ERROR(CheckOwner(client, fetch.buffer, "buffer"));
-      PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(fetch.device));
-      if (!host->description.alive) {
-        Send(clients_.at(client).connection, wire::Fetched{fetch.request, Unavailable(host->lost_reason), 0, {}}, out);
-      } else {
-        const uint32_t index = host->description.host;
-        Client& owner = clients_.at(client);
-        // A host of this process takes what it is given at once, and counts nothing.
-        const bool counts = options_.sent_to != nullptr && !host->connection.starts_with("local/");
-        if (counts && !owner.fetches[index].Pass(options_.sent_to(host->connection), host->load.received)) {
-          return MustWait(owner, Wait::kFetches, index);
-        }
-        out.push_back({host->connection, std::move(frame), {}});
-      }
-      return Outcome::kHandled;
-    }
-    case Type::kSave: {
-      PW_ASSIGN_OR_RETURN(wire::Save save, wire::Decode<wire::Save>(head.body));
-      for (const wire::SavedShard& shard : save.shards) PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
-      PW_RETURN_IF_ERROR(ForwardFileRequest(client, save.request, save.host, frame, out));
-      return Outcome::kHandled;
-    }
-    case Type::kLoad: {
-      PW_ASSIGN_OR_RETURN(wire::Load load, wire::Decode<wire::Load>(head.body));
-      for (const wire::LoadedShard& shard : load.shards) {
-        PW_RETURN_IF_ERROR(CheckOwner(client, shard.buffer, "buffer"));
-        PW_RETURN_IF_ERROR(CheckOwner(client, shard.key, "transfer"));
-      }
-      PW_RETURN_IF_ERROR(ForwardFileRequest(client, load.request, load.host, frame, out));
-      return Outcome::kHandled;
-    }
-    case Type::kFree: {
-      PW_ASSIGN_OR_RETURN(wire::Free free, wire::Decode<wire::Free>(head.body));
-      for (uint64_t id : free.buffers) PW_RETURN_IF_ERROR(CheckOwner(client, id, "buffer"));
-      if (free.host >= hosts_.size()) return InvalidArgument("FREE names host " + std::to_string(free.host));
-      if (free.buffers.empty()) return Outcome::kHandled;  // all went ahead (FreeBehind)
-      memory_.Free(free.host, free.buffers);
-      if (hosts_[free.host].description.alive) out.push_back({hosts_[free.host].connection, std::move(frame), {}});
-      return Outcome::kHandled;
-    }
-    case Type::kTransferFailed: {
-      PW_ASSIGN_OR_RETURN(wire::TransferFailed failed, wire::Decode<wire::TransferFailed>(head.body));
-      PW_RETURN_IF_ERROR(CheckOwner(client, failed.key, "transfer"));
-      wire::PatchSequence(frame, 0);  // as no host's
-      PW_RETURN_IF_ERROR(ForwardToHost(failed.host, std::move(frame), out));
-      return Outcome::kHandled;
-    }
-    case Type::kUnregister:
-      PW_RETURN_IF_ERROR(HandleUnregister(client, head, out));
-      return Outcome::kHandled;
-    case Type::kQuery:
-      PW_RETURN_IF_ERROR(HandleQuery(client, head, frame, out));
-      return Outcome::kHandled;
-    case Type::kOpenPipeline:
-    case Type::kFeed:
-    case Type::kClosePipeline:
-      PW_RETURN_IF_ERROR(HandlePipeline(client, head, frame, payloads, out));
-      return Outcome::kHandled;
-    default:
-      return InvalidArgument("a client may not send " + std::string(wire::TypeName(head.header.type)));
-  }
-}
-
-Status ClusterState::ForwardToHost(uint32_t host, std::string frame, Outputs& out) {
-  if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
-  if (hosts_[host].description.alive) out.push_back({hosts_[host].connection, std::move(frame), {}});
-  return OkStatus();
-}
-
-Status ClusterState::ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame,
-                                        Outputs& out) {
-  PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
-  if (host >= hosts_.size()) return InvalidArgument("expected a host, got number " + std::to_string(host));
-  if (!hosts_[host].description.alive) {
-    Send(clients_.at(client).connection, wire::Stored{request, host, Unavailable(hosts_[host].lost_reason), 0, 0, 0},
-         out);
+Result<Outcome> ClusterState::On(Client& owner, const wire::RequestSlice& request, Message&, Outbox& outbox) {
+  PW_RETURN_IF_ERROR(owner.CheckOwns(request.request, "request"));
+  wire::SliceGranted answer;
+  answer.request = request.request;
+  Result<ResourceManager::Slice> slice = resources_.Request(owner.index, request);
+  if (slice.ok()) {
+    answer.slice = slice->id;
+    answer.devices = std::move(slice->devices);
   } else {
-    out.push_back({hosts_[host].connection, std::move(frame), {}});
+    answer.status = slice.status();
   }
-  return OkStatus();
-}
-
-Status ClusterState::HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Unregister request, wire::Decode<wire::Unregister>(head.body));
-  for (const uint64_t id : request.functions) PW_RETURN_IF_ERROR(CheckOwner(client, id, "function"));
-  for (const uint64_t id : request.programs) PW_RETURN_IF_ERROR(CheckOwner(client, id, "program"));
-  std::map<uint32_t, wire::Unregister> per_host;
-  Client& owner = clients_.at(client);
-  for (const uint64_t id : request.functions) {
-    auto node = owner.functions.extract(id);
-    if (node.empty()) continue;
-    for (const auto& [host, state] : node.mapped().hosts) per_host[host].functions.push_back(id);
-    scheduler_.ForgetWork(id);
-  }
-  for (const uint64_t id : request.programs) {
-    auto node = owner.programs.extract(id);
-    if (node.empty()) continue;
-    for (const auto& [host, plan] : node.mapped().hosts) per_host[host].programs.push_back(id);
-    scheduler_.ForgetWork(id);
-  }
-  for (const auto& [host, message] : per_host) {
-    if (hosts_[host].description.alive) Send(hosts_[host].connection, message, out);
-  }
-  return OkStatus();
-}
-
-Status ClusterState::HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Query query, wire::Decode<wire::Query>(head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, query.request, "request"));
-  const Connection& connection = clients_.at(client).connection;
-  if (query.kind == wire::QueryKind::kStatus) {
-    wire::Reply reply;
-    reply.request = query.request;
-    reply.format = "json";
-    out.push_back({connection, wire::Encode(reply), {std::make_shared<const std::string>(StatusJson(now_ms_))}});
-    return OkStatus();
-  }
-  if (query.function != 0) PW_RETURN_IF_ERROR(CheckOwner(client, query.function, "function"));
-  PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(query.device));
-  if (!host->description.alive) {
-    Send(connection, wire::Reply{query.request, Unavailable(host->lost_reason), {}, {}}, out);
-  } else {
-    out.push_back({host->connection, std::move(frame), {}});
-  }
-  return OkStatus();
-}
-
-Status ClusterState::HandlePipeline(uint32_t client, const wire::Head& head, std::string& frame,
-                                    std::vector<Payload>& payloads, Outputs& out) {
-  uint64_t pipeline = 0, request = 0;
-  uint32_t index = 0;
-  if (head.header.type == Type::kOpenPipeline) {
-    PW_ASSIGN_OR_RETURN(const wire::OpenPipeline open, wire::Decode<wire::OpenPipeline>(head.body));
-    pipeline = open.pipeline, request = open.request, index = open.host;
-  } else if (head.header.type == Type::kFeed) {
-    PW_ASSIGN_OR_RETURN(const wire::Feed feed, wire::Decode<wire::Feed>(head.body));
-    pipeline = feed.pipeline, request = feed.request, index = feed.host;
-    for (const uint64_t key : feed.keys) PW_RETURN_IF_ERROR(CheckOwner(client, key, "transfer"));
-  } else {
-    PW_ASSIGN_OR_RETURN(const wire::ClosePipeline close, wire::Decode<wire::ClosePipeline>(head.body));
-    pipeline = close.pipeline, index = close.host;
-  }
-  PW_RETURN_IF_ERROR(CheckOwner(client, pipeline, "pipeline"));
-  if (request != 0) PW_RETURN_IF_ERROR(CheckOwner(client, request, "request"));
-  if (index >= hosts_.size()) {
-    return InvalidArgument("an input pipeline is asked of host " + std::to_string(index) + ", there are " +
-                           std::to_string(hosts_.size()));
-  }
-  const Host& host = hosts_[index];
-  Status status;
-  if (!host.description.alive) {
-    status = Unavailable(host.lost_reason);
-  } else if (host.description.data_endpoint.empty()) {
-    status = Unimplemented("host '" + host.description.name + "' is simulated and runs no input pipeline");
-  }
-  if (status.ok()) {
-    out.push_back({host.connection, std::move(frame), std::move(payloads)});
-  } else if (request != 0) {
-    Send(clients_.at(client).connection, wire::Reply{request, status, {}, {}}, out);
-  }
-  return OkStatus();
-}
-
-Status ClusterState::HandleRegister(uint32_t client, const wire::Head& head, std::string& frame,
-                                    std::vector<Payload>& payloads, Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Register request, wire::Decode<wire::Register>(head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, request.function, "function"));
-  if (request.devices.empty()) return InvalidArgument("REGISTER names no device");
-  FunctionState& function = clients_.at(client).functions[request.function];
-  function.name = request.name;
-  Status placed;  // a function of one device is its own computation on every host
-  PW_ASSIGN_OR_RETURN(const Host* first, HostOfDevice(request.devices[0]));
-  for (uint32_t device : request.devices) {
-    PW_ASSIGN_OR_RETURN(const Host* host, HostOfDevice(device));
-    if (placed.ok() && !request.one_device) placed = ComputeTogether(*first, *host);
-  }
-  for (uint32_t device : request.devices) {
-    PW_ASSIGN_OR_RETURN(Host * host, HostOfDevice(device));
-    const uint32_t index = host->description.host;
-    if (!host->description.alive || !placed.ok()) {
-      function.hosts[index] = Compile::kFailed;
-      wire::Registered answer;
-      answer.function = request.function;
-      answer.host = index;
-      answer.status = placed.ok() ? Unavailable(host->lost_reason) : placed;
-      Send(clients_.at(client).connection, answer, out);
-      continue;
-    }
-    if (!function.hosts.try_emplace(index, Compile::kPending).second) continue;
-    ++function.pending;
-    out.push_back({host->connection, frame, payloads});
-  }
-  return OkStatus();
-}
-
-Result<ClusterState::Outcome> ClusterState::HandleCopy(uint32_t client, const wire::Head& head, std::string& frame,
-                                                       Outputs& out) {
-  PW_ASSIGN_OR_RETURN(wire::Copy copy, wire::Decode<wire::Copy>(head.body));
-  PW_RETURN_IF_ERROR(CheckOwner(client, copy.source, "buffer"));
-  PW_RETURN_IF_ERROR(CheckOwner(client, copy.destination, "buffer"));
-  PW_ASSIGN_OR_RETURN(Host * from, HostOfDevice(copy.source_device));
-  PW_ASSIGN_OR_RETURN(Host * to, HostOfDevice(copy.destination_device));
-  for (Host* host : {from, to}) {
-    if (host->description.alive) continue;
-    Send(clients_.at(client).connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)}, out);
-    return Outcome::kHandled;
-  }
-  if (memory_.limited(to->description.host)) {
-    RequestBuffer(client, copy.destination, copy.destination, copy.type.ByteSize(), copy.destination_device);
-    if (!EnterMemory(out)) return MustWait(clients_.at(client), Wait::kMemory, copy.destination);
-  }
-  if (from != to) {
-    Send(to->connection, wire::Expect{copy.destination, copy.destination_device, from->description.host, copy.type},
-         out);
-  }
-  out.push_back({from->connection, std::move(frame), {}});
+  outbox.Send(owner.connection, answer);
   return Outcome::kHandled;
 }
 
-Result<ClusterState::Host*> ClusterState::HostOfDevice(uint32_t device) {
-  if (device >= device_to_host_.size()) {
-    return InvalidArgument("expected a device below " + std::to_string(device_to_host_.size()) + ", got " +
-                           std::to_string(device));
-  }
-  return &hosts_[device_to_host_[device]];
+Result<Outcome> ClusterState::On(Client& owner, const wire::ReleaseSlice& request, Message&, Outbox&) {
+  for (const uint64_t slice : request.slices) PW_RETURN_IF_ERROR(owner.CheckOwns(slice, "slice"));
+  resources_.Release(request.slices);
+  return Outcome::kHandled;
 }
 
-Status ClusterState::CheckOwner(uint32_t client, uint64_t id, const char* what) const {
-  if (wire::ClientOf(id) == client) return OkStatus();
-  return Status(Code::kPermissionDenied, std::string("expected a ") + what + " of client " + std::to_string(client) +
-                                             ", got one of client " + std::to_string(wire::ClientOf(id)));
+Result<Outcome> ClusterState::On(Client& owner, const wire::Query& query, Message& message, Outbox& outbox) {
+  if (query.kind != wire::QueryKind::kStatus) return forwarding_.Take(owner, query, message, outbox);
+  PW_RETURN_IF_ERROR(owner.CheckOwns(query.request, "request"));
+  wire::Reply reply;
+  reply.request = query.request;
+  reply.format = "json";
+  outbox.Pass(owner.connection, wire::Encode(reply),
+              {std::make_shared<const std::string>(StatusJson(outbox.now_ms()))});
+  return Outcome::kHandled;
+}
+
+// --- which part takes what
+
+template <typename Body>
+Result<Outcome> ClusterState::Call(ClusterState& self, Client& owner, Message& message, Outbox& outbox) {
+  PW_ASSIGN_OR_RETURN(const Body body, wire::Decode<Body>(message.head.body));
+  if constexpr (wire::IsRun(Body::kType)) {
+    return self.runs_.Take(owner, body, message, outbox);
+  } else if constexpr (requires { self.registry_.Take(owner, body, message, outbox); }) {
+    PW_RETURN_IF_ERROR(self.registry_.Take(owner, body, message, outbox));
+    return Outcome::kHandled;
+  } else if constexpr (requires { self.On(owner, body, message, outbox); }) {
+    return self.On(owner, body, message, outbox);
+  } else {
+    return self.forwarding_.Take(owner, body, message, outbox);
+  }
+}
+
+template <typename... Bodies>
+constexpr auto ClusterState::TableOf() {
+  std::array<Handler, 64> handlers{};
+  ((handlers[static_cast<size_t>(Bodies::kType)] = &Call<Bodies>), ...);
+  return handlers;
+}
+
+Result<Outcome> ClusterState::HandleClient(uint32_t client, Message& message, Outbox& outbox) {
+  static constexpr auto kHandlers =
+      TableOf<wire::Run, wire::RunProgram, wire::RunInPlace, wire::Register, wire::RegisterPlan, wire::Unregister,
+              wire::Put, wire::Fetch, wire::Free, wire::Copy, wire::Save, wire::Load, wire::TransferFailed,
+              wire::OpenPipeline, wire::Feed, wire::ClosePipeline, wire::Query, wire::RequestSlice,
+              wire::ReleaseSlice>();
+  const Type type = message.head.header.type;
+  if (!wire::IsRun(type)) runs_.LetGo(client, outbox);
+  const size_t number = static_cast<size_t>(type);
+  if (number >= kHandlers.size() || kHandlers[number] == nullptr) {
+    return InvalidArgument("a client may not send " + std::string(wire::TypeName(type)));
+  }
+  return kHandlers[number](*this, clients_.at(client), message, outbox);
 }
 
 }  // namespace pathways::controller

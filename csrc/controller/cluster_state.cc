@@ -39,65 +39,61 @@ Status CheckTexts(const wire::Hello& hello) {
   return OkStatus();
 }
 
-// Shares outside these bounds would be lost in the rounding of the others'.
-constexpr double kMinWeight = 1e-3, kMaxWeight = 1e6;
-
 }  // namespace
 
 void ClusterState::OnMessage(const Connection& from, std::string frame, std::vector<Payload> payloads, uint64_t now_ms,
                              Outputs& out) {
   now_ms_ = now_ms;
-  speaking_ = from;
+  Outbox outbox(now_ms, from, out, log_);
   Result<wire::Head> head = wire::DecodeHead(frame);
   if (Status few = wire::CheckPayloads(payloads.size()); !few.ok()) head = std::move(few);
   auto peer = peers_.find(from);
   if (!head.ok()) {
-    Note("refused a message: " + head.status().ToString());
-    Send(from, wire::Reject{head.status()}, out);
+    outbox.Note("refused a message: " + head.status().ToString());
+    outbox.Send(from, wire::Reject{head.status()});
     return;
   }
   if (head->header.type == Type::kHello) {
     if (peer != peers_.end()) {
-      Send(from, wire::Reject{FailedPrecondition("this connection has already joined")}, out);
+      outbox.Send(from, wire::Reject{FailedPrecondition("this connection has already joined")});
       return;
     }
-    OnHello(from, head->body, now_ms, out);
+    OnHello(from, head->body, address_.empty() ? "" : " from " + address_, outbox);
     return;
   }
   if (head->header.type == Type::kIslandJoin || (peer == peers_.end() && head->header.type == Type::kKeyValue)) {
-    return OnIslandMessage(from, *head, now_ms, out);
+    return OnIslandMessage(from, *head, outbox);
   }
   if (peer == peers_.end()) {
     // A peer dropped for silence that speaks again, or one that never joined.
-    Send(from,
-         wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
-                                         std::string(wire::TypeName(head->header.type)))},
-         out);
+    outbox.Send(from, wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
+                                                      std::string(wire::TypeName(head->header.type)))});
     return;
   }
   peer->second.last_heard_ms = now_ms;
+  Message message{*head, frame, payloads, 0};
   if (peer->second.role == wire::Role::kClient) {
     const uint32_t client = peer->second.index;
     if (head->header.type == Type::kHeartbeat) return;
     if (head->header.type == Type::kGoodbye) {
       Result<wire::Goodbye> goodbye = wire::Decode<wire::Goodbye>(head->body);
-      LoseClient(client, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", out);
+      LoseClient(client, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", outbox);
     } else {
-      OnClientMessage(client, *head, std::move(frame), std::move(payloads), out);
+      OnClientMessage(client, message, outbox);
     }
   } else {
     const uint32_t host = peer->second.index;
-    if (Status status = OnWorkerMessage(host, *head, frame, payloads, out); !status.ok()) {
-      Note("host " + hosts_[host].description.name + ": " + status.ToString());
+    if (Status status = OnWorkerMessage(host, message, outbox); !status.ok()) {
+      outbox.Note("host " + hosts_[host].description.name + ": " + status.ToString());
     }
   }
-  GrantTurns(out);
+  GrantTurns(outbox);
 }
 
-void ClusterState::OnHello(const Connection& from, std::string_view body, uint64_t now_ms, Outputs& out) {
+void ClusterState::OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox) {
   auto refuse = [&](Status status) {
-    Note("refused to let a peer join: " + status.ToString());
-    Send(from, wire::Reject{std::move(status)}, out);
+    outbox.Note("refused to let a peer join: " + status.ToString());
+    outbox.Send(from, wire::Reject{std::move(status)});
   };
   Result<wire::Hello> hello = wire::Decode<wire::Hello>(body);
   if (!hello.ok()) return refuse(hello.status());
@@ -115,179 +111,68 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, uint64
   welcome.process_space = options_.process_space;
 
   if (hello->role == wire::Role::kClient) {
-    if (clients_.size() >= wire::kMaxClients) {
-      return refuse(ResourceExhausted("this controller serves at most " + std::to_string(wire::kMaxClients) +
-                                      " clients at a time; end some"));
-    }
-    if (!(hello->weight >= kMinWeight && hello->weight <= kMaxWeight)) {
-      return refuse(InvalidArgument("expected a client's weight from " + std::to_string(kMinWeight) + " to " +
-                                    std::to_string(kMaxWeight) + ", got " + std::to_string(hello->weight)));
-    }
-    // A number is given again after all others, when nothing of its last client is under way any more.
-    do {
-      latest_client_ = latest_client_ % wire::kMaxClients + 1;
-    } while (clients_.contains(latest_client_));
-    const uint32_t index = latest_client_;
-    clients_[index] = Client{from, hello->name, hello->pid, now_ms, next_session_};
+    if (Status fits = clients_.Check(*hello); !fits.ok()) return refuse(std::move(fits));
+    const Client& client = clients_.Add(*hello, from, next_session_++, outbox.now_ms());
+    const uint32_t index = client.index;
     resources_.NameClient(index, "client " + Quoted(hello->name) + " (pid " + std::to_string(hello->pid) + ")");
     scheduler_.AddClient(index, hello->weight, hello->priority);
-    peers_[from] = Peer{wire::Role::kClient, index, now_ms};
-    Note(DescribeClient(index) + " has joined" + FromWhere());
+    peers_[from] = Peer{wire::Role::kClient, index, outbox.now_ms()};
+    outbox.Note(client.Describe() + " has joined" + where);
     welcome.peer = index;
-    welcome.hosts = HostDescriptions();
-    welcome.session = next_session_++;
-    welcome.identities = IdentitiesOf(ClientIdentity(index, welcome.session), 0);
-    return Send(from, welcome, out);
+    welcome.hosts = hosts_.Descriptions();
+    welcome.session = client.session;
+    welcome.identities = hosts_.IdentitiesOf(client.identity(), 0);
+    return outbox.Send(from, welcome);
   }
   if (hello->role != wire::Role::kWorker) return refuse(InvalidArgument("expected role client or worker"));
-  if (hello->devices.empty()) return refuse(InvalidArgument("expected a host with at least one device, got none"));
-  for (const Host& host : hosts_) {
-    if (!host.description.alive) continue;
-    if (host.description.name == hello->name) {
-      return refuse(Status(Code::kAlreadyExists, "a host named " + Quoted(hello->name) +
-                                                     " is already a member; give each worker its own --name"));
-    }
-    // Whoever connects there would end the other one's connections when it lets go of this one's.
-    if (!hello->data_endpoint.empty() && host.description.data_endpoint == hello->data_endpoint) {
-      return refuse(Status(Code::kAlreadyExists,
-                           "expected " + Quoted(hello->name) + " to listen at a data endpoint of its own, got " +
-                               Quoted(hello->data_endpoint) + ", where " + DescribeHost(host.description) +
-                               " listens; give each worker its own --data-endpoint, or --advertise"));
-    }
+  if (Status fits = hosts_.Check(*hello, groups_.has_host(hello->island, hello->name)); !fits.ok()) {
+    return refuse(std::move(fits));
   }
-  if (Status status = CheckPlugin(*hello); !status.ok()) return refuse(std::move(status));
-  if (Status status = FitsItsIsland(*hello); !status.ok()) return refuse(std::move(status));
-  if (MustWaitItsTurn(hello->name)) {
-    waiting_hosts_[hello->name] = {from, std::string(body)};
-    return;
-  }
-  if (expected_joined_ < options_.expected_hosts.size() && options_.expected_hosts[expected_joined_] == hello->name) {
-    ++expected_joined_;
-  }
-  Host host;
-  host.connection = from;
-  wire::HostDescription& description = host.description;
-  description.host = static_cast<uint32_t>(hosts_.size());
-  description.name = hello->name;
-  description.machine = hello->machine;
-  description.data_endpoint = hello->data_endpoint;
-  description.platform = hello->platform;
-  description.platform_version = hello->platform_version;
-  description.island = hello->island.empty() ? hello->name : hello->island;
-  description.pid = hello->pid;
-  description.first_device = static_cast<uint32_t>(device_to_host_.size());
-  description.devices = std::move(hello->devices);
-  description.staging_limit_bytes = hello->staging_limit_bytes;
-  host.island = IslandNumber(description.island);
-  ++live_hosts_;
-  device_to_host_.insert(device_to_host_.end(), description.devices.size(), description.host);
-  device_shapes_.resize(device_to_host_.size());
-  peers_[from] = Peer{wire::Role::kWorker, description.host, now_ms};
+  if (expected_.MustWait(hello->name)) return expected_.Wait(hello->name, {from, std::string(body)});
+  expected_.Joined(hello->name);
+  const uint32_t island = IslandNumber(Hosts::IslandOf(*hello));
+  const Host& host = hosts_.Add(*std::move(hello), from, next_session_++, island);
+  const wire::HostDescription& description = host.description;
+  peers_[from] = Peer{wire::Role::kWorker, description.host, outbox.now_ms()};
   welcome.peer = description.host;
-  welcome.session = description.session = next_session_++;
-  welcome.identities = IdentitiesOf(HostIdentity(description), 0);
-  welcome.data_key = host.data_key = wire::ListenerKey(options_.data_secret, HostIdentity(description));
+  welcome.session = description.session;
+  welcome.identities = hosts_.IdentitiesOf(host.identity(), 0);
+  welcome.data_key = host.data_key;
   resources_.AddHost(description);
   std::vector<int64_t> limits;
   for (const wire::DeviceDescription& device : description.devices) limits.push_back(device.memory_limit_bytes);
   memory_.AddHost(description.host, description.first_device, limits, description.staging_limit_bytes);
-  Note(DescribeHost(description) + " has joined" + FromWhere() + ": " + std::to_string(description.devices.size()) +
-       " " + description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
-       std::to_string(description.first_device) + " on, island " + Quoted(description.island));
-  hosts_.push_back(std::move(host));
-  welcome.hosts = HostDescriptions();
-  Send(from, welcome, out);
+  outbox.Note(host.Describe() + " has joined" + where + ": " + std::to_string(description.devices.size()) + " " +
+              description.platform + " device" + (description.devices.size() == 1 ? "" : "s") + " from number " +
+              std::to_string(description.first_device) + " on, island " + Quoted(description.island));
+  welcome.hosts = hosts_.Descriptions();
+  outbox.Send(from, welcome);
   // Hosts that are expected come in a row: the others need to know them only when all are there.
-  if (expected_joined_ == 0 || expected_joined_ >= options_.expected_hosts.size()) TellAllOfNewHosts(from, out);
-  AdmitWaiting(now_ms, out);
+  if (!expected_.under_way()) TellAllOfNewHosts(from, outbox);
+  if (std::optional<ExpectedHosts::Call> next = expected_.TakeNext()) OnHello(next->from, next->hello, "", outbox);
 }
 
-std::vector<wire::IdentityAt> ClusterState::IdentitiesOf(const wire::Identity& caller, size_t first) const {
-  std::vector<wire::IdentityAt> identities;
-  for (size_t i = first; i < hosts_.size(); ++i) {
-    const wire::HostDescription& host = hosts_[i].description;
-    if (!host.alive || host.data_endpoint.empty() || host.session == caller.session) continue;
-    identities.push_back({host.host, wire::IdentityText(hosts_[i].data_key, caller)});
-  }
-  return identities;
-}
-
-// TOPOLOGY for one member after the other, written once for all who get no names.
-class ClusterState::Announcement {
- public:
-  explicit Announcement(const ClusterState& state) : state_(state), topology_{state.HostDescriptions()} {}
-  std::string For(const wire::Identity& member) {
-    topology_.identities = state_.IdentitiesOf(member, state_.announced_hosts_);
-    if (!topology_.identities.empty()) return wire::Encode(topology_);
-    if (without_names_.empty()) without_names_ = wire::Encode(topology_);
-    return without_names_;
-  }
-
- private:
-  const ClusterState& state_;
-  wire::Topology topology_;
-  std::string without_names_;
-};
-
-void ClusterState::TellClientsOfHosts(Outputs& out) const {
-  Announcement announcement(*this);
+void ClusterState::TellClientsOfHosts(Outbox& outbox) const {
+  Hosts::Announcement announcement(hosts_);
   for (const auto& [index, client] : clients_) {
-    out.push_back({client.connection, announcement.For(ClientIdentity(index, client.session)), {}});
+    outbox.Pass(client.connection, announcement.For(client.identity()));
   }
 }
 
-void ClusterState::TellAllOfNewHosts(const Connection& joined, Outputs& out) {
-  TellClientsOfHosts(out);
-  Announcement announcement(*this);
+void ClusterState::TellAllOfNewHosts(const Connection& joined, Outbox& outbox) {
+  TellClientsOfHosts(outbox);
+  Hosts::Announcement announcement(hosts_);
   for (const Host& host : hosts_) {
-    if (!host.description.alive || host.connection == joined) continue;
-    out.push_back({host.connection, announcement.For(HostIdentity(host.description)), {}});
+    if (!host.alive() || host.connection == joined) continue;
+    outbox.Pass(host.connection, announcement.For(host.identity()));
   }
-  announced_hosts_ = hosts_.size();
+  hosts_.Announced();
 }
 
-Status ClusterState::CheckPlugin(const wire::Hello& hello) const {
-  const bool one_client = groups_.has_host(hello.island, hello.name);
-  for (const Host& host : hosts_) {
-    const wire::HostDescription& other = host.description;
-    if (!other.alive || hello.island.empty() || other.island != hello.island || other.platform != hello.platform) {
-      continue;
-    }
-    for (const wire::DeviceDescription& device : hello.devices) {
-      const bool twice = std::any_of(other.devices.begin(), other.devices.end(),
-                                     [&](const auto& known) { return known.plugin_id == device.plugin_id; });
-      if (!one_client || !twice) continue;
-      return FailedPrecondition("expected a number of its own for every device of island " + Quoted(hello.island) +
-                                ", got " + std::to_string(device.plugin_id) + " on hosts " + Quoted(other.name) +
-                                " and " + Quoted(hello.name) +
-                                ": its plugin does not make one client of several hosts; start its workers without "
-                                "--island-hosts");
-    }
-    if (other.platform_version == hello.platform_version) continue;
-    return FailedPrecondition("expected the " + hello.platform + " plugin " + Quoted(other.platform_version) +
-                              " as on host " + Quoted(other.name) + " of island " + Quoted(hello.island) + ", got " +
-                              Quoted(hello.platform_version) + " on host " + Quoted(hello.name) +
-                              "; install the same plugin on every host of an island");
-  }
-  return OkStatus();
-}
-
-Status ClusterState::FitsItsIsland(const wire::Hello& hello) const {
-  if (hello.island.empty()) return OkStatus();
-  for (const Host& host : hosts_) {
-    const wire::HostDescription& member = host.description;
-    if (!member.alive || member.island != hello.island || member.platform == hello.platform) continue;
-    return FailedPrecondition("hosts of one island compute together and must have the same platform: " +
-                              Quoted(member.name) + " has " + member.platform + ", " + Quoted(hello.name) + " has " +
-                              hello.platform + "; give them islands of their own instead of " + Quoted(hello.island));
-  }
-  return OkStatus();
-}
-
-void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out) {
+void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox) {
   auto refuse = [&](Status status) {
-    Note("refused a host's plugin: " + status.ToString());
-    Send(from, wire::Reject{std::move(status)}, out);
+    outbox.Note("refused a host's plugin: " + status.ToString());
+    outbox.Send(from, wire::Reject{std::move(status)});
   };
   if (peers_.contains(from)) return refuse(FailedPrecondition("expected ISLAND_JOIN on a connection of its own"));
   IslandGroups::Answers answers;
@@ -299,80 +184,57 @@ void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& hea
                                        join->build + " on " + Quoted(join->name) +
                                        "; install the same version on both"));
     }
-    groups_.Join(from, *std::move(join), now_ms, answers);
+    groups_.Join(from, *std::move(join), outbox.now_ms(), answers);
   } else {
     Result<wire::KeyValue> request = wire::Decode<wire::KeyValue>(head.body);
     if (!request.ok()) return refuse(request.status());
-    groups_.Request(from, *std::move(request), now_ms, answers);
+    groups_.Request(from, *std::move(request), outbox.now_ms(), answers);
   }
-  SendAnswers(std::move(answers), out);
+  SendAnswers(std::move(answers), outbox);
 }
 
-void ClusterState::SendAnswers(IslandGroups::Answers answers, Outputs& out) {
+void ClusterState::SendAnswers(IslandGroups::Answers answers, Outbox& outbox) {
   for (IslandGroups::Answer& answer : answers) {
-    if (answer.body.request == 0 && !answer.body.status.ok()) Note("island: " + answer.body.status.ToString());
-    Send(answer.to, answer.body, out);
+    if (answer.body.request == 0 && !answer.body.status.ok()) outbox.Note("island: " + answer.body.status.ToString());
+    outbox.Send(answer.to, answer.body);
   }
   for (const IslandGroups::Answer& answer : answers) {
     if (answer.lost_host.empty()) continue;
-    for (const Host& host : hosts_) {
-      if (!host.description.alive || host.description.name != answer.lost_host) continue;
-      LoseHost(host.description.host, std::string(answer.body.status.message()), out);
-      break;
+    if (const Host* host = hosts_.Named(answer.lost_host)) {
+      LoseHost(host->description.host, std::string(answer.body.status.message()), outbox);
     }
   }
 }
 
-std::vector<std::string> ClusterState::MissingHosts() const {
-  std::vector<std::string> missing;
-  for (size_t i = expected_joined_; i < options_.expected_hosts.size(); ++i) {
-    if (!waiting_hosts_.contains(options_.expected_hosts[i])) missing.push_back(options_.expected_hosts[i]);
-  }
-  return missing;
-}
-
 uint32_t ClusterState::IslandNumber(const std::string& name) {
-  auto known = islands_.find(name);
-  if (known == islands_.end()) known = islands_.emplace(name, scheduler_.AddIsland()).first;
-  return known->second;
-}
-
-bool ClusterState::MustWaitItsTurn(const std::string& name) const {
-  const std::vector<std::string>& expected = options_.expected_hosts;
-  for (size_t i = expected_joined_ + 1; i < expected.size(); ++i) {
-    if (expected[i] == name) return true;
-  }
-  return false;
-}
-
-void ClusterState::AdmitWaiting(uint64_t now_ms, Outputs& out) {
-  if (expected_joined_ >= options_.expected_hosts.size()) return;
-  auto next = waiting_hosts_.extract(options_.expected_hosts[expected_joined_]);
-  address_.clear();
-  if (!next.empty()) OnHello(next.mapped().first, next.mapped().second, now_ms, out);
+  const auto known = hosts_.islands().find(name);
+  return known == hosts_.islands().end() ? scheduler_.AddIsland() : known->second;
 }
 
 void ClusterState::OnDisconnected(const Connection& from, const std::string& reason, Outputs& out) {
-  speaking_ = from;
-  std::erase_if(waiting_hosts_, [&from](const auto& entry) { return entry.second.first == from; });
+  Outbox outbox(now_ms_, from, out, log_);
+  Disconnect(from, reason, outbox);
+}
+
+void ClusterState::Disconnect(const Connection& from, const std::string& reason, Outbox& outbox) {
+  expected_.Forget(from);
   if (groups_.knows(from)) {
     IslandGroups::Answers answers;
     groups_.OnDisconnected(from, reason, answers);
-    SendAnswers(std::move(answers), out);
-    return GrantTurns(out);
+    SendAnswers(std::move(answers), outbox);
+    return GrantTurns(outbox);
   }
   auto peer = peers_.find(from);
   if (peer == peers_.end()) return;
   if (peer->second.role == wire::Role::kClient) {
-    LoseClient(peer->second.index, reason, out);
+    LoseClient(peer->second.index, reason, outbox);
   } else {
-    LoseHost(peer->second.index, reason, out);
+    LoseHost(peer->second.index, reason, outbox);
   }
-  GrantTurns(out);
+  GrantTurns(outbox);
 }
 
 void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
-  speaking_.clear();
   if (serving_.pid != 0) ++serving_.takeovers;
   serving_.pid = pid;
   serving_.standby = standby;
@@ -382,139 +244,92 @@ void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
 }
 
 void ClusterState::OnHostExited(const std::string& name, const std::string& reason, Outputs& out) {
-  for (const Host& host : hosts_) {
-    if (!host.description.alive || host.description.name != name) continue;
-    LoseHost(host.description.host, reason, out);
-    return GrantTurns(out);
-  }
+  Outbox outbox(now_ms_, {}, out, log_);
+  const Host* host = hosts_.Named(name);
+  if (host == nullptr) return;
+  LoseHost(host->description.host, reason, outbox);
+  GrantTurns(outbox);
 }
 
-void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outputs& out) {
+void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& outbox) {
   Host& host = hosts_[index];
-  if (!host.description.alive) return;
-  host.description.alive = 0;
-  --live_hosts_;
-  host.lost_reason = DescribeHost(host.description) + " is lost: " + reason;
-  Note(host.lost_reason);
+  if (!host.alive()) return;
+  hosts_.Lose(index, reason);
+  outbox.Note(host.lost_reason);
   peers_.erase(host.connection);
   gone_.push_back(host.connection);
-  arrival_order_.DropHost(index);
-  stalls_.Forget(index);
-  overdue_.Forget(index);
+  runs_.Forget(index);
+  watch_.Forget(index);
   resources_.RemoveHost(index);
   memory_.RemoveHost(index);
   const wire::HostLost lost{index, host.lost_reason};
   for (const Host& other : hosts_) {
-    if (other.description.alive) Send(other.connection, lost, out);
+    if (other.alive()) outbox.Send(other.connection, lost);
   }
   const Status status = Unavailable(host.lost_reason);
   for (auto& [client_index, client] : clients_) {
-    Send(client.connection, lost, out);
-    for (auto& [id, function] : client.functions) {
-      auto compiled = function.hosts.find(index);
-      if (compiled == function.hosts.end() || compiled->second != Compile::kPending) continue;
-      compiled->second = Compile::kFailed;
-      --function.pending;
-      wire::Registered answer;
-      answer.function = id;
-      answer.host = index;
-      answer.status = status;
-      Send(client.connection, answer, out);
-    }
-    for (auto& [id, program] : client.programs) {
-      auto plan = program.hosts.find(index);
-      if (plan == program.hosts.end()) continue;
-      if (program.failure.ok()) program.failure = status;
-      if (plan->second.state != Compile::kPending) continue;
-      plan->second.state = Compile::kFailed;
-      --program.pending;
-      wire::PlanReady answer;
-      answer.program = id;
-      answer.host = index;
-      answer.status = status;
-      Send(client.connection, answer, out);
-    }
+    outbox.Send(client.connection, lost);
+    registry_.LoseHost(index, client, status, outbox);
   }
-  // Clients know which hosts their runs on one host need; of gangs over several hosts they hear here.
-  std::map<uint64_t, wire::Done> failed;
-  for (const uint64_t run : scheduler_.HostLost(index, now_ms_)) {
-    failed[wire::ClientOf(run)].outcomes.push_back({run, index, 0, status});
-  }
-  for (const auto& [client_index, done] : failed) {
-    ToClient(done.outcomes.front().run, wire::Encode(done), {}, out);
-  }
-  std::vector<uint32_t> indices;
-  for (const auto& [client_index, client] : clients_) indices.push_back(client_index);
-  for (uint32_t client_index : indices) ReleaseHeld(client_index, out);
+  runs_.FailOf(index, status, outbox);
+  for (const uint32_t client_index : clients_.Indices()) ReleaseHeld(client_index, outbox);
   // Last, so that runs fail for the first cause.
   IslandGroups::Answers answers;
   groups_.OnHostLost(hosts_[index].description.name, reason, answers);
-  SendAnswers(std::move(answers), out);
+  SendAnswers(std::move(answers), outbox);
 }
 
-std::string ClusterState::DescribeClient(uint32_t client) const {
-  const Client& described = clients_.at(client);
-  return "client " + Quoted(described.name) + " (client " + std::to_string(client) + ", pid " +
-         std::to_string(described.pid) + ")";
-}
-
-std::string ClusterState::DescribeHost(const wire::HostDescription& host) {
-  return "host " + Quoted(host.name) + " (host " + std::to_string(host.host) + ", pid " + std::to_string(host.pid) +
-         ")";
-}
-
-void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outputs& out) {
-  auto client = clients_.find(index);
-  if (client == clients_.end()) return;
-  Note(DescribeClient(index) + " is gone: " + reason + "; its buffers and functions are collected");
-  peers_.erase(client->second.connection);
-  gone_.push_back(client->second.connection);
-  const uint64_t session = client->second.session;
-  for (const auto& [id, function] : client->second.functions) scheduler_.ForgetWork(id);
-  for (const auto& [id, program] : client->second.programs) scheduler_.ForgetWork(id);
-  clients_.erase(client);
-  scheduler_.DropClient(index, now_ms_);
-  arrival_order_.Release(index, [](Outgoing) {});
+void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox& outbox) {
+  Client* client = clients_.Find(index);
+  if (client == nullptr) return;
+  outbox.Note(client->Describe() + " is gone: " + reason + "; its buffers and functions are collected");
+  peers_.erase(client->connection);
+  gone_.push_back(client->connection);
+  const uint64_t session = client->session;
+  registry_.Forget(*client);
+  clients_.Remove(index);
+  scheduler_.DropClient(index, outbox.now_ms());
+  runs_.DropClient(index);
   resources_.DropClient(index);
   memory_.DropClient(index);
   for (const Host& host : hosts_) {
-    if (host.description.alive) Send(host.connection, wire::OwnerGone{index, session}, out);
+    if (host.alive()) outbox.Send(host.connection, wire::OwnerGone{index, session});
   }
 }
 
-void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out) {
+void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox) {
   const bool is_host = peer.role == wire::Role::kWorker;
   const std::string& name = is_host ? hosts_[peer.index].description.name : clients_.at(peer.index).name;
   const std::string who = (is_host ? "host " : "client ") + Quoted(name);
-  if (is_host && !peer.silent) overdue_.Resumed(peer.index, now_ms_);
-  Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
-                         " s: it is stopped, or cut off; it is given up after " +
-                         std::to_string(options_.lease_ms / 1000) + " s"
-                   : who + " is heard of again");
+  if (is_host && !peer.silent) watch_.Resumed(peer.index, outbox.now_ms());
+  outbox.Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
+                                " s: it is stopped, or cut off; it is given up after " +
+                                std::to_string(options_.lease_ms / 1000) + " s"
+                          : who + " is heard of again");
   if (!is_host) return;
   hosts_[peer.index].description.alive = peer.silent ? wire::kHostSilent : wire::kHostAlive;
-  TellClientsOfHosts(out);
+  TellClientsOfHosts(outbox);
 }
 
 void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
-  speaking_.clear();
   now_ms_ = now_ms;
+  Outbox outbox(now_ms, {}, out, log_);
   IslandGroups::Answers answers;
   groups_.Tick(now_ms, answers);
-  SendAnswers(std::move(answers), out);
+  SendAnswers(std::move(answers), outbox);
   if (memory_.has_waiters()) {
     memory_.Tick(now_ms);
-    SendMemoryOrders(out);
-    GrantTurns(out);
+    gate_.SendOrders(outbox);
+    GrantTurns(outbox);
   }
   if (now_ms < last_tick_ms_ + options_.heartbeat_interval_ms) return;
   // A controller that was itself suspended must not blame its peers for the silence.
   const bool was_suspended =
       last_tick_ms_ != 0 && now_ms > last_tick_ms_ + std::min(options_.lease_ms, options_.silence_ms) / 2;
   last_tick_ms_ = now_ms;
-  if (was_suspended) overdue_.AllResumed(now_ms);
-  TellOfOverdue();
-  arrival_order_.Release(std::nullopt, [&out](Outgoing message) { out.push_back(std::move(message)); });
+  if (was_suspended) watch_.AllResumed(now_ms);
+  watch_.Tick(outbox);
+  runs_.LetGo(std::nullopt, outbox);
   std::vector<std::pair<Connection, uint64_t>> silent;
   for (auto& [connection, peer] : peers_) {
     if (connection.starts_with("local/")) continue;
@@ -525,12 +340,13 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
     }
     if (const bool is_silent = now_ms > peer.last_heard_ms + options_.silence_ms; is_silent != peer.silent) {
       peer.silent = is_silent;
-      TellOfSilence(peer, now_ms - peer.last_heard_ms, out);
+      TellOfSilence(peer, now_ms - peer.last_heard_ms, outbox);
     }
-    Send(connection, wire::Heartbeat{}, out);
+    outbox.Send(connection, wire::Heartbeat{});
   }
   for (const auto& [connection, silence_ms] : silent) {
-    OnDisconnected(connection, "nothing was heard of it for " + std::to_string(silence_ms) + " ms", out);
+    Outbox of_member = outbox.For(connection);
+    Disconnect(connection, "nothing was heard of it for " + std::to_string(silence_ms) + " ms", of_member);
   }
 }
 
@@ -543,19 +359,18 @@ Outputs ClusterState::Farewell(const std::string& reason) const {
   return out;
 }
 
-std::vector<wire::HostDescription> ClusterState::HostDescriptions() const {
-  std::vector<wire::HostDescription> descriptions;
-  descriptions.reserve(hosts_.size());
-  for (const Host& host : hosts_) descriptions.push_back(host.description);
-  return descriptions;
+std::string ClusterState::StatusJson(uint64_t now_ms) const {
+  const auto last_heard_ms = [this](const Connection& member) -> std::optional<uint64_t> {
+    auto peer = peers_.find(member);
+    return peer == peers_.end() ? std::nullopt : std::optional(peer->second.last_heard_ms);
+  };
+  const StatusReport::Sources sources{options_, serving_, hosts_,     clients_,     scheduler_,
+                                      watch_,   memory_,  resources_, last_heard_ms};
+  return StatusReport(sources, now_ms).Json();
 }
 
-std::vector<std::pair<Connection, std::string>> ClusterState::TakeLog() { return std::exchange(log_, {}); }
-
 bool ClusterState::Knows(const Connection& connection) const {
-  return peers_.contains(connection) || groups_.knows(connection) ||
-         std::any_of(waiting_hosts_.begin(), waiting_hosts_.end(),
-                     [&](const auto& entry) { return entry.second.first == connection; });
+  return peers_.contains(connection) || groups_.knows(connection) || expected_.knows(connection);
 }
 
 }  // namespace pathways::controller

@@ -11,36 +11,39 @@
 // or its turn; who must hear that a host or client is gone.
 //
 // A client's messages are one stream, handled in order. The head of the stream may have to wait (Wait says what for);
-// all behind it waits, too, and other clients go on. The gates a run passes, in this order, are in cluster_runs.cc.
+// all behind it waits, too, and other clients go on.
 //
-// Files: cluster_state.cc peers that join, speak and go; cluster_clients.cc a client's messages; cluster_runs.cc
-// programs and runs; cluster_slices.cc slices; cluster_workers.cc a worker's messages; status_json.cc the state as
-// text.
+// Each input goes to the part that it is for, with an Outbox in which the part puts what comes of it: Hosts and
+// ExpectedHosts, Clients and their ClientStreams, Registry, MemoryGate, Runs, Forwarding, HostWatch, IslandGroups. Here
+// are the members' connections (cluster_state.cc), and the tables of messages (cluster_clients.cc, cluster_workers.cc).
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/controller/arrival_order.h"
-#include "csrc/controller/deadlock.h"
-#include "csrc/controller/fetch_round.h"
+#include "csrc/controller/clients.h"
+#include "csrc/controller/cluster_options.h"
+#include "csrc/controller/expected_hosts.h"
+#include "csrc/controller/forwarding.h"
+#include "csrc/controller/host_watch.h"
+#include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
+#include "csrc/controller/memory_gate.h"
 #include "csrc/controller/memory_ledger.h"
-#include "csrc/controller/overdue_watch.h"
+#include "csrc/controller/outbox.h"
+#include "csrc/controller/registry.h"
 #include "csrc/controller/resource_manager.h"
-#include "csrc/plan/places.h"
+#include "csrc/controller/runs.h"
+#include "csrc/controller/status_report.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/identity.h"
@@ -48,49 +51,18 @@
 
 namespace pathways::controller {
 
-// A connection's name, chosen by whoever drives this: "line/N" of a member (lines.h), "local/N" of one of the same
-// process, or the ZeroMQ routing id of a stranger.
-using Connection = std::string;
-// Bulk bytes that pass through unread (modules, compile options), shared between the hosts they go to.
-using Payload = std::shared_ptr<const std::string>;
-
-struct Outgoing {
-  Connection to;
-  std::string head;
-  std::vector<Payload> payloads;
-};
-using Outputs = std::vector<Outgoing>;
-
-struct ClusterOptions {
-  std::string cluster;  // the cluster's name, part of every shared-memory segment's name
-  std::string build;    // package version every peer must have
-  uint32_t heartbeat_interval_ms = 500;
-  uint32_t lease_ms = 60'000;  // a member that is silent for longer is dropped
-  uint32_t silence_ms = 4000;  // one that is for longer is told of
-  // A host that has computations and finishes none for longer is told of (overdue_watch.h); 0: never.
-  uint32_t overdue_ms = 30'000;
-  // Hosts that are on their way, by name: they become hosts 0, 1, ... in this order, whoever calls first. Others join
-  // in the order they come.
-  std::vector<std::string> expected_hosts = {};
-  scheduler::SchedulerOptions scheduling = {};
-  // The hosts' data keys are made of it (wire/identity.h): a secret of the controller only.
-  std::string data_secret = {};
-  // How many messages a member was sent so far, of those that its heartbeats count; null: not known, nothing is
-  // bounded.
-  std::function<uint64_t(const Connection& member)> sent_to = {};
-  // Of the controller, for those who lose their connection to it (base/process.h). 0: it has a standby, which goes on
-  // when that process ends.
-  uint64_t pid = 0;
-  std::string process_space = {};
-};
-
 class ClusterState {
  public:
   explicit ClusterState(ClusterOptions options)
       : options_(std::move(options)),
+        hosts_(options_.data_secret),
+        expected_(options_.expected_hosts),
         scheduler_(options_.scheduling),
         groups_(options_.expected_hosts),
-        overdue_(options_.overdue_ms) {}
+        watch_(hosts_, clients_, scheduler_, options_.overdue_ms) {}
+
+  ClusterState(const ClusterState&) = delete;  // its parts borrow each other
+  ClusterState& operator=(const ClusterState&) = delete;
 
   // A message of a connection. A malformed or forbidden one is answered with the reason and changes nothing.
   void OnMessage(const Connection& from, std::string head, std::vector<Payload> payloads, uint64_t now_ms,
@@ -115,269 +87,86 @@ class ClusterState {
   // A goodbye for every peer.
   Outputs Farewell(const std::string& reason) const;
 
-  uint32_t live_host_count() const { return live_hosts_; }
-  std::vector<wire::HostDescription> HostDescriptions() const;
+  uint32_t live_host_count() const { return hosts_.live_count(); }
+  std::vector<wire::HostDescription> HostDescriptions() const { return hosts_.Descriptions(); }
   // Expected hosts that have never called.
-  std::vector<std::string> MissingHosts() const;
+  std::vector<std::string> MissingHosts() const { return expected_.Missing(); }
   std::string StatusJson(uint64_t now_ms) const;
   // Refusals and losses since the last call, for the log.
-  // Each with the connection whose message caused it, if one did.
-  std::vector<std::pair<Connection, std::string>> TakeLog();
+  LogLines TakeLog() { return std::exchange(log_, {}); }
   // Members that are none any more, since the last call.
   std::vector<Connection> TakeGone() { return std::exchange(gone_, {}); }
   // Whether somebody has joined, or asked to, by this connection.
   bool Knows(const Connection& connection) const;
 
-  // Messages of one client that wait behind its first one. What exceeds this ends the client.
-  static constexpr uint64_t kMaxHeldBytes = uint64_t{256} << 20;
-
  private:
-  // How far a host is with compiling a function, or with a plan.
-  enum class Compile : uint8_t { kPending, kReady, kFailed };
-  // What the head of a client's stream waits for.
-  enum class Wait : uint8_t { kNothing, kCompile, kPlan, kMemory, kTurn, kFetches };
-
-  struct Host {
-    wire::HostDescription description;
-    Connection connection;
-    std::string data_key;
-    wire::Heartbeat load;
-    std::string lost_reason;
-    uint32_t island = 0;  // the scheduler's number
-  };
-  struct FunctionState {
-    std::map<uint32_t, Compile> hosts;
-    size_t pending = 0;  // of them
-    std::string name;
-    // Per device, once compiled:
-    std::vector<int64_t> output_bytes;
-    int64_t temp_bytes = 0;
-    // Of the latest run over several devices, which the next one most likely repeats.
-    std::vector<uint32_t> devices;
-    std::shared_ptr<const scheduler::GangShape> shape;
-  };
-  struct PlanState {
-    Compile state = Compile::kPending;
-    std::vector<uint32_t> devices;  // where the host computes
-    // What its outputs keep there, and what a run needs beyond that, by position.
-    std::vector<MemoryRequest::Made> made;  // of output `buffer`
-    std::vector<uint32_t> made_devices;
-    std::vector<MemoryRequest::Scratch> scratch;
-  };
-  struct ProgramState {
-    std::string name;
-    size_t inputs = 0, outputs = 0;
-    uint32_t channels = 0;
-    std::vector<uint32_t> input_shards;  // of the whole logical buffers
-    std::map<uint32_t, PlanState> hosts;
-    size_t pending = 0;                                 // hosts whose plan is not ready yet
-    Status failure;                                     // of a plan, or the loss of a host: no run can be
-    std::shared_ptr<const scheduler::GangShape> shape;  // made for the first run
-    MemoryRequest memory;                               // the same, of any run
-    // What its runs in place leave for each other, and the buffers in it for the books.
-    plan::Places places;
-    std::vector<char> overwritten;  // by argument, on any host
-    std::shared_ptr<Residents> residents;
-  };
-  struct Held {
-    wire::Head head;  // body borrowed from `frame`
-    std::string frame;
-    std::vector<Payload> payloads;
-    uint64_t arrival = 0;
-    uint64_t bytes = 0;  // when it came
-  };
-  struct Client {
-    Connection connection;
-    std::string name;
-    uint64_t pid = 0;
-    uint64_t joined_ms = 0;
-    uint64_t session = 0;
-    std::unordered_map<uint64_t, FunctionState> functions = {};
-    std::unordered_map<uint64_t, ProgramState> programs = {};
-    // What waits, in order, for the run at its front to become dispatchable.
-    std::deque<std::unique_ptr<Held>> held = {};
-    uint64_t held_bytes = 0;
-    Wait wait = Wait::kNothing;
-    uint64_t wait_for = 0;     // the function, program, run or host
-    uint64_t granted_run = 0;  // the head of `held`, which may now go
-    // While the head waits for memory: the buffers that messages up to held[named_count] name.
-    std::unordered_set<uint64_t> named = {};
-    uint64_t named_head = 0;  // the arrival of that head
-    size_t named_count = 0;
-    std::unordered_map<uint32_t, FetchRound> fetches = {};  // by host
-  };
   struct Peer {
     wire::Role role;
     uint32_t index;  // of the client or host
     uint64_t last_heard_ms;
     bool silent = false;  // those concerned have been told
   };
-  // Of the controller's processes.
-  struct Serving {
-    uint64_t pid = 0, standby = 0;
-    uint32_t takeovers = 0;
-  };
-  // Whether a message was passed on or must wait at the head of its client's queue.
-  enum class Outcome { kHandled, kMustWait };
-
   // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
-  void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outputs& out);
-  // The log is told of hosts that finish nothing, and when they do again.
-  void TellOfOverdue();
-  bool IsOverdue(uint32_t host, const scheduler::Unfinished& what, uint64_t now_ms) const;
-  // Whether a host may join the island it names: the members of an island of several hosts must be alike.
-  Status FitsItsIsland(const wire::Hello& hello) const;
-  // Whether a host must wait for one that is expected before it.
-  bool MustWaitItsTurn(const std::string& name) const;
-  void AdmitWaiting(uint64_t now_ms, Outputs& out);
-  void OnHello(const Connection& from, std::string_view body, uint64_t now_ms, Outputs& out);
+  void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox);
+  // `where`: " from " its address; empty: not known, or this machine.
+  void OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox);
   // A connection on which a host's plugin finds those of its island.
-  void OnIslandMessage(const Connection& from, const wire::Head& head, uint64_t now_ms, Outputs& out);
+  void OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox);
+  void Disconnect(const Connection& from, const std::string& reason, Outbox& outbox);
   // Hosts whose island is no more are lost with it.
-  void SendAnswers(IslandGroups::Answers answers, Outputs& out);
-  // FAILED_PRECONDITION unless the host's plugin is that of the others of its island.
-  Status CheckPlugin(const wire::Hello& hello) const;
-  void OnClientMessage(uint32_t client, const wire::Head& head, std::string&& frame, std::vector<Payload>&& payloads,
-                       Outputs& out);
-  Result<Outcome> HandleClient(uint32_t client, const wire::Head& head, std::string& frame,
-                               std::vector<Payload>& payloads, Outputs& out);
-  Status HandleRegister(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                        Outputs& out);
-  Status ForwardToHost(uint32_t host, std::string frame, Outputs& out);
-  // A SAVE or LOAD, to the host that is to do it.
-  Status ForwardFileRequest(uint32_t client, uint64_t request, uint32_t host, std::string& frame, Outputs& out);
-  Status HandleUnregister(uint32_t client, const wire::Head& head, Outputs& out);
-  Result<Outcome> HandleCopy(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Status HandleRequestSlice(uint32_t client, const wire::Head& head, Outputs& out);
-  Status HandleReleaseSlice(uint32_t client, const wire::Head& head);
-  Status HandleQuery(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  // A message of an input pipeline, to the host it names.
-  Status HandlePipeline(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                        Outputs& out);
-
-  // --- programs and runs
-  Status HandleRegisterPlan(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Result<Outcome> HandleRun(uint32_t client, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                            Outputs& out);
-  Result<Outcome> HandleRunProgram(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Result<Outcome> HandleRunInPlace(uint32_t client, const wire::Head& head, std::string& frame, Outputs& out);
-  Status CheckOwners(uint32_t client, const wire::RunInPlace& run) const;
-  Status CheckPlan(uint32_t client, const wire::RegisterPlan& plan) const;
-  // Where a run computes; the reason, for its client, when it cannot.
-  Result<std::shared_ptr<const scheduler::GangShape>> ShapeOfRun(const wire::Run& run, FunctionState& function);
-  // The client's program that a run names, null if there is none. The run's transfers must have the client's keys.
-  Result<ProgramState*> ProgramOf(uint32_t client, uint64_t id, uint64_t first_key);
-  std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
-  // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
-  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, std::string& frame, std::vector<Payload>& payloads,
-                   Outputs& out);
-  Outcome FailRun(const Client& owner, uint64_t run, Status status, Outputs& out);
-  Outcome MustWait(Client& owner, Wait wait, uint64_t what);
-  void ReleaseFetches(uint32_t host, Outputs& out);
-
-  // --- memory (cluster_memory.cc). The request being made is request_; its id is 0 when there is none.
-  bool Limited(const scheduler::GangShape& shape) const;
-  void RequestRun(uint32_t client, const wire::Run& run, const FunctionState& function,
-                  const scheduler::GangShape& shape);
-  void RequestProgram(uint32_t client, const wire::RunProgram& run, ProgramState& program);
-  // `places`: as they are once the message has gone on.
-  void RequestInPlace(uint32_t client, const wire::RunInPlace& run, ProgramState& program, const plan::Places& places);
-  void DonateNamed(const wire::RunInPlace& run, const plan::Places& places, const ProgramState& program);
-  void Donate(uint64_t argument, uint32_t shards, const std::vector<uint64_t>& assembled);
-  void SumCosts(ProgramState& program) const;
-  void RequestBuffer(uint32_t client, uint64_t id, uint64_t buffer, int64_t bytes, uint32_t device,
-                     uint32_t others_here = 0);
-  void KeepCosts(const wire::Registered& answer, FunctionState& function);
-  void KeepCosts(const wire::RegisterPlan& plan, ProgramState& program, PlanState& state);
-  void KeepCosts(const wire::PlanReady& answer, uint32_t host, PlanState& state);
-  // Asks for request_. False: it must wait.
-  bool EnterMemory(Outputs& out);
-  void SendMemoryOrders(Outputs& out);
-  // Frees what messages behind one that waits for memory free, unless a message before them names it.
-  void FreeBehind(Client& owner, Outputs& out);
-
-  Status OnWorkerMessage(uint32_t host, const wire::Head& head, std::string& frame, std::vector<Payload>& payloads,
-                         Outputs& out);
-  Status OnRegistered(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
-  Status OnPlanReady(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
-  Status OnDone(uint32_t host, const wire::Head& head, std::string& frame, Outputs& out);
-  // Tells the hosts of the run, but for the one that said so.
-  void AbortRun(const wire::Abort& abort, std::optional<uint32_t> by, Outputs& out);
-  void OnStalled(uint32_t host, wire::Stalled stalled, Outputs& out);
-  // Handles what a client's stream holds back, up to the next message that must wait.
-  void ReleaseHeld(uint32_t client, Outputs& out);
-  // Lets every gang go whose turn has come, and every message for which there is memory now.
-  void GrantTurns(Outputs& out);
-  void LoseHost(uint32_t host, const std::string& reason, Outputs& out);
-  void LoseClient(uint32_t client, const std::string& reason, Outputs& out);
-  // How the log calls one.
-  std::string DescribeClient(uint32_t client) const;
-  static std::string DescribeHost(const wire::HostDescription& host);
-  std::string FromWhere() const { return address_.empty() ? "" : " from " + address_; }
-
-  // `unfinished`: of the host, or null.
-  std::string HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const;
-  std::string ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const;
-  std::string WaitText(const Client& client) const;
-  // "function 'f'", as far as the client still has it.
-  std::string WorkText(uint32_t client, uint64_t work) const;
-  std::string UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const;
-
-  Result<Host*> HostOfDevice(uint32_t device);
-  // UNIMPLEMENTED unless one computation can have devices of both.
-  static Status ComputeTogether(const Host& first, const Host& other);
-  uint32_t IslandNumber(const std::string& name);
-  // What the caller must call itself at the hosts from this index on.
-  std::vector<wire::IdentityAt> IdentitiesOf(const wire::Identity& caller, size_t first) const;
-  static wire::Identity ClientIdentity(uint32_t index, uint64_t session) {
-    return {"c/" + std::to_string(index), session};
-  }
-  static wire::Identity HostIdentity(const wire::HostDescription& host) { return {"w/" + host.name, host.session}; }
-  class Announcement;
-  // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
-  void TellClientsOfHosts(Outputs& out) const;
-  void TellAllOfNewHosts(const Connection& joined, Outputs& out);
-  Status CheckOwner(uint32_t client, uint64_t id, const char* what) const;
-  // The run, its outputs and its arguments are the client's own, and not too many.
-  Status CheckRun(uint32_t client, uint64_t run, uint64_t first_output, uint32_t output_count,
-                  const std::vector<uint64_t>& arguments, const std::vector<uint64_t>& assembled) const;
+  void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
+  void OnClientMessage(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> HandleClient(uint32_t client, Message& message, Outbox& outbox);
+  Result<Outcome> On(Client& owner, const wire::RequestSlice& request, Message& message, Outbox& outbox);
+  Result<Outcome> On(Client& owner, const wire::ReleaseSlice& request, Message& message, Outbox& outbox);
+  Result<Outcome> On(Client& owner, const wire::Query& query, Message& message, Outbox& outbox);
+  // By type of message:
+  using Handler = Result<Outcome> (*)(ClusterState& self, Client& owner, Message& message, Outbox& outbox);
   template <typename Body>
-  void Send(const Connection& to, const Body& body, Outputs& out) {
-    out.push_back({to, wire::Encode(body), {}});
-  }
-  void ToClient(uint64_t id, std::string frame, std::vector<Payload> payloads, Outputs& out);
-  void Note(std::string line) { log_.emplace_back(speaking_, std::move(line)); }
+  static Result<Outcome> Call(ClusterState& self, Client& owner, Message& message, Outbox& outbox);
+  template <typename... Bodies>
+  static constexpr auto TableOf();
+  void ReleaseFetches(uint32_t host, Outbox& outbox);
+
+  // Frees what messages behind one that waits for memory free, unless a message before them names it.
+  void FreeBehind(Client& owner, Outbox& outbox);
+
+  Status OnWorkerMessage(uint32_t host, Message& message, Outbox& outbox);
+  // Handles what a client's stream holds back, up to the next message that must wait.
+  void ReleaseHeld(uint32_t client, Outbox& outbox);
+  // Lets every gang go whose turn has come, and every message for which there is memory now.
+  void GrantTurns(Outbox& outbox);
+  void LoseHost(uint32_t host, const std::string& reason, Outbox& outbox);
+  void LoseClient(uint32_t client, const std::string& reason, Outbox& outbox);
+
+  // The scheduler's, of an island that may be new.
+  uint32_t IslandNumber(const std::string& name);
+  // TOPOLOGY to the clients, and to the hosts but the one that has just joined.
+  void TellClientsOfHosts(Outbox& outbox) const;
+  void TellAllOfNewHosts(const Connection& joined, Outbox& outbox);
 
   const ClusterOptions options_;
   std::unordered_map<Connection, Peer> peers_;
-  std::vector<Host> hosts_;                  // by host index; lost hosts stay, marked
-  std::vector<uint32_t> device_to_host_;     // by device index
-  std::map<uint32_t, Client> clients_;       // by client index
-  std::map<std::string, uint32_t> islands_;  // name -> the scheduler's number
+  Hosts hosts_;
+  ExpectedHosts expected_;
+  Clients clients_;
   scheduler::GangScheduler scheduler_;
+  Registry registry_{hosts_, clients_, scheduler_};
   IslandGroups groups_;
-  OverdueWatch overdue_;
+  HostWatch watch_;
   ResourceManager resources_;
   MemoryLedger memory_;
-  MemoryRequest request_;                                                   // reused from message to message
-  std::vector<std::shared_ptr<const scheduler::GangShape>> device_shapes_;  // of gangs on one device, by device
-  DeadlockWatch stalls_;                                                    // devices that wait in collectives
-  ArrivalOrder<Outgoing> arrival_order_;  // used only when the scheduler does not arbitrate
-  size_t expected_joined_ = 0;            // of options_.expected_hosts
-  std::map<std::string, std::pair<Connection, std::string>> waiting_hosts_;  // name -> who called, and its HELLO
-  uint32_t latest_client_ = 0;
+  MemoryGate gate_{memory_, hosts_};
+  Forwarding forwarding_{hosts_, memory_, gate_, options_.sent_to};
+  Runs runs_{hosts_, clients_, scheduler_, memory_, gate_, options_.scheduling.arbitrate};
   uint64_t next_session_ = 1;
-  size_t announced_hosts_ = 0;  // which all members know, with their identities there
-  uint32_t live_hosts_ = 0;
   uint64_t arrivals_ = 0;  // messages of clients so far
-  uint64_t arrival_ = 0;   // of the message being handled
-  uint64_t now_ms_ = 0;    // of the event being handled
+  uint64_t now_ms_ = 0;    // of the latest message or tick
   uint64_t last_tick_ms_ = 0;
   size_t fetch_turn_ = 0;
-  std::string address_;  // of who says HELLO; empty: not known, or this machine
+  std::string address_;  // of who says HELLO next; empty: not known, or this machine
   Serving serving_;
-  Connection speaking_;  // of the message being handled
-  std::vector<std::pair<Connection, std::string>> log_;
+  LogLines log_;
   std::vector<Connection> gone_;
 };
 

@@ -133,11 +133,11 @@ TEST(AClientThatSubmitsWithoutEndBehindWhatWaitsIsEndedAndNobodyElse) {
   wire::Put put{0, 0, 0, 1, 0, {DType::kU8, {4096}}, std::string(4096, 'x')};
   Outputs last;
   uint64_t sent = 0;
-  for (; last.empty() && sent < 2 * ClusterState::kMaxHeldBytes; sent += 4096) {
+  for (; last.empty() && sent < 2 * ClientStream::kMaxBytes; sent += 4096) {
     put.buffer = put.key = Cluster::Id(a, 100 + sent);
     last = c.Tell("a", put);
   }
-  EXPECT(sent < ClusterState::kMaxHeldBytes);
+  EXPECT(sent < ClientStream::kMaxBytes);
   ASSERT(last.size() >= 2);
   EXPECT(last[0].to == "a" && TypeOf(last[0]) == Type::kReject);
   EXPECT_HAS(Read<wire::Reject>(last[0]).status.message(), "256 MiB of messages behind one that waits");

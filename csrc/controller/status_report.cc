@@ -1,7 +1,7 @@
 // The controller's state as JSON, for `ptpathways status` and for error reports.
 #include <cstdio>
 
-#include "csrc/controller/cluster_state.h"
+#include "csrc/controller/status_report.h"
 
 namespace pathways::controller {
 namespace {
@@ -58,38 +58,25 @@ uint64_t Since(uint64_t now_ms, uint64_t then_ms) { return now_ms < then_ms ? 0 
 
 }  // namespace
 
-std::string ClusterState::WorkText(uint32_t client, uint64_t work) const {
-  auto owner = clients_.find(client);
-  if (owner == clients_.end()) return "a computation";
-  if (auto function = owner->second.functions.find(work); function != owner->second.functions.end()) {
-    return "function " + Quoted(function->second.name);
-  }
-  if (auto program = owner->second.programs.find(work); program != owner->second.programs.end()) {
-    return "program " + Quoted(program->second.name);
-  }
-  return "a computation";
-}
-
-std::string ClusterState::UnfinishedJson(uint32_t host, const scheduler::Unfinished* what, uint64_t now_ms) const {
+std::string StatusReport::UnfinishedJson(uint32_t host, const scheduler::Unfinished* what) const {
   if (what == nullptr) return "null";
-  auto client = clients_.find(what->client);
+  const Client* client = of_.clients.Find(what->client);
   return Object()
       .Number("device", what->device)
       .Number("computations", what->gangs)
       .Number("still_ms", what->still_ms)
-      .Text("first", WorkText(what->client, what->work))
-      .Text("client", client == clients_.end() ? "" : client->second.name)
+      .Text("first", of_.watch.DescribeWork(*what))
+      .Text("client", client == nullptr ? "" : client->name)
       .Number("sent_ms", what->age_ms)
-      .Number("engine_still_ms", hosts_[host].load.engine_still_ms)
-      .Bool("overdue", IsOverdue(host, *what, now_ms))
+      .Number("engine_still_ms", of_.hosts[host].load.engine_still_ms)
+      .Bool("overdue", of_.watch.IsOverdue(host, *what, now_ms_))
       .Done();
 }
 
-std::string ClusterState::HostJson(const Host& host, const scheduler::Unfinished* unfinished, uint64_t now_ms) const {
+std::string StatusReport::HostJson(const Host& host, const scheduler::Unfinished* unfinished) const {
   const wire::HostDescription& d = host.description;
   int64_t limit = 0;
   for (const wire::DeviceDescription& device : d.devices) limit += device.memory_limit_bytes;
-  auto peer = peers_.find(host.connection);
   return Object()
       .Number("host", d.host)
       .Text("name", d.name)
@@ -99,29 +86,29 @@ std::string ClusterState::HostJson(const Host& host, const scheduler::Unfinished
       .Text("platform", d.platform)
       .Text("island", d.island)
       .Number("devices", d.devices.size())
-      .Raw("device_slices", resources_.LoadJson(d.host))
+      .Raw("device_slices", of_.resources.LoadJson(d.host))
       .Number("first_device", d.first_device)
       .Number("live_buffers", host.load.live_buffers)
       .Number("live_bytes", host.load.live_bytes)
       .Number("memory_limit_bytes", limit)
-      .Raw("memory", memory_.HostJson(d.host))
-      .Number("staged_bytes", static_cast<uint64_t>(memory_.staged_bytes(d.host)))
-      .Raw("unfinished", UnfinishedJson(d.host, unfinished, now_ms))
-      .Number("silent_ms", peer == peers_.end() ? 0 : Since(now_ms, peer->second.last_heard_ms))
+      .Raw("memory", of_.ledger.HostJson(d.host))
+      .Number("staged_bytes", static_cast<uint64_t>(of_.ledger.staged_bytes(d.host)))
+      .Raw("unfinished", UnfinishedJson(d.host, unfinished))
+      .Number("silent_ms", Since(now_ms_, of_.last_heard_ms(host.connection).value_or(now_ms_)))
       .Text("lost", host.lost_reason)
       .Done();
 }
 
-std::string ClusterState::WaitText(const Client& client) const {
-  switch (client.wait) {
+std::string StatusReport::WaitText(const Client& client) const {
+  switch (client.stream.wait()) {
     case Wait::kNothing:
       return "";
     case Wait::kCompile: {
-      auto function = client.functions.find(client.wait_for);
+      auto function = client.functions.find(client.stream.wait_for());
       return "compiling " + (function == client.functions.end() ? "a function" : function->second.name);
     }
     case Wait::kPlan: {
-      auto program = client.programs.find(client.wait_for);
+      auto program = client.programs.find(client.stream.wait_for());
       return "preparing " + (program == client.programs.end() ? "a program" : program->second.name);
     }
     case Wait::kMemory:
@@ -130,35 +117,32 @@ std::string ClusterState::WaitText(const Client& client) const {
       return "its turn";
     case Wait::kFetches:
       return "its " + std::to_string(FetchRound::kMost) + " latest fetches to be taken by host " +
-             Quoted(hosts_[client.wait_for].description.name);
+             Quoted(of_.hosts[client.stream.wait_for()].description.name);
   }
   return "";
 }
 
-std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint64_t now_ms) const {
-  auto account = scheduler_.accounts().find(index);
+std::string StatusReport::ClientJson(uint32_t index, const Client& client) const {
+  auto account = of_.scheduler.accounts().find(index);
   const scheduler::ClientAccount none;
-  const scheduler::ClientAccount& counts = account == scheduler_.accounts().end() ? none : account->second;
-  const MemoryLedger::ClientBooks books = memory_.client_books(index);
-  size_t waiting = 0;
-  for (const auto& held : client.held) {
-    waiting += wire::IsRun(held->head.header.type);
-  }
+  const scheduler::ClientAccount& counts = account == of_.scheduler.accounts().end() ? none : account->second;
+  const MemoryLedger::ClientBooks books = of_.ledger.client_books(index);
+  const size_t waiting = client.stream.runs();
   return Object()
       .Number("client", index)
       .Text("name", client.name)
       .Number("pid", client.pid)
       .Number("weight", counts.weight)
       .Number("priority", counts.priority)
-      .Number("connected_ms", Since(now_ms, client.joined_ms))
+      .Number("connected_ms", Since(now_ms_, client.joined_ms))
       .Number("functions", client.functions.size())
       .Number("programs", client.programs.size())
       .Number("gangs_submitted", counts.submitted + waiting)
       .Number("gangs_finished", counts.finished)
-      .Number("gangs_in_flight", scheduler_.in_flight_of(index))
+      .Number("gangs_in_flight", of_.scheduler.in_flight_of(index))
       .Number("gangs_waiting", waiting)
       .Text("waiting_for", WaitText(client))
-      .Number("waiting_messages", client.held.size())
+      .Number("waiting_messages", client.stream.size())
       .Number("buffer_bytes", static_cast<uint64_t>(books.bytes))
       .Number("staged_bytes", static_cast<uint64_t>(books.staged))
       .Number("waited_seconds", counts.waited_seconds)
@@ -166,18 +150,18 @@ std::string ClusterState::ClientJson(uint32_t index, const Client& client, uint6
       .Done();
 }
 
-std::string ClusterState::StatusJson(uint64_t now_ms) const {
+std::string StatusReport::Json() const {
   std::vector<std::string> hosts, islands, clients;
   size_t functions = 0, programs = 0;
-  const std::map<uint32_t, scheduler::Unfinished> unfinished = scheduler_.UnfinishedByHost(now_ms, 0);
-  for (const Host& host : hosts_) {
+  const std::map<uint32_t, scheduler::Unfinished> unfinished = of_.scheduler.UnfinishedByHost(now_ms_, 0);
+  for (const Host& host : of_.hosts) {
     auto found = unfinished.find(host.description.host);
-    hosts.push_back(HostJson(host, found == unfinished.end() ? nullptr : &found->second, now_ms));
+    hosts.push_back(HostJson(host, found == unfinished.end() ? nullptr : &found->second));
   }
-  for (const auto& [name, number] : islands_) {
+  for (const auto& [name, number] : of_.hosts.islands()) {
     size_t members = 0, devices = 0;
-    for (const Host& host : hosts_) {
-      if (host.island != number || !host.description.alive) continue;
+    for (const Host& host : of_.hosts) {
+      if (host.island != number || !host.alive()) continue;
       ++members;
       devices += host.description.devices.size();
     }
@@ -185,33 +169,33 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
                           .Text("name", name)
                           .Number("hosts", members)
                           .Number("devices", devices)
-                          .Number("gangs_in_flight", scheduler_.in_flight(number))
-                          .Number("gangs_waiting", scheduler_.asking(number))
-                          .Number("gangs_ordered", scheduler_.granted(number))
-                          .Number("queued_ms", scheduler_.queued_us(number) * 1e-3)
+                          .Number("gangs_in_flight", of_.scheduler.in_flight(number))
+                          .Number("gangs_waiting", of_.scheduler.asking(number))
+                          .Number("gangs_ordered", of_.scheduler.granted(number))
+                          .Number("queued_ms", of_.scheduler.queued_us(number) * 1e-3)
                           .Done());
   }
-  for (const auto& [index, client] : clients_) {
-    clients.push_back(ClientJson(index, client, now_ms));
+  for (const auto& [index, client] : of_.clients) {
+    clients.push_back(ClientJson(index, client));
     functions += client.functions.size();
     programs += client.programs.size();
   }
   return Object()
-      .Text("cluster", options_.cluster)
-      .Text("build", options_.build)
-      .Text("policy", scheduler::PolicyName(options_.scheduling.policy))
-      .Number("queue_ms", static_cast<double>(options_.scheduling.queue_us) * 1e-3)
+      .Text("cluster", of_.options.cluster)
+      .Text("build", of_.options.build)
+      .Text("policy", scheduler::PolicyName(of_.options.scheduling.policy))
+      .Number("queue_ms", static_cast<double>(of_.options.scheduling.queue_us) * 1e-3)
       .Raw("controller", Object()
-                             .Number("pid", serving_.pid)
-                             .Number("standby", serving_.standby)
-                             .Number("takeovers", serving_.takeovers)
+                             .Number("pid", of_.serving.pid)
+                             .Number("standby", of_.serving.standby)
+                             .Number("takeovers", of_.serving.takeovers)
                              .Done())
       .Number("functions", functions)
       .Number("programs", programs)
       .Raw("hosts", Array(hosts))
       .Raw("islands", Array(islands))
       .Raw("clients", Array(clients))
-      .Raw("slices", resources_.SlicesJson())
+      .Raw("slices", of_.resources.SlicesJson())
       .Done();
 }
 
