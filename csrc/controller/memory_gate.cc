@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/wire/plan_bodies.h"
+
 namespace pathways::controller {
 
 bool MemoryGate::IsLimited(const scheduler::GangShape& shape) const {
