@@ -55,7 +55,18 @@ def _lock(directory: Path) -> Iterator[None]:
         yield
 
 
-def _definitions(sanitizer: str, output: Path | None) -> dict[str, object]:
+def _torch() -> Path | None:
+    """The folder of torch, whose headers one library needs; None where it is not installed.
+
+    pip builds in an environment of its own, without torch; that of the interpreter may have it all the same.
+    """
+    found = importlib.util.find_spec("torch")
+    places = [] if found is None or found.origin is None else [Path(found.origin).parent]
+    places += [Path(sysconfig.get_path(kind)) / "torch" for kind in ("purelib", "platlib")]
+    return next((place for place in places if (place / "include").is_dir()), None)
+
+
+def _definitions(sanitizer: str) -> dict[str, object]:
     import ninja
     import pybind11
 
@@ -65,7 +76,8 @@ def _definitions(sanitizer: str, output: Path | None) -> dict[str, object]:
         "PW_INCLUDES": f"{sysconfig.get_paths()['include']};{pybind11.get_include()}",
         "PW_VERSION": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
         "PW_SANITIZE": sanitizer,
-    } | ({} if output is None else {"PW_OUTPUT": output})
+        "PW_TORCH": _torch() or "",
+    }
 
 
 def check_compiler() -> None:
@@ -80,7 +92,7 @@ def check_compiler() -> None:
         )
 
 
-def build(target: str, sanitizer: str = "", output: Path | None = None) -> Path:
+def build(target: str, sanitizer: str = "") -> Path:
     """Builds one target of CMakeLists.txt; returns the variant's folder. Raises BuildError."""
     import cmake
 
@@ -88,16 +100,28 @@ def build(target: str, sanitizer: str = "", output: Path | None = None) -> Path:
     program = Path(cmake.CMAKE_BIN_DIR) / "cmake"
     folder = BUILD / (sanitizer or "release")
     with _lock(folder):
-        definitions = [f"-D{name}={value}" for name, value in _definitions(sanitizer, output).items()]
+        definitions = [f"-D{name}={value}" for name, value in _definitions(sanitizer).items()]
         _run([program, "-G", "Ninja", "-S", ROOT, "-B", folder, *definitions], quiet=True)
         jobs = os.environ.get("PW_JOBS") or str(os.cpu_count() or 2)
         _run([program, "--build", folder, "--target", target, "--parallel", jobs])
     return folder
 
 
-def build_extension(output: Path) -> None:
-    """Builds the shared library that is both the Python extension and the PJRT plugin, and puts it at ``output``."""
-    build("native", output=output)
+def build_library(target: str, output: Path) -> None:
+    """Builds one of the package's two libraries and puts it at ``output``. Raises BuildError.
+
+    Args:
+        target: ``"native"``, which is both the Python extension and the PJRT plugin, or ``"torch_kernels"``, which
+            needs torch's headers; where torch is not installed that is told, and nothing is built.
+    """
+    if target == "torch_kernels" and _torch() is None:
+        print("no torch here: operations will be traced about a tenth slower (docs/install.md)", file=sys.stderr)
+        return
+    built = build(target) / f"{target}.so"
+    # In one step: a process that has the old library mapped keeps the old file.
+    output.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(built, output.with_suffix(".new"))
+    output.with_suffix(".new").rename(output)
 
 
 def rooms_with_tests() -> list[str]:

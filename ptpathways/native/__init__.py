@@ -14,6 +14,7 @@ from ptpathways.native._load import (
     ZMQ_VARIABLE,
     NativeUnavailable,
     find_extension,
+    find_torch_kernels,
     find_zmq,
     load,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "explain_deadlines",
     "feed",
     "find_extension",
+    "find_torch_kernels",
     "find_zmq",
     "keys_of_role",
     "library_path",

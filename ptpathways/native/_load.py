@@ -69,6 +69,12 @@ def find_extension() -> str:
     return spec.origin
 
 
+def find_torch_kernels() -> str | None:
+    """Path of the library that needs torch; None where the extension was built without torch's headers."""
+    path = Path(__file__).parent / "_torch_kernels.so"
+    return str(path) if path.exists() else None
+
+
 @functools.cache
 def load() -> ModuleType:
     """Loads libzmq and the extension once and checks them; the module ``ptpathways.native._native``.

@@ -52,6 +52,7 @@ CPP_ROOMS = {
     "sim": 7.5,  # hosts of a controller, in its own process
     "plugin": 8,
     "bindings": 9,
+    "torch_kernels": 9,  # includes none of these
     "testing": 10,
 }
 LINES_MAX = 600

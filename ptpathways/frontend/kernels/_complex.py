@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _fallback, _precision, _small
 from ptpathways.frontend.xla import _xla
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +20,7 @@ def _by_number() -> Callable[..., Any]:
     return _xla.former("div.Scalar")
 
 
+@hands_on(Plain.REAL)
 def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     """``values / other``; the divisor is scaled, so that its square does not overflow."""
     import torch
@@ -45,6 +47,7 @@ def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     return torch.view_as_complex_copy(torch.where(nothing, infinite, quotient))
 
 
+@hands_on(Plain.REAL)
 def divide_by_number(kernel: Callable[..., Any], values: torch.Tensor, other: complex) -> Any:
     if values.is_complex() or isinstance(other, complex):
         return values * (1 / other if other else complex("inf"))
@@ -59,6 +62,7 @@ def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
 def moments(operation: str) -> Callable[..., Any]:
     """``var``, ``std`` and their relatives: of complex numbers on the client."""
 
+    @hands_on(Plain.REAL | Plain.DIMENSIONS_NAMED)
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
         if rest:
             rest = (_small.dimensions(values, rest[0]), *rest[1:])
@@ -71,6 +75,7 @@ def moments(operation: str) -> Callable[..., Any]:
     return wrapper
 
 
+@hands_on(Plain.WIDE | Plain.REAL | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED)
 def mean(
     kernel: Callable[..., Any], values: torch.Tensor, dim: Sequence[int] | None = None, *rest: Any, **named: Any
 ) -> Any:
@@ -89,18 +94,21 @@ def mean(
     return torch.sum(values, dim, *rest, **named) / count
 
 
+@hands_on(Plain.REAL)
 def tanh_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result: torch.Tensor) -> Any:
     if not result.is_complex():
         return kernel(gradient, result)
     return gradient * (1 - result * result).conj().resolve_conj()
 
 
+@hands_on(Plain.REAL)
 def sigmoid_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result: torch.Tensor) -> Any:
     if not result.is_complex():
         return kernel(gradient, result)
     return gradient * ((1 - result) * result).conj().resolve_conj()
 
 
+@hands_on(Plain.WIDE | Plain.REAL)
 def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
     if _precision.is_short(values.dtype):
         return _precision.wider(kernel, values, **named)
@@ -111,6 +119,7 @@ def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) 
     return torch.sum(values, **named) / values.numel()
 
 
+@hands_on(Plain.REAL)
 def constant_pad(kernel: Callable[..., Any], values: torch.Tensor, pad: Sequence[int], value: complex = 0) -> Any:
     """Real and imaginary parts, one after the other."""
     if not values.is_complex():

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
 if TYPE_CHECKING:
     import torch
 
 
+@hands_on(Plain.MATRICES)
 def nll_loss_forward(
     kernel: Callable[..., Any],
     values: torch.Tensor,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _precision
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -129,6 +130,7 @@ def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor if tensor is None else tensor.float()
 
 
+@hands_on(Plain.NONEMPTY)
 def layer_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,

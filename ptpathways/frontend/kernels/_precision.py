@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _small
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -25,14 +26,23 @@ def wider(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named:
     return kernel(values.float(), *rest, **named).to(dtype)
 
 
+@hands_on(Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED)
 def summed(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
-    if rest:
-        rest = (_small.dimensions(values, rest[0]), *rest[1:])
+    """``sum`` over some dimensions."""
+    rest = (_small.dimensions(values, rest[0]), *rest[1:])
     if is_short(values.dtype) and values.dim() > 0:
         return wider(kernel, values, *rest, **named)
-    return _small.scalar_as_vector(kernel, values, *rest, **named) if rest else kernel(values, **named)
+    return _small.scalar_as_vector(kernel, values, *rest, **named)
 
 
+@hands_on(Plain.WIDE)
+def summed_up(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
+    """``sum`` of all."""
+    short = is_short(values.dtype) and values.dim() > 0
+    return wider(kernel, values, **named) if short else kernel(values, **named)
+
+
+@hands_on(Plain.WIDE | Plain.WITH_DIMENSIONS)
 def softmax_backward(
     kernel: Callable[..., Any], gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
 ) -> Any:
@@ -43,6 +53,7 @@ def softmax_backward(
     return _small.scalar_as_vector(kernel, gradient, output, dim, input_dtype)
 
 
+@hands_on(Plain.WIDE)
 def convolution_backward(kernel: Callable[..., Any], gradient: torch.Tensor, *rest: Any) -> Any:
     """The gradients of values, weight and bias. The bias's is the sum over batch and positions, of thousands of terms:
     a sum of ones that is kept in bfloat16 stops at 256."""
@@ -57,6 +68,6 @@ WRAPPED: dict[str, Callable[..., Any]] = {
     "_log_softmax_backward_data": softmax_backward,
     "_softmax_backward_data": softmax_backward,
     "convolution_backward_overrideable": convolution_backward,
-    "sum": summed,
+    "sum": summed_up,
     "sum.dim_IntList": summed,
 }

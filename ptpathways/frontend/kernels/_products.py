@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,6 +24,7 @@ def _added(values: torch.Tensor, product: torch.Tensor, beta: complex, alpha: co
 def added_to(product: str) -> Callable[..., Any]:
     """``addmm`` (of ``mm``) or ``baddbmm`` (of ``bmm``)."""
 
+    @hands_on(Plain.UNIT_FACTORS)
     def kernel_for(
         kernel: Callable[..., Any],
         values: torch.Tensor,

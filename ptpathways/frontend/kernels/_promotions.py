@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
 if TYPE_CHECKING:
     import torch
 
 
+@hands_on(Plain.FLOATING)
 def of_floats(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
     """As torch does: booleans and integers become torch's default type."""
     if values.is_floating_point() or values.is_complex():
@@ -29,6 +32,7 @@ def atan2(kernel: Callable[..., Any], values: torch.Tensor, other: torch.Tensor)
     return kernel(*both)
 
 
+@hands_on(Plain.FLOATING)
 def never(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
     """What booleans and integers are not, and complex numbers are where one of their parts is."""
     if values.is_floating_point():

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
 if TYPE_CHECKING:
     import torch
 
@@ -115,6 +117,7 @@ def logsumexp(values: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -
     return total if keepdim else total.squeeze(dims)
 
 
+@hands_on(Plain.REAL)
 def magnitude(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
     """Of complex numbers it is real, which PyTorch/XLA does not tell autograd."""
     import torch

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
 if TYPE_CHECKING:
     import torch
 
 
+@hands_on(Plain.NONNEGATIVE | Plain.WITH_DIMENSIONS)
 def slice_copy(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -20,6 +23,7 @@ def slice_copy(
     return kernel(values, dim, *_within(values.shape[dim], start, end), step)
 
 
+@hands_on(Plain.NONNEGATIVE | Plain.WITH_DIMENSIONS)
 def slice_scatter(
     kernel: Callable[..., Any],
     values: torch.Tensor,

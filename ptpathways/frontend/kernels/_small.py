@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
 
 
+@hands_on(Plain.WITH_DIMENSIONS)
 def scalar_as_vector(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """A 0-dimensional tensor as a vector of one element, which has the same dimensions to name: 0 and -1."""
     if arguments[0].dim() > 0:
@@ -30,6 +32,7 @@ def dimensions(values: torch.Tensor, dim: Sequence[int] | None) -> list[int]:
     return list(dim or range(values.dim()))
 
 
+@hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY)
 def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, **named: Any) -> Any:
     """The result has the index's shape, and either may be 0-dimensional where the other is a vector."""
     if index.numel() == 0:
@@ -48,6 +51,7 @@ def index_fill(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index
     return kernel(values.reshape(1), dim, index.reshape(-1), value).reshape(())
 
 
+@hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY)
 def scatter(
     kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **named: Any
 ) -> Any:
@@ -76,6 +80,7 @@ def repeat(kernel: Callable[..., Any], values: torch.Tensor, repeats: Sequence[i
 def or_empty(operation: str) -> Callable[..., Any]:
     """For ``operation``, a wrapper that computes results of empty tensors, which depend on no value, on the client."""
 
+    @hands_on(Plain.NONEMPTY)
     def wrapper(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if arguments[0].numel() > 0:
             return kernel(*arguments, **named)
@@ -91,6 +96,7 @@ def either(operation: str) -> Callable[..., Any]:
     """Both of the above."""
     empty = or_empty(operation)
 
+    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY)
     def wrapper(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if arguments[0].numel() == 0:
             return empty(kernel, *arguments, **named)

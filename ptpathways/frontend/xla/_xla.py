@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla import _plain
 from ptpathways.sharding import Tiling
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def replace_kernels(kernels: Mapping[str, Callable[..., Any]], key: str = "XLA")
 def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -> torch.library.Library:
     """As ``replace_kernels``, with functions whose first argument is the kernel that was there, to be called.
 
+    Calls that a wrapper hands on as they are, which it says with ``_plain.hands_on``, go to that kernel by themselves.
     torch gives them a number in place of a tensor that was made of one (``x / 2``), which the kernel does not take.
     """
     import torch
@@ -81,7 +83,11 @@ def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -
         for name, wrapper in wrappers.items():
             former = torch.library.get_kernel(f"aten::{name}", key)
             _formers.setdefault(name, former)
+            plain = _plain.of_wrapper(wrapper)
+            remembered = None if plain is None else _plain.Remembered(f"aten::{name}", key)
             library.impl(name, _around(former, wrapper), key, with_keyset=True, allow_override=True)
+            if remembered is not None and plain is not None:
+                remembered.hand_on(plain)
     return library
 
 

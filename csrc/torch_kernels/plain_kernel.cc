@@ -1,0 +1,168 @@
+// Kernels in torch's dispatcher that stand before a wrapper written in Python and take the ordinary calls from it.
+//
+// The front end wraps kernels of PyTorch/XLA that are wrong for some arguments (ptpathways/frontend/kernels). A wrapper
+// costs 3 to 8 us per call, also where it only hands its arguments on, and the GIL, which a backward pass takes
+// otherwise for none of its operations. What a wrapper's author has said it hands on unchanged ("plain" arguments) goes
+// from here to the wrapped kernel; everything else goes to the wrapper.
+//
+// A library of its own, because it is the only one that needs torch's headers: workers run without torch, and the
+// extension is of a version of Python, which this is not. frontend/xla/_plain.py loads it.
+//
+// Threads: `ptpathways_hand_on` is called once per kernel by the thread that initialises the front end. Kernels are
+// called by any thread; they have no state that changes.
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/op_registration/op_registration.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace ptpathways {
+namespace {
+
+// What arguments must be to be plain: bits of frontend/xla/_plain.Plain, which says what each means.
+enum Plain : uint32_t {
+  kFloating = 1,
+  kReal = 2,
+  kWide = 4,
+  kWithDimensions = 8,
+  kNonempty = 16,
+  kDimensionsNamed = 32,
+  kUnitFactors = 64,
+  kNonnegative = 128,
+  kMatrices = 256,
+  kAll = 511,
+};
+
+bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
+  if (!tensor.defined()) return true;
+  const at::ScalarType type = tensor.scalar_type();
+  if ((plain & kFloating) && !at::isFloatingType(type)) return false;
+  if ((plain & kReal) && at::isComplexType(type)) return false;
+  if ((plain & kWide) && (type == at::kHalf || type == at::kBFloat16)) return false;
+  if ((plain & kWithDimensions) && tensor.dim() == 0) return false;
+  if ((plain & kNonempty) && tensor.numel() == 0) return false;
+  return true;
+}
+
+bool IsPlain(const c10::IValue& argument, uint32_t plain) {
+  if (argument.isTensor()) return IsPlain(argument.toTensor(), plain);
+  if (argument.isInt()) {
+    return (!(plain & kUnitFactors) || argument.toInt() == 1) && (!(plain & kNonnegative) || argument.toInt() >= 0);
+  }
+  if (argument.isDouble()) return !(plain & kUnitFactors) || argument.toDouble() == 1;
+  // Numbers that are complex or symbolic, and lists of tensors, are left to the wrapper.
+  return argument.isNone() || argument.isBool() || argument.isIntList() || argument.isBoolList() ||
+         argument.isString() || argument.isDevice();
+}
+
+bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
+  if (plain & kDimensionsNamed) {
+    if (arguments.size() < 2 || !arguments[1].isIntList() || arguments[1].toIntList().empty()) return false;
+  }
+  if ((plain & kMatrices) && (!arguments[0].isTensor() || arguments[0].toTensor().dim() < 2)) return false;
+  for (const c10::IValue& argument : arguments) {
+    if (!IsPlain(argument, plain)) return false;
+  }
+  return true;
+}
+
+class PlainKernel final : public c10::OperatorKernel {
+ public:
+  PlainKernel(uint32_t plain, c10::SafeKernelFunction wrapped, c10::SafeKernelFunction wrapper)
+      : plain_(plain), wrapped_(std::move(wrapped)), wrapper_(std::move(wrapper)) {}
+
+  void operator()(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+    const auto arguments = torch::jit::last(*stack, operation.schema().arguments().size());
+    (ArePlain(arguments, plain_) ? wrapped_ : wrapper_).callBoxed(operation, keys, stack);
+  }
+
+ private:
+  const uint32_t plain_;
+  const c10::SafeKernelFunction wrapped_;
+  const c10::SafeKernelFunction wrapper_;
+};
+
+// torch warns that a kernel replaces another, which is the intention.
+class NoWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+class Registration {
+ public:
+  Registration(const char* name, const char* overload, const char* key)
+      : operation_(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload)),
+        key_(c10::parseDispatchKey(key)),
+        wrapped_(operation_.getComputedKernelForDispatchKey(key_)) {}
+
+  // The kernel that `operation_` has by now is the wrapper.
+  void HandOn(uint32_t plain) {
+    auto wrapper = operation_.getComputedKernelForDispatchKey(key_);
+    NoWarnings nothing;
+    const c10::WarningUtils::WarningHandlerGuard quiet(&nothing);
+    const auto& name = operation_.operator_name();
+    const std::string space(name.getNamespace().value_or("aten"));
+    library_ = std::make_unique<torch::Library>(torch::Library::IMPL, space, key_, __FILE__, __LINE__);
+    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    library_->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<PlainKernel>(
+                                     plain, std::move(wrapped_), std::move(wrapper))));
+  }
+
+ private:
+  const c10::OperatorHandle operation_;
+  const c10::DispatchKey key_;
+  c10::SafeKernelFunction wrapped_;
+  std::unique_ptr<torch::Library> library_;  // what is registered stays as long as this
+};
+
+void Put(const char* text, char* error, size_t size) {
+  std::strncpy(error, text, size - 1);
+  error[size - 1] = '\0';
+}
+
+}  // namespace
+}  // namespace ptpathways
+
+extern "C" {
+
+// For which torch this was compiled, and for which kinds of arguments; frontend/xla/_plain.py compares it.
+__attribute__((visibility("default"))) const char* ptpathways_built_for() {
+  static const std::string built = "torch " TORCH_VERSION ", plain " + std::to_string(ptpathways::kAll);
+  return built.c_str();
+}
+
+// Remembers the kernel of an operation, such as "aten::sum" with its overload "dim_IntList", for a dispatch key such as "XLA", before a wrapper takes its place.
+// Returns nullptr and writes what went wrong to `error`, or what `ptpathways_hand_on` takes; it is never freed.
+__attribute__((visibility("default"))) void* ptpathways_remember_kernel(const char* name, const char* overload,
+                                                                        const char* key, char* error, size_t size) {
+  try {
+    return new ptpathways::Registration(name, overload, key);
+  } catch (const std::exception& raised) {
+    ptpathways::Put(raised.what(), error, size);
+    return nullptr;
+  }
+}
+
+// Puts a kernel in place of the wrapper that hands plain arguments to the kernel that was remembered. Once for each.
+// False: `error` says why, and the wrapper is still there.
+__attribute__((visibility("default"))) bool ptpathways_hand_on(void* remembered, uint32_t plain, char* error,
+                                                               size_t size) {
+  try {
+    static_cast<ptpathways::Registration*>(remembered)->HandOn(plain);
+    return true;
+  } catch (const std::exception& raised) {
+    ptpathways::Put(raised.what(), error, size);
+    return false;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,123 @@
+"""Calls of a wrapped kernel that need no wrapper, kept out of Python.
+
+A wrapper of a kernel costs 3 to 8 us at each call, and the GIL, which a backward pass takes otherwise for none of its
+operations. Its author says with ``hands_on`` for which arguments it hands them on as they are; for those a kernel in
+C++ (``csrc/torch_kernels``) calls the wrapped one. Tests compare the two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ptpathways import native
+
+_ERROR_BYTES = 1024
+
+
+class Plain(enum.IntFlag):
+    """What arguments must be for a wrapper to hand them on. Each is said of every tensor, but where it names one.
+
+    Calls with a list of tensors, a complex number or a size that is a symbol always reach the wrapper.
+    """
+
+    FLOATING = 1
+    """A floating type, of 16 bits, too."""
+    REAL = 2
+    """Not complex."""
+    WIDE = 4
+    """No float of 16 bits."""
+    WITH_DIMENSIONS = 8
+    NONEMPTY = 16
+    DIMENSIONS_NAMED = 32
+    """The second argument is a list of numbers with something in it."""
+    UNIT_FACTORS = 64
+    """Numbers are 1."""
+    NONNEGATIVE = 128
+    """Whole numbers are not below 0."""
+    MATRICES = 256
+    """The first argument is a tensor of at least two dimensions."""
+
+
+Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
+
+_ATTRIBUTE = "_hands_on"
+
+
+def hands_on(plain: Plain) -> Callable[[Wrapper], Wrapper]:
+    """Says of a wrapper that it hands such arguments to the kernel as they are, and returns what that returns."""
+
+    def marked(wrapper: Wrapper) -> Wrapper:
+        setattr(wrapper, _ATTRIBUTE, plain)
+        return wrapper
+
+    return marked
+
+
+def of_wrapper(wrapper: Callable[..., Any]) -> Plain | None:
+    """What was said of it."""
+    plain: Plain | None = getattr(wrapper, _ATTRIBUTE, None)
+    return plain
+
+
+class Remembered:
+    """A kernel, before a wrapper takes its place.
+
+    Args:
+        name: of the operator, with its overload: ``"aten::sum.dim_IntList"``.
+        key: the dispatch key.
+
+    Raises:
+        RuntimeError: torch has no such operator, or no kernel of it.
+    """
+
+    def __init__(self, name: str, key: str) -> None:
+        self._name = name
+        operator, _, overload = name.partition(".")
+        self._error = ctypes.create_string_buffer(_ERROR_BYTES)
+        self._kernel: int | None = None
+        if (library := _library()) is not None:
+            words = (operator.encode(), overload.encode(), key.encode())
+            self._kernel = library.ptpathways_remember_kernel(*words, self._error, _ERROR_BYTES)
+            self._check(self._kernel is not None)
+
+    def hand_on(self, plain: Plain) -> None:
+        """To be called when the wrapper is registered. Raises RuntimeError when torch refuses."""
+        if (library := _library()) is not None:
+            self._check(library.ptpathways_hand_on(self._kernel, int(plain), self._error, _ERROR_BYTES))
+
+    def _check(self, done: bool) -> None:
+        if not done:
+            raise RuntimeError(f"{self._name} cannot be wrapped: {self._error.value.decode(errors='replace')}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """None where there is none for this torch: then every call goes through Python, and a warning says so."""
+    import torch
+
+    path = native.find_torch_kernels()
+    needed = f"torch {torch.__version__.partition('+')[0]}, plain {sum(Plain)}"
+    built = "there is none"
+    if path is not None:
+        library = ctypes.CDLL(path)
+        library.ptpathways_built_for.restype = ctypes.c_char_p
+        built = library.ptpathways_built_for().decode()
+        if built == needed:
+            library.ptpathways_remember_kernel.restype = ctypes.c_void_p
+            library.ptpathways_remember_kernel.argtypes = [*[ctypes.c_char_p] * 4, ctypes.c_size_t]
+            library.ptpathways_hand_on.restype = ctypes.c_bool
+            library.ptpathways_hand_on.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t]
+            return library
+    warnings.warn(
+        f"operations are traced about a tenth slower than they could be: a library for '{needed}' is required "
+        f"beside the C++ extension, got: {built}; build ptpathways where that torch is installed, with "
+        "`make native` or `pip install .` (docs/install.md)",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None

@@ -1,0 +1,176 @@
+"""Which calls of a wrapped kernel stay out of Python: those that its wrapper would hand on as they are, no others."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from ptpathways import native
+from ptpathways.frontend import kernels
+from ptpathways.frontend.xla import _plain, _xla
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
+needs_torch_kernels = pytest.mark.skipif(native.find_torch_kernels() is None, reason="built without torch's headers")
+
+
+def _tensors() -> Iterator[Any]:
+    for dtype, shape in itertools.product(
+        (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64),
+        ((2, 3), (3,), (), (0, 3)),
+    ):
+        yield torch.zeros(shape, dtype=dtype)
+
+
+def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
+    """What ``Plain`` says, once more."""
+    tensors = [item for item in arguments if isinstance(item, torch.Tensor)]
+    whole = [item for item in arguments if isinstance(item, int) and not isinstance(item, bool)]
+    numbers = whole + [item for item in arguments if isinstance(item, float | complex)]
+    of_tensors: dict[Plain, Callable[[Any], bool]] = {
+        Plain.FLOATING: lambda tensor: tensor.dtype.is_floating_point,
+        Plain.REAL: lambda tensor: not tensor.dtype.is_complex,
+        Plain.WIDE: lambda tensor: tensor.dtype not in (torch.float16, torch.bfloat16),
+        Plain.WITH_DIMENSIONS: lambda tensor: tensor.dim() > 0,
+        Plain.NONEMPTY: lambda tensor: tensor.numel() > 0,
+    }
+    held = [all(map(check, tensors)) for flag, check in of_tensors.items() if flag in plain]
+    if Plain.DIMENSIONS_NAMED in plain:
+        held.append(len(arguments) > 1 and isinstance(arguments[1], list) and bool(arguments[1]))
+    if Plain.UNIT_FACTORS in plain:
+        held.append(all(number == 1 for number in numbers))
+    if Plain.NONNEGATIVE in plain:
+        held.append(all(number >= 0 for number in whole))
+    if Plain.MATRICES in plain:
+        held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
+    return all(held) and not any(isinstance(number, complex) for number in numbers)
+
+
+def _wrappers() -> dict[str, Callable[..., Any]]:
+    found: dict[str, Callable[..., Any]] = {}
+    for module in pkgutil.iter_modules(kernels.__path__):
+        loaded = importlib.import_module(f"{kernels.__name__}.{module.name}")
+        found |= getattr(loaded, "WRAPPED", {}) | getattr(loaded, "WRAPPED_ABOVE_AUTOGRAD", {})
+    return {name: wrapper for name, wrapper in found.items() if _plain.of_wrapper(wrapper) is not None}
+
+
+def _choices(kind: str, name: str) -> list[Any]:
+    """Values of a type of torch's schemas, of which some are plain and some are not."""
+    if kind == "Tensor":
+        return list(_tensors())
+    if kind == "Optional[Tensor]":
+        return [None, torch.ones(3), torch.ones((), dtype=torch.bfloat16)]
+    if kind.startswith("Optional["):
+        return [None, *_choices(kind[len("Optional[") : -1], name)[:3]]
+    by_kind: dict[str, list[Any]] = {
+        "int": [0, -1] if name == "dim" else [1, 0, -1],
+        "SymInt": [1, 0, -2],
+        "float": [1.0, 0.5],
+        "number": [1, 2.5, 1j],
+        "bool": [False, True],
+        "str": ["sum"],
+        "List[int]": [[0], [], [0, 1]],
+        "List[SymInt]": [[1], []],
+        "List[bool]": [[True, True, True]],
+    }
+    return by_kind[kind]
+
+
+@pytest.mark.parametrize("name", sorted(_wrappers()))
+def test_a_wrapper_hands_on_what_it_says(name: str) -> None:
+    wrapper = _wrappers()[name]
+    plain = _plain.of_wrapper(wrapper)
+    assert plain is not None
+    operator, _, overload = name.partition(".")
+    schema = getattr(getattr(torch.ops.aten, operator), overload or "default")._schema
+    kinds = [_choices(str(argument.type), argument.name) for argument in schema.arguments]
+    # All of the first three, which are what wrappers look at, with the first of each of the others.
+    rest = [choices[0] for choices in kinds[3:]]
+    handed_on = 0
+    for given in itertools.product(*kinds[:3]):
+        arguments = (*given, *rest)
+        if not _means(plain, arguments):
+            continue
+        made: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+        def kernel(*words: Any, made: list[Any] = made, **named: Any) -> Any:
+            made.append((words, named))
+            return made
+
+        positional = [item for item, at in zip(arguments, schema.arguments, strict=True) if not at.kwarg_only]
+        named = {at.name: item for item, at in zip(arguments, schema.arguments, strict=True) if at.kwarg_only}
+        assert wrapper(kernel, *positional, **named) is made, f"{name} returns something else for {arguments}"
+        ((words, keywords),) = made
+        for index, (item, at) in enumerate(zip(arguments, schema.arguments, strict=True)):
+            is_word = not at.kwarg_only and index < len(words)
+            got = words[index] if is_word else keywords.get(at.name, at.default_value)
+            same = got is item if isinstance(item, torch.Tensor) else got == item
+            assert same, f"{name} hands on {got!r} as {at.name}, got {item!r}"
+        handed_on += 1
+    assert handed_on > 0, "no call was plain"
+
+
+@needs_torch_kernels
+@pytest.mark.parametrize("plain", [*Plain, Plain.WIDE | Plain.REAL | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED])
+def test_plain_calls_stay_out_of_python(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = f"plain_{int(plain)}"
+    library = torch.library.Library(space, "DEF")
+    library.define("f.with_more(Tensor x, int[]? dims, Scalar a, int n, *, Tensor? y=None) -> Tensor")
+    reached: list[str] = []
+
+    def wrapped(x: Any, dims: Any, a: Any, n: Any, *, y: Any = None) -> Any:
+        reached.append("wrapped")
+        return torch.full((), 1.0)
+
+    library.impl("f.with_more", wrapped, "CPU")
+    remembered = _plain.Remembered(f"{space}::f.with_more", "CPU")
+
+    def wrapper(x: Any, dims: Any, a: Any, n: Any, *, y: Any = None) -> Any:
+        reached.append("wrapper")
+        return torch.full((), 2.0)
+
+    library.impl("f.with_more", wrapper, "CPU", allow_override=True)
+    remembered.hand_on(plain)
+    operator = getattr(torch.ops, space).f.with_more
+    both = set()
+    others = (None, torch.ones((), dtype=torch.bfloat16))
+    for given in itertools.product(_tensors(), (None, [], [0]), (1, 2.5, 1j), (1, 0, -1), others):
+        *positional, y = given
+        result = operator(*positional, y=y)
+        expected = "wrapped" if _means(plain, given) else "wrapper"
+        assert reached.pop() == expected, given
+        assert result.item() == (1.0 if expected == "wrapped" else 2.0)
+        both.add(expected)
+    assert both == {"wrapped", "wrapper"}
+    library._destroy()
+
+
+@needs_torch_kernels
+def test_an_operation_that_torch_does_not_have_is_named() -> None:
+    with pytest.raises(RuntimeError, match="aten::no_such_thing cannot be wrapped"):
+        _plain.Remembered("aten::no_such_thing", "CPU")
+
+
+def test_without_the_library_every_call_goes_through_python_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_torch_kernels", lambda: None)
+    _plain._library.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match=r"required beside the C\+\+ extension, got: there is none"):
+            remembered = _plain.Remembered("aten::sqrt", "XLA")
+        remembered.hand_on(Plain.REAL)
+    finally:
+        _plain._library.cache_clear()
+
+
+def test_a_wrapper_keeps_what_was_said_of_it() -> None:
+    @hands_on(Plain.REAL)
+    def wrapper(kernel: Callable[..., Any], x: Any) -> Any:
+        return kernel(x)
+
+    assert _plain.of_wrapper(wrapper) == Plain.REAL
+    assert callable(_xla.wrap_kernels)
