@@ -13,6 +13,10 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/op_registration.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/reshape.h>
+#include <ATen/ops/sub.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 #include <torch/version.h>
@@ -24,6 +28,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace ptpathways {
 namespace {
@@ -39,7 +44,8 @@ enum Plain : uint32_t {
   kUnitFactors = 64,
   kNonnegative = 128,
   kMatrices = 256,
-  kAll = 511,
+  kNormalization = 512,
+  kAll = 1023,
 };
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
@@ -64,15 +70,40 @@ bool IsPlain(const c10::IValue& argument, uint32_t plain) {
          argument.isString() || argument.isDevice();
 }
 
+// Of native_batch_norm: in training, without running statistics (LayerNorm, GroupNorm), of more than one value each.
+bool IsNormalization(c10::ArrayRef<c10::IValue> arguments) {
+  const at::Tensor& values = arguments[0].toTensor();
+  return arguments[3].isNone() && arguments[4].isNone() && arguments[5].toBool() && values.dim() > 1 &&
+         values.size(1) > 0 && values.numel() > values.size(1);
+}
+
 bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   if (plain & kDimensionsNamed) {
     if (arguments.size() < 2 || !arguments[1].isIntList() || arguments[1].toIntList().empty()) return false;
   }
+  if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
   if ((plain & kMatrices) && (!arguments[0].isTensor() || arguments[0].toTensor().dim() < 2)) return false;
   for (const c10::IValue& argument : arguments) {
     if (!IsPlain(argument, plain)) return false;
   }
   return true;
+}
+
+// Calls a kernel of native_batch_norm with values that are shifted by their mean (frontend/kernels/_normalization says
+// why), as the wrapper in Python does with ten times the overhead; a transformer has two of them in each block.
+void CallShifted(const c10::SafeKernelFunction& kernel, const c10::OperatorHandle& operation, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack) {
+  c10::IValue& first = (*stack)[stack->size() - operation.schema().arguments().size()];
+  const at::Tensor values = first.toTensor();
+  std::vector<int64_t> others;
+  for (int64_t dim = 0; dim < values.dim(); ++dim) {
+    if (dim != 1) others.push_back(dim);
+  }
+  const at::Tensor shift = at::mean(values, others, /*keepdim=*/true);
+  first = at::sub(values, shift);
+  kernel.callBoxed(operation, keys, stack);
+  c10::IValue& mean = (*stack)[stack->size() - 2];  // of the result, the mean and the inverse deviation
+  mean = at::add(mean.toTensor(), at::reshape(shift, {-1}));
 }
 
 class PlainKernel final : public c10::OperatorKernel {
@@ -82,7 +113,13 @@ class PlainKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     const auto arguments = torch::jit::last(*stack, operation.schema().arguments().size());
-    (ArePlain(arguments, plain_) ? wrapped_ : wrapper_).callBoxed(operation, keys, stack);
+    if (!ArePlain(arguments, plain_)) {
+      wrapper_.callBoxed(operation, keys, stack);
+    } else if (plain_ & kNormalization) {
+      CallShifted(wrapped_, operation, keys, stack);
+    } else {
+      wrapped_.callBoxed(operation, keys, stack);
+    }
   }
 
  private:
@@ -113,8 +150,8 @@ class Registration {
     const std::string space(name.getNamespace().value_or("aten"));
     library_ = std::make_unique<torch::Library>(torch::Library::IMPL, space, key_, __FILE__, __LINE__);
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    library_->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<PlainKernel>(
-                                     plain, std::move(wrapped_), std::move(wrapper))));
+    library_->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                     std::make_unique<PlainKernel>(plain, std::move(wrapped_), std::move(wrapper))));
   }
 
  private:
@@ -140,8 +177,9 @@ __attribute__((visibility("default"))) const char* ptpathways_built_for() {
   return built.c_str();
 }
 
-// Remembers the kernel of an operation, such as "aten::sum" with its overload "dim_IntList", for a dispatch key such as "XLA", before a wrapper takes its place.
-// Returns nullptr and writes what went wrong to `error`, or what `ptpathways_hand_on` takes; it is never freed.
+// Remembers the kernel of an operation, such as "aten::sum" with its overload "dim_IntList", for a dispatch key such as
+// "XLA", before a wrapper takes its place. Returns nullptr and writes what went wrong to `error`, or what
+// `ptpathways_hand_on` takes; it is never freed.
 __attribute__((visibility("default"))) void* ptpathways_remember_kernel(const char* name, const char* overload,
                                                                         const char* key, char* error, size_t size) {
   try {

@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch_xla
 from torch.utils._pytree import tree_leaves
 
 import ptpathways as pw
 from ptpathways import frontend
+from ptpathways.frontend.kernels import _normalization
+from ptpathways.frontend.xla import _xla
 
 INFINITY, NAN = float("inf"), float("nan")
 
@@ -210,6 +213,19 @@ def normalization_of_values_far_from_zero(device: str | torch.device) -> Any:
     values = (torch.sin(torch.arange(48.0)).reshape(2, 4, 6) + 300).to(device)
     near = [(layer.to(device)(values) - layer(values - 300)).abs().max() < 1e-4 for layer in layers]
     return near, layers[0].running_mean
+
+
+@scenario
+def a_normalization_is_one_computation_in_python_and_without_it(device: str | torch.device) -> Any:
+    if torch.device(device).type == "cpu":
+        return torch.tensor(True)
+    values = torch.randn(1, 6, 8, device=device)
+    torch_xla.sync()
+    words = (values, None, None, None, None, True, 0.0, 1e-5)
+    former = _xla.former("native_batch_norm")
+    both = (torch.native_batch_norm(*words), _normalization.batch_norm(former, *words))
+    one, other = (_xla.binding()._get_xla_tensors_hlo(list(results)) for results in both)
+    return torch.tensor(one == other)
 
 
 @scenario

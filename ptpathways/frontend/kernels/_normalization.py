@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@hands_on(Plain.WIDE | Plain.NORMALIZATION)
 def batch_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,

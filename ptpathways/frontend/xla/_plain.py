@@ -41,6 +41,9 @@ class Plain(enum.IntFlag):
     """Whole numbers are not below 0."""
     MATRICES = 256
     """The first argument is a tensor of at least two dimensions."""
+    NORMALIZATION = 512
+    """Of ``native_batch_norm``, in training and without running statistics: the kernel in C++ shifts the values, as the
+    wrapper does (``frontend/kernels/_normalization``), and calls the wrapped one."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
@@ -49,7 +52,10 @@ _ATTRIBUTE = "_hands_on"
 
 
 def hands_on(plain: Plain) -> Callable[[Wrapper], Wrapper]:
-    """Says of a wrapper that it hands such arguments to the kernel as they are, and returns what that returns."""
+    """Says of a wrapper that it hands such arguments to the kernel as they are, and returns what that returns.
+
+    Of ``Plain.NORMALIZATION``: that it does what the kernel in C++ does.
+    """
 
     def marked(wrapper: Wrapper) -> Wrapper:
         setattr(wrapper, _ATTRIBUTE, plain)
