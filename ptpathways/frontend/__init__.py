@@ -46,6 +46,7 @@ from ptpathways.frontend.diagnostics._recompiles import expected as expected_com
 from ptpathways.frontend.diagnostics._wait_stats import WaitStats, wait_stats
 from ptpathways.frontend.kernels._fallback import ClientFallbackWarning, client_operations
 from ptpathways.frontend.loops._optimizer_state import before_step as optimizer_state_hook
+from ptpathways.frontend.loops._optimizer_state import take_lists
 from ptpathways.frontend.loops._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend.loops._read_warnings import WaitWarning
 from ptpathways.frontend.loops._scalars import fetch_beside, settle, snapshot, submit_means
@@ -138,6 +139,7 @@ __all__ = [
     "submit_means",
     "submit_pending",
     "swap",
+    "take_lists",
     "tiling_of",
     "timed_runs",
     "torch_dtype",

@@ -58,10 +58,6 @@ def move_optimizer(optimizer: Optimizer, place: Placement, moved: dict[int, torc
     """
     pending = False
     for group in optimizer.param_groups:
-        # torch's own choice where it knows the device to gain from it: all parameters of a group in one call. Tracing
-        # is a third faster, and the numbers are the same.
-        if "foreach" in group and group["foreach"] is None and not group.get("differentiable"):
-            group["foreach"] = not group.get("capturable")
         if group.get("fused"):
             warnings.warn("fused optimizers exist for CPU and CUDA only; using the same one unfused", stacklevel=3)
             group["fused"] = False
@@ -73,6 +69,7 @@ def move_optimizer(optimizer: Optimizer, place: Placement, moved: dict[int, torc
             unnamed = Placement(place.device, "ddp" if callable(place.strategy) else place.strategy)
             pending |= parameter.device.type == "xla"
             _move_in_place(parameter, name, place.device, unnamed.tiling(name, parameter), moved)
+    frontend.take_lists(optimizer)
     for parameter, state in optimizer.state.items():
         tiling = frontend.said_of(parameter) or frontend.layout_of_tensor(parameter)
         for key, value in state.items():

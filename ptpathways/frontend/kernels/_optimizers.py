@@ -1,18 +1,18 @@
 """Steps of optimizers made with ``fused=True``, which transformers' Trainer takes by default.
 
 Torch has one operation for all parameters of a group. PyTorch/XLA has none; what it compiles of single operations is
-fused all the same, so these are written with those.
+fused all the same, so these are written with those, a call for all tensors of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-Tensors = Sequence["torch.Tensor"]
+Tensors = list["torch.Tensor"] | tuple["torch.Tensor", ...]
 
 
 def accept_devices() -> None:
@@ -33,6 +33,39 @@ def take_own_clipping() -> None:
     torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_
 
 
+def _unless_infinite(step: Callable[..., None]) -> Callable[..., None]:
+    """``step`` of unscaled gradients, and no step where they were found to be infinite; both as GradScaler asks.
+
+    States are written in place otherwise: what takes their place has its own order in PyTorch/XLA's computations, and
+    the first step's would not be that of the second.
+    """
+
+    def kernel(
+        parameters: Tensors,
+        gradients: Tensors,
+        *states: Tensors,
+        maximize: bool,
+        grad_scale: torch.Tensor | None = None,
+        found_inf: torch.Tensor | None = None,
+        **options: Any,
+    ) -> None:
+        import torch
+
+        if grad_scale is not None:
+            torch._foreach_div_(gradients, grad_scale)
+        if maximize:
+            gradients = torch._foreach_neg(gradients)
+        written = [one for tensors in (parameters, *states) for one in tensors]
+        before = [] if found_inf is None else [one.clone() for one in written]
+        step(parameters, gradients, *states, **options)
+        if found_inf is not None:
+            stays = found_inf.reshape(()) == 1
+            for one, old in zip(written, before, strict=True):
+                one.copy_(torch.where(stays, old, one))
+
+    return kernel
+
+
 def _adam(decoupled: bool) -> Callable[..., None]:
     def step(
         parameters: Tensors,
@@ -48,35 +81,32 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         weight_decay: float,
         eps: float,
         amsgrad: bool,
-        maximize: bool,
-        grad_scale: torch.Tensor | None = None,
-        found_inf: torch.Tensor | None = None,
     ) -> None:
         import torch
 
-        for place, parameter in enumerate(parameters):
-            gradient = _unscaled(gradients[place], grad_scale, maximize)
-            value = parameter
-            if weight_decay != 0 and decoupled:
-                value = parameter * (1 - lr * weight_decay)
-            elif weight_decay != 0:
-                gradient = gradient + parameter * weight_decay
-            average = averages[place].lerp(gradient, 1 - beta1)
-            square = squares[place] * beta2 + gradient * gradient * (1 - beta2)
-            root = (1 - beta2 ** steps[place]).sqrt()
-            most = square
-            if amsgrad:
-                most = torch.maximum(largest[place], square)
-                _put(largest[place], most, found_inf)
-            value = value - average / (most.sqrt() / root + eps) * (lr / (1 - beta1 ** steps[place]))
-            _put(averages[place], average, found_inf)
-            _put(squares[place], square, found_inf)
-            _put(parameter, value, found_inf)
+        if weight_decay != 0 and decoupled:
+            torch._foreach_mul_(parameters, 1 - lr * weight_decay)
+        elif weight_decay != 0:
+            gradients = torch._foreach_add(gradients, parameters, alpha=weight_decay)
+        torch._foreach_lerp_(averages, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        if amsgrad:
+            torch._foreach_maximum_(largest, squares)
+        # Counts are tensors of devices without dimensions: together they are one.
+        counts = torch.stack(list(steps))
+        roots, rates = (1 - beta2**counts).sqrt().unbind(), (lr / (1 - beta1**counts)).unbind()
+        scales = torch._foreach_sqrt(largest if amsgrad else squares)
+        torch._foreach_div_(scales, roots)
+        torch._foreach_add_(scales, eps)
+        changes = torch._foreach_div(averages, scales)
+        torch._foreach_mul_(changes, rates)
+        torch._foreach_sub_(parameters, changes)
 
     return step
 
 
-def sgd(
+def _sgd(
     parameters: Tensors,
     gradients: Tensors,
     momenta: Tensors,
@@ -86,38 +116,25 @@ def sgd(
     lr: Any,
     dampening: float,
     nesterov: bool,
-    maximize: bool,
     is_first_step: bool,
-    grad_scale: torch.Tensor | None = None,
-    found_inf: torch.Tensor | None = None,
 ) -> None:
     """One step; the momenta of the first one are made here."""
-    for place, parameter in enumerate(parameters):
-        gradient = _unscaled(gradients[place], grad_scale, maximize)
-        if weight_decay != 0:
-            gradient = gradient + parameter * weight_decay
-        if momentum != 0:
-            kept = gradient if is_first_step else momenta[place] * momentum + gradient * (1 - dampening)
-            gradient = gradient + kept * momentum if nesterov else kept
-            _put(momenta[place], kept, found_inf)
-        _put(parameter, parameter - gradient * lr, found_inf)
-
-
-def _unscaled(gradient: torch.Tensor, scale: torch.Tensor | None, maximize: bool) -> torch.Tensor:
-    if scale is not None:
-        gradient.copy_(gradient / scale)
-    return -gradient if maximize else gradient
-
-
-def _put(tensor: torch.Tensor, value: torch.Tensor, found_inf: torch.Tensor | None) -> None:
-    """Writes the value, unless the gradients were found to be infinite."""
     import torch
 
-    tensor.copy_(value if found_inf is None else torch.where(found_inf.reshape(()) == 1, tensor, value))
+    if weight_decay != 0:
+        gradients = torch._foreach_add(gradients, parameters, alpha=weight_decay)
+    if momentum != 0:
+        if is_first_step:
+            torch._foreach_copy_(momenta, gradients)
+        else:
+            torch._foreach_mul_(momenta, momentum)
+            torch._foreach_add_(momenta, gradients, alpha=1 - dampening)
+        gradients = torch._foreach_add(gradients, momenta, alpha=momentum) if nesterov else momenta
+    torch._foreach_sub_(parameters, torch._foreach_mul(gradients, lr))
 
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
-    f"_fused_{name}_{overload}": kernel
-    for name, kernel in (("adam", _adam(decoupled=False)), ("adamw", _adam(decoupled=True)), ("sgd", sgd))
+    f"_fused_{name}_{overload}": _unless_infinite(step)
+    for name, step in (("adam", _adam(decoupled=False)), ("adamw", _adam(decoupled=True)), ("sgd", _sgd))
     for overload in ("", ".tensor_lr")
 }

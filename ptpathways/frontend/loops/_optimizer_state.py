@@ -52,6 +52,31 @@ def register() -> None:
         register_optimizer_step_pre_hook(before_step)
 
 
+def is_on_devices(optimizer: Optimizer) -> bool:
+    """Whether it has parameters on them."""
+    return any(one.device.type == "xla" for group in optimizer.param_groups for one in group["params"][:1])
+
+
+def take_lists(optimizer: Optimizer) -> bool:
+    """Sets ``foreach`` in groups of torch's optimizers where nobody has decided it; whether there was such a group.
+
+    That is torch's own choice for devices that it knows to gain from it: all parameters of a group in one call.
+    Tracing is a third faster, and the numbers are the same.
+    """
+    import torch
+
+    changed = False
+    if not _is_torchs(optimizer, "step"):
+        return changed
+    for group in optimizer.param_groups:
+        decided = "foreach" not in group or group["foreach"] is not None or group.get("differentiable")
+        if decided or group.get("fused") or isinstance(group.get("lr"), torch.Tensor):
+            continue
+        group["foreach"] = not group.get("capturable")
+        changed = True
+    return changed
+
+
 def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The hook of all optimizers, which makes the state of those whose first step on devices this is."""
     import torch
@@ -61,6 +86,8 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if _whole.get(optimizer) == count or not _state.is_running() or _trace.tracing():
         return
+    if is_on_devices(optimizer):
+        take_lists(optimizer)
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
         return  # the gradients that decide which parameters get state do not exist yet
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
