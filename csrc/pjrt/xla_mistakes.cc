@@ -106,6 +106,7 @@ class MistakeRewriter {
     if (instruction.opcode == "convert") return EditConvert(bytes, instruction);
     const bool pads = instruction.opcode == "pad" || instruction.opcode == "reduce-window";
     if (pads && met_by_.partitioner) return EditPadded(bytes, instruction);
+    if (instruction.opcode == "scatter" && met_by_.partitioner) return EditScatter(bytes, instruction);
     if (!met_by_.cpu_collectives) return false;
     const bool meets = instruction.opcode == "all-reduce" || instruction.opcode == "reduce-scatter";
     if (instruction.opcode != "reduce" && !meets) return false;
@@ -184,6 +185,26 @@ class MistakeRewriter {
       if (from == shapes_.end()) return MalformedModule("a padding");
       operands[i] = Write("opt-barrier", from->second, {operands[i]});
     }
+    PW_ASSIGN_OR_RETURN(const std::string fields, FieldsOf(bytes));
+    WriteInstruction(instruction.id, instruction.name, instruction.opcode, instruction.shape, operands, fields, &out_);
+    return true;
+  }
+
+  Result<bool> EditScatter(std::string_view bytes, const Instruction& instruction) {
+    PW_ASSIGN_OR_RETURN(std::vector<int64_t> operands, Integers(bytes, instruction_field::kOperandIds));
+    int64_t& indices = operands[operands.size() / 2];  // between what is written and as many updates
+    const auto from = shapes_.find(indices), into = shapes_.find(operands[0]);
+    if (from == shapes_.end() || into == shapes_.end()) return MalformedModule("a scatter");
+    PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(from->second));
+    PW_ASSIGN_OR_RETURN(const Shape written, ReadShape(into->second));
+    const DType dtype = DTypeFromXlaPrimitive(shape.element_type);
+    const bool fit = std::ranges::all_of(written.dims, [](int64_t size) { return size <= INT32_MAX; });
+    if (dtype != DType::kS64 || !fit) return false;
+    // What is beyond the largest s32 is written nowhere, and stays so.
+    const int64_t within = Write("clamp", from->second,
+                                 {Filled(-1, dtype, from->second), indices, Filled(INT32_MAX, dtype, from->second)});
+    PW_ASSIGN_OR_RETURN(const std::string narrow, WithElements(from->second, DType::kS32));
+    indices = Write("convert", narrow, {within});
     PW_ASSIGN_OR_RETURN(const std::string fields, FieldsOf(bytes));
     WriteInstruction(instruction.id, instruction.name, instruction.opcode, instruction.shape, operands, fields, &out_);
     return true;

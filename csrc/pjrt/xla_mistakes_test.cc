@@ -147,6 +147,50 @@ TEST(EachPaddingHasItsOwnValueOnSeveralDevices) {
   }
 }
 
+// The first six rows of x, added up in rows of zeros by what is in their first column, as s64.
+TEST(RowsAreAddedUpByIndicesThatPartitionsDoNotDivide) {
+  NEED_PLUGIN(client);
+  constexpr int64_t kRows = 6;
+  const auto first = [](const std::vector<int64_t>& limits) {
+    ProtoWriter fields;
+    for (const int64_t limit : limits) {
+      ProtoWriter range;
+      range.Int64(2, limit);
+      range.Int64(3, 1);
+      fields.Bytes(17, range.bytes());
+    }
+    return std::string(fields.bytes());
+  };
+  HloBuilder hlo;
+  const int64_t x = hlo.Parameter(F32({kTall, kWide}));
+  const int64_t column = hlo.Add("slice", F32({kTall, 1}), {x}, first({kTall, 1}));
+  const int64_t rows = hlo.Add("convert", ShapeProto(XlaPrimitiveFromDType(DType::kS64), {kTall, 1}), {column});
+  const int64_t some =
+      hlo.Add("slice", ShapeProto(XlaPrimitiveFromDType(DType::kS64), {kRows, 1}), {rows}, first({kRows, 1}));
+  const int64_t updates = hlo.Add("slice", F32({kRows, kWide}), {x}, first({kRows, kWide}));
+  const int64_t zeros = hlo.Add("broadcast", F32({kTall, kWide}), {hlo.Zero()});
+  ProtoWriter numbers, fields;
+  numbers.Int64(1, 1);  // of the updates the second dimension is a row's,
+  numbers.Int64(2, 0);  // the first that of the indices, which say where in the first of the result
+  numbers.Int64(3, 0);
+  numbers.Int64(4, 1);
+  fields.Bytes(48, numbers.bytes());
+  fields.Int64(38, HloBuilder::kReduction);
+  hlo.Add("scatter", F32({kTall, kWide}), {zeros, some, updates}, std::string(fields.bytes()));
+  ASSERT_OK_AND_ASSIGN(const std::string written, AvoidXlaMistakes(hlo.Build("rows"), kEverything));
+  ASSERT_OK_AND_ASSIGN(const std::string module, AnnotateShardings(written, {{FourRows()}}, {{std::string()}}));
+  // Two go into one row, and three nowhere: before the first, after the last, and after that only as s64.
+  const float into[] = {2, 0, 2, -1, 100, 8589934593.0f, 3, 3};
+  std::vector<float> values, wanted(kTall * kWide, 0.0f);
+  for (int64_t i = 0; i < kTall * kWide; ++i) {
+    values.push_back(i % kWide == 0 ? into[i / kWide] : static_cast<float>(i));
+    const float row = into[i / kWide];
+    if (i < kRows * kWide && row >= 0 && row < kTall) wanted[static_cast<size_t>(row) * kWide + i % kWide] += values[i];
+  }
+  ASSERT_OK_AND_ASSIGN(const auto found, Run(client, module, values, 4));
+  for (const std::vector<float>& each : found) EXPECT(each == wanted);
+}
+
 TEST(AMaskHidesNoNan) {
   NEED_PLUGIN(client);
   HloBuilder hlo;
