@@ -26,6 +26,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +46,9 @@ enum Plain : uint32_t {
   kNonnegative = 128,
   kMatrices = 256,
   kNormalization = 512,
-  kAll = 1023,
+  kSameTypes = 1024,
+  kMasked = 2048,
+  kAll = 4095,
 };
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
@@ -70,6 +73,19 @@ bool IsPlain(const c10::IValue& argument, uint32_t plain) {
          argument.isString() || argument.isDevice();
 }
 
+// Tensors that were made of numbers take part in no type but their own kind's, which PyTorch/XLA's kernels know.
+bool AreOfOneType(c10::ArrayRef<c10::IValue> arguments) {
+  std::optional<at::ScalarType> type;
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isTensor()) continue;
+    const at::Tensor& tensor = argument.toTensor();
+    if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) continue;
+    if (type && *type != tensor.scalar_type()) return false;
+    type = tensor.scalar_type();
+  }
+  return true;
+}
+
 // Of native_batch_norm: in training, without running statistics (LayerNorm, GroupNorm), of more than one value each.
 bool IsNormalization(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& values = arguments[0].toTensor();
@@ -81,6 +97,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   if (plain & kDimensionsNamed) {
     if (arguments.size() < 2 || !arguments[1].isIntList() || arguments[1].toIntList().empty()) return false;
   }
+  if ((plain & kSameTypes) && !AreOfOneType(plain & kMasked ? arguments.slice(1) : arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
   if ((plain & kMatrices) && (!arguments[0].isTensor() || arguments[0].toTensor().dim() < 2)) return false;
   for (const c10::IValue& argument : arguments) {

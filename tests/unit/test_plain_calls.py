@@ -46,6 +46,9 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
         held.append(all(number == 1 for number in numbers))
     if Plain.NONNEGATIVE in plain:
         held.append(all(number >= 0 for number in whole))
+    if Plain.SAME_TYPES in plain:
+        first = 1 if Plain.MASKED in plain else 0
+        held.append(len({item.dtype for item in arguments[first:] if isinstance(item, torch.Tensor)}) <= 1)
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)

@@ -20,7 +20,7 @@ def _by_number() -> Callable[..., Any]:
     return _xla.former("div.Scalar")
 
 
-@hands_on(Plain.REAL)
+@hands_on(Plain.FLOATING | Plain.SAME_TYPES)
 def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     """``values / other``; the divisor is scaled, so that its square does not overflow."""
     import torch
@@ -29,9 +29,10 @@ def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
         values = torch.full((), values, dtype=torch.result_type(other, values), device=other.device)
     if not isinstance(other, torch.Tensor):
         return divide_by_number(_by_number(), values, other)
-    if not values.is_complex() and not other.is_complex():
-        return kernel(values, other)
     dtype = torch.result_type(values, other)
+    if not dtype.is_complex:
+        dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+        return kernel(values.to(dtype), other.to(dtype))
     values, other = values.to(dtype), other.to(dtype)
     if values.numel() == 0 or other.numel() == 0:
         return values * other
@@ -47,11 +48,13 @@ def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     return torch.view_as_complex_copy(torch.where(nothing, infinite, quotient))
 
 
-@hands_on(Plain.REAL)
+@hands_on(Plain.FLOATING)
 def divide_by_number(kernel: Callable[..., Any], values: torch.Tensor, other: complex) -> Any:
     if values.is_complex() or isinstance(other, complex):
         return values * (1 / other if other else complex("inf"))
-    return kernel(values, other)
+    import torch
+
+    return kernel(values if values.is_floating_point() else values.to(torch.get_default_dtype()), other)
 
 
 def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:

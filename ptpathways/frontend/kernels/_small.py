@@ -92,15 +92,18 @@ def or_empty(operation: str) -> Callable[..., Any]:
     return wrapper
 
 
-def either(operation: str) -> Callable[..., Any]:
-    """Both of the above."""
+def running(operation: str) -> Callable[..., Any]:
+    """``cumsum`` or ``cumprod``: both of the above, and integers and booleans are added up as int64."""
     empty = or_empty(operation)
 
-    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY)
-    def wrapper(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        if arguments[0].numel() == 0:
-            return empty(kernel, *arguments, **named)
-        return scalar_as_vector(kernel, *arguments, **named)
+    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY | Plain.FLOATING)
+    def wrapper(kernel: Callable[..., Any], values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+        if dtype is None and not values.is_floating_point() and not values.is_complex():
+            import torch
+
+            values, dtype = values.to(torch.int64), torch.int64
+        run = empty if values.numel() == 0 else scalar_as_vector
+        return run(kernel, values, dim, dtype=dtype)
 
     return wrapper
 
@@ -131,5 +134,5 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
 WRAPPED |= {"gather": gather, "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
 WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}
 WRAPPED |= {"scatter_add": scatter, "scatter_reduce.two": scatter, "repeat": repeat}
-WRAPPED |= {name: either(name) for name in ("cumprod", "cumsum")}
+WRAPPED |= {name: running(name) for name in ("cumprod", "cumsum")}
 WRAPPED |= {name: or_empty(name) for name in ("roll",)}

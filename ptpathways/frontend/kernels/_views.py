@@ -255,6 +255,7 @@ def take_own_copies() -> None:
         return reshape(input, shape)
 
     torch.compiler.allow_in_graph(reshape_function)
+    torch.jit._builtins._register_builtin(reshape_function, "aten::reshape")  # torch scripts its own forward gradients
     patched: Any = torch
     patched.Tensor.contiguous, patched.Tensor.reshape, patched.reshape = contiguous, reshape, reshape_function
 

@@ -1,7 +1,7 @@
 """``torch_xla.experimental.scan`` (and so ``nn.GRU``) on any slice.
 
-PyTorch/XLA traces the scanned function on its default device, whichever its tensors are on. It also takes the place of
-``nn.GRU`` for tensors on the CPU, which it cannot scan: there a loop does.
+PyTorch/XLA traces the scanned function on its default device, whichever its tensors are on. The GRU that it puts in the
+place of ``nn.GRU`` refuses packed sequences and cannot scan tensors on the CPU: these are for torch's own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,21 @@ def register() -> None:
         return _loop(fn, init, xs)
 
     vars(module)["scan"] = scan_anywhere
-    vars(importlib.import_module("torch_xla.experimental.gru"))["scan"] = scan_anywhere
+    _take_own_gru(importlib.import_module("torch_xla.experimental.gru").GRU)
+
+
+def _take_own_gru(scanning: Any) -> None:
+    from torch.nn.utils.rnn import PackedSequence
+
+    plain = scanning.forward
+
+    @functools.wraps(plain)
+    def forward(self: Any, input: Any, hx: Any = None) -> Any:
+        if isinstance(input, PackedSequence) or input.device.type != "xla":
+            return super(scanning, self).forward(input, hx)
+        return plain(self, input, hx)
+
+    scanning.forward = forward
 
 
 def _loop(fn: Any, carry: Any, xs: Any) -> Any:

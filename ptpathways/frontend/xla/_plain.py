@@ -44,6 +44,10 @@ class Plain(enum.IntFlag):
     NORMALIZATION = 512
     """Of ``native_batch_norm``, in training and without running statistics: the kernel in C++ shifts the values, as the
     wrapper does (``frontend/kernels/_normalization``), and calls the wrapped one."""
+    SAME_TYPES = 1024
+    """One type, but for tensors that torch has made of numbers."""
+    MASKED = 2048
+    """``SAME_TYPES`` does not mean the first argument."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

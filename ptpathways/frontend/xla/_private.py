@@ -111,6 +111,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_restore_device_fake_mode",
     ),
     "torch._weights_only_unpickler": ("_get_allowed_globals",),
+    "torch.jit._builtins": ("_register_builtin",),
     "torch.library": ("get_kernel", "Library"),
     "torch._subclasses.fake_tensor": ("FakeTensorMode",),
     "torch.optim.optimizer": ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"),
