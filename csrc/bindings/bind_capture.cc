@@ -235,6 +235,7 @@ void BindCapture(py::module_& module) {
           "bind",
           [](const PyReplay& self, size_t state, const PyCell& cell) { Check(self.replay->Bind(state, cell.cell)); },
           py::arg("state"), py::arg("cell"))
+      .def("check_states", [](const PyReplay& self) { Check(self.replay->CheckStates()); })
       .def("run", &RunReplay, py::arg("feeds"));
 }
 

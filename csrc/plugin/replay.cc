@@ -148,6 +148,16 @@ Status Replay::Bind(size_t index, const std::shared_ptr<BufferCell>& cell) {
   return OkStatus();
 }
 
+Status Replay::CheckStates() const {
+  for (size_t position = 0; position < inputs_.size(); ++position) {
+    if (inputs_[position].kind != ReplayInput::Kind::kState) continue;
+    const std::shared_ptr<BufferCell> cell = cells_[inputs_[position].index].lock();
+    const std::shared_ptr<Value> value = cell != nullptr ? cell->value() : nullptr;
+    if (value != nullptr) PW_RETURN_IF_ERROR(input_ports_[position].Check(value.get(), position));
+  }
+  return OkStatus();
+}
+
 Result<Replay::Values> Replay::Gather(std::span<const size_t> positions, std::span<const ReplayFeed> feeds) const {
   Values values;
   values.reserve(positions.size());

@@ -60,6 +60,9 @@ class Replay {
 
   // State `index` lies in `cell` from now on.
   Status Bind(size_t index, const std::shared_ptr<BufferCell>& cell);
+  // FAILED_PRECONDITION: a state's value is of another type than the program reads there, or lies another way, so that
+  // a run would be refused. A state that the last run left is as it has to be.
+  Status CheckStates() const;
 
   // Submits a run and puts the new values into the states. Gives the values that are returned, by output.
   // FAILED_PRECONDITION, with nothing changed: a state's buffer is gone, or an argument is of another type, lies

@@ -363,6 +363,8 @@ class Replay:
         """
     def bind(self, state: int, cell: BufferCell) -> None:
         """The state lies in this buffer from now on."""
+    def check_states(self) -> None:
+        """Raises NativeError FAILED_PRECONDITION where ``run`` would refuse a state: its type, or how it lies."""
     def run(self, feeds: Sequence[npt.NDArray[Any] | DeviceValue]) -> list[int]:
         """Submits a run and puts new values into the states, at once.
 

@@ -288,8 +288,10 @@ class CapturedStep:
                 f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold, "
                 "or return, a copy (clone())"
             )
+            self._checks = self._checks and variant.fits(traced)  # else this is another kind of call
             return False, None
         if variant.audits.due() and self._checks:
+            self._checks = variant.fits(traced)
             return False, None
         started = time.perf_counter()
         try:

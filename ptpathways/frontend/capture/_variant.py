@@ -283,6 +283,20 @@ class Variant:
         """Whether what it used of the CPU beside its arguments is as it was."""
         return all(_watch.digest(tensor) == known for tensor, known in self._others)
 
+    def fits(self, traced: bool) -> bool:
+        """Whether ``run`` would take the state as it is; not where a tensor has come to lie another way."""
+        try:
+            if traced or buffers.handles(self._assignable) != self._assignable_handles:
+                self._bind_moved()
+            self._replay.check_states()
+        except Stale:
+            return False
+        except native.NativeError as error:
+            if error.code == "FAILED_PRECONDITION":
+                return False
+            raise native.translate(error) from error
+        return True
+
     def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
 
