@@ -12,11 +12,11 @@ Status Core::TooLong(const std::string& head) {
                          " bytes: give it fewer arguments at a time");
 }
 
-void Core::SendReleases(bool if_large) {
+void Core::SendReleases() {
   Releases::Batch batch;
   {
     std::lock_guard lock(mutex);
-    if (closed || (if_large && !releases.large())) return;
+    if (closed) return;
     batch = releases.Take();
   }
   for (auto& [host, ids] : batch.buffers) (void)Send(wire::Free{host, std::move(ids)});

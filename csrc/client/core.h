@@ -49,8 +49,15 @@ struct Core {
     if (head.size() > wire::kHeaderBytes + wire::kMaxBodyBytes) return TooLong(head);
     return link->Send(std::move(head), std::move(payloads));
   }
-  // Sends what dropped handles leave; with `if_large`, only if it is enough to matter to the memory of a run.
-  void SendReleases(bool if_large = false);
+  // Sends what dropped handles leave; the second one only if it is enough to matter to the memory of a run.
+  void SendReleases();
+  void SendLargeReleases() {
+    {
+      std::lock_guard lock(mutex);
+      if (!releases.large()) return;
+    }
+    SendReleases();
+  }
 
   // FAILED_PRECONDITION: the session is closed; CANCELLED: the controller is lost.
   Status CheckOpen() const PW_REQUIRES(mutex);

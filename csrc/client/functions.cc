@@ -58,11 +58,13 @@ Result<std::shared_ptr<Function>> Functions::Register(FunctionSpec spec) {
   return function;
 }
 
-Status Functions::EnsureRegistered(Function& function, uint32_t device) {
+Result<uint32_t> Functions::EnsureRegistered(Function& function, uint32_t device) {
   PW_ASSIGN_OR_RETURN(const uint32_t host, core_.HostOf(device));
   std::lock_guard lock(function.mutex_);
-  if (std::find(function.hosts_.begin(), function.hosts_.end(), host) != function.hosts_.end()) return OkStatus();
-  return RegisterOn(function, {device});
+  if (std::find(function.hosts_.begin(), function.hosts_.end(), host) == function.hosts_.end()) {
+    PW_RETURN_IF_ERROR(RegisterOn(function, {device}));
+  }
+  return host;
 }
 
 Status Functions::RegisterOn(Function& function, std::vector<uint32_t> devices) {

@@ -78,8 +78,8 @@ class Functions {
 
   // Returns at once when spec.outputs_known; otherwise waits for the compile, and then spec().outputs is filled.
   Result<std::shared_ptr<Function>> Register(FunctionSpec spec);
-  // Registers a one-device function on the device's host unless that was done before.
-  Status EnsureRegistered(Function& function, uint32_t device);
+  // The device's host, where the function is registered now if it was not before.
+  Result<uint32_t> EnsureRegistered(Function& function, uint32_t device);
   // How much of what a host may take for compiled code is left, in percent: the least that compiles since the last call
   // have shown; 100 after none.
   uint32_t TakeCodeRoom();

@@ -86,7 +86,7 @@ Status Programs::RegisterFunctionsOf(const ProgramSpec& spec) {
       if (step.kind != wire::StepKind::kExecute || !seen.insert(step.function).second) continue;
       const auto function = one_device.find(step.function);
       if (function == one_device.end()) continue;
-      PW_RETURN_IF_ERROR(functions_.EnsureRegistered(*function->second, device));
+      PW_RETURN_IF_ERROR(functions_.EnsureRegistered(*function->second, device).status());
     }
   }
   return OkStatus();

@@ -53,7 +53,7 @@ Result<QueryAnswer> Queries::Ask(wire::QueryKind kind, uint64_t function, uint32
 
 Result<QueryAnswer> Queries::Ask(wire::QueryKind kind, const std::shared_ptr<Function>& function, uint32_t device,
                                  std::chrono::milliseconds timeout) {
-  PW_RETURN_IF_ERROR(functions_.EnsureRegistered(*function, device));
+  PW_RETURN_IF_ERROR(functions_.EnsureRegistered(*function, device).status());
   return Ask(kind, function->id(), device, timeout);
 }
 

@@ -44,8 +44,7 @@ Result<RunResult> Runs::Run(const std::shared_ptr<Function>& function, const Run
     return InvalidArgument("expected one row of arguments per device, got " +
                            std::to_string(arguments.arguments.size()) + " for " + std::to_string(shards) + " devices");
   }
-  PW_ASSIGN_OR_RETURN(const uint32_t host, core_.HostOf(arguments.devices[0]));
-  PW_RETURN_IF_ERROR(functions_.EnsureRegistered(*function, arguments.devices[0]));
+  PW_ASSIGN_OR_RETURN(const uint32_t host, functions_.EnsureRegistered(*function, arguments.devices[0]));
   wire::Run run;
   run.run = core_.MintIds();
   run.function = function->id();

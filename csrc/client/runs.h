@@ -64,7 +64,7 @@ class Runs {
   template <typename Body>
   Status Send(const Body& message, const std::shared_ptr<Event>& done) {
     count_ += 1;
-    core_.SendReleases(/*if_large=*/true);
+    core_.SendLargeReleases();
     Status status = core_.Send(message);
     if (!status.ok()) End(message.run, done, status);
     return status;
