@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("transport", "dataplane", "controller", "worker")
+ROOMS = ("transport", "dataplane", "controller", "worker", "client")
 GENERATED = ROOT / "build" / "release" / "include"
 FILE_TIMEOUT_S = 600
 

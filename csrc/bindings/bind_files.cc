@@ -55,7 +55,7 @@ PyFileOperation LoadValues(const std::shared_ptr<client::Session>& session, uint
     load.shards.push_back(Unwrap(plugin::LoadOf(*value.value, shard, ToBoxes(boxes))));
   }
   py::gil_scoped_release release;
-  return {session->Load(std::move(load))};
+  return {session->files().Load(std::move(load))};
 }
 
 }  // namespace
@@ -78,10 +78,10 @@ void BindFiles(py::module_& module) {
           },
           py::arg("timeout_s"), py::arg("what") = "an answer of a host that reads or writes files")
       .def("done", [](const PyFileOperation& self) { return self.operation.done->TryGet().has_value(); })
-      .def_property_readonly("bytes", [](const PyFileOperation& self) { return self.operation.outcome->bytes; })
-      .def_property_readonly("crc32c", [](const PyFileOperation& self) { return self.operation.outcome->crc32c; })
+      .def_property_readonly("bytes", [](const PyFileOperation& self) { return self.operation.answer->bytes; })
+      .def_property_readonly("crc32c", [](const PyFileOperation& self) { return self.operation.answer->crc32c; })
       .def_property_readonly("seconds", [](const PyFileOperation& self) {
-        return static_cast<double>(self.operation.outcome->elapsed_us) * 1e-6;
+        return static_cast<double>(self.operation.answer->elapsed_us) * 1e-6;
       });
   module.def("save_values", &SaveValues, py::kw_only(), py::arg("host"), py::arg("path"), py::arg("file_bytes"),
              py::arg("create"), py::arg("header"), py::arg("values"));

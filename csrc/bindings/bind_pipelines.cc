@@ -24,11 +24,11 @@ void BindPipelines(py::module_& module) {
     }
     return found;
   });
-  py::class_<Session::Question>(module, "Question")
-      .def_property_readonly("done", [](const Session::Question& self) { return self.done->IsReady(); })
+  py::class_<client::Query>(module, "Question")
+      .def_property_readonly("done", [](const client::Query& self) { return self.done->IsReady(); })
       .def(
           "wait",
-          [](const Session::Question& self, double timeout_s, const std::string& what) {
+          [](const client::Query& self, double timeout_s, const std::string& what) {
             Check(WaitFor(self.done, timeout_s, what));
             return py::bytes(self.answer->payload);
           },
@@ -44,12 +44,12 @@ void BindPipelines(py::module_& module) {
         open.open_timeout_ms = static_cast<uint64_t>(Milliseconds(open_timeout_s).count());
         open.batch_timeout_ms = static_cast<uint64_t>(Milliseconds(batch_timeout_s).count());
         open.name = name;
-        return Unwrap(session->OpenPipeline(std::move(open), std::string(given)));
+        return Unwrap(session->queries().OpenPipeline(std::move(open), std::string(given)));
       },
       py::arg("session"), py::arg("pipeline"), py::arg("host"), py::arg("given"), py::kw_only(), py::arg("workers"),
       py::arg("open_timeout_s"), py::arg("batch_timeout_s"), py::arg("name"));
   module.def(
-      "mint_pipeline", [](const std::shared_ptr<Session>& session) { return session->MintPipeline(); },
+      "mint_pipeline", [](const std::shared_ptr<Session>& session) { return session->queries().MintPipeline(); },
       py::arg("session"));
   module.def(
       "feed",
@@ -61,13 +61,13 @@ void BindPipelines(py::module_& module) {
         feed.worker = worker;
         feed.keys = std::move(keys);
         feed.what = what;
-        return Unwrap(session->Feed(std::move(feed)));
+        return Unwrap(session->queries().Feed(std::move(feed)));
       },
       py::arg("session"), py::arg("pipeline"), py::arg("host"), py::arg("worker"), py::arg("keys"), py::arg("what"));
   module.def(
       "close_pipeline",
       [](const std::shared_ptr<Session>& session, uint64_t pipeline, uint32_t host) {
-        session->ClosePipeline(pipeline, host);
+        session->queries().ClosePipeline(pipeline, host);
       },
       py::arg("session"), py::arg("pipeline"), py::arg("host"));
 }

@@ -115,7 +115,7 @@ PyProgram RegisterProgram(const SessionPtr& session, const std::string& name, co
   for (const PyFunction& function : functions) spec.functions.push_back(function.function);
   Result<std::shared_ptr<client::Program>> program = [&] {
     py::gil_scoped_release release;
-    return session->RegisterProgram(std::move(spec));
+    return session->programs().Register(std::move(spec));
   }();
   return {Unwrap(std::move(program))};
 }
@@ -148,7 +148,7 @@ std::vector<PyBuffer> RunProgram(const SessionPtr& session, const PyProgram& pro
   const std::vector<client::ProgramArgument> arguments = Arguments(values);
   Result<client::RunResult> result = [&] {
     py::gil_scoped_release release;
-    return session->RunProgram(program.program, arguments, donated);
+    return session->program_runs().Run(program.program, arguments, donated);
   }();
   if (!result.ok()) Raise(result.status());
   std::vector<PyBuffer> outputs;
@@ -163,7 +163,7 @@ Status Chain(Session& session, const PyProgram& program, std::vector<client::Pro
   std::shared_ptr<Event> last;
   for (int i = 0; i < count; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    PW_ASSIGN_OR_RETURN(client::RunResult result, session.RunProgram(program.program, arguments));
+    PW_ASSIGN_OR_RETURN(client::RunResult result, session.program_runs().Run(program.program, arguments));
     if (wait_each) {
       PW_RETURN_IF_ERROR(result.done->Wait());
       seconds->push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -173,7 +173,7 @@ Status Chain(Session& session, const PyProgram& program, std::vector<client::Pro
     }
     last = std::move(result.done);
   }
-  PW_RETURN_IF_ERROR(session.Drain(std::chrono::minutes(5)));
+  PW_RETURN_IF_ERROR(session.runs().Drain(std::chrono::minutes(5)));
   return last ? last->Wait() : OkStatus();
 }
 
@@ -203,8 +203,9 @@ std::vector<double> BenchProgramRoundTrip(const SessionPtr& session, const PyPro
 py::tuple TimesOf(const SessionPtr& session, const PyProgram& program, uint32_t device, double timeout_s) {
   const wire::Times times = Unwrap([&]() -> Result<wire::Times> {
     py::gil_scoped_release release;
-    PW_ASSIGN_OR_RETURN(const Session::QueryAnswer answer,
-                        session->Ask(wire::QueryKind::kTimes, program.program->id(), device, Milliseconds(timeout_s)));
+    PW_ASSIGN_OR_RETURN(
+        const client::QueryAnswer answer,
+        session->queries().Ask(wire::QueryKind::kTimes, program.program->id(), device, Milliseconds(timeout_s)));
     return wire::DecodeTimes(answer.payload);
   }());
   std::vector<py::str> nodes(times.nodes.begin(), times.nodes.end());
@@ -234,7 +235,7 @@ PyBuffer PutSharded(const SessionPtr& session, const std::vector<py::object>& sh
   }
   Result<std::shared_ptr<client::LogicalBuffer>> buffer = [&] {
     py::gil_scoped_release release;
-    return session->PutSharded(devices, values.front().type, data);
+    return session->buffers().PutSharded(devices, values.front().type, data);
   }();
   return {Unwrap(std::move(buffer)), std::nullopt};
 }
@@ -242,10 +243,10 @@ PyBuffer PutSharded(const SessionPtr& session, const std::vector<py::object>& sh
 py::dict RequestSlice(const SessionPtr& session, uint32_t device_count, const std::string& island,
                       const std::string& platform, int64_t min_memory_bytes, uint32_t hosts,
                       const std::vector<uint32_t>& among, double timeout_s) {
-  const client::SliceRequest request{device_count, island, platform, min_memory_bytes, hosts, among};
+  const wire::RequestSlice request{0, device_count, island, platform, min_memory_bytes, hosts, among};
   Result<client::Slice> slice = [&] {
     py::gil_scoped_release release;
-    return session->RequestSlice(request, Milliseconds(timeout_s));
+    return session->slices().Request(request, Milliseconds(timeout_s));
   }();
   client::Slice granted = Unwrap(std::move(slice));
   py::dict result;
@@ -282,7 +283,7 @@ void BindPrograms(py::class_<Session, SessionPtr>& session, py::module_& module)
           "release_slice",
           [](const SessionPtr& self, uint64_t slice) {
             py::gil_scoped_release release;
-            self->ReleaseSlice(slice);
+            self->slices().Release(slice);
           },
           py::arg("slice"));
 }

@@ -116,7 +116,7 @@ PyFunction Register(const std::shared_ptr<Session>& session, const py::bytes& mo
   }
   Result<std::shared_ptr<client::Function>> function = [&] {
     py::gil_scoped_release release;
-    return session->Register(std::move(spec));
+    return session->functions().Register(std::move(spec));
   }();
   return {Unwrap(std::move(function))};
 }
@@ -127,7 +127,7 @@ PyBuffer Put(const std::shared_ptr<Session>& session, const py::object& value, u
   const void* data = host.array.data();
   Result<Shard> shard = [&] {
     py::gil_scoped_release release;
-    return session->Put(device, host.type, data);
+    return session->buffers().Put(device, host.type, data);
   }();
   return {Unwrap(std::move(shard)).buffer, std::nullopt};
 }
@@ -137,7 +137,7 @@ Result<client::RunResult> RunOnce(Session& session, const PyFunction& function, 
   client::RunArguments run;
   run.devices = {device};
   run.arguments.push_back(arguments);
-  return session.Run(function.function, run);
+  return session.runs().Run(function.function, run);
 }
 
 std::vector<Shard> Shards(const std::vector<PyBuffer>& buffers) {
@@ -173,7 +173,7 @@ double BenchPipelined(const std::shared_ptr<Session>& session, const PyFunction&
     status = result.status();
     if (result.ok()) last = result->done;
   }
-  if (status.ok()) status = session->Drain(std::chrono::minutes(5));
+  if (status.ok()) status = session->runs().Drain(std::chrono::minutes(5));
   if (status.ok() && last) status = last->Wait();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   py::gil_scoped_acquire acquire;
@@ -203,7 +203,7 @@ double SecondsSince(int64_t then_ms) { return static_cast<double>(NowMs() - then
 
 py::list Pending(const std::shared_ptr<Session>& session) {
   py::list out;
-  for (client::Session::PendingItem& item : session->Pending()) {
+  for (client::PendingItem& item : session->Pending()) {
     out.append(py::make_tuple(item.sort, item.what, item.hosts, SecondsSince(item.since_ms)));
   }
   return out;
@@ -212,7 +212,7 @@ py::list Pending(const std::shared_ptr<Session>& session) {
 py::list Activity(const std::shared_ptr<Session>& session, uint32_t device, double timeout_s) {
   auto answer = [&] {
     py::gil_scoped_release release;
-    return session->Ask(wire::QueryKind::kActivity, 0, device, Milliseconds(timeout_s));
+    return session->queries().Ask(wire::QueryKind::kActivity, 0, device, Milliseconds(timeout_s));
   }();
   py::list out;
   for (const wire::Property& doing : Unwrap(std::move(answer)).properties) {
@@ -261,7 +261,7 @@ void BindSession(py::module_& module) {
                 py::gil_scoped_release release;
                 const auto left =
                     std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-                status = self->Drain(std::min(left, std::chrono::milliseconds(100)));
+                status = self->runs().Drain(std::min(left, std::chrono::milliseconds(100)));
               }
               if (status.code() != Code::kDeadlineExceeded || std::chrono::steady_clock::now() >= deadline) {
                 return Check(status);
@@ -275,7 +275,7 @@ void BindSession(py::module_& module) {
           [](const std::shared_ptr<Session>& self, double timeout_s) {
             Result<std::string> status = [&] {
               py::gil_scoped_release release;
-              return self->ClusterStatus(Milliseconds(timeout_s));
+              return self->queries().ClusterStatus(Milliseconds(timeout_s));
             }();
             return Unwrap(std::move(status));
           },
@@ -286,7 +286,7 @@ void BindSession(py::module_& module) {
       .def("activity", &Activity, py::arg("device"), py::arg("timeout_s"))
       .def("wait_stats",
            [](const std::shared_ptr<Session>& self) {
-             const client::WaitStats stats = self->wait_stats();
+             const client::WaitStats stats = self->waiting().stats();
              py::dict out;
              out["waits"] = stats.waits;
              out["seconds"] = stats.seconds;

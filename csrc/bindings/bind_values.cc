@@ -121,7 +121,7 @@ std::vector<py::array> FetchShards(const std::vector<Shard>& shards, double time
     py::gil_scoped_release release;
     for (const Shard& shard : shards) {
       auto landing = std::make_shared<HostMemory>(static_cast<size_t>(shard.type().ByteSize()));
-      events.push_back(shard.buffer->session()->Fetch(shard, landing->data(), landing->size()));
+      events.push_back(shard.buffer->session()->transfers().Fetch(shard, landing->data(), landing->size()));
       events.back()->OnReady([landing](const Status&) {});
       landings.push_back(std::move(landing));
     }
@@ -146,13 +146,13 @@ std::shared_ptr<Event> ReadyEvent(const PyBuffer& buffer) {
   const std::vector<Shard> shards = buffer.shards();
   py::gil_scoped_release release;
   if (buffer.buffer->ready() || shards.size() == 1) {
-    buffer.ready = buffer.buffer->session()->Ready(shards[0]);
+    buffer.ready = buffer.buffer->session()->transfers().Ready(shards[0]);
     return buffer.ready;
   }
   auto all = Event::Make();
   auto left = std::make_shared<std::atomic<size_t>>(shards.size());
   for (const Shard& shard : shards) {
-    buffer.buffer->session()->Ready(shard)->OnReady([all, left](const Status& status) {
+    buffer.buffer->session()->transfers().Ready(shard)->OnReady([all, left](const Status& status) {
       if (!status.ok()) {
         all->Set(status);
       } else if (left->fetch_sub(1) == 1) {
@@ -233,7 +233,7 @@ void BindValues(py::module_& module) {
             const Shard shard = self.only_shard();
             Result<Shard> copy = [&] {
               py::gil_scoped_release release;
-              return shard.buffer->session()->Copy(shard, device);
+              return shard.buffer->session()->buffers().Copy(shard, device);
             }();
             return PyBuffer{Unwrap(std::move(copy)).buffer, std::nullopt};
           },

@@ -13,11 +13,11 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/event.h"
 #include "csrc/base/status.h"
+#include "csrc/client/pending.h"
 
 namespace pathways::client {
 
@@ -34,9 +34,6 @@ struct PendingFetch {
 
 class Fetches {
  public:
-  // To be set without the lock.
-  using Ended = std::pair<std::shared_ptr<Event>, Status>;
-
   void Begin(uint64_t request, PendingFetch fetch) { fetches_[request] = std::move(fetch); }
 
   // Where bytes [offset, offset + size) of `total` go, or null when nobody waits for them. EndWrite follows.
@@ -81,16 +78,14 @@ class Fetches {
     fetches_.erase(it);
     return fetch;
   }
-  // Ends with an error what `predicate(host)` covers.
-  template <typename Predicate>
-  void Fail(Predicate predicate, const Status& status, std::vector<Ended>& ended) {
+  void Fail(const Loss& loss, Endings& ended) {
     for (auto it = fetches_.begin(); it != fetches_.end();) {
       PendingFetch& fetch = it->second;
-      if (!predicate(fetch.host) || Kept(fetch, status)) {
+      if (!loss.Covers(fetch.host) || Kept(fetch, loss.reason)) {
         ++it;
         continue;
       }
-      ended.emplace_back(std::move(fetch.done), status);
+      ended.emplace_back(std::move(fetch.done), loss.reason);
       it = fetches_.erase(it);
     }
   }

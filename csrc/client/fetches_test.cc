@@ -10,11 +10,9 @@ struct OneFetch {
   char bytes[8] = {};
   std::shared_ptr<Event> done = Event::Make();
   Fetches fetches;
-  std::vector<Fetches::Ended> ended;
+  Endings ended;
   OneFetch() { fetches.Begin(1, {done, bytes, 8, 0, 5}); }
-  void LoseHost(uint32_t lost) {
-    fetches.Fail([lost](uint32_t host) { return host == lost; }, Unavailable("it died"), ended);
-  }
+  void LoseHost(uint32_t lost) { fetches.Fail({lost, Unavailable("it died")}, ended); }
 };
 
 TEST(AFetchEndsWithItsLastBytes) {
@@ -22,7 +20,7 @@ TEST(AFetchEndsWithItsLastBytes) {
   EXPECT(c.fetches.StartWrite(1, 0, 4, 8) == c.bytes);
   EXPECT(!c.fetches.EndWrite(1, 4));
   EXPECT(c.fetches.StartWrite(1, 4, 4, 8) == c.bytes + 4);
-  const std::optional<Fetches::Ended> ended = c.fetches.EndWrite(1, 4);
+  const std::optional<Ended> ended = c.fetches.EndWrite(1, 4);
   ASSERT(ended.has_value());
   EXPECT(ended->first == c.done);
   ASSERT_OK(ended->second);
@@ -44,7 +42,7 @@ TEST(AHostThatIsLostWhileItsBytesAreCopiedEndsTheFetchAfterTheCopy) {
   EXPECT(c.ended.empty());  // whoever waits would free what is being written
   EXPECT(!c.fetches.Take(1, Cancelled("given up")));
   EXPECT(c.fetches.IsBeingWritten(1));
-  const std::optional<Fetches::Ended> ended = c.fetches.EndWrite(1, 4);
+  const std::optional<Ended> ended = c.fetches.EndWrite(1, 4);
   ASSERT(ended.has_value());
   EXPECT_EQ(ended->second.code(), Code::kUnavailable);
   EXPECT(!c.fetches.Take(1, OkStatus()));

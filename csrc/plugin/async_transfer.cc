@@ -28,8 +28,8 @@ Status Transfer(Manager& manager, int index, const void* data, int64_t offset, i
   std::lock_guard lock(manager.mutex);
   Manager::Slot& slot = manager.slots[static_cast<size_t>(index)];
   if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
-  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->Fill(*slot.value->shard(), static_cast<uint64_t>(offset),
-                                                                  data, static_cast<uint64_t>(size), last));
+  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->buffers().Fill(
+      *slot.value->shard(), static_cast<uint64_t>(offset), data, static_cast<uint64_t>(size), last));
   slot.finished = last;
   return OkStatus();
 }
@@ -41,8 +41,8 @@ PJRT_AsyncHostToDeviceTransferManager::~PJRT_AsyncHostToDeviceTransferManager() 
   for (Slot& slot : slots) {
     if (slot.finished || !slot.retrieved) continue;
     // Whoever uses the buffer must not wait for ever; when the host is lost, its users hear that instead.
-    (void)slot.value->shard()->buffer->session()->Fail(*slot.value->shard(),
-                                                       pathways::Cancelled("its transfer was given up half-way"));
+    (void)slot.value->shard()->buffer->session()->buffers().Fail(
+        *slot.value->shard(), pathways::Cancelled("its transfer was given up half-way"));
   }
 }
 
@@ -66,7 +66,7 @@ Status Client_CreateBuffersForAsyncHostToDevice(PJRT_Client_CreateBuffersForAsyn
     }
     PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
     if (devices->size() > 1) return Unimplemented("transfers in pieces go to single devices, and this is a slice");
-    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Declare(devices->front(), type));
+    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->buffers().Declare(devices->front(), type));
     manager->slots.push_back({std::make_shared<Value>(client, device, std::move(shard))});
   }
   args->transfer_manager = manager.release();
@@ -147,7 +147,7 @@ Status AsyncHostToDeviceTransferManager_SetBufferError(
   std::lock_guard lock(manager.mutex);
   Manager::Slot& slot = manager.slots[static_cast<size_t>(args->buffer_index)];
   if (slot.finished) return FailedPrecondition("the buffer has had its last transfer, or an error");
-  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->Fail(*slot.value->shard(), error));
+  PW_RETURN_IF_ERROR(slot.value->shard()->buffer->session()->buffers().Fail(*slot.value->shard(), error));
   slot.finished = true;
   return OkStatus();
 }

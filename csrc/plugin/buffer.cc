@@ -69,7 +69,7 @@ Result<std::shared_ptr<Value>> Upload(const PJRT_Client_BufferFromHostBuffer_Arg
   const TilingPtr tiling = UploadTiling(type, devices->size());
   if (declaring) {
     const TensorType shard = tiling == nullptr ? type : tiling->ShardType(type);
-    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->Announce(*devices, shard));
+    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->buffers().Announce(*devices, shard));
     declaring->push_back({device->description.id, *devices, buffer->id(), type.dims, tiling});
     auto value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), tiling, devices);
     value->Resolve(client::Shard{std::move(buffer), 0});
@@ -117,7 +117,7 @@ Result<std::shared_ptr<Value>> UploadValue(const std::shared_ptr<ClientState>& c
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr devices, device->Bound());
   std::shared_ptr<Value> value;
   if (tiling == nullptr) {
-    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->Put(devices->front(), type, dense));
+    PW_ASSIGN_OR_RETURN(client::Shard shard, client->session()->buffers().Put(devices->front(), type, dense));
     value = std::make_shared<Value>(client, device, std::move(shard));
   } else {
     if (tiling->device_count() != devices->size() || tiling->rank() != type.dims.size()) {
@@ -134,7 +134,7 @@ Result<std::shared_ptr<Value>> UploadValue(const std::shared_ptr<ClientState>& c
     for (const uint32_t tile : tiling->tiles()) {
       data.push_back(in_rows ? static_cast<const char*>(dense) + tile * tile_bytes : tiles[tile].data());
     }
-    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->PutSharded(*devices, tiling->ShardType(type), data));
+    PW_ASSIGN_OR_RETURN(auto buffer, client->session()->buffers().PutSharded(*devices, tiling->ShardType(type), data));
     value = std::make_shared<Value>(client, device, std::make_shared<const ArrayType>(type), tiling, devices);
     value->Resolve(client::Shard{std::move(buffer), 0});
   }

@@ -181,8 +181,8 @@ Result<std::shared_ptr<client::Function>> ClientState::RegisterOnce(const std::s
       }
     }
   }
-  if (session->TakeCodeRoom() < kLittleRoomPercent) MakeRoom(program);
-  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> function, session->Register(std::move(spec)));
+  if (session->functions().TakeCodeRoom() < kLittleRoomPercent) MakeRoom(program);
+  PW_ASSIGN_OR_RETURN(std::shared_ptr<client::Function> function, session->functions().Register(std::move(spec)));
   std::lock_guard lock(mutex_);
   std::erase_if(functions_, [](const auto& entry) { return entry.second.expired(); });
   functions_[key] = function;
@@ -205,7 +205,7 @@ void ClientState::FetchEnds() {
     if (--fetches_ > 0) return;
     begin = first_fetch_;
   }
-  session()->AccountWait(std::chrono::steady_clock::now() - begin);
+  session()->waiting().Account(std::chrono::steady_clock::now() - begin);
 }
 
 PJRT_Event* ClientState::NewEvent(std::shared_ptr<Event> event, bool direct) const {

@@ -32,7 +32,7 @@ bool NumbersAreArguments() {
 }
 
 // Of one kind of number that a worker says of a compiled program; 0 where it does not say it.
-double PropertyOf(const client::Session::QueryAnswer& answer, std::string_view name) {
+double PropertyOf(const client::QueryAnswer& answer, std::string_view name) {
   for (const wire::Property& property : answer.properties) {
     if (property.name == name) return property.kind == 1 ? static_cast<double>(property.integer) : property.real;
   }
@@ -45,7 +45,7 @@ double CostRatio(const Program& one, const Program& other) {
   double ratio = 0;
   for (const auto& [kind, name, small] : {std::tuple(wire::QueryKind::kCostAnalysis, "flops", 1e4),
                                           std::tuple(wire::QueryKind::kCompiledMemory, "temporary", 1e6)}) {
-    const Result<client::Session::QueryAnswer> first = one.AskOfCompiled(kind), second = other.AskOfCompiled(kind);
+    const Result<client::QueryAnswer> first = one.AskOfCompiled(kind), second = other.AskOfCompiled(kind);
     if (!first.ok() || !second.ok()) continue;
     ratio = std::max(ratio, (PropertyOf(*first, name) + small) / (PropertyOf(*second, name) + small));
   }
@@ -375,7 +375,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   program->donatable = std::move(facts.donatable);
   program->passed = std::move(facts.passed);
   if (facts.may_donate) {
-    PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer* optimized, program->Optimized());
+    PW_ASSIGN_OR_RETURN(const client::QueryAnswer* optimized, program->Optimized());
     PW_ASSIGN_OR_RETURN(const std::string_view hlo, pjrt::HloModuleOfProgram(optimized->format, optimized->payload));
     PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo compiled, pjrt::ReadHloModule(hlo));
     program->donatable = Donatable(compiled);

@@ -183,8 +183,8 @@ Status Device_MemoryStats(PJRT_Device_MemoryStats_Args* args) {
   std::memset(reinterpret_cast<char*>(args) + from, 0, end - from);
   const std::shared_ptr<client::Session> session = args->device->client->session();
   for (const uint32_t device : *devices) {  // of a slice, the sums
-    PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer answer,
-                        session->Ask(wire::QueryKind::kMemoryStats, 0, device, kAskTimeout));
+    PW_ASSIGN_OR_RETURN(const client::QueryAnswer answer,
+                        session->queries().Ask(wire::QueryKind::kMemoryStats, 0, device, kAskTimeout));
     for (const wire::Property& property : answer.properties) {
       if (property.name == "bytes_in_use") args->bytes_in_use += property.integer;
       if (property.name == "peak_bytes" && Has(args, &PJRT_Device_MemoryStats_Args::peak_bytes_in_use_is_set)) {

@@ -82,7 +82,7 @@ Status Event_Await(PJRT_Event_Await_Args* args) {
   const std::shared_ptr<Event> event = args->event->event;
   const std::shared_ptr<client::Session> session = args->event->session;
   if (std::optional<Status> status = event->TryGet()) return *status;
-  return session != nullptr ? session->Wait(event) : event->Wait();
+  return session != nullptr ? session->waiting().Wait(event) : event->Wait();
 }
 
 Status Event_OnReady(PJRT_Event_OnReady_Args* args) {

@@ -70,14 +70,14 @@ Result<std::vector<std::shared_ptr<Value>>> Program::NumbersOn(PJRT_Device* devi
   return fresh;
 }
 
-Result<client::Session::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind) const {
+Result<client::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind) const {
   const std::shared_ptr<client::Session> session = client->session();
   {
     std::unique_lock lock(mutex);
     if (!for_slices.empty() && for_slices.front()->function->session() == session) {
       const std::shared_ptr<const SliceProgram> sliced = for_slices.front();
       lock.unlock();
-      return session->Ask(kind, sliced->function, sliced->devices->front(), kCompileTimeout);
+      return session->queries().Ask(kind, sliced->function, sliced->devices->front(), kCompileTimeout);
     }
     if (registered == nullptr || registered->session() != session) {
       return FailedPrecondition(What() + " has not run in this cluster");
@@ -86,20 +86,20 @@ Result<client::Session::QueryAnswer> Program::AskOfCompiled(wire::QueryKind kind
   return Ask(kind);
 }
 
-Result<client::Session::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
+Result<client::QueryAnswer> Program::Ask(wire::QueryKind kind) const {
   PW_ASSIGN_OR_RETURN(const PJRT_Device::DeviceListPtr bound,
                       (devices.empty() ? client->devices()[0] : devices[0])->Bound());
   const uint32_t device = bound->front();
   PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> registered, Registered());
-  return registered->session()->Ask(kind, registered, device, kCompileTimeout);
+  return registered->session()->queries().Ask(kind, registered, device, kCompileTimeout);
 }
 
-Result<const client::Session::QueryAnswer*> Program::Optimized() const {
+Result<const client::QueryAnswer*> Program::Optimized() const {
   {
     std::lock_guard lock(mutex);
     if (optimized) return &*optimized;
   }
-  client::Session::QueryAnswer answer;
+  client::QueryAnswer answer;
   if (spec.format == "hlo" && partitions == 1) {
     answer.format = "hlo_with_config";
     answer.payload = WithConfig(CallersModule(), replicas, partitions);
@@ -151,7 +151,7 @@ Status Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args* args) {
   std::unique_lock lock(program.mutex);
   if (program.costs == nullptr) {
     lock.unlock();
-    PW_ASSIGN_OR_RETURN(client::Session::QueryAnswer answer, program.Ask(wire::QueryKind::kCostAnalysis));
+    PW_ASSIGN_OR_RETURN(client::QueryAnswer answer, program.Ask(wire::QueryKind::kCostAnalysis));
     auto costs = std::make_unique<NamedValueList>();
     for (wire::Property& property : answer.properties) {
       if (property.kind == 0) {
@@ -191,7 +191,7 @@ Status Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args* args) 
   if (out == nullptr || !Has(out, &PJRT_Program::format_size)) {
     return InvalidArgument("PJRT_Executable_OptimizedProgram: the program to fill is null or too short");
   }
-  PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer* answer, args->executable->program->Optimized());
+  PW_ASSIGN_OR_RETURN(const client::QueryAnswer* answer, args->executable->program->Optimized());
   out->format = answer->format.c_str();
   out->format_size = answer->format.size();
   if (out->code == nullptr) {  // asks how much room it needs
@@ -230,7 +230,7 @@ Status Executable_Fingerprint(PJRT_Executable_Fingerprint_Args* args) {
 
 Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args* args) {
   using Args = PJRT_Executable_GetCompiledMemoryStats_Args;
-  PW_ASSIGN_OR_RETURN(const client::Session::QueryAnswer answer,
+  PW_ASSIGN_OR_RETURN(const client::QueryAnswer answer,
                       args->executable->program->Ask(wire::QueryKind::kCompiledMemory));
   const size_t from = offsetof(Args, generated_code_size_in_bytes);
   const size_t end = std::min(args->struct_size, sizeof(Args));

@@ -70,7 +70,7 @@ struct Program : std::enable_shared_from_this<Program> {
   mutable std::atomic<uint64_t> used{0};  // ClientState::NextUse
   mutable std::mutex mutex;
   // Guarded by mutex, filled on first use:
-  mutable std::optional<client::Session::QueryAnswer> optimized;
+  mutable std::optional<client::QueryAnswer> optimized;
   mutable std::unique_ptr<NamedValueList> costs;
   mutable std::shared_ptr<client::Function> registered;  // in the cluster that the client was attached to last
   mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices;  // the last used one first
@@ -93,12 +93,12 @@ struct Program : std::enable_shared_from_this<Program> {
   // Lets go of what hosts have compiled for it. False: it is being executed just now.
   bool GiveUpCode() const;
   // As Ask, of what this cluster has compiled it to already. FAILED_PRECONDITION: nothing.
-  Result<client::Session::QueryAnswer> AskOfCompiled(wire::QueryKind kind) const;
+  Result<client::QueryAnswer> AskOfCompiled(wire::QueryKind kind) const;
   const std::string& CallersModule() const { return numbers.empty() ? spec.module : callers_module; }
   // Asks a host of this program's devices.
-  Result<client::Session::QueryAnswer> Ask(wire::QueryKind kind) const;
+  Result<client::QueryAnswer> Ask(wire::QueryKind kind) const;
   // What PJRT calls the optimized program: format and bytes, which live as long as the program.
-  Result<const client::Session::QueryAnswer*> Optimized() const;
+  Result<const client::QueryAnswer*> Optimized() const;
   // "function 'step' (train.py:12)"
   std::string What() const;
 };

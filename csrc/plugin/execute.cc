@@ -99,7 +99,7 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
     if (!status.ok()) return Fail(row, status);
     run.whole.push_back(shard->buffer);
   }
-  Result<client::RunResult> submitted = session->Run(sliced.function, run);
+  Result<client::RunResult> submitted = session->runs().Run(sliced.function, run);
   if (!submitted.ok()) return Fail(row, submitted.status());
   for (size_t k = 0; k < row.results.size(); ++k) row.results[k]->Resolve(client::Shard{submitted->outputs[k], 0});
   submitted->done->OnReady([done = row.done](const Status& outcome) { done->Set(outcome); });
@@ -134,7 +134,7 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
     run.donated = WholeBuffers(donated, run.arguments);
     const Result<std::shared_ptr<client::Function>> function = program->Registered();
     Result<client::RunResult> submitted =
-        function.ok() ? session->Run(*function, run) : Result<client::RunResult>(function.status());
+        function.ok() ? session->runs().Run(*function, run) : Result<client::RunResult>(function.status());
     if (submitted.ok()) {
       result = *std::move(submitted);
     } else {

@@ -39,9 +39,9 @@ client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values
           }
           shards.push_back({*shard, std::move(item.boxes)});
         }
-        const client::FileOperation started = client->session()->Save(std::move(save), shards);
-        started.done->OnReady([operation, outcome = started.outcome](const Status& status) {
-          *operation.outcome = *outcome;
+        const client::FileOperation started = client->session()->files().Save(std::move(save), shards);
+        started.done->OnReady([operation, outcome = started.answer](const Status& status) {
+          *operation.answer = *outcome;
           operation.done->Set(status);
         });
       });
@@ -51,7 +51,7 @@ client::FileOperation SaveValues(wire::Save save, std::vector<SavedValue> values
 Result<std::shared_ptr<Value>> AnnounceValue(const Value& like) {
   const std::shared_ptr<ClientState>& client = like.client();
   PW_ASSIGN_OR_RETURN(std::shared_ptr<client::LogicalBuffer> buffer,
-                      client->session()->Announce(like.devices(), like.shard_type()));
+                      client->session()->buffers().Announce(like.devices(), like.shard_type()));
   auto value = std::make_shared<Value>(client, like.device(), like.array_type(), like.tiling(), like.device_list());
   value->Resolve(client::Shard{std::move(buffer), 0});
   return value;

@@ -30,7 +30,7 @@ Result<client::RunResult> Replay::Launch(const ClientState& client, const std::s
   }
   if (program->session() != client.session()) return LeftCluster(*program);
   std::erase_if(donated, [&](uint32_t position) { return !IsWhole(arguments[position]); });
-  return client.session()->RunProgram(program, arguments, donated);
+  return client.session()->program_runs().Run(program, arguments, donated);
 }
 
 Result<std::shared_ptr<Replay>> Replay::Create(std::shared_ptr<client::Program> program,

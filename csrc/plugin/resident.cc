@@ -157,7 +157,7 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
   // What lies in the places is of the cluster that the program was made for, whatever the client is attached to now.
   client::Session& session = *program_->session();
   if (&session != client_->session().get()) return LeftCluster(*program_);
-  session.AwaitWindow();
+  session.runs().AwaitWindow();
   std::vector<std::shared_ptr<Value>> before;  // by change; destroyed after the lock is let go
   std::lock_guard lock(Lock());
   if (last_run_ != 0) {
@@ -197,7 +197,7 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
     }
     run.changes.push_back(std::move(change));
   }
-  Result<client::InPlaceResult> result = session.RunInPlace(program_, run);
+  Result<client::InPlaceResult> result = session.program_runs().RunInPlace(program_, run);
   if (!result.ok()) {
     FailLocked(result.status());
     return Submitted{result.status(), {}};

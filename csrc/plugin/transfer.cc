@@ -44,7 +44,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
     }
     uint64_t request = 0;
     const std::shared_ptr<client::Session>& session = shard.buffer->session();
-    std::shared_ptr<Event> event = session->Fetch(shard, destination, size, &request);
+    std::shared_ptr<Event> event = session->transfers().Fetch(shard, destination, size, &request);
     bool give_up = false;
     {
       std::lock_guard lock(mutex_);
@@ -53,7 +53,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
       session_ = session;
       give_up = given_up_;
     }
-    if (give_up) session->GiveUpFetch(request, Cancelled(interrupt::kMessage));
+    if (give_up) session->transfers().GiveUp(request, Cancelled(interrupt::kMessage));
     return event;
   }
 
@@ -70,7 +70,7 @@ class Fetching : public std::enable_shared_from_this<Fetching> {
     if (request == 0) {
       done_->Set(Cancelled(interrupt::kMessage));  // not begun: the gang it waits for is incomplete
     } else {
-      session->GiveUpFetch(request, Cancelled(interrupt::kMessage));
+      session->transfers().GiveUp(request, Cancelled(interrupt::kMessage));
     }
   }
 
@@ -243,7 +243,7 @@ std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* des
   const uint64_t whole = static_cast<uint64_t>(value->type().ByteSize());
   auto interruptible = std::make_shared<Interruptible>();
   Follow(value, done, [value, interruptible, destination, offset, size, whole](const client::Shard& shard) {
-    if (whole == 0 || size == 0) return shard.buffer->session()->Ready(shard);
+    if (whole == 0 || size == 0) return shard.buffer->session()->transfers().Ready(shard);
     if (interruptible->given_up()) return Event::Done(Cancelled(interrupt::kMessage));
     std::function<void()> give_up;
     if (offset == 0 && size == whole) {
@@ -282,7 +282,7 @@ Result<std::shared_ptr<Value>> CopyValue(const std::shared_ptr<Value>& value, PJ
                               static_cast<uint32_t>(device->description.id)};
   client->sequencer().Submit(numbers, [value, copy] {
     const Result<client::Shard>& shard = value->shard();
-    copy->Resolve(shard.ok() ? shard->buffer->session()->Copy(*shard, copy->devices().front()) : shard);
+    copy->Resolve(shard.ok() ? shard->buffer->session()->buffers().Copy(*shard, copy->devices().front()) : shard);
   });
   return copy;
 }
@@ -357,11 +357,11 @@ Status Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
   auto done = Event::Make();
   Follow(value, done, [value](const client::Shard& shard) {
     const std::shared_ptr<client::Session>& session = shard.buffer->session();
-    if (value->tiling() == nullptr || shard.buffer->ready() != nullptr) return session->Ready(shard);
+    if (value->tiling() == nullptr || shard.buffer->ready() != nullptr) return session->transfers().Ready(shard);
     auto all = Event::Make();
     auto left = std::make_shared<std::atomic<size_t>>(value->devices().size());
     for (uint32_t i = 0; i < value->devices().size(); ++i) {
-      session->Ready({shard.buffer, i})->OnReady([all, left](const Status& status) {
+      session->transfers().Ready({shard.buffer, i})->OnReady([all, left](const Status& status) {
         if (!status.ok() || left->fetch_sub(1) == 1) all->Set(status);
       });
     }
