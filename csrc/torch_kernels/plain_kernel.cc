@@ -21,6 +21,7 @@
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -48,7 +49,9 @@ enum Plain : uint32_t {
   kNormalization = 512,
   kSameTypes = 1024,
   kMasked = 2048,
-  kAll = 4095,
+  kTensors = 4096,
+  kSmallNumbers = 8192,
+  kAll = 16383,
 };
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
@@ -59,15 +62,23 @@ bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
   if ((plain & kWide) && (type == at::kHalf || type == at::kBFloat16)) return false;
   if ((plain & kWithDimensions) && tensor.dim() == 0) return false;
   if ((plain & kNonempty) && tensor.numel() == 0) return false;
+  if ((plain & kSmallNumbers) && type == at::kBool) return false;
+  if ((plain & kTensors) && tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
   return true;
 }
 
 bool IsPlain(const c10::IValue& argument, uint32_t plain) {
   if (argument.isTensor()) return IsPlain(argument.toTensor(), plain);
   if (argument.isInt()) {
-    return (!(plain & kUnitFactors) || argument.toInt() == 1) && (!(plain & kNonnegative) || argument.toInt() >= 0);
+    const int64_t number = argument.toInt();
+    return (!(plain & kUnitFactors) || number == 1) && (!(plain & kNonnegative) || number >= 0) &&
+           (!(plain & kSmallNumbers) || (number >= 0 && number <= 127));
   }
-  if (argument.isDouble()) return !(plain & kUnitFactors) || argument.toDouble() == 1;
+  if (argument.isDouble()) {
+    const double number = argument.toDouble();
+    return (!(plain & kUnitFactors) || number == 1) &&
+           (!(plain & kSmallNumbers) || (number >= 0 && number <= 127 && number == std::trunc(number)));
+  }
   // Numbers that are complex or symbolic, and lists of tensors, are left to the wrapper.
   return argument.isNone() || argument.isBool() || argument.isIntList() || argument.isBoolList() ||
          argument.isString() || argument.isDevice();
@@ -99,6 +110,10 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   }
   if ((plain & kSameTypes) && !AreOfOneType(plain & kMasked ? arguments.slice(1) : arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
+  if ((plain & kSmallNumbers) && arguments.size() == 2 && arguments[1].isDouble() &&
+      !at::isFloatingType(arguments[0].toTensor().scalar_type())) {
+    return false;  // which it makes floating
+  }
   if ((plain & kMatrices) && (!arguments[0].isTensor() || arguments[0].toTensor().dim() < 2)) return false;
   for (const c10::IValue& argument : arguments) {
     if (!IsPlain(argument, plain)) return false;

@@ -25,6 +25,8 @@ _NOISE = (
     "cpu_device_count set via create_options",
 )
 """What XLA writes into any worker's log, whatever happens; lines of the first kind have some 4 kB."""
+_REASONS = ("Check failed", "F0000 ", "terminate called", "ERROR: AddressSanitizer")
+"""Begins what a library says before it ends the process; dozens of lines of its stack follow."""
 _NOTE = b"ptpathways worker notes: "
 """Begins a line of a worker's log that its user is to read (csrc/worker/note.h)."""
 _LOOK_MS = 1000
@@ -202,7 +204,10 @@ def describe_exit(code: int, log: Path | None = None) -> str:
 
 
 def tail_of(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a file that say something, cut to some length; nothing when there is no such file."""
+    """The last lines of a file that say something, cut to some length, and before them why a library ended the process.
+
+    Nothing when there is no such file.
+    """
     try:
         with open(log, "rb") as file:
             file.seek(0, os.SEEK_END)
@@ -215,7 +220,9 @@ def tail_of(log: Path, lines: int = _TAIL_LINES) -> str:
     except OSError:
         return ""
     telling = [line for line in text.rstrip().splitlines() if not any(noise in line for noise in _NOISE)]
-    return "\n".join(line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}..." for line in telling[-lines:])
+    reasons = [line for line in telling[:-lines] if any(reason in line for reason in _REASONS)]
+    shown = [*reasons[-2:], *telling[-lines:]]
+    return "\n".join(line if len(line) <= _LINE_MAX else f"{line[:_LINE_MAX]}..." for line in shown)
 
 
 def wait_gone(pids: Sequence[int], timeout_s: float) -> list[int]:

@@ -1,12 +1,14 @@
 """Operators of several tensors, and of tensors and numbers, whose types differ: each pair of types against the CPU.
 
 PyTorch's database of operators gives all arguments of a sample one type, and PyTorch/XLA's kernels often take the first
-one's. ``python -m tests.fuzz.promotions [NAME ...]`` prints what differs.
+one's. ``python -m tests.fuzz.promotions [NAME ...]`` prints what differs, with ``--json``
+as an object.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -69,7 +71,7 @@ def operators() -> dict[str, Operator]:
         "masked_fill": lambda x, y: x.masked_fill(mask.to(x.device), y),
         "index_put": lambda x, y: x.index_put((torch.tensor([0], device=x.device),), y[:1]),
         "setitem": lambda x, y: x.clone().__setitem__(0, y[0]),
-        "copy_": lambda x, y: x.clone().copy_(y),
+        "copy_": lambda x, y: x.clone().copy_(torch.as_tensor(y, device=x.device)),
         "mse_loss": lambda x, y: functional.mse_loss(x, y),
         "l1_loss": lambda x, y: functional.l1_loss(x, y),
         "smooth_l1_loss": lambda x, y: functional.smooth_l1_loss(x, y),
@@ -174,14 +176,19 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     pw.init(hosts=1, devices_per_host=1)
-    chosen = sys.argv[1:]
+    chosen = [word for word in sys.argv[1:] if word != "--json"]
+    found: dict[str, dict[str, str]] = {}
     for name, operator in operators().items():
         if chosen and name not in chosen:
             continue
-        told = differences(name, operator, pw.device())
-        print(f"{name}: {len(told)}", flush=True)
-        for what, differs in told.items():
+        found[name] = differences(name, operator, pw.device())
+        if "--json" in sys.argv:
+            continue
+        print(f"{name}: {len(found[name])}", flush=True)
+        for what, differs in found[name].items():
             print(f"    {what}: {differs}", flush=True)
+    if "--json" in sys.argv:
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

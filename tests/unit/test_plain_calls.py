@@ -49,6 +49,11 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
     if Plain.SAME_TYPES in plain:
         first = 1 if Plain.MASKED in plain else 0
         held.append(len({item.dtype for item in arguments[first:] if isinstance(item, torch.Tensor)}) <= 1)
+    if Plain.SMALL_NUMBERS in plain:
+        held.append(all(tensor.dtype != torch.bool for tensor in tensors))
+        held.append(all(not isinstance(number, complex) and number in range(128) for number in numbers))
+        floats = len(arguments) == 2 and isinstance(arguments[1], float)
+        held.append(not floats or arguments[0].dtype.is_floating_point)
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)
@@ -76,7 +81,7 @@ def _choices(kind: str, name: str) -> list[Any]:
         "int": [0, -1] if name == "dim" else [1, 0, -1],
         "SymInt": [1, 0, -2],
         "float": [1.0, 0.5],
-        "number": [1, 2.5, 1j],
+        "number": [1, 2.5, 3.0, 1j],
         "bool": [False, True],
         "str": ["sum"],
         "List[int]": [[0], [], [0, 1]],

@@ -211,6 +211,11 @@ class CompiledFunction:
             args, kwargs = _arguments.unflatten(values, structure)
             parts, shape = _arguments.flatten(self._function(*args, **kwargs), lists=False)
             found = [part for part in parts if _is_tensor(part)]
+            if not found:
+                raise TypeError(
+                    f"{self.label} must return a tensor, or something with tensors in it, got "
+                    f"{_arguments.unflatten(parts, shape)!r}; return what it computes"
+                )
             returned.extend([shape, [None if _is_tensor(part) else _static(part, self.label) for part in parts]])
             return found
 

@@ -32,7 +32,10 @@ def put(tree: Any, slice: VirtualSlice, placements: Any = None) -> Any:
     Raises:
         InvalidSharding: a placement does not divide a shape.
         NotInitialized, WrongCluster, SliceUnavailable: the slice cannot be used.
+        TypeError: ``slice`` is none.
     """
+    if not isinstance(slice, VirtualSlice):
+        raise TypeError(f"put() needs a slice, as cluster.slice() gives them, got {slice!r}; x.to() takes a device")
     slice.check(current_session())
     leaves, structure = _arguments.flatten(tree)
     chosen: list[Any] = [None] * len(leaves)

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _precision
+
 if TYPE_CHECKING:
     import torch
 
@@ -39,22 +41,36 @@ def celu(values: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     return found
 
 
+def _wide(values: torch.Tensor) -> torch.Tensor:
+    """Torch compares 16-bit floats with a number in float32."""
+    return values.float() if _precision.is_short(values.dtype) else values
+
+
 def threshold(values: torch.Tensor, threshold: float, value: float) -> torch.Tensor:
     import torch
 
-    return torch.where(values <= threshold, value, values).to(values.dtype)
+    return torch.where(_wide(values) <= threshold, value, values).to(values.dtype)
 
 
 def threshold_backward(gradient: torch.Tensor, values: torch.Tensor, threshold: float) -> torch.Tensor:
     """Also of ReLU, which is given the result."""
     import torch
 
-    return torch.where(values <= threshold, 0.0, gradient).to(gradient.dtype)
+    return torch.where(_wide(values) <= threshold, 0.0, gradient).to(gradient.dtype)
+
+
+def hardtanh_backward(gradient: torch.Tensor, values: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    """0 at the bounds, which are numbers of the type of ``values``."""
+    import torch
+
+    wide = _wide(values)
+    return torch.where((wide <= low) | (wide >= high), 0.0, gradient).to(gradient.dtype)
 
 
 REPLACED: dict[str, Callable[..., Any]] = {
     "elu_backward": elu_backward,
     "celu": celu,
+    "hardtanh_backward": hardtanh_backward,
     "threshold": threshold,
     "threshold_backward": threshold_backward,
 }

@@ -65,10 +65,15 @@ def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
 def moments(operation: str) -> Callable[..., Any]:
     """``var``, ``std`` and their relatives: of complex numbers on the client."""
 
-    @hands_on(Plain.REAL | Plain.DIMENSIONS_NAMED)
+    @hands_on(Plain.FLOATING | Plain.DIMENSIONS_NAMED)
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
         if rest:
             rest = (_small.dimensions(values, rest[0]), *rest[1:])
+        if not values.is_floating_point() and not values.is_complex():
+            raise RuntimeError(
+                f"{operation} needs a tensor of a floating-point or complex type, got {values.dtype}; convert it, as "
+                "with values.float()"
+            )
         if not values.is_complex():
             return kernel(values, *rest, **named)
         import torch
@@ -78,11 +83,13 @@ def moments(operation: str) -> Callable[..., Any]:
     return wrapper
 
 
-@hands_on(Plain.WIDE | Plain.REAL | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED)
+@hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED)
 def mean(
     kernel: Callable[..., Any], values: torch.Tensor, dim: Sequence[int] | None = None, *rest: Any, **named: Any
 ) -> Any:
     """``mean`` over some dimensions; of a 0-dimensional tensor, too."""
+    if named.get("dtype") is not None and not values.is_floating_point():
+        values = values.to(named.pop("dtype"))
     dim = _small.dimensions(values, dim)
     if values.dim() > 0 and not _precision.is_short(values.dtype) and not values.is_complex():
         return kernel(values, dim, *rest, **named)
@@ -111,8 +118,10 @@ def sigmoid_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result:
     return gradient * ((1 - result) * result).conj().resolve_conj()
 
 
-@hands_on(Plain.WIDE | Plain.REAL)
+@hands_on(Plain.FLOATING | Plain.WIDE)
 def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
+    if named.get("dtype") is not None and not values.is_floating_point():
+        values = values.to(named.pop("dtype"))
     if _precision.is_short(values.dtype):
         return _precision.wider(kernel, values, **named)
     if not values.is_complex():

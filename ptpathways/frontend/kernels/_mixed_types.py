@@ -40,10 +40,35 @@ def _common(arguments: tuple[Any, ...]) -> torch.dtype:
     return dtype
 
 
-@hands_on(Plain.SAME_TYPES)
-def of_one_type(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _of_one_type(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """``kernel`` of all tensors in their common type."""
     return kernel(*_converted(arguments, _common(arguments)), **named)
+
+
+@hands_on(Plain.SAME_TYPES)
+def of_one_type(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """For kernels that know what to do with a number."""
+    return _of_one_type(kernel, *arguments, **named)
+
+
+@hands_on(Plain.SAME_TYPES | Plain.TENSORS)
+def of_one_type_and_tensors(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """For those that give a number the tensor's type, or fail."""
+    return _of_one_type(kernel, *arguments, **named)
+
+
+@hands_on(Plain.SMALL_NUMBERS)
+def compared(kernel: Callable[..., Any], values: torch.Tensor, number: complex) -> Any:
+    """With a number as the common type has it: the float32 of 0.1 equals 0.1, which is another number in float64."""
+    import torch
+
+    dtype = torch.result_type(values, number)
+    return kernel(values.to(dtype), torch.tensor(number).to(dtype).item())
+
+
+@hands_on(Plain.SAME_TYPES)
+def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
+    return kernel(*_converted((values, target), _common((values, target))), *rest)
 
 
 @hands_on(Plain.SAME_TYPES | Plain.MASKED)
@@ -52,16 +77,31 @@ def where(kernel: Callable[..., Any], mask: torch.Tensor, values: Any, other: An
     return kernel(mask, *_converted((values, other), _common((values, other))))
 
 
+@hands_on(Plain.SAME_TYPES | Plain.TENSORS | Plain.FLOATING)
+def xlogy(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
+    """Integers become floats each by itself."""
+    import torch
+
+    dtype = _common((values, other))
+    if not dtype.is_floating_point and not dtype.is_complex:
+        dtype = torch.get_default_dtype()
+    return kernel(*_converted((values, other), dtype))
+
+
+@hands_on(Plain.SAME_TYPES)
+def clamp(kernel: Callable[..., Any], values: torch.Tensor, *bounds: Any) -> Any:
+    """Of two bounds one may be None."""
+    given = [bound for bound in bounds if bound is not None]
+    converted = iter(_converted((values, *given), _common((values, *given))))
+    return kernel(next(converted), *(None if bound is None else next(converted) for bound in bounds))
+
+
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "add.Tensor",
         "addcdiv",
         "addcmul",
-        "bitwise_and.Tensor",
-        "bitwise_or.Tensor",
-        "bitwise_xor.Tensor",
         "eq.Tensor",
-        "fmod.Tensor",
         "ge.Tensor",
         "gt.Tensor",
         "le.Tensor",
@@ -71,10 +111,21 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
         "mul.Tensor",
         "ne.Tensor",
         "pow.Tensor_Tensor",
-        "remainder.Tensor",
+        "rsub.Tensor",
         "sub.Tensor",
-        "xlogy.Tensor",
     ),
     of_one_type,
 )
-WRAPPED["where.self"] = where
+WRAPPED |= dict.fromkeys(
+    (
+        "bitwise_and.Tensor",
+        "bitwise_or.Tensor",
+        "bitwise_xor.Tensor",
+        "fmod.Tensor",
+        "remainder.Tensor",
+    ),
+    of_one_type_and_tensors,
+)
+WRAPPED |= {f"{name}.Scalar": compared for name in ("eq", "ge", "gt", "le", "lt", "ne")}
+WRAPPED |= dict.fromkeys(("mse_loss", "smooth_l1_loss"), loss)
+WRAPPED |= {"clamp.Tensor": clamp, "where.self": where, "xlogy.Tensor": xlogy}

@@ -22,6 +22,8 @@ def wider(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named:
     import torch
 
     dtype = named.pop("dtype", None) or values.dtype
+    if not dtype.is_floating_point:  # each value is one of them before they are added up
+        return kernel(values.to(dtype), *rest, **named).to(dtype)
     rest = tuple(item.float() if isinstance(item, torch.Tensor) and is_short(item.dtype) else item for item in rest)
     return kernel(values.float(), *rest, **named).to(dtype)
 

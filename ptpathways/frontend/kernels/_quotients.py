@@ -54,7 +54,7 @@ def rest(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     dtype = torch.result_type(values, other)
     if not (dtype.is_floating_point or dtype.is_complex or isinstance(other, torch.Tensor)):
         _check_divisor(other)
-    return kernel(values, other)
+    return kernel(values.to(dtype), other)
 
 
 def _check_divisor(number: Any) -> None:

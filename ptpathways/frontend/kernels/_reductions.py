@@ -117,6 +117,15 @@ def logsumexp(values: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -
     return total if keepdim else total.squeeze(dims)
 
 
+@hands_on(Plain.FLOATING)
+def trace(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+    """Integers and booleans are added up as int64."""
+    import torch
+
+    whole = not values.is_floating_point() and not values.is_complex()
+    return kernel(values.to(torch.int64) if whole else values)
+
+
 @hands_on(Plain.REAL)
 def magnitude(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
     """Of complex numbers it is real, which PyTorch/XLA does not tell autograd."""
@@ -151,6 +160,7 @@ REPLACED: dict[str, Callable[..., Any]] = {
 }
 WRAPPED: dict[str, Callable[..., Any]] = {
     "abs": magnitude,
+    "trace": trace,
     "norm.Scalar": norm,
     "norm.ScalarOpt_dtype": lambda kernel, values, p=2, *, dtype=None: norm(kernel, values, p, dtype=dtype),
     "norm.ScalarOpt_dim": norm,

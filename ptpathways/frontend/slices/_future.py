@@ -48,7 +48,8 @@ def layout_of(spec: TensorSpec, sharding: Sharding, slice: VirtualSlice) -> Layo
 class Future:
     """A tensor on a slice that exists, or will. Functions and programs take and give them; dropping it frees the value.
 
-    It has no operations: pass it to a function, or ask for its value with ``result``.
+    It has no operations: pass it to a function, or ask for its value with ``result``. That of one number is one where
+    Python asks for it: ``float(loss)``, ``if loss:``, ``f"{loss:.3f}"``.
     """
 
     __slots__ = ("__weakref__", "_buffer", "_layout", "_moves", "_taken_by")
@@ -115,6 +116,28 @@ class Future:
 
     def __float__(self) -> float:
         return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def _refused(self, *unused: Any) -> Any:
+        raise TypeError(
+            f"a future has no operations, got one on {self!r}; use float() or result() for the value, tensor() for a "
+            "tensor on its slice, or do it inside a @pw.function"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, complex | float | int) or hasattr(other, "__array__"):
+            self._refused()  # or it would be False, whatever the value is
+        return self is other
+
+    __hash__ = object.__hash__
+    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = __len__ = __iter__ = __array__ = _refused
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
+    __neg__ = __abs__ = __matmul__ = __rmatmul__ = __pow__ = __rpow__ = _refused
 
     def __format__(self, spec: str) -> str:
         """With a format, the number's: ``f"{loss:.3f}"`` waits for it, as it does for a tensor."""

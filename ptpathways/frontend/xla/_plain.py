@@ -48,6 +48,10 @@ class Plain(enum.IntFlag):
     """One type, but for tensors that torch has made of numbers."""
     MASKED = 2048
     """``SAME_TYPES`` does not mean the first argument."""
+    TENSORS = 4096
+    """None that torch has made of a number."""
+    SMALL_NUMBERS = 8192
+    """Numbers are whole, from 0 to 127, which all types but booleans have; no floats beside integers."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
