@@ -264,6 +264,46 @@ def moved_between(world: World) -> list[float]:
     return numbers(losses)
 
 
+def a_replaced_buffer(world: World) -> list[float]:
+    """A buffer that the forward pass replaces is reset by the user, to one that lies another way."""
+
+    class Recurrent(nn.Module):
+        state: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, WIDTH)
+            self.register_buffer("state", torch.zeros(ROWS, WIDTH))
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.layer(x) + self.state * 0.1
+            self.state = out.detach()
+            return out
+
+    torch.manual_seed(0)
+    model = Recurrent()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scale = torch.tensor(0.5, dtype=torch.float64)
+    if world.on_cluster:
+        scale = scale.to(pw.device())
+
+    def train_step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        shifted: Tensor = loss.detach() + scale
+        return shifted
+
+    model, optimizer, loader, train_step = world.prepare(model, optimizer, batches(2 * STEPS), train_step)
+    losses = []
+    for number, (x, _) in enumerate(loader):
+        if number in (3, 7):
+            model.state = torch.zeros_like(model.state)
+        losses.append(train_step(x))
+    return numbers(losses)
+
+
 def waits_in_the_step(world: World) -> list[float]:
     """A step that reads its loss is not captured, says why, and goes on."""
     model = world.model
@@ -293,6 +333,7 @@ def _expect(world: World, step: Any, replays: int, said: str = "") -> None:
 
 SCENARIOS: dict[tuple[int, int], tuple[Scenario, ...]] = {
     (1, 1): (data_parallel,),
+    (1, 2): (a_replaced_buffer,),
     (1, 4): (data_parallel, tensor_parallel, fully_sharded, data_and_tensor, dropout, waits_in_the_step),
     (2, 2): (data_parallel, tensor_parallel, fully_sharded, data_and_tensor, two_slices, moved_between),
 }

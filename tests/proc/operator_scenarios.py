@@ -12,6 +12,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import torch_xla
+from torch import nn
+from torch.amp import grad_scaler
+from torch.nn.utils import rnn
 from torch.utils._pytree import tree_leaves
 
 import ptpathways as pw
@@ -456,6 +459,104 @@ def reductions_that_name_no_dimension(device: str | torch.device) -> Any:
     results += [scalar.sum(dim=()), scalar.mean(dim=()), scalar.amax(dim=()), (scalar > 1).all(dim=())]
     vector, scale = values.flatten(), torch.arange(6.0).to(device)
     return [*results, *torch._weight_norm_interface(vector, scale, 0)]
+
+
+@scenario
+def packed_sequences(device: str | torch.device) -> Any:
+    results: list[Any] = []
+    for layer, first, lengths in (
+        (nn.LSTM, True, [7, 5, 3]),
+        (nn.RNN, False, [3, 7, 5]),
+        (nn.GRU, True, [3, 7, 5]),
+    ):
+        torch.manual_seed(0)
+        values = torch.randn((3, 7, 4) if first else (7, 3, 4)).to(device).requires_grad_()
+        model = layer(4, 5, batch_first=first).to(device)
+        in_order = lengths == sorted(lengths, reverse=True)
+        packed = rnn.pack_padded_sequence(values, torch.tensor(lengths), batch_first=first, enforce_sorted=in_order)
+        outputs, states = model(packed)
+        padded, found = rnn.pad_packed_sequence(outputs, batch_first=first, padding_value=0.5, total_length=8)
+        (padded.square().sum() + sum(state.sum() for state in tree_leaves(states))).backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results += [packed.data, packed.batch_sizes, padded, found, values.grad, *tree_leaves(states), *gradients]
+    return results
+
+
+@scenario
+def forward_gradients(device: str | torch.device) -> Any:
+    x = torch.linspace(-1, 1, 6).to(device)
+    return [*torch.func.jvp(torch.sin, (x,), (x,)), torch.func.jacfwd(torch.tanh)(x)]
+
+
+@scenario
+def indices_that_devices_do_not_divide(device: str | torch.device) -> Any:
+    tokens = torch.arange(8).to(device)
+    embedding = nn.Embedding(16, 4)
+    with torch.no_grad():
+        embedding.weight.copy_(torch.arange(64.0).reshape(16, 4) / 64)
+    embedding = embedding.to(device)
+    embedding(tokens[:5]).pow(2).sum().backward()
+    rows, ones = torch.ones(5, 4).to(device), torch.ones(5).to(device)
+    added = torch.zeros(10, 4).to(device).index_add(0, tokens[:5], rows)
+    return [embedding.weight.grad, added, torch.zeros(10).to(device).scatter_add(0, tokens[:5], ones)]
+
+
+@scenario
+def indices_of_several_types(device: str | torch.device) -> Any:
+    x = torch.arange(12.0).reshape(3, 4).to(device)
+    one, other = torch.tensor([0, 2], dtype=torch.int32).to(device), torch.tensor([1, 3]).to(device)
+    written = x.clone()
+    written[one, other] = -1.0
+    return [x[one, other], written, x[torch.tensor([True, False, True]).to(device), other]]
+
+
+@scenario
+def comparisons_with_numbers(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool):
+        x = torch.tensor([0.1, 1.0, 2.5, 3.0]).to(dtype).to(device)
+        for number in (0.1, 1, 2.5, 3.0, -1):
+            results += [x == number, x != number, x < number, x <= number, x > number, x >= number]
+    bounds = torch.tensor([-0.1, 0.1, 0.2]).to(device).requires_grad_()
+    F.hardtanh(bounds, -0.1, 0.1).sum().backward()
+    return [*results, bounds.grad, F.threshold(bounds.detach(), 0.1, 5.0)]
+
+
+@scenario
+def reductions_of_integers_in_other_types(device: str | torch.device) -> Any:
+    whole, mask = torch.tensor([[1, 2, 3]]).to(device), torch.tensor([True, False, True]).to(device)
+    short = torch.tensor([1.7, 0.7, -0.7, 0.6], dtype=torch.bfloat16).to(device)
+    return [
+        mask.mean(dtype=torch.float32),
+        whole.mean(1, dtype=torch.float64),
+        short.sum(dtype=torch.int32),
+        (torch.eye(3) * 200).to(torch.uint8).to(device).trace(),
+        mask.cumsum(0),
+    ]
+
+
+@scenario
+def steps_of_fused_optimizers(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    for make in (
+        lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True, fused=True),
+        lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01).to(device), weight_decay=0.1, maximize=True, fused=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1, fused=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    ):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).to(device)
+        optimizer: Any = make(model.parameters())
+        scaler = grad_scaler.GradScaler(torch.device(device).type, init_scale=16.0, growth_interval=2)
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 5).to(device)).square().mean()
+            scaler.scale(loss * math.inf if number == 2 else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        states = [value for slots in optimizer.state.values() for value in slots.values() if value is not None]
+        results += [*(parameter.detach() for parameter in model.parameters()), *states]
+    return results
 
 
 def difference(function: Scenario, device: torch.device) -> str:
