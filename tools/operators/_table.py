@@ -54,9 +54,9 @@ Where a result is not unique, what all right results have in common is compared:
 of the factors and that columns are orthonormal (signs and phases may differ, those of gradients do not matter); of
 `sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` what indices of equal elements point to.
 
-The database gives all arguments of a sample one type. `python -m tests.fuzz.promotions` compares each pair of types, tensors
-without dimensions, and numbers of Python; what differs there is that complex numbers of 16 bits, powers of booleans and
-complex powers of integers are refused.
+The database gives all arguments of a sample one type. `python -m tests.fuzz.promotions` compares each pair of types,
+tensors without dimensions, and numbers of Python; what differs there is that complex numbers of 16 bits, powers of
+booleans and complex powers of integers are refused.
 
 What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
 another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
 from ptpathways.frontend.diagnostics import _recompiles
-from ptpathways.frontend.slices import _mesh, _shard
+from ptpathways.frontend.slices import _buffers, _mesh, _shard
 from ptpathways.frontend.xla import _trace, _xla
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _TORCHS = "torch.optim."
 
 _registered = False
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
+_listed: weakref.WeakKeyDictionary[Any, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
+"""By optimizer, the groups whose ``foreach`` was set here."""
 _whole: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizers whose parameters all had a gradient at a step, with how many they were."""
 
@@ -58,21 +60,31 @@ def is_on_devices(optimizer: Optimizer) -> bool:
 
 
 def take_lists(optimizer: Optimizer) -> bool:
-    """Sets ``foreach`` in groups of torch's optimizers where nobody has decided it; whether there was such a group.
+    """Sets ``foreach`` in groups of torch's optimizers where nobody has decided it; whether a group was changed.
 
     That is torch's own choice for devices that it knows to gain from it: all parameters of a group in one call.
-    Tracing is a third faster, and the numbers are the same.
+    Tracing is a third faster, and the numbers are the same, but where two parameters share memory: the second one's new
+    value would be computed of what was there before the first one's.
     """
     import torch
 
     changed = False
     if not _is_torchs(optimizer, "step"):
         return changed
+    ours = _listed.setdefault(optimizer, [])
+    storages = [_buffers.storage_of(one) for group in optimizer.param_groups for one in group["params"]]
+    alone = len(set(storages)) == len(storages)
     for group in optimizer.param_groups:
+        if any(group is one for one in ours):
+            if group["foreach"] and not alone:
+                group["foreach"], changed = None, True
+                ours[:] = [one for one in ours if one is not group]
+            continue
         decided = "foreach" not in group or group["foreach"] is not None or group.get("differentiable")
-        if decided or group.get("fused") or isinstance(group.get("lr"), torch.Tensor):
+        if decided or not alone or group.get("fused") or isinstance(group.get("lr"), torch.Tensor):
             continue
         group["foreach"] = not group.get("capturable")
+        ours.append(group)
         changed = True
     return changed
 
@@ -84,10 +96,12 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
     if torch.compiler.is_compiling():
         return
     count = sum(len(group["params"]) for group in optimizer.param_groups)
-    if _whole.get(optimizer) == count or not _state.is_running() or _trace.tracing():
+    if not _state.is_running() or _trace.tracing():
         return
     if is_on_devices(optimizer):
         take_lists(optimizer)
+    if _whole.get(optimizer) == count:
+        return
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
         return  # the gradients that decide which parameters get state do not exist yet
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
