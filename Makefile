@@ -119,4 +119,4 @@ bench-peers: $(DEPS)
 	$(PY) tools/bench_peers.py
 
 clean:
-	rm -rf build dist *.egg-info ptpathways/native/_native*.so
+	rm -rf build dist *.egg-info ptpathways/native/_*.so

@@ -52,6 +52,7 @@ def examine() -> list[Finding]:
     findings.append(_extension())
     findings.append(_shared_memory())
     findings.append(_onednn())
+    findings.append(_torch_kernels())
     if address := os.environ.get("PTPATHWAYS_ADDRESS"):
         findings.append(_address(address))
     if findings[3].state == "ok":
@@ -108,6 +109,14 @@ def _onednn() -> Finding:
     if not os.path.isfile(path):
         return Finding("oneDNN", "warning", f"PTPATHWAYS_ONEDNN must be a file or off, got {path!r}")
     return Finding("oneDNN", "ok", path)
+
+
+def _torch_kernels() -> Finding:
+    path = native.find_torch_kernels()
+    if path is None:
+        why = "ptpathways was built where torch was not installed, so operations are traced about a tenth slower"
+        return Finding("torch kernels", "warning", f"{why}; install torch, then build it again (docs/install.md)")
+    return Finding("torch kernels", "ok", path)
 
 
 def _address(address: str) -> Finding:

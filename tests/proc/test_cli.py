@@ -131,6 +131,7 @@ def test_doctor() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     findings = {finding["what"]: finding for finding in json.loads(done.stdout)}
     assert findings["cpu plugin"]["state"] == "ok" and "1 device(s)" in findings["cpu plugin"]["detail"]
+    assert findings["torch kernels"]["state"] == "ok"
     environment = {**os.environ, "PTPATHWAYS_ADDRESS": "tcp://127.0.0.1:9"}
     done = subprocess.run([*COMMAND, "doctor"], capture_output=True, text=True, timeout=WAIT_S, env=environment)
     assert done.returncode == 1 and "127.0.0.1:9" in done.stdout
