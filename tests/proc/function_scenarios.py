@@ -260,6 +260,12 @@ def mistakes_of_functions(cluster: pw.Cluster) -> None:
     number: Any = 2
     refused(TypeError, "slice must be a slice", lambda: pw.function(lambda v: v, slice=number))
     refused(ZeroDivisionError, "division", lambda: on(lambda v: v * (1 // 0))(x))
+    refused(TypeError, "must return a tensor", lambda: on(lambda v: None)(x))
+    refused(TypeError, "put() needs a slice", lambda: pw.put(x, number))
+    zero: Any = on(lambda v: v.sum() * 0)(x)
+    assert not zero and int(zero) == 0 and float(zero) == 0 and zero == zero
+    for operation in (lambda: zero == 0.0, lambda: zero < 1, lambda: zero + 1, lambda: zero[0], lambda: zero in [0.0]):
+        refused(TypeError, "a future has no operations", operation)
     refused(pw.InvalidProgram, "nonzero", lambda: on(lambda v: v.nonzero(), regular=True)(x))
     refused(TypeError, "got a future", lambda: torch.add(on(lambda v: v * 1)(x), 1))
     equal(on(lambda v: v + 1)(x), x + 1)  # and everything goes on

@@ -172,6 +172,8 @@ def test_only_the_end_of_a_long_log_is_told(tmp_path: Path) -> None:
     log = tmp_path / "long.log"
     log.write_text("\n".join(f"line {number}" for number in range(10_000)))
     assert _processes.tail_of(log, 2) == "line 9998\nline 9999"
+    log.write_text("early\nF0000 x.h:1] Check failed: a == b\n" + "    @ 0x7f frame\n" * 50)
+    assert _processes.tail_of(log, 2).splitlines()[0] == "F0000 x.h:1] Check failed: a == b"
     assert _processes.describe_exit(-6, log).startswith("was killed by SIGABRT; the end of its log:\n")
     assert _processes.describe_exit(-200) == "was killed by signal 200"
 

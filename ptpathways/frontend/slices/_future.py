@@ -130,7 +130,8 @@ class Future:
         )
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, complex | float | int) or hasattr(other, "__array__"):
+        values = isinstance(other, complex | float | int) or hasattr(other, "__array__")
+        if values and not isinstance(other, Future):
             self._refused()  # or it would be False, whatever the value is
         return self is other
 
