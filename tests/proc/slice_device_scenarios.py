@@ -6,7 +6,7 @@ import copy
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,52 +16,16 @@ from torch import nn
 
 import ptpathways as pw
 from ptpathways.frontend.base import _state
-from ptpathways.frontend.slices import _slice, _transfer
+from ptpathways.frontend.slices import _slice
 from tests.proc.cluster_scenarios import equal, refused, run
-
-STEPS = 6
-
-
-def stats() -> dict[str, int]:
-    from ptpathways.frontend import session
-
-    found = session().transfer_stats()
-    return {name: int(found[name]) for name in ("bytes_uploaded", "bytes_fetched", "runs")}
-
-
-def model_of(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 8))
-
-
-def data(rows: int = 16) -> torch.Tensor:
-    return torch.randn(rows, 8, generator=torch.Generator().manual_seed(5))
-
-
-def train(
-    model: nn.Module, x: torch.Tensor, *, steps: int = STEPS, between: Callable[[int], None] | None = None
-) -> list[torch.Tensor]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses = []
-    for number in range(steps):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), x)
-        loss.backward()
-        optimizer.step()
-        if x.device.type == "xla":
-            pw.step()
-        losses.append(loss.detach())
-        if between is not None:
-            between(number)
-    return losses
-
-
-def values(tensors: list[torch.Tensor]) -> torch.Tensor:
-    return torch.stack([tensor.cpu() for tensor in tensors])
-
-
-def same(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
-    torch.testing.assert_close(values(got), values(wanted), rtol=1e-5, atol=1e-6)
+from tests.proc.slice_basis import STEPS, data, model_of, same, stats, train
+from tests.proc.slice_moves import (
+    a_captured_step_goes_on_after_a_move,
+    a_slice_moves_in_mid_training,
+    copies_between_slices_do_not_pass_the_client,
+    functions_and_futures_follow_a_slice,
+    what_has_no_value_does_not_keep_a_slice_from_moving,
+)
 
 
 def a_plain_loop_trains_on_every_kind_of_slice(cluster: pw.Cluster) -> None:
@@ -239,129 +203,6 @@ def optimizers_load_the_state_of_another_slice(cluster: pw.Cluster) -> None:
     with cluster.slice((8,)) as s, cluster.slice((4,)) as t:
         for mine, its in zip(train(s.device, t.device), train(here, here), strict=True):
             torch.testing.assert_close(mine.cpu(), its, rtol=1e-4, atol=1e-5)
-
-
-def a_slice_moves_in_mid_training(cluster: pw.Cluster) -> None:
-    wanted = train(model_of(), data())
-    with cluster.slice((2,), hosts=1) as s:
-        model, x = model_of().to(s.device), data().to(s.device)
-        before = list(s.devices)
-        parameters = list(model.parameters())
-        other = next(host for host in cluster.hosts if not set(host.devices) & set(before))
-
-        def between(number: int) -> None:
-            if number == 2:
-                sent = stats()
-                assert s.move(hosts=[other.name]) > 0
-                now = stats()
-                assert now["bytes_fetched"] == sent["bytes_fetched"]
-                assert now["bytes_uploaded"] - sent["bytes_uploaded"] < 64  # a probe, and no value of the model
-
-        same(train(model, x, between=between), wanted)
-        assert set(s.devices) == set(other.devices) != set(before)
-        assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
-        assert set(_transfer.value_of(parameters[0]).devices) == set(other.devices)
-        refused(pw.SliceUnavailable, "no live host 'nobody'", lambda: s.move(hosts=["nobody"]))
-        assert set(s.devices) == set(other.devices)
-        refused(pw.InvalidOption, "stays where it is", lambda: _slice.whole().move())
-
-
-def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
-    def loop(model: nn.Module, x: torch.Tensor, wrap: Any, between: Callable[[int], None]) -> list[torch.Tensor]:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(x: torch.Tensor) -> torch.Tensor:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), x)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        step = wrap(step)
-        losses = []
-        for number in range(12):
-            losses.append(step(x).detach())
-            between(number)
-        return losses
-
-    wanted = loop(model_of(), data(), lambda step: step, lambda number: None)
-    with cluster.slice((2,), hosts=1) as s:
-        names = [host.name for host in cluster.hosts]
-
-        def between(number: int) -> None:
-            if number in (3, 5, 6):  # before the first audit, and in the middle
-                s.move(hosts=[names[number % 2]])
-
-        with pytest.warns(pw.CaptureWarning) as told:
-            same(loop(model_of().to(s.device), data().to(s.device), pw.program, between), wanted)
-        assert len(told) == 1 and "was moved to other devices" in str(told[0].message), [
-            str(one.message) for one in told
-        ]
-
-
-def functions_and_futures_follow_a_slice(cluster: pw.Cluster) -> None:
-    with cluster.slice(2, hosts=1) as s:
-
-        @pw.function(slice=s, in_placements=("x",), out_placements=("x",))
-        def double(v: torch.Tensor) -> torch.Tensor:
-            return v * 2
-
-        @pw.program
-        def twice(v: Any) -> Any:
-            return double(double(v))
-
-        x = torch.arange(4.0)
-        here, future = x.to(s.device), double(x)
-        equal(twice(here), x * 4)
-        for host in cluster.hosts:
-            s.move(hosts=host.name)
-            assert set(s.devices) == set(host.devices)
-            equal(double(here), x * 2)
-            equal(twice(x), x * 4)
-            equal(double(future), x * 4)
-            equal((double(future).tensor() + here).cpu(), x * 5)
-
-
-def what_has_no_value_does_not_keep_a_slice_from_moving(cluster: pw.Cluster) -> None:
-    with cluster.slice(2, hosts=1) as s, cluster.slice(1) as t:
-        take = pw.function(lambda v: v * 2, slice=s, donate=(0,))
-        given, failed, good = (torch.ones(4).to(s.device) for _ in range(3))
-        take(given).wait()
-        elsewhere = torch.ones(4).to(t.device)
-        mistake = threading.Thread(target=lambda: failed.add_(elsewhere))  # refused at once where it is looked at
-        mistake.start()
-        mistake.join()
-        refused(RuntimeError, "one slice", failed.cpu)
-        other = next(host for host in cluster.hosts if not set(host.devices) & set(s.devices))
-        s.move(hosts=[other.name])
-        equal((good + 1).cpu(), torch.full((4,), 2.0))
-
-
-def copies_between_slices_do_not_pass_the_client(cluster: pw.Cluster) -> None:
-    x = torch.arange(48.0 * 8).reshape(48, 8)
-    with cluster.slice((4,)) as s, cluster.slice((2,)) as t, cluster.slice((1,)) as one:
-        rows = x.to(s.device)
-        columns = pw.shard(x.to(t.device), (None, "x"))
-        alone = torch.zeros(48, 8, device=one.device)
-        source, target = model_of(1).to(s.device), model_of(2).to(t.device)
-        pw.wait()
-        before = stats()
-        made = [rows.to(t.device), pw.transfer(columns, s.device), rows.to(one.device), pw.transfer(rows, pw.device())]
-        alone.copy_(columns)
-        columns.copy_(rows * 2)
-        target.load_state_dict(source.state_dict())
-        pw.wait()
-        now = stats()
-        assert now["bytes_fetched"] == before["bytes_fetched"]
-        assert now["bytes_uploaded"] - before["bytes_uploaded"] < 64  # numbers of the program, such as the 2
-        assert [tensor.device for tensor in made] == [t.device, s.device, one.device, pw.device()]
-        for tensor in (*made, alone):
-            equal(tensor.cpu(), x)
-        equal(columns.cpu(), x * 2)
-        parts, _ = _transfer.value_of(columns).tiling or ((), ())
-        assert parts == (1, 2)  # what is written over keeps its layout
-        for mine, its in zip(target.parameters(), source.parameters(), strict=True):
-            equal(mine.cpu(), its.cpu())
 
 
 def gradients_pass_between_slices(cluster: pw.Cluster) -> None:

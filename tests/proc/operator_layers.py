@@ -1,0 +1,119 @@
+"""Layers and optimizers whose operators PyTorch/XLA has wrong. Run by `operator_scenarios.py`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch_xla
+from torch import nn
+from torch.amp import grad_scaler
+from torch.nn.utils import rnn
+from torch.utils._pytree import tree_leaves
+
+from ptpathways.frontend.kernels import _normalization
+from ptpathways.frontend.xla import _xla
+from tests.proc.operator_basis import matrix, scenario
+
+
+@scenario
+def parameters_that_join_an_optimizer_later_are_trained(device: str | torch.device) -> Any:
+    """In one trace: the state of the others is not computed before the rest of their step."""
+    first, second = (torch.ones(4).mul(number).to(device).requires_grad_() for number in (1.0, 2.0))
+    optimizer = torch.optim.AdamW([first], lr=0.1)
+    for number in range(5):
+        if number == 2:
+            optimizer.add_param_group({"params": [second]})
+        optimizer.zero_grad()
+        (first * second).square().sum().backward()
+        optimizer.step()
+    return [first, second]
+
+
+@scenario
+def a_frozen_batch_norm_trains_what_is_before_it(device: str | torch.device) -> Any:
+    values = matrix(device).requires_grad_()
+    layer = torch.nn.BatchNorm1d(4).to(device).eval()
+    return torch.autograd.grad(layer(values).square().sum(), [values, *layer.parameters()])
+
+
+@scenario
+def batch_norm_keeps_the_statistics_that_torch_keeps(device: str | torch.device) -> Any:
+    kept: list[Any] = []
+    for layer, shape in (
+        (torch.nn.BatchNorm1d(4), (3, 4)),
+        (torch.nn.BatchNorm2d(4, momentum=None), (2, 4, 3, 2)),
+        (torch.nn.InstanceNorm1d(4, track_running_stats=True), (2, 4, 5)),
+    ):
+        layer = layer.to(device)
+        for turn in range(3):
+            layer(torch.sin(torch.arange(math.prod(shape)) + turn).reshape(shape).to(device))
+        kept += [*layer.buffers(), layer.eval()(torch.ones(shape, device=device))]
+    return kept
+
+
+@scenario
+def normalization_of_values_far_from_zero(device: str | torch.device) -> Any:
+    layers = [torch.nn.BatchNorm1d(4), torch.nn.LayerNorm(6), torch.nn.GroupNorm(2, 4), torch.nn.InstanceNorm1d(4)]
+    values = (torch.sin(torch.arange(48.0)).reshape(2, 4, 6) + 300).to(device)
+    near = [(layer.to(device)(values) - layer(values - 300)).abs().max() < 1e-4 for layer in layers]
+    return near, layers[0].running_mean
+
+
+@scenario
+def a_normalization_is_one_computation_in_python_and_without_it(device: str | torch.device) -> Any:
+    if torch.device(device).type == "cpu":
+        return torch.tensor(True)
+    values = torch.randn(1, 6, 8, device=device)
+    torch_xla.sync()
+    words = (values, None, None, None, None, True, 0.0, 1e-5)
+    former = _xla.former("native_batch_norm")
+    both = (torch.native_batch_norm(*words), _normalization.batch_norm(former, *words))
+    one, other = (_xla.binding()._get_xla_tensors_hlo(list(results)) for results in both)
+    return torch.tensor(one == other)
+
+
+@scenario
+def packed_sequences(device: str | torch.device) -> Any:
+    results: list[Any] = []
+    for layer, first, lengths in (
+        (nn.LSTM, True, [7, 5, 3]),
+        (nn.RNN, False, [3, 7, 5]),
+        (nn.GRU, True, [3, 7, 5]),
+    ):
+        torch.manual_seed(0)
+        values = torch.randn((3, 7, 4) if first else (7, 3, 4)).to(device).requires_grad_()
+        model = layer(4, 5, batch_first=first).to(device)
+        in_order = lengths == sorted(lengths, reverse=True)
+        packed = rnn.pack_padded_sequence(values, torch.tensor(lengths), batch_first=first, enforce_sorted=in_order)
+        outputs, states = model(packed)
+        padded, found = rnn.pad_packed_sequence(outputs, batch_first=first, padding_value=0.5, total_length=8)
+        (padded.square().sum() + sum(state.sum() for state in tree_leaves(states))).backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results += [packed.data, packed.batch_sizes, padded, found, values.grad, *tree_leaves(states), *gradients]
+    return results
+
+
+@scenario
+def steps_of_fused_optimizers(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    for make in (
+        lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True, fused=True),
+        lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01).to(device), weight_decay=0.1, maximize=True, fused=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1, fused=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    ):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).to(device)
+        optimizer: Any = make(model.parameters())
+        scaler = grad_scaler.GradScaler(torch.device(device).type, init_scale=16.0, growth_interval=2)
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 5).to(device)).square().mean()
+            scaler.scale(loss * math.inf if number == 2 else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        states = [value for slots in optimizer.state.values() for value in slots.values() if value is not None]
+        results += [*(parameter.detach() for parameter in model.parameters()), *states]
+    return results
