@@ -45,8 +45,8 @@ from ptpathways.frontend.diagnostics._recompiles import begin_anew as begin_warm
 from ptpathways.frontend.diagnostics._recompiles import expected as expected_compiles
 from ptpathways.frontend.diagnostics._wait_stats import WaitStats, wait_stats
 from ptpathways.frontend.kernels._fallback import ClientFallbackWarning, client_operations
+from ptpathways.frontend.loops._optimizer_lists import take_lists
 from ptpathways.frontend.loops._optimizer_state import before_step as optimizer_state_hook
-from ptpathways.frontend.loops._optimizer_state import take_lists
 from ptpathways.frontend.loops._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend.loops._read_warnings import WaitWarning
 from ptpathways.frontend.loops._scalars import fetch_beside, settle, snapshot, submit_means

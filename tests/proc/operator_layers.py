@@ -117,3 +117,27 @@ def steps_of_fused_optimizers(device: str | torch.device) -> Any:
         states = [value for slots in optimizer.state.values() for value in slots.values() if value is not None]
         results += [*(parameter.detach() for parameter in model.parameters()), *states]
     return results
+
+
+@scenario
+def steps_of_parameters_that_share_memory(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    on_device = torch.device(device).type == "xla"
+    makes: list[Any] = [torch.optim.SGD, torch.optim.AdamW]
+    for make in makes:
+        for options in ({}, {"foreach": on_device}, {"fused": True}):  # one by one on the CPU
+            for shared in (True, False):
+                torch.manual_seed(0)
+                first, second = (nn.Parameter(torch.randn(6).to(device)) for _ in range(2))
+                flat = torch.randn(12).to(device)
+                first.data = flat[:6]
+                second.data = first.data if shared else flat[6:]
+                optimizer = make([first, second], lr=0.05, **options)
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    (first.sum().square() + second.sin().sum()).backward()
+                    optimizer.step()
+                    if on_device:
+                        torch_xla.sync()
+                results += [first.detach(), second.detach()]
+    return results

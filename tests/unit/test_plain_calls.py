@@ -69,6 +69,14 @@ def _wrappers() -> dict[str, Callable[..., Any]]:
     return {name: found[name] for name in handing_on}
 
 
+def test_each_operator_stands_in_one_table() -> None:
+    tables = ("REPLACED", "WRAPPED", "REPLACED_ABOVE_AUTOGRAD", "WRAPPED_ABOVE_AUTOGRAD")
+    found = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
+    loaded = list(map(importlib.import_module, found))
+    names = [name for module in loaded for table in tables for name in getattr(module, table, {})]
+    assert sorted(names) == sorted(set(names))
+
+
 def _choices(kind: str, name: str) -> list[Any]:
     """Values of a type of torch's schemas, of which some are plain and some are not."""
     if kind == "Tensor":

@@ -26,7 +26,7 @@ from ptpathways.frontend.capture.recording import _probe, _watch
 from ptpathways.frontend.capture.recording._recording import Recording
 from ptpathways.frontend.capture.recording._step_arguments import ABSENT, Call, Rules, numbers, tensor_key, text_of
 from ptpathways.frontend.diagnostics import _threads
-from ptpathways.frontend.loops import _optimizer_state, _step
+from ptpathways.frontend.loops import _optimizer_lists, _step
 from ptpathways.frontend.plans._wiring import Different, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
 
@@ -148,8 +148,8 @@ class CapturedStep:
         while True:
             surroundings = call.walk(self._function)
             surroundings.ignore(self._ignored)
-            optimizers = [one for one in surroundings.optimizers if _optimizer_state.is_on_devices(one)]
-            listed = [one for one in optimizers if _optimizer_state.take_lists(one)]
+            optimizers = [one for one in surroundings.optimizers if _optimizer_lists.is_on_devices(one)]
+            listed = [one for one in optimizers if _optimizer_lists.take_lists(one)]
             changed = [one for one in optimizers if _reachable.make_capturable(one)]
             self._capturable.update(changed)
             if not changed and not listed:

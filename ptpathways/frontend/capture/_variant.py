@@ -265,7 +265,7 @@ class Variant:
             handles = buffers.handles(self._tensors)
         if handles is None:
             raise Stale("a tensor of the step has no value on the devices")
-        if len(set(map(buffers.storage_of, self._assignable))) < len(self._assignable):
+        if buffers.share_memory(self._assignable):
             raise Stale("two parameters have come to share memory")
         known = self._handles or [0] * len(handles)
         with native.translated():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.slices import _buffers
+
 if TYPE_CHECKING:
     import torch
 
@@ -57,7 +59,12 @@ def _unless_infinite(step: Callable[..., None]) -> Callable[..., None]:
             gradients = torch._foreach_neg(gradients)
         written = [one for tensors in (parameters, *states) for one in tensors]
         before = [] if found_inf is None else [one.clone() for one in written]
-        step(parameters, gradients, *states, **options)
+        if _buffers.share_memory(parameters):  # each step of what the one before has left
+            for place in range(len(parameters)):
+                lists = (tensors[place : place + 1] for tensors in (parameters, gradients, *states))
+                step(*lists, **options)
+        else:
+            step(parameters, gradients, *states, **options)
         if found_inf is not None:
             stays = found_inf.reshape(()) == 1
             for one, old in zip(written, before, strict=True):
@@ -93,9 +100,11 @@ def _adam(decoupled: bool) -> Callable[..., None]:
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
         if amsgrad:
             torch._foreach_maximum_(largest, squares)
-        # Counts are tensors of devices without dimensions: together they are one.
-        counts = torch.stack(list(steps))
-        roots, rates = (1 - beta2**counts).sqrt().unbind(), (lr / (1 - beta1**counts)).unbind()
+        # Counts are tensors of devices without dimensions: together they are one. In float32 1 - 0.999 has four digits.
+        counts = torch.stack(list(steps)).double()
+        dtype = torch.float64 if parameters[0].dtype == torch.float64 else torch.float32
+        roots = (1 - beta2**counts).sqrt().to(dtype).unbind()
+        rates = (lr / (1 - beta1**counts)).to(dtype).unbind()
         scales = torch._foreach_sqrt(largest if amsgrad else squares)
         torch._foreach_div_(scales, roots)
         torch._foreach_add_(scales, eps)

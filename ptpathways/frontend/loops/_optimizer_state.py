@@ -27,19 +27,16 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
 from ptpathways.frontend.diagnostics import _recompiles
-from ptpathways.frontend.slices import _buffers, _mesh, _shard
+from ptpathways.frontend.loops import _optimizer_lists
+from ptpathways.frontend.slices import _mesh, _shard
 from ptpathways.frontend.xla import _trace, _xla
 
 if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
 
-_TORCHS = "torch.optim."
-
 _registered = False
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
-_listed: weakref.WeakKeyDictionary[Any, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
-"""By optimizer, the groups whose ``foreach`` was set here."""
 _whole: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizers whose parameters all had a gradient at a step, with how many they were."""
 
@@ -54,41 +51,6 @@ def register() -> None:
         register_optimizer_step_pre_hook(before_step)
 
 
-def is_on_devices(optimizer: Optimizer) -> bool:
-    """Whether it has parameters on them."""
-    return any(one.device.type == "xla" for group in optimizer.param_groups for one in group["params"][:1])
-
-
-def take_lists(optimizer: Optimizer) -> bool:
-    """Sets ``foreach`` in groups of torch's optimizers where nobody has decided it; whether a group was changed.
-
-    That is torch's own choice for devices that it knows to gain from it: all parameters of a group in one call.
-    Tracing is a third faster, and the numbers are the same, but where two parameters share memory: the second one's new
-    value would be computed of what was there before the first one's.
-    """
-    import torch
-
-    changed = False
-    if not _is_torchs(optimizer, "step"):
-        return changed
-    ours = _listed.setdefault(optimizer, [])
-    storages = [_buffers.storage_of(one) for group in optimizer.param_groups for one in group["params"]]
-    alone = len(set(storages)) == len(storages)
-    for group in optimizer.param_groups:
-        if any(group is one for one in ours):
-            if group["foreach"] and not alone:
-                group["foreach"], changed = None, True
-                ours[:] = [one for one in ours if one is not group]
-            continue
-        decided = "foreach" not in group or group["foreach"] is not None or group.get("differentiable")
-        if decided or not alone or group.get("fused") or isinstance(group.get("lr"), torch.Tensor):
-            continue
-        group["foreach"] = not group.get("capturable")
-        ours.append(group)
-        changed = True
-    return changed
-
-
 def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The hook of all optimizers, which makes the state of those whose first step on devices this is."""
     import torch
@@ -98,8 +60,8 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if not _state.is_running() or _trace.tracing():
         return
-    if is_on_devices(optimizer):
-        take_lists(optimizer)
+    if _optimizer_lists.is_on_devices(optimizer):
+        _optimizer_lists.take_lists(optimizer)
     if _whole.get(optimizer) == count:
         return
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
@@ -123,7 +85,7 @@ def _make(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
     """Makes the state of these parameters as the optimizer's own step would, where that is known."""
     import torch
 
-    if not (_is_torchs(optimizer, "step") and _is_torchs(optimizer, "_init_group")):
+    if not (_optimizer_lists.is_torchs(optimizer, "step") and _optimizer_lists.is_torchs(optimizer, "_init_group")):
         return
     if isinstance(optimizer, torch.optim.SGD):
         _make_momentum(optimizer, fresh)
@@ -132,12 +94,6 @@ def _make(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
     lists = len(inspect.signature(make).parameters) - 1
     for group in optimizer.param_groups:
         make(group, *([] for _ in range(lists)))  # it gathers what has a gradient in the lists, and the step will again
-
-
-def _is_torchs(optimizer: Optimizer, method: str) -> bool:
-    """Whether the method is torch's own, and not that of a subclass elsewhere."""
-    function = getattr(type(optimizer), method, None)
-    return getattr(function, "__module__", "").startswith(_TORCHS)
 
 
 def _make_momentum(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:

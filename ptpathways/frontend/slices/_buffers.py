@@ -42,6 +42,11 @@ def storage_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether two of them do, or one stands there twice."""
+    return len(set(map(storage_of, tensors))) < len(tensors)
+
+
 def handles(tensors: Sequence[torch.Tensor]) -> list[int] | None:
     """A number per tensor that changes when PyTorch/XLA gives it another buffer; None when one is pending."""
     try:

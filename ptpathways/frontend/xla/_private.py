@@ -126,7 +126,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch.jit._builtins": ("_register_builtin",),
     "torch.library": ("get_kernel", "Library"),
     "torch._subclasses.fake_tensor": ("FakeTensorMode",),
-    "torch.optim.optimizer": ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices"),
+    "torch.optim.optimizer": ("_get_fused_kernels_supported_devices",),
     "torch_xla._dynamo.dynamo_bridge": ("extract_compiled_graph",),
     "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
     "torch_xla.distributed.parallel_loader": (
