@@ -24,7 +24,8 @@ struct Transfer;
 
 // What goes to one peer. Guarded by Core::mutex.
 struct BulkPeer {
-  size_t in_flight = 0;
+  size_t in_flight = 0;                         // pieces
+  uint64_t shared_bytes = 0;                    // of those in shared memory
   std::deque<std::shared_ptr<Transfer>> ready;  // may emit a piece, in turn
   bool listed = false;                          // in Core::ready or Core::starved
   uint64_t starved_at = 0;                      // found no chunk when so many had come back, plus one
@@ -96,6 +97,7 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     options.frame_bytes = std::max<size_t>({options.frame_bytes, options.inline_bytes, 1});
     options.window_per_transfer = std::max<size_t>(options.window_per_transfer, 1);
     options.window_per_peer = std::max<size_t>(options.window_per_peer, 1);
+    options.shared_bytes_per_peer = std::max<size_t>(options.shared_bytes_per_peer, 1);
     return options;
   }
 
@@ -129,7 +131,10 @@ struct BulkSender::Core : std::enable_shared_from_this<BulkSender::Core> {
     transfer->window->ready.push_back(transfer);
     List(transfer->window);
   }
-  bool HasRoom(const BulkPeer& window) const { return window.in_flight < options.window_per_peer; }
+  bool HasRoomInline(const BulkPeer& window) const { return window.in_flight < options.window_per_peer; }
+  bool HasRoom(const BulkPeer& window) const {
+    return HasRoomInline(window) && window.shared_bytes < options.shared_bytes_per_peer;
+  }
   void List(const std::shared_ptr<BulkPeer>& window) {
     if (window->listed || window->ready.empty() || !HasRoom(*window)) return;
     window->listed = true;
@@ -254,6 +259,7 @@ uint64_t BulkSender::Core::SendPiece(const TransferPtr& transfer, Finished* fini
       piece.ticket = next_ticket++;
       ++transfer->in_flight;
       ++transfer->window->in_flight;
+      if (chunk) transfer->window->shared_bytes += piece.size;
       in_flight.emplace(piece.ticket, InFlight{transfer, chunk, piece.offset, piece.size, transfer->copied_round});
     }
   }
@@ -331,6 +337,7 @@ std::optional<ShmChunk> BulkSender::Core::TakeBack(std::unordered_map<uint64_t, 
   const std::shared_ptr<BulkPeer> window = at->second.transfer->window;
   --at->second.transfer->in_flight;
   --window->in_flight;
+  if (chunk) window->shared_bytes -= at->second.bytes;
   in_flight.erase(at);
   List(window);
   return chunk;
@@ -369,7 +376,7 @@ void BulkSender::Send(std::string_view peer, bool same_machine, uint64_t key, By
     transfer->window = core_->WindowOf(transfer->peer);
     core_->open.insert(transfer);
     // What fits one copied frame need not wait for the data thread.
-    now = size <= core_->options.inline_bytes && core_->HasRoom(*transfer->window);
+    now = size <= core_->options.inline_bytes && core_->HasRoomInline(*transfer->window);
     if (now) {
       transfer->Copying();
     } else {

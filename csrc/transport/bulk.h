@@ -83,8 +83,11 @@ struct BulkSenderOptions {
   size_t frame_bytes = 4 << 20;  // piece size in socket frames
   size_t inline_bytes = kBulkInlineBytes;
   size_t window_per_transfer = 4;  // pieces in flight
-  size_t window_per_peer =
-      32;  // of all its transfers: a peer that takes nothing holds up nobody else; peers take turns
+  // Of all transfers to a peer, so that one which takes nothing holds up nobody else; peers take turns.
+  size_t window_per_peer = 32;
+  // As many bytes of shared memory may be in flight to a peer; at least one piece may. Many transfers at once would
+  // otherwise write to more chunks than the last-level cache holds.
+  size_t shared_bytes_per_peer = 8 << 20;
 };
 
 class BulkSender {

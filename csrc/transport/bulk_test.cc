@@ -103,6 +103,30 @@ TEST(WindowsBoundWhatIsInFlight) {
   for (size_t i = 0; i < outcomes.size(); ++i) EXPECT(loop.received[i] == source);
 }
 
+TEST(BytesInSharedMemoryHaveAWindow) {
+  BulkSenderOptions options = Small("bytes");
+  options.shared_bytes_per_peer = 3 * 4096;
+  Loop loop(options);
+  const std::string large = RandomBytes(8 * 4096, 1), small = RandomBytes(512, 2);
+  std::vector<Outcome> outcomes(4);
+  for (size_t i = 0; i < 3; ++i) loop.sender->Send("peer", true, i, {large.data(), large.size()}, outcomes[i].Done());
+  loop.Pump();
+  EXPECT_EQ(loop.sender->pieces_in_flight(), 3);
+  loop.sender->Send("peer", true, 3, {small.data(), small.size()}, outcomes[3].Done());
+  EXPECT_EQ(loop.pieces.size(), 4);  // what goes in a frame does not wait for it
+  size_t most = 0;
+  while (!loop.pieces.empty() || !loop.releases.empty() || loop.scheduled.load()) {
+    loop.Pump();
+    most = std::max(most, loop.sender->pieces_in_flight());
+    if (!loop.pieces.empty()) loop.DeliverPiece();
+    if (!loop.releases.empty()) loop.DeliverRelease();
+  }
+  EXPECT(most <= 4);
+  EXPECT_EQ(loop.complete, 4);
+  for (size_t i = 0; i < 3; ++i) EXPECT(loop.received[i] == large);
+  EXPECT(loop.received[3] == small);
+}
+
 TEST(PumpStopsAtItsBudgetAndAsksAgain) {
   BulkSenderOptions options = Small("budget");
   options.window_per_transfer = options.window_per_peer = 100;
