@@ -51,7 +51,8 @@ enum Plain : uint32_t {
   kMasked = 2048,
   kTensors = 4096,
   kSmallNumbers = 8192,
-  kAll = 16383,
+  kFits = 16384,
+  kAll = 32767,
 };
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
@@ -97,6 +98,23 @@ bool AreOfOneType(c10::ArrayRef<c10::IValue> arguments) {
   return true;
 }
 
+// Of types, what an operation in place cannot take from one to a smaller one.
+int Kind(at::ScalarType type) {
+  if (at::isComplexType(type)) return 3;
+  if (at::isFloatingType(type)) return 2;
+  return type == at::kBool ? 0 : 1;
+}
+
+// Whether the common type of all has a place in the first one's. Numbers count as what they are.
+bool Fit(c10::ArrayRef<c10::IValue> arguments) {
+  const int kind = Kind(arguments[0].toTensor().scalar_type());
+  for (const c10::IValue& argument : arguments.slice(1)) {
+    if (argument.isTensor() && Kind(argument.toTensor().scalar_type()) > kind) return false;
+    if ((argument.isDouble() && kind < 2) || (argument.isInt() && kind < 1)) return false;
+  }
+  return true;
+}
+
 // Of native_batch_norm: in training, without running statistics (LayerNorm, GroupNorm), of more than one value each.
 bool IsNormalization(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& values = arguments[0].toTensor();
@@ -109,6 +127,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
     if (arguments.size() < 2 || !arguments[1].isIntList() || arguments[1].toIntList().empty()) return false;
   }
   if ((plain & kSameTypes) && !AreOfOneType(plain & kMasked ? arguments.slice(1) : arguments)) return false;
+  if ((plain & kFits) && !Fit(arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
   if ((plain & kSmallNumbers) && arguments.size() == 2 && arguments[1].isDouble() &&
       !at::isFloatingType(arguments[0].toTensor().scalar_type())) {

@@ -17,8 +17,37 @@ from tests.scenarios import needs_native
 
 pytestmark = [needs_native, pytest.mark.timeout(600)]
 
-QUICK = ("where", "remainder", "bitwise_and", "cumsum", "minimum", "addcmul", "div.no_rounding_mode")
-LONG = ("add", "sub", "mul", "rsub", "eq", "lt", "fmod", "bitwise_xor", "clamp", "cumprod", "smooth_l1_loss", "xlogy")
+QUICK = (
+    "where",
+    "remainder",
+    "bitwise_and",
+    "cumsum",
+    "minimum",
+    "addcmul",
+    "div.no_rounding_mode",
+    "div_.no_rounding_mode",
+    "add_",
+)
+LONG = (
+    "add",
+    "sub",
+    "mul",
+    "rsub",
+    "eq",
+    "lt",
+    "fmod",
+    "bitwise_xor",
+    "clamp",
+    "cumprod",
+    "smooth_l1_loss",
+    "xlogy",
+    "mul_",
+    "sub_",
+    "pow.number_first",
+    "float_power",
+    "remainder_",
+    "fmod_",
+)
 UNSUPPORTED = "ComplexHalf"
 """A type that PyTorch/XLA does not have, and says so."""
 

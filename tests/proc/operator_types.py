@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -132,3 +133,103 @@ def reductions_of_integers_in_other_types(device: str | torch.device) -> Any:
         (torch.eye(3) * 200).to(torch.uint8).to(device).trace(),
         mask.cumsum(0),
     ]
+
+
+@scenario
+def powers_of_integers_and_complex_numbers(device: str | torch.device) -> Any:
+    large = torch.tensor([1, 2, 3, -7]).to(device)
+    results: list[Any] = [large**300, large.int() ** 300]
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        values = torch.tensor([1, 2, 3, 7, 0]).to(dtype).to(device)
+        exponents = torch.tensor([0, 5, 63, 100, 127]).to(dtype).to(device)
+        results += [values**number for number in (0, 1, 2, 31, 64, 120)]
+        results += [values**exponents, values ** exponents[3], 3**exponents, values.clone().pow_(77)]
+    signed = torch.tensor([1, -1, 2, -3, -1]).to(device)
+    results.append(signed ** torch.tensor([-1, -3, -1, -2, -4]).to(device))
+    plane = torch.complex(torch.tensor([1.0, 0.0, -2.0]), torch.tensor([0.5, 0.0, 0.0])).to(device)
+    for number in (1 + 2j, 0j, 2):
+        results += [plane**number, plane.real.abs() ** number]
+        results += [number ** plane.real.contiguous()] if number else []
+    return results
+
+
+@scenario
+def a_negative_power_of_integers_is_refused(device: str | torch.device) -> Any:
+    values = torch.tensor([1, 2]).to(device)
+    operations: tuple[tuple[Callable[[], Any], str], ...] = (
+        (lambda: values.pow(-1), "negative integer powers"),
+        (lambda: values.bool().pow(values.bool()), "Bool"),
+    )
+    for operation, word in operations:
+        try:
+            operation()
+        except RuntimeError as error:
+            assert word in str(error)
+        else:
+            raise AssertionError("it was not refused")
+    return []
+
+
+@scenario
+def what_a_tensor_cannot_hold_is_refused_in_place(device: str | torch.device) -> Any:
+    whole, floats = torch.tensor([1, 2, 3]).to(device), torch.tensor([0.5, 1.5, 2.5]).to(device)
+    truth = whole > 1
+    refused: tuple[tuple[torch.Tensor, Callable[[torch.Tensor], Any]], ...] = (
+        (whole, lambda x: x.div_(2)),
+        (whole, lambda x: x.add_(0.5)),
+        (whole, lambda x: x.mul_(floats)),
+        (whole, lambda x: x.sub_(1j)),
+        (whole, lambda x: x.addcmul_(whole, floats)),
+        (whole, lambda x: x.sqrt_()),
+        (whole, lambda x: x.pow_(0.5)),
+        (whole, lambda x: x.clamp_min_(0.5)),
+        (whole[0], lambda x: x.add_(floats[0])),
+        (truth, lambda x: x.add_(1)),
+        (truth, lambda x: x.mul_(whole)),
+        (floats, lambda x: x.mul_(1j)),
+    )
+    for values, operation in refused:
+        try:
+            operation(values.clone())
+        except RuntimeError as error:
+            assert "can't be cast to the desired output type" in str(error)
+        else:
+            raise AssertionError("it was not refused")
+    kept = whole.clone().add_(truth).mul_(2).sub_(torch.tensor(1, dtype=torch.int8).to(device))
+    half = floats.half().add_(floats.double()).div_(whole).mul_(True)
+    return [kept, half, truth.clone().logical_and_(whole), torch.complex(floats, floats).mul_(1j).add_(whole)]
+
+
+@scenario
+def sixteen_bits_are_computed_in_thirty_two(device: str | torch.device) -> Any:
+    """Of which the results are then rounded, once."""
+    if torch.device(device).type == "cpu":
+        return []
+    for dtype, unit in ((torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)):
+        values = torch.linspace(-4, 4, 96).reshape(4, 24).to(dtype)
+        other = torch.linspace(3, -2, 96).reshape(4, 24).to(dtype)
+        functions: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
+            lambda x, y: F.gelu(x),
+            lambda x, y: F.silu(x),
+            lambda x, y: F.logsigmoid(x),
+            lambda x, y: F.softplus(x),
+            lambda x, y: F.elu(x),
+            lambda x, y: F.layer_norm(x, (24,), y[0], y[1]),
+            lambda x, y: F.group_norm(x, 2, y[0], y[1]),
+            lambda x, y: F.log_softmax(x, -1),
+            lambda x, y: F.avg_pool2d(x[None], 2),
+            lambda x, y: torch.lerp(x, y, 0.3),
+            lambda x, y: torch.addcdiv(x, y, y.abs().clamp(min=1), value=0.3),
+            lambda x, y: torch.addcmul(x, x, y, value=0.3),
+            lambda x, y: x.cumsum(1),
+            lambda x, y: x.var(1),
+            lambda x, y: x / 0.3,
+            lambda x, y: F.mse_loss(x, y),
+        )
+        for function in functions:
+            made = function(values.to(device), other.to(device))
+            exact = function(values.float(), other.float())
+            assert made.dtype == dtype
+            lost = (made.cpu().float() - exact).abs()
+            assert (lost <= unit * exact.abs() + 1e-5 * exact.abs().max()).all(), (dtype, functions.index(function))
+    return []

@@ -19,6 +19,9 @@ from ptpathways.frontend.xla._plain import Plain, hands_on
 needs_torch_kernels = pytest.mark.skipif(native.find_torch_kernels() is None, reason="built without torch's headers")
 
 
+WRAPPED = ("WRAPPED", "WRAPPED_ABOVE_AUTOGRAD", "WRAPPED_FUNCTIONALIZATION")
+
+
 def _tensors() -> Iterator[Any]:
     for dtype, shape in itertools.product(
         (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64),
@@ -54,23 +57,34 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
         held.append(all(not isinstance(number, complex) and number in range(128) for number in numbers))
         floats = len(arguments) == 2 and isinstance(arguments[1], float)
         held.append(not floats or arguments[0].dtype.is_floating_point)
+    if Plain.FITS in plain:
+        kinds = [_kind(item) for item in (*tensors, *numbers)]
+        held.append(max(kinds) == kinds[0])
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)
+
+
+def _kind(item: Any) -> int:
+    """Of booleans, integers, floats and complex numbers."""
+    dtype = item.dtype if isinstance(item, torch.Tensor) else torch.result_type(torch.tensor(True), item)
+    if dtype.is_complex or dtype.is_floating_point:
+        return 3 if dtype.is_complex else 2
+    return int(dtype != torch.bool)
 
 
 def _wrappers() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for module in pkgutil.iter_modules(kernels.__path__):
         loaded = importlib.import_module(f"{kernels.__name__}.{module.name}")
-        found |= getattr(loaded, "WRAPPED", {}) | getattr(loaded, "WRAPPED_ABOVE_AUTOGRAD", {})
+        found |= {name: wrapper for table in WRAPPED for name, wrapper in getattr(loaded, table, {}).items()}
     said = {name: _plain.of_wrapper(wrapper) for name, wrapper in found.items()}
     handing_on = {name for name, plain in said.items() if plain is not None and Plain.NORMALIZATION not in plain}
     return {name: found[name] for name in handing_on}
 
 
 def test_each_operator_stands_in_one_table() -> None:
-    tables = ("REPLACED", "WRAPPED", "REPLACED_ABOVE_AUTOGRAD", "WRAPPED_ABOVE_AUTOGRAD")
+    tables = ("REPLACED", "REPLACED_ABOVE_AUTOGRAD", *WRAPPED)
     found = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
     loaded = list(map(importlib.import_module, found))
     names = [name for module in loaded for table in tables for name in getattr(module, table, {})]

@@ -35,15 +35,18 @@ def register() -> None:
     wrapped: dict[str, Callable[..., Any]] = {}
     replaced_above: dict[str, Callable[..., Any]] = {}
     wrapped_above: dict[str, Callable[..., Any]] = {}
+    wrapped_in_place: dict[str, Callable[..., Any]] = {}
     for found in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{found.name}")
         replaced |= getattr(module, "REPLACED", {})
         wrapped |= getattr(module, "WRAPPED", {})
         replaced_above |= getattr(module, "REPLACED_ABOVE_AUTOGRAD", {})
         wrapped_above |= getattr(module, "WRAPPED_ABOVE_AUTOGRAD", {})
+        wrapped_in_place |= getattr(module, "WRAPPED_FUNCTIONALIZATION", {})
     _libraries.extend((_xla.replace_kernels(replaced), _xla.wrap_kernels(wrapped)))
     _optimizers.accept_devices()
     _optimizers.take_own_clipping()
     _views.take_own_copies()
+    _libraries.append(_xla.wrap_kernels(wrapped_in_place, "Functionalize"))
     above = "AutogradXLA"
     _libraries.extend((_xla.replace_kernels(replaced_above, above), _xla.wrap_kernels(wrapped_above, above)))

@@ -20,7 +20,7 @@ def _by_number() -> Callable[..., Any]:
     return _xla.former("div.Scalar")
 
 
-@hands_on(Plain.FLOATING | Plain.SAME_TYPES)
+@hands_on(Plain.FLOATING | Plain.SAME_TYPES | Plain.WIDE)
 def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     """``values / other``; the divisor is scaled, so that its square does not overflow."""
     import torch
@@ -48,13 +48,16 @@ def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     return torch.view_as_complex_copy(torch.where(nothing, infinite, quotient))
 
 
-@hands_on(Plain.FLOATING)
+@hands_on(Plain.FLOATING | Plain.WIDE)
 def divide_by_number(kernel: Callable[..., Any], values: torch.Tensor, other: complex) -> Any:
+    """A number is not rounded to 16 bits."""
     if values.is_complex() or isinstance(other, complex):
         return values * (1 / other if other else complex("inf"))
     import torch
 
-    return kernel(values if values.is_floating_point() else values.to(torch.get_default_dtype()), other)
+    if not values.is_floating_point():
+        values = values.to(torch.get_default_dtype())
+    return _precision.in_float32(kernel, values, other)
 
 
 def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
@@ -65,7 +68,7 @@ def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
 def moments(operation: str) -> Callable[..., Any]:
     """``var``, ``std`` and their relatives: of complex numbers on the client."""
 
-    @hands_on(Plain.FLOATING | Plain.DIMENSIONS_NAMED)
+    @hands_on(Plain.FLOATING | Plain.WIDE | Plain.DIMENSIONS_NAMED)
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
         if rest:
             rest = (_small.dimensions(values, rest[0]), *rest[1:])
@@ -75,7 +78,7 @@ def moments(operation: str) -> Callable[..., Any]:
                 "with values.float()"
             )
         if not values.is_complex():
-            return kernel(values, *rest, **named)
+            return _precision.in_float32(kernel, values, *rest, **named)
         import torch
 
         return _fallback.on_client(getattr(torch.ops.aten, operation).correction, values, *rest, **named)

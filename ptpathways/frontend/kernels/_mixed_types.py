@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _precision
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
 
 
-def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> list[Any]:
+def converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> list[Any]:
     """Torch gives a wrapper a number in place of a tensor that was made of one."""
     import torch
 
@@ -27,7 +28,7 @@ def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> list[Any]:
     ]
 
 
-def _common(arguments: tuple[Any, ...]) -> torch.dtype:
+def common(arguments: tuple[Any, ...]) -> torch.dtype:
     """The type that torch computes with, of two or three tensors of which some may be numbers."""
     import torch
 
@@ -42,7 +43,7 @@ def _common(arguments: tuple[Any, ...]) -> torch.dtype:
 
 def _of_one_type(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """``kernel`` of all tensors in their common type."""
-    return kernel(*_converted(arguments, _common(arguments)), **named)
+    return kernel(*converted(arguments, common(arguments)), **named)
 
 
 @hands_on(Plain.SAME_TYPES)
@@ -66,15 +67,21 @@ def compared(kernel: Callable[..., Any], values: torch.Tensor, number: complex) 
     return kernel(values.to(dtype), torch.tensor(number).to(dtype).item())
 
 
-@hands_on(Plain.SAME_TYPES)
+@hands_on(Plain.SAME_TYPES | Plain.WIDE)
+def of_one_type_in_float32(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """For kernels of more than one rounding; see ``_precision``."""
+    return _precision.in_float32(kernel, *converted(arguments, common(arguments)), **named)
+
+
+@hands_on(Plain.SAME_TYPES | Plain.WIDE)
 def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
-    return kernel(*_converted((values, target), _common((values, target))), *rest)
+    return _precision.in_float32(kernel, *converted((values, target), common((values, target))), *rest)
 
 
 @hands_on(Plain.SAME_TYPES | Plain.MASKED)
 def where(kernel: Callable[..., Any], mask: torch.Tensor, values: Any, other: Any) -> Any:
     """The mask keeps its type."""
-    return kernel(mask, *_converted((values, other), _common((values, other))))
+    return kernel(mask, *converted((values, other), common((values, other))))
 
 
 @hands_on(Plain.SAME_TYPES | Plain.TENSORS | Plain.FLOATING)
@@ -82,25 +89,23 @@ def xlogy(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
     """Integers become floats each by itself."""
     import torch
 
-    dtype = _common((values, other))
+    dtype = common((values, other))
     if not dtype.is_floating_point and not dtype.is_complex:
         dtype = torch.get_default_dtype()
-    return kernel(*_converted((values, other), dtype))
+    return kernel(*converted((values, other), dtype))
 
 
 @hands_on(Plain.SAME_TYPES)
 def clamp(kernel: Callable[..., Any], values: torch.Tensor, *bounds: Any) -> Any:
     """Of two bounds one may be None."""
     given = [bound for bound in bounds if bound is not None]
-    converted = iter(_converted((values, *given), _common((values, *given))))
-    return kernel(next(converted), *(None if bound is None else next(converted) for bound in bounds))
+    made = iter(converted((values, *given), common((values, *given))))
+    return kernel(next(made), *(None if bound is None else next(made) for bound in bounds))
 
 
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "add.Tensor",
-        "addcdiv",
-        "addcmul",
         "eq.Tensor",
         "ge.Tensor",
         "gt.Tensor",
@@ -110,7 +115,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
         "minimum",
         "mul.Tensor",
         "ne.Tensor",
-        "pow.Tensor_Tensor",
         "rsub.Tensor",
         "sub.Tensor",
     ),
@@ -126,6 +130,7 @@ WRAPPED |= dict.fromkeys(
     ),
     of_one_type_and_tensors,
 )
+WRAPPED |= dict.fromkeys(("addcdiv", "addcmul"), of_one_type_in_float32)
 WRAPPED |= {f"{name}.Scalar": compared for name in ("eq", "ge", "gt", "le", "lt", "ne")}
 WRAPPED |= dict.fromkeys(("mse_loss", "smooth_l1_loss"), loss)
 WRAPPED |= {"clamp.Tensor": clamp, "where.self": where, "xlogy.Tensor": xlogy}

@@ -131,7 +131,7 @@ def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor if tensor is None else tensor.float()
 
 
-@hands_on(Plain.NONEMPTY)
+@hands_on(Plain.NONEMPTY | Plain.WIDE)
 def layer_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -140,11 +140,11 @@ def layer_norm(
     bias: torch.Tensor | None,
     eps: float,
 ) -> Any:
-    """Of an empty tensor the kernel's results have no gradient."""
+    """Of 16-bit floats in float32. Of an empty tensor the kernel's results have no gradient."""
     import torch
 
     if values.numel() > 0:
-        return kernel(values, normalized_shape, weight, bias, eps)
+        return _precision.in_float32(kernel, values, normalized_shape, weight, bias, eps)
     result = values if weight is None else values * weight
     result = result * 1 if bias is None else result + bias
     shape = [*values.shape[: values.dim() - len(normalized_shape)], *[1] * len(normalized_shape)]
@@ -161,7 +161,10 @@ def batch_norm_out(*arguments: Any, **named: Any) -> Any:
 
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_legit.out": batch_norm_out}
-WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"native_layer_norm": layer_norm}
+WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
+    "native_group_norm": _precision.in_float32,
+    "native_layer_norm": layer_norm,
+}
 WRAPPED: dict[str, Callable[..., Any]] = {
     "_native_batch_norm_legit": batch_norm,  # by compiled graphs
     "_native_batch_norm_legit.no_stats": batch_norm_of_batch,

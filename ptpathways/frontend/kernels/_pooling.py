@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.kernels import _fallback, _precision
 
 if TYPE_CHECKING:
     import torch
@@ -231,7 +231,7 @@ def _needs_own(values: torch.Tensor, axes: Sequence[_Axis], ceil_mode: bool) -> 
 WRAPPED: dict[str, Callable[..., Any]] = {}
 WRAPPED_ABOVE_AUTOGRAD = {name: with_own_gradient(name) for name in ("max_pool2d", "max_pool3d")}
 for _rank in (2, 3):
-    WRAPPED[f"avg_pool{_rank}d"] = average
-    WRAPPED[f"avg_pool{_rank}d_backward"] = average_backward
+    WRAPPED[f"avg_pool{_rank}d"] = _precision.of_float32(average)
+    WRAPPED[f"avg_pool{_rank}d_backward"] = _precision.of_float32(average_backward)
     WRAPPED[f"max_pool{_rank}d_with_indices"] = largest
     WRAPPED[f"max_pool{_rank}d_with_indices_backward"] = largest_backward

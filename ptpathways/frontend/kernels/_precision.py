@@ -1,7 +1,9 @@
-"""16-bit floats: torch adds them up in float32. PyTorch/XLA does not."""
+"""16-bit floats: torch computes with them in float32, and rounds the result. PyTorch/XLA rounds after each operation
+of which it makes an operator, and few digits are left of differences, as in ``gelu`` below zero, and of sums."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,30 @@ if TYPE_CHECKING:
 def is_short(dtype: torch.dtype) -> bool:
     """Whether it is a 16-bit float."""
     return dtype.itemsize == 2 and dtype.is_floating_point
+
+
+@hands_on(Plain.WIDE)
+def in_float32(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """``kernel`` of float32; its results in the type that was given."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    short = next((item.dtype for item in arguments if isinstance(item, torch.Tensor) and is_short(item.dtype)), None)
+    if short is None:
+        return kernel(*arguments, **named)
+    wide = [item.float() if isinstance(item, torch.Tensor) and is_short(item.dtype) else item for item in arguments]
+    return tree_map_only(
+        torch.Tensor, lambda made: made.to(short) if made.dtype == torch.float32 else made, kernel(*wide, **named)
+    )
+
+
+def of_float32(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """``wrapper``, to which 16-bit floats come as float32."""
+
+    def wrapped(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return in_float32(functools.partial(wrapper, kernel), *arguments, **named)
+
+    return wrapped
 
 
 def wider(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
@@ -45,6 +71,14 @@ def summed_up(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) ->
 
 
 @hands_on(Plain.WIDE | Plain.WITH_DIMENSIONS)
+def softmax(kernel: Callable[..., Any], values: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+    if is_short(values.dtype) and values.dim() > 0:
+        found = kernel(values.float(), dim, False)
+        return found if half_to_float else found.to(values.dtype)
+    return _small.scalar_as_vector(kernel, values, dim, half_to_float)
+
+
+@hands_on(Plain.WIDE | Plain.WITH_DIMENSIONS)
 def softmax_backward(
     kernel: Callable[..., Any], gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
 ) -> Any:
@@ -66,7 +100,35 @@ def convolution_backward(kernel: Callable[..., Any], gradient: torch.Tensor, *re
     return first, second, gradient.sum([dim for dim in range(gradient.dim()) if dim != 1])
 
 
-WRAPPED: dict[str, Callable[..., Any]] = {
+WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
+    (
+        "binary_cross_entropy",
+        "binary_cross_entropy_backward",
+        "elu",
+        "gelu",
+        "gelu_backward",
+        "hardsigmoid",
+        "hardsigmoid_backward",
+        "hardswish",
+        "hardswish_backward",
+        "leaky_relu",
+        "leaky_relu_backward",
+        "lerp.Scalar",
+        "lerp.Tensor",
+        "log_sigmoid_backward",
+        "log_sigmoid_forward",
+        "mse_loss_backward",
+        "silu",
+        "silu_backward",
+        "smooth_l1_loss_backward",
+        "softplus",
+        "softplus_backward",
+    ),
+    in_float32,
+)
+WRAPPED |= {
+    "_log_softmax": softmax,
+    "_softmax": softmax,
     "_log_softmax_backward_data": softmax_backward,
     "_softmax_backward_data": softmax_backward,
     "convolution_backward_overrideable": convolution_backward,

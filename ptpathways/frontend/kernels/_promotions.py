@@ -50,34 +50,34 @@ def dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -
 
 
 REPLACED: dict[str, Callable[..., Any]] = {"native_dropout_backward": dropout_backward}
-WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
-    (
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atanh",
-        "cos",
-        "cosh",
-        "erf",
-        "erfc",
-        "erfinv",
-        "exp",
-        "expm1",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "reciprocal",
-        "rsqrt",
-        "sigmoid",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    ),
-    of_floats,
+FLOATS = (
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "reciprocal",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
 )
+"""Functions of one argument that give floats."""
+
+WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(FLOATS, of_floats)
 WRAPPED |= {"atan2": atan2, "isnan": never, "isneginf": never, "isposinf": never, "isinf": never}

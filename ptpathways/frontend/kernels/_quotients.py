@@ -27,18 +27,18 @@ def divided(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -
     mode = named.get("rounding_mode", "floor")
     dtype = torch.result_type(values, other)
     floats = dtype.is_floating_point
+    wide = torch.float32 if _precision.is_short(dtype) else dtype  # also of a number, which torch does not round before
     whole = not floats and not dtype.is_complex and dtype != torch.bool
     if not isinstance(values, torch.Tensor):
         values = torch.full((), values, dtype=dtype, device=other.device)
     elif not isinstance(other, torch.Tensor):
         if whole:
             _check_divisor(other)
-        other = torch.full((), other, dtype=dtype, device=values.device)
+        other = torch.full((), other, dtype=wide, device=values.device)
     if mode is None or not (whole or floats):
         return kernel(values, other, **named)
     if whole:
         return _of_integers(values.to(dtype), other.to(dtype), mode == "floor")
-    wide = torch.float32 if _precision.is_short(dtype) else dtype
     values, other = values.to(wide), other.to(wide)
     return (_floor(values, other) if mode == "floor" else torch.trunc(values / other)).to(dtype)
 

@@ -96,12 +96,14 @@ def running(operation: str) -> Callable[..., Any]:
     """``cumsum`` or ``cumprod``: both of the above, and integers and booleans are added up as int64."""
     empty = or_empty(operation)
 
-    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY | Plain.FLOATING)
+    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY | Plain.FLOATING | Plain.WIDE)
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
         if dtype is None and not values.is_floating_point() and not values.is_complex():
             import torch
 
             values, dtype = values.to(torch.int64), torch.int64
+        if values.is_floating_point() and values.dtype.itemsize == 2:  # the sums are of float32
+            return wrapper(kernel, values.float(), dim, dtype=dtype).to(dtype or values.dtype)
         run = empty if values.numel() == 0 else scalar_as_vector
         return run(kernel, values, dim, dtype=dtype)
 
@@ -110,8 +112,6 @@ def running(operation: str) -> Callable[..., Any]:
 
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
-        "_log_softmax",
-        "_softmax",
         "index_add",
         "index_copy",
         "index_reduce",

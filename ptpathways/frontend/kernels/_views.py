@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 _SAME = {"alias", "detach", "detach_", "lift_fresh"}
+_OF_ANOTHER_TYPE = {"view_as_complex", "view_as_real", "view_dtype"}
 _IN_ORDER = {
     "_reshape_alias",
     "_unsafe_view",
@@ -191,6 +192,8 @@ def layout(values: torch.Tensor) -> _Layout | bool:
     steps = _steps(values)
     if not steps or all(_name(step) in _SAME or _name(step) in _IN_ORDER for step in steps):
         return True
+    if any(_name(step) in _OF_ANOTHER_TYPE for step in steps):
+        return False
     base = values._base
     above = () if base is None else _steps(base)
     if base is None or not all(map(_keeps_order, above)):  # after detach(), for one

@@ -52,6 +52,9 @@ class Plain(enum.IntFlag):
     """None that torch has made of a number."""
     SMALL_NUMBERS = 8192
     """Numbers are whole, from 0 to 127, which all types but booleans have; no floats beside integers."""
+    FITS = 16384
+    """The first argument, in which the result is written, is of no smaller kind than others and numbers: of booleans,
+    integers, floats and complex numbers."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -1,0 +1,102 @@
+"""Operations in place whose result the tensor cannot hold, which torch refuses: ``counts /= 2`` of integers. As torch
+makes them of an operation and a copy for PyTorch/XLA, the copy would round to an integer, or drop an imaginary part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.kernels import _promotions
+from ptpathways.frontend.kernels._mixed_types import common
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
+if TYPE_CHECKING:
+    import torch
+
+
+@hands_on(Plain.FITS)
+def held(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """For operations whose result has the arguments' common type."""
+    return _held(kernel, values, *rest, **named)
+
+
+@hands_on(Plain.FITS | Plain.FLOATING)
+def held_floats(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """For those that make floats of integers and booleans."""
+    return _held(kernel, values, *rest, floats=True, **named)
+
+
+@hands_on(Plain.FITS)
+def held_by_number(kernel: Callable[..., Any], values: torch.Tensor, number: complex) -> Any:
+    """For those that take a number as it is."""
+    _check(values, (number,))
+    return kernel(values, number)
+
+
+def _held(
+    kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, floats: bool = False, **named: Any
+) -> torch.Tensor:
+    import torch
+
+    _check(values, rest, floats)
+    tensors = [
+        item if isinstance(item, torch.Tensor) else torch.full((), item, dtype=values.dtype, device=values.device)
+        for item in rest
+    ]
+    result: torch.Tensor = kernel(values, *tensors, **named)
+    return result
+
+
+def _check(values: torch.Tensor, rest: tuple[Any, ...], floats: bool = False) -> None:
+    import torch
+
+    dtype = common((values, *rest))
+    if floats and not (dtype.is_floating_point or dtype.is_complex):
+        dtype = torch.get_default_dtype()
+    if not torch.can_cast(dtype, values.dtype):
+        raise RuntimeError(
+            f"result type {dtype} can't be cast to the desired output type {values.dtype}: an operation in place keeps "
+            "its tensor's type; take the result of the one that is not, or convert the tensor before"
+        )
+
+
+WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
+    (
+        "add_.Tensor",
+        "addcmul_",
+        "bitwise_and_.Tensor",
+        "bitwise_left_shift_.Tensor",
+        "bitwise_or_.Tensor",
+        "bitwise_right_shift_.Tensor",
+        "bitwise_xor_.Tensor",
+        "clamp_max_.Tensor",
+        "clamp_min_.Tensor",
+        "floor_divide_.Tensor",
+        "fmod_.Tensor",
+        "gcd_",
+        "hypot_",
+        "igamma_",
+        "igammac_",
+        "lcm_",
+        "mul_.Tensor",
+        "nextafter_",
+        "pow_.Tensor",
+        "remainder_.Tensor",
+        "sub_.Tensor",
+    ),
+    held,
+)
+WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
+    ("clamp_max_", "clamp_min_", "fmod_.Scalar", "pow_.Scalar", "remainder_.Scalar"), held_by_number
+)
+WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
+    (
+        "addcdiv_",
+        "atan2_",
+        "copysign_.Tensor",
+        "div_.Tensor",
+        "xlogy_.Tensor",
+        *(f"{name}_" for name in _promotions.FLOATS),
+    ),
+    held_floats,
+)

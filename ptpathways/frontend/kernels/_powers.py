@@ -1,0 +1,104 @@
+"""Powers. XLA takes an integer's exponent modulo 16 to 128, and PyTorch/XLA takes no complex one for a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.kernels._mixed_types import common, converted
+from ptpathways.frontend.xla import _xla
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
+if TYPE_CHECKING:
+    import torch
+
+_BITS = 3
+"""Of an exponent that XLA takes as it is, whatever the integers' type."""
+
+
+@hands_on(Plain.FLOATING)
+def by_number(kernel: Callable[..., Any], values: torch.Tensor, exponent: complex) -> Any:
+    """``values ** exponent``.
+
+    Raises:
+        RuntimeError: an integer has a negative exponent.
+    """
+    import torch
+
+    dtype = torch.result_type(values, exponent)
+    if isinstance(exponent, complex):
+        given = torch.full((), exponent, dtype=dtype, device=values.device)
+        return _of_complex(_xla.former("pow.Tensor_Tensor"), values.to(dtype), given)
+    if dtype.is_floating_point or dtype.is_complex:
+        return kernel(values.to(dtype), exponent)
+    exponent = int(exponent)
+    if exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    return _of_integers(values.to(dtype), exponent)
+
+
+def _of_complex(kernel: Callable[..., Any], values: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """0 has the logarithm of 0, times which an imaginary part is no number."""
+    import torch
+
+    grows = torch.view_as_real_copy(exponent).select(-1, 0) > 0
+    found: torch.Tensor = torch.where((values == 0) & grows, torch.zeros_like(values), kernel(values, exponent))
+    return found
+
+
+def _of_integers(values: torch.Tensor, exponent: int) -> torch.Tensor:
+    """By squaring; as integers do, powers wrap round."""
+    import torch
+
+    result = torch.ones_like(values)
+    while exponent:
+        if exponent & 1:
+            result = result * values
+        exponent >>= 1
+        if exponent:
+            values = values * values
+    return result
+
+
+@hands_on(Plain.FLOATING | Plain.SAME_TYPES)
+def power(kernel: Callable[..., Any], values: Any, exponent: Any) -> Any:
+    """As torch does, 1 and -1 have negative powers among integers, and others' are 0.
+
+    Raises:
+        NotImplementedError: both are booleans.
+    """
+    import torch
+
+    dtype = common((values, exponent))
+    if dtype == torch.bool:
+        raise NotImplementedError("\"pow\" not implemented for 'Bool': convert one of the two, as with values.int()")
+    values, exponent = converted((values, exponent), dtype)
+    if dtype.is_complex:
+        return _of_complex(kernel, values, exponent)
+    if dtype.is_floating_point:
+        return kernel(values, exponent)
+    few = (1 << _BITS) - 1
+    result, left = kernel(values, torch.where(exponent < 0, exponent, exponent & few)), exponent
+    for _ in range(_BITS, torch.iinfo(dtype).bits, _BITS):
+        values = kernel(values, torch.full_like(values, 1 << _BITS))
+        left = left >> _BITS
+        result = result * torch.where(exponent < 0, 1, kernel(values, left & few))
+    return result
+
+
+@hands_on(Plain.FLOATING)
+def of_number(kernel: Callable[..., Any], base: complex, exponent: torch.Tensor) -> Any:
+    """``base ** exponent``."""
+    import torch
+
+    dtype = torch.result_type(base, exponent)
+    if dtype.is_floating_point:
+        return kernel(base, exponent.to(dtype))
+    return power(_xla.former("pow.Tensor_Tensor"), torch.full((), base, dtype=dtype, device=exponent.device), exponent)
+
+
+WRAPPED: dict[str, Callable[..., Any]] = {
+    "pow.Scalar": of_number,
+    "pow.Tensor_Scalar": by_number,
+    "pow.Tensor_Tensor": power,
+}
