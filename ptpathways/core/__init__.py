@@ -51,7 +51,7 @@ from ptpathways.core._token import (
     read_token,
     write_token,
 )
-from ptpathways.core._units import format_bytes, parse_bytes
+from ptpathways.core._units import format_bytes, memory_limit, parse_bytes
 from ptpathways.core._version import __version__
 
 __all__ = [
@@ -109,6 +109,7 @@ __all__ = [
     "environment_table",
     "format_bytes",
     "make_token",
+    "memory_limit",
     "parse_bytes",
     "random_name",
     "read_token",

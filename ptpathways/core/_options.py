@@ -11,7 +11,7 @@ from typing import Any
 from ptpathways.core._errors import InvalidOption
 from ptpathways.core._simulated import Simulated
 from ptpathways.core._token import TOKEN_VARIABLE, check_token
-from ptpathways.core._units import parse_bytes
+from ptpathways.core._units import memory_limit
 
 BACKENDS = ("pathways", "xla-cpu")
 POLICIES = ("fifo", "fair", "priority", "arrival")
@@ -208,7 +208,7 @@ class Options:
     @property
     def memory_per_device_bytes(self) -> int:
         """``memory_per_device`` in bytes; 0 when it is empty."""
-        return parse_bytes(self.memory_per_device) if self.memory_per_device else 0
+        return memory_limit(self.memory_per_device)
 
     def island_of(self, host: int) -> str:
         """Name of the island that the ``host``-th started worker is in; empty: one of its own."""

@@ -23,6 +23,21 @@ def parse_bytes(text: str) -> int:
     return int(size)
 
 
+def memory_limit(text: str) -> int:
+    """A device's limit of memory in bytes; 0 for none, which is the empty text.
+
+    Raises:
+        InvalidOption: as ``parse_bytes``, or less than a mebibyte, which no program fits in.
+    """
+    found = parse_bytes(text) if text else 0
+    if 0 < found < 2**20:
+        raise InvalidOption(
+            f"option memory_per_device must be at least 1MiB, got {text!r}, which is {found} bytes; give a unit, as in "
+            "512MiB or 16GiB"
+        )
+    return found
+
+
 def format_bytes(count: int) -> str:
     """``parse_bytes`` the other way, for people: ``"512 B"``, ``"1.5 GiB"``."""
     size = float(count)

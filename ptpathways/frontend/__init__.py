@@ -46,6 +46,7 @@ from ptpathways.frontend.diagnostics._recompiles import expected as expected_com
 from ptpathways.frontend.diagnostics._wait_stats import WaitStats, wait_stats
 from ptpathways.frontend.kernels._fallback import ClientFallbackWarning, client_operations
 from ptpathways.frontend.loops._optimizer_lists import take_lists
+from ptpathways.frontend.loops._optimizer_options import choose_option
 from ptpathways.frontend.loops._optimizer_state import before_step as optimizer_state_hook
 from ptpathways.frontend.loops._pipeline import Part, Pipeline, Placement
 from ptpathways.frontend.loops._read_warnings import WaitWarning
@@ -94,6 +95,7 @@ __all__ = [
     "at_shutdown",
     "batch_layout",
     "begin_warm_up",
+    "choose_option",
     "client_operations",
     "cluster",
     "copies",

@@ -321,7 +321,7 @@ def _worker(place: Place, options: JobOptions, answer: _rendezvous.Answer, machi
         island=island,
         island_hosts=together,
         island_timeout_s=options.timeout_s,
-        memory_limit_bytes=core.parse_bytes(options.memory_per_device) if options.memory_per_device else 0,
+        memory_limit_bytes=core.memory_limit(options.memory_per_device),
         cache_dir=_cache.cache_folder(options.cache_dir),
         runtime_dir=answer.folder,
         data_endpoint=bind,

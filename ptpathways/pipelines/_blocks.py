@@ -114,6 +114,8 @@ class Cut:
                 f"{away!r} is on {model.get_parameter(away).device}: use model.to('cpu'), or to_empty and a "
                 "checkpoint for one on the meta device"
             )
+        if isinstance(stages, list | tuple) and not stages:
+            stages = 1
         if isinstance(stages, int) and not isinstance(stages, bool):
             if stages < 1:
                 raise core.PipelineError(f"stages must be at least 1, got {stages}")

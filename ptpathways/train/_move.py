@@ -60,7 +60,7 @@ def move_optimizer(optimizer: Optimizer, place: Placement, moved: dict[int, torc
     for group in optimizer.param_groups:
         if group.get("fused"):
             warnings.warn("fused optimizers exist for CPU and CUDA only; using the same one unfused", stacklevel=3)
-            group["fused"] = False
+            frontend.choose_option(optimizer, group, "fused", False)
         for index, parameter in enumerate(group["params"]):
             name = f"parameter {index} of {type(optimizer).__name__}"
             if id(parameter) in moved or (stay and parameter.device.type == "xla"):

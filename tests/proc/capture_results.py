@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 import ptpathways as pw
 from tests.proc.capture_basis import STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
@@ -222,6 +223,34 @@ def one_cycle(places: list[torch.device], capture: Capture) -> list[float]:
     return [*numbers(losses), float(count)]
 
 
+OPTIONS = ("foreach", "fused", "capturable")
+
+
+def states_go_on_elsewhere(places: list[torch.device], capture: Capture) -> list[float]:
+    """A state has the options that the user has chosen, of a captured optimizer, too; on the CPU it goes on."""
+    found: list[float] = []
+    chosen_by_users: tuple[dict[str, Any], ...] = ({}, {"foreach": True}, {"fused": True})
+    for options in chosen_by_users:
+        model = network().to(places[0])
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
+        step = capture(training_step(model, optimizer, places[0]))
+        for x, y in batches():
+            step(x, y)
+        state = optimizer.state_dict()
+        (group,) = state["param_groups"]
+        chosen = {key: options.get(key, False if key == "capturable" else None) for key in OPTIONS}
+        assert {key: group[key] for key in OPTIONS} == chosen, group
+        elsewhere = network()
+        elsewhere.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
+        other = torch.optim.AdamW(elsewhere.parameters(), lr=1e-2)
+        other.load_state_dict(tree_map_only(Tensor, Tensor.cpu, state))
+        on_the_cpu = training_step(elsewhere, other, torch.device("cpu"))
+        found += numbers([on_the_cpu(x, y) for x, y in batches()])
+        optimizer.load_state_dict(other.state_dict())
+        found += numbers([step(x, y) for x, y in batches()])
+    return found
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     kept_gradients,
     detached_parameters,
@@ -230,6 +259,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     returned_rate,
     rate_in_math,
     options_in_lists,
+    states_go_on_elsewhere,
     backward_outside,
     sums,
     rate_at_first,

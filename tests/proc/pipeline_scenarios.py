@@ -259,6 +259,7 @@ def models_of_a_library(cluster: pw.Cluster) -> None:
 
 
 def cuts_that_the_user_chose(cluster: pw.Cluster) -> None:
+    assert len(trained_gpt(cluster, ranks=1, stages=[]).stages()) == 1
     pipe = trained_gpt(cluster, ranks=3, stages=["blocks.1", "norm"])
     assert pipe.stages()[2] == ["norm.weight", "norm.bias", "head.weight"], pipe.stages()
 

@@ -129,6 +129,13 @@ def test_the_public_names_are_all_declared_and_unknown_ones_are_refused() -> Non
         ptpathways.prepared  # noqa: B018
 
 
+def test_a_limit_of_memory_is_no_handful_of_bytes() -> None:
+    assert core.memory_limit("") == 0
+    assert core.memory_limit("1MiB") == 2**20
+    with pytest.raises(core.InvalidOption, match=r"at least 1MiB, got '5', which is 5 bytes; give a unit"):
+        core.memory_limit("5")
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (64 << 20, "64.0 MiB"), (3 << 40, "3.0 TiB")]
 )

@@ -41,7 +41,8 @@ def test_placements_are_one_per_axis() -> None:
     [
         (("x", None), "axis 'x', which does not exist; there are data \\(2\\), model \\(4\\)"),
         (("data", "data"), "axis 'data' twice"),
-        ((None, None, "data"), "more entries than"),
+        ((None, None, "data"), "has 3 entries, and the tensor 2 dimensions"),
+        (("data", None, None), "has 3 entries, and the tensor 2 dimensions"),
         ([Shard(0)], "what each axis of the mesh does"),
         ([Shard(2), Shard(0)], "names a dimension that a tensor of 2 has not"),
         ("data", "expected a partition spec"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptpathways.frontend.loops._optimizer_options import choose_option
 from ptpathways.frontend.slices import _buffers
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ def take_lists(optimizer: Optimizer) -> bool:
             continue
         undecided = group["foreach"] is None and not isinstance(group.get("lr"), torch.Tensor)
         if alone and undecided:
-            group["foreach"], changed = not group.get("capturable"), True
+            choose_option(optimizer, group, "foreach", not group.get("capturable"))
+            changed = True
         elif group["foreach"] and not alone:
-            group["foreach"], changed = False, True
+            choose_option(optimizer, group, "foreach", False)
+            changed = True
     return changed
 
 

@@ -87,9 +87,9 @@ class Grid:
                         raise core.InvalidSharding(f"{placement} names a dimension that a tensor of {rank} has not")
                     entries[placement.dim] += (name,)
             return tuple(entries)
-        if len(given) > rank and any(entry is not None for entry in given[rank:]):
+        if len(given) > rank:
             raise core.InvalidSharding(
-                f"partition spec {given} has more entries than the tensor has dimensions, {rank}"
+                f"partition spec {given} has {len(given)} entries, and the tensor {rank} dimensions"
             )
         for dimension, entry in enumerate(given[:rank]):
             names = () if entry is None else tuple(entry) if isinstance(entry, tuple | list) else (entry,)

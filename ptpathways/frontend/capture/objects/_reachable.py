@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ptpathways import native
 from ptpathways.frontend.capture.objects._contents import contents_of, equal
+from ptpathways.frontend.loops import _optimizer_options
 
 _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
@@ -236,16 +237,14 @@ def make_capturable(optimizer: Any) -> bool:
     changed = False
     if isinstance(optimizer, torch.optim.Adadelta):  # whose option is not for these devices
         return False
-    _before.setdefault(optimizer, [])
     for group in optimizer.param_groups:
         if "capturable" not in group or not group["params"] or group["params"][0].device.type != "xla":
             continue
         if not group["capturable"]:
-            _before[optimizer].append((group, {key: group[key] for key in _COUNTING if key in group}))
-            group["capturable"] = changed = True
-            for key in ("foreach", "fused"):
+            changed = True
+            for key in _COUNTING:
                 if key in group:
-                    group[key] = False
+                    _optimizer_options.choose_option(optimizer, group, key, key == "capturable")
         # Also of a group that is capturable already: it may be another optimizer's, too, that has no state.
         for parameter in group["params"]:
             slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
@@ -262,9 +261,7 @@ def make_capturable(optimizer: Any) -> bool:
 
 
 _COUNTING = ("capturable", "foreach", "fused")
-
-_before: weakref.WeakKeyDictionary[Any, list[tuple[dict[str, Any], dict[str, Any]]]] = weakref.WeakKeyDictionary()
-"""Groups of optimizers that were made capturable, and their options before."""
+"""Options with which torch's optimizers count on the client or on the device."""
 
 
 def count_on_the_client(optimizers: Sequence[Any]) -> None:
@@ -273,8 +270,7 @@ def count_on_the_client(optimizers: Sequence[Any]) -> None:
     import torch
 
     for optimizer in optimizers:
-        for group, options in _before.pop(optimizer, ()):
-            group.update(options)
+        _optimizer_options.take_back(optimizer, _COUNTING)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"] if not group.get("capturable", True) else ():
