@@ -30,7 +30,7 @@ DTYPES = (
     torch.float64,
     torch.complex64,
 )
-NUMBERS = (True, 2, -3, 2.5, 1 + 2j)
+NUMBERS = (True, 2, -3, 300, 2.5, 0.1, float("inf"), 1 + 2j)
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float64: 1e-6}
 
 CANNOT_HOLD = "can't be cast to the desired output type"
@@ -120,6 +120,8 @@ def arguments() -> Iterator[tuple[str, tuple[Any, Any]]]:
         yield f"{name}[]", (x, y[0, 0])
         yield f"{str(one)[6:]}[], {str(other)[6:]}", (x[0, 1], y)
     for one, number in itertools.product(DTYPES, NUMBERS):
+        if one.is_complex and number == float("inf"):
+            continue  # the CPU multiplies it by a complex 1 on its way, and gets what is no number
         yield f"{str(one)[6:]}, {number}", (_values(one, 1), number)
         yield f"{str(one)[6:]}[], {number}", (_values(one, 1)[0, 1], number)
 

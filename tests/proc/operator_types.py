@@ -136,6 +136,41 @@ def reductions_of_integers_in_other_types(device: str | torch.device) -> Any:
 
 
 @scenario
+def numbers_are_those_of_the_type(device: str | torch.device) -> Any:
+    exact = torch.full((3,), 0.4, dtype=torch.float64).to(device)
+    small = torch.tensor([44, 7, 200], dtype=torch.uint8).to(device)
+    results: list[Any] = [exact.eq(0.4), exact >= 0.4, exact.lt(0.4), exact.float().eq(0.4), small.eq(300), small < 300]
+    results += [small + 300, small * 300, small % 300, small // 300, 300 - small, small ^ -1, small.clone().add_(300)]
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.int32):
+        values = torch.tensor([0, 1, 3, -2]).to(dtype).to(device)
+        results += [values % number for number in (INFINITY, -INFINITY, 1e10, 2.5)]
+        results.append(torch.remainder(values, torch.tensor([2.5, INFINITY, -INFINITY, 0.7]).to(device)))
+    return results
+
+
+@scenario
+def edges_of_activations(device: str | torch.device) -> Any:
+    edges = torch.tensor([-INFINITY, -4, -3, -0.5, 0, 0.05, 0.5, 1.7, 3, 4, INFINITY, NAN])
+    functions: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+        F.hardsigmoid,
+        F.hardswish,
+        F.logsigmoid,
+        F.softshrink,
+        lambda values: F.softshrink(values, 0.1),
+        lambda values: torch.logit(values, eps=0.1),
+        lambda values: F.smooth_l1_loss(values, torch.zeros_like(values)),
+        lambda values: F.smooth_l1_loss(values, torch.zeros_like(values), reduction="none", beta=0.0),
+    )
+    results: list[Any] = []
+    for dtype in (torch.float32, torch.float64):
+        for function in functions:
+            values = edges.clone().to(dtype).to(device).requires_grad_()
+            result = function(values)
+            results += [result, *torch.autograd.grad(result.sum(), values)]
+    return results
+
+
+@scenario
 def powers_of_integers_and_complex_numbers(device: str | torch.device) -> Any:
     large = torch.tensor([1, 2, 3, -7]).to(device)
     results: list[Any] = [large**300, large.int() ** 300]

@@ -67,10 +67,66 @@ def hardtanh_backward(gradient: torch.Tensor, values: torch.Tensor, low: float, 
     return torch.where((wide <= low) | (wide >= high), 0.0, gradient).to(gradient.dtype)
 
 
+def hardsigmoid_backward(gradient: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    inside = (values > -3) & (values < 3)
+    return torch.where(inside, _wide(gradient) / 6, 0.0).to(gradient.dtype)
+
+
+def hardswish_backward(gradient: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """0 at -3, and 1 at 3."""
+    import torch
+
+    wide, given = _wide(values), _wide(gradient)
+    above = torch.where(wide < 3, given * (wide / 3 + 0.5), given)
+    return torch.where(wide <= -3, 0.0, above).to(gradient.dtype)
+
+
+def log_sigmoid(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """And ``exp(-|x|)``, which torch keeps for the gradient."""
+    import torch
+
+    wide = _wide(values)
+    kept = torch.exp(-wide.abs())
+    return (wide.clamp(max=0) - torch.log1p(kept)).to(values.dtype), kept.to(values.dtype)
+
+
+def log_sigmoid_backward(gradient: torch.Tensor, values: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """1 where ``values`` is negative infinity."""
+    import torch
+
+    return (_wide(gradient) * torch.sigmoid(-_wide(values))).to(gradient.dtype)
+
+
+def softshrink(values: torch.Tensor, by: float = 0.5) -> torch.Tensor:
+    """What is no number stays so."""
+    import torch
+
+    wide = _wide(values)
+    below = torch.where(wide < -by, wide + by, wide * 0)
+    return torch.where(wide > by, wide - by, below).to(values.dtype)
+
+
+def logit(kernel: Callable[..., Any], values: torch.Tensor, eps: float | None = None) -> Any:
+    """Between ``eps`` and ``1 - eps``."""
+    import torch
+
+    if not values.is_floating_point():
+        values = values.to(torch.get_default_dtype())
+    return kernel(values if eps is None else values.clamp(eps, 1 - eps), None)
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
     "elu_backward": elu_backward,
     "celu": celu,
+    "hardsigmoid_backward": hardsigmoid_backward,
+    "hardswish_backward": hardswish_backward,
     "hardtanh_backward": hardtanh_backward,
+    "log_sigmoid_backward": log_sigmoid_backward,
+    "log_sigmoid_forward": log_sigmoid,
+    "softshrink": softshrink,
     "threshold": threshold,
     "threshold_backward": threshold_backward,
 }
+WRAPPED: dict[str, Callable[..., Any]] = {"logit": logit}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _promotions
-from ptpathways.frontend.kernels._mixed_types import common
+from ptpathways.frontend.kernels._mixed_types import as_number, common
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def _held(
 
     _check(values, rest, floats)
     tensors = [
-        item if isinstance(item, torch.Tensor) else torch.full((), item, dtype=values.dtype, device=values.device)
+        item
+        if isinstance(item, torch.Tensor)
+        else torch.full((), as_number(item, values.dtype), dtype=values.dtype, device=values.device)
         for item in rest
     ]
     result: torch.Tensor = kernel(values, *tensors, **named)

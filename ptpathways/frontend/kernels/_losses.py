@@ -1,10 +1,12 @@
-"""The negative log likelihood of one sample without a batch, for which PyTorch/XLA reads past a shape's end."""
+"""The negative log likelihood of one sample without a batch, for which PyTorch/XLA reads past a shape's end; and a
+gradient that takes what is no number for something below."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _precision
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -44,6 +46,19 @@ def nll_loss_backward(
     return given.squeeze(0)
 
 
+def smooth_l1_loss_backward(
+    gradient: torch.Tensor, values: torch.Tensor, target: torch.Tensor, reduction: int, beta: float
+) -> torch.Tensor:
+    """``reduction``: torch's number, of which 1 is the mean."""
+    import torch
+
+    wide = torch.float32 if _precision.is_short(values.dtype) else values.dtype
+    apart, given = values.to(wide) - target.to(wide), gradient.to(wide)
+    slope = torch.where(apart <= -beta, -1.0, torch.where(apart >= beta, 1.0, apart / beta if beta else apart))
+    return (slope * given / (apart.numel() if reduction == 1 else 1)).to(values.dtype)
+
+
+REPLACED: dict[str, Callable[..., Any]] = {"smooth_l1_loss_backward": smooth_l1_loss_backward}
 WRAPPED: dict[str, Callable[..., Any]] = {
     "nll_loss_forward": nll_loss_forward,
     "nll_loss_backward": nll_loss_backward,

@@ -17,13 +17,24 @@ if TYPE_CHECKING:
     import torch
 
 
+def as_number(number: Any, dtype: torch.dtype) -> Any:
+    """A number as a type has it: floats are rounded, and integers wrap round, as torch's do."""
+    import torch
+
+    if isinstance(number, int) and not dtype.is_floating_point and not dtype.is_complex:
+        return torch.tensor(number).to(dtype).item()
+    return torch.tensor(number, dtype=dtype).item()
+
+
 def converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> list[Any]:
     """Torch gives a wrapper a number in place of a tensor that was made of one."""
     import torch
 
     device = next(item.device for item in arguments if isinstance(item, torch.Tensor))
     return [
-        item.to(dtype) if isinstance(item, torch.Tensor) else torch.full((), item, dtype=dtype, device=device)
+        item.to(dtype)
+        if isinstance(item, torch.Tensor)
+        else torch.full((), as_number(item, dtype), dtype=dtype, device=device)
         for item in arguments
     ]
 
@@ -64,7 +75,16 @@ def compared(kernel: Callable[..., Any], values: torch.Tensor, number: complex) 
     import torch
 
     dtype = torch.result_type(values, number)
-    return kernel(values.to(dtype), torch.tensor(number).to(dtype).item())
+    return kernel(values.to(dtype), as_number(number, dtype))
+
+
+@hands_on(Plain.SMALL_NUMBERS)
+def subtracted(kernel: Callable[..., Any], values: torch.Tensor, number: complex, alpha: complex = 1) -> Any:
+    """``number - alpha * values``."""
+    import torch
+
+    dtype = torch.result_type(values, number)
+    return kernel(values.to(dtype), as_number(number, dtype), alpha)
 
 
 @hands_on(Plain.SAME_TYPES | Plain.WIDE)
@@ -126,11 +146,10 @@ WRAPPED |= dict.fromkeys(
         "bitwise_or.Tensor",
         "bitwise_xor.Tensor",
         "fmod.Tensor",
-        "remainder.Tensor",
     ),
     of_one_type_and_tensors,
 )
 WRAPPED |= dict.fromkeys(("addcdiv", "addcmul"), of_one_type_in_float32)
 WRAPPED |= {f"{name}.Scalar": compared for name in ("eq", "ge", "gt", "le", "lt", "ne")}
 WRAPPED |= dict.fromkeys(("mse_loss", "smooth_l1_loss"), loss)
-WRAPPED |= {"clamp.Tensor": clamp, "where.self": where, "xlogy.Tensor": xlogy}
+WRAPPED |= {"clamp.Tensor": clamp, "rsub.Scalar": subtracted, "where.self": where, "xlogy.Tensor": xlogy}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _precision
+from ptpathways.frontend.kernels._mixed_types import as_number, common, converted
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ def divided(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -
     wide = torch.float32 if _precision.is_short(dtype) else dtype  # also of a number, which torch does not round before
     whole = not floats and not dtype.is_complex and dtype != torch.bool
     if not isinstance(values, torch.Tensor):
-        values = torch.full((), values, dtype=dtype, device=other.device)
+        values = torch.full((), as_number(values, dtype), dtype=dtype, device=other.device)
     elif not isinstance(other, torch.Tensor):
         if whole:
             _check_divisor(other)
-        other = torch.full((), other, dtype=wide, device=values.device)
+        other = torch.full((), as_number(other, wide), dtype=wide, device=values.device)
     if mode is None or not (whole or floats):
         return kernel(values, other, **named)
     if whole:
@@ -43,8 +44,31 @@ def divided(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -
     return (_floor(values, other) if mode == "floor" else torch.trunc(values / other)).to(dtype)
 
 
+def remainder(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
+    """Of floats it is made of ``fmod``, as torch makes it: PyTorch/XLA's is no number where ``other`` is infinite.
+
+    Raises:
+        RuntimeError: integers are divided by the number zero.
+    """
+    import torch
+
+    dtype = common((values, other))
+    if not dtype.is_floating_point:
+        if not isinstance(other, torch.Tensor):
+            _check_divisor(other)
+        return kernel(*converted((values, other), dtype))
+    wide = torch.float32 if _precision.is_short(dtype) else dtype
+    values, other = converted((values, other), wide)
+    rest = torch.fmod(values, other)
+    return torch.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest).to(dtype)
+
+
+def remainder_by_number(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
+    return remainder(_xla.former("remainder.Tensor"), values, other)
+
+
 def rest(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
-    """``remainder`` and ``fmod``.
+    """``fmod`` by a number.
 
     Raises:
         RuntimeError: integers are divided by the number zero.
@@ -54,7 +78,7 @@ def rest(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     dtype = torch.result_type(values, other)
     if not (dtype.is_floating_point or dtype.is_complex or isinstance(other, torch.Tensor)):
         _check_divisor(other)
-    return kernel(values.to(dtype), other)
+    return kernel(values.to(dtype), as_number(other, dtype))
 
 
 def _check_divisor(number: Any) -> None:
@@ -114,5 +138,6 @@ WRAPPED: dict[str, Callable[..., Any]] = {
     "div.Tensor_mode": divided,
     "floor_divide": divided,
     "fmod.Scalar": rest,
-    "remainder.Scalar": rest,
+    "remainder.Scalar": remainder_by_number,
+    "remainder.Tensor": remainder,
 }

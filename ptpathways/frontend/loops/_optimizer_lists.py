@@ -41,7 +41,7 @@ def take_lists(optimizer: Optimizer) -> bool:
         if alone and undecided:
             choose_option(optimizer, group, "foreach", not group.get("capturable"))
             changed = True
-        elif group["foreach"] and not alone:
+        elif group["foreach"] and (group.get("capturable") or not alone):  # torch has no capturable lists here
             choose_option(optimizer, group, "foreach", False)
             changed = True
     return changed
