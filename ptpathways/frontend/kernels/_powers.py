@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels._mixed_types import common, converted
+from ptpathways.frontend.kernels._mixed_types import as_number, common, converted
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -94,7 +94,8 @@ def of_number(kernel: Callable[..., Any], base: complex, exponent: torch.Tensor)
     dtype = torch.result_type(base, exponent)
     if dtype.is_floating_point:
         return kernel(base, exponent.to(dtype))
-    return power(_xla.former("pow.Tensor_Tensor"), torch.full((), base, dtype=dtype, device=exponent.device), exponent)
+    given = torch.full((), as_number(base, dtype), dtype=dtype, device=exponent.device)
+    return power(_xla.former("pow.Tensor_Tensor"), given, exponent)
 
 
 WRAPPED: dict[str, Callable[..., Any]] = {
