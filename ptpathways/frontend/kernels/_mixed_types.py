@@ -78,7 +78,7 @@ def compared(kernel: Callable[..., Any], values: torch.Tensor, number: complex) 
     return kernel(values.to(dtype), as_number(number, dtype))
 
 
-@hands_on(Plain.SMALL_NUMBERS)
+@hands_on(Plain.SMALL_NUMBERS | Plain.FLOATING)
 def subtracted(kernel: Callable[..., Any], values: torch.Tensor, number: complex, alpha: complex = 1) -> Any:
     """``number - alpha * values``."""
     import torch
