@@ -98,14 +98,15 @@ bool AreOfOneType(c10::ArrayRef<c10::IValue> arguments) {
   return true;
 }
 
-// Of types, what an operation in place cannot take from one to a smaller one.
+// Booleans, integers, floats and complex numbers, in this order: of two types the result is of the larger kind, and a
+// tensor holds no result of a larger kind than its own.
 int Kind(at::ScalarType type) {
   if (at::isComplexType(type)) return 3;
   if (at::isFloatingType(type)) return 2;
   return type == at::kBool ? 0 : 1;
 }
 
-// Whether the common type of all has a place in the first one's. Numbers count as what they are.
+// Whether the first tensor holds a result of all of them.
 bool Fit(c10::ArrayRef<c10::IValue> arguments) {
   const int kind = Kind(arguments[0].toTensor().scalar_type());
   for (const c10::IValue& argument : arguments.slice(1)) {

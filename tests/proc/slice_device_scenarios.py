@@ -205,6 +205,25 @@ def optimizers_load_the_state_of_another_slice(cluster: pw.Cluster) -> None:
             torch.testing.assert_close(mine.cpu(), its, rtol=1e-4, atol=1e-5)
 
 
+def capturable_optimizers_take_no_lists(cluster: pw.Cluster) -> None:
+    """Torch refuses both together on these devices; the state says what the user has chosen."""
+
+    def train(place: torch.device, **options: Any) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        model = model_of().to(place)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, **options)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(data().to(place)).sum().backward()
+            optimizer.step()
+        return [value.cpu() for value in model.state_dict().values()], optimizer.state_dict()["param_groups"][0]
+
+    with cluster.slice((4,)) as s:
+        mine, group = train(s.device, foreach=True, capturable=True)
+    assert group["foreach"] and group["capturable"], group
+    for one, other in zip(mine, train(torch.device("cpu"))[0], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def gradients_pass_between_slices(cluster: pw.Cluster) -> None:
     first, second = nn.Linear(8, 16), nn.Linear(16, 8)
     expected = copy.deepcopy((first, second))
@@ -427,6 +446,7 @@ SCENARIOS = (
     what_shares_memory_does_so_after_it_is_laid_out,
     recurrent_layers_run_on_any_slice,
     optimizers_load_the_state_of_another_slice,
+    capturable_optimizers_take_no_lists,
     a_slice_moves_in_mid_training,
     a_captured_step_goes_on_after_a_move,
     functions_and_futures_follow_a_slice,

@@ -26,27 +26,28 @@ if TYPE_CHECKING:
 
 _libraries: list[torch.library.Library] = []
 
+_KEYS = {
+    "REPLACED": "XLA",
+    "WRAPPED": "XLA",
+    "WRAPPED_FUNCTIONALIZATION": "Functionalize",
+    "REPLACED_ABOVE_AUTOGRAD": "AutogradXLA",
+    "WRAPPED_ABOVE_AUTOGRAD": "AutogradXLA",
+}
+"""Of the modules' tables the dispatch key under which torch calls what they have."""
+
 
 def register() -> None:
     """Puts the kernels in torch's table for XLA devices. Idempotent."""
     if _libraries:
         return
-    replaced: dict[str, Callable[..., Any]] = {}
-    wrapped: dict[str, Callable[..., Any]] = {}
-    replaced_above: dict[str, Callable[..., Any]] = {}
-    wrapped_above: dict[str, Callable[..., Any]] = {}
-    wrapped_in_place: dict[str, Callable[..., Any]] = {}
-    for found in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{found.name}")
-        replaced |= getattr(module, "REPLACED", {})
-        wrapped |= getattr(module, "WRAPPED", {})
-        replaced_above |= getattr(module, "REPLACED_ABOVE_AUTOGRAD", {})
-        wrapped_above |= getattr(module, "WRAPPED_ABOVE_AUTOGRAD", {})
-        wrapped_in_place |= getattr(module, "WRAPPED_FUNCTIONALIZATION", {})
-    _libraries.extend((_xla.replace_kernels(replaced), _xla.wrap_kernels(wrapped)))
+    found: dict[str, dict[str, Callable[..., Any]]] = {table: {} for table in _KEYS}
+    for module in pkgutil.iter_modules(__path__):
+        loaded = importlib.import_module(f"{__name__}.{module.name}")
+        for table, kernels in found.items():
+            kernels |= getattr(loaded, table, {})
+    for table, kernels in found.items():
+        put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
+        _libraries.append(put(kernels, _KEYS[table]))
     _optimizers.accept_devices()
     _optimizers.take_own_clipping()
     _views.take_own_copies()
-    _libraries.append(_xla.wrap_kernels(wrapped_in_place, "Functionalize"))
-    above = "AutogradXLA"
-    _libraries.extend((_xla.replace_kernels(replaced_above, above), _xla.wrap_kernels(wrapped_above, above)))

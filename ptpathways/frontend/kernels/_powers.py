@@ -50,14 +50,14 @@ def _of_integers(values: torch.Tensor, exponent: int) -> torch.Tensor:
     """By squaring; as integers do, powers wrap round."""
     import torch
 
-    result = torch.ones_like(values)
+    result = None
     while exponent:
         if exponent & 1:
-            result = result * values
+            result = values if result is None else result * values
         exponent >>= 1
         if exponent:
             values = values * values
-    return result
+    return torch.ones_like(values) if result is None else result
 
 
 @hands_on(Plain.FLOATING | Plain.SAME_TYPES)

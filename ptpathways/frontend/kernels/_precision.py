@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _small
-from ptpathways.frontend.xla._plain import Plain, hands_on
+from ptpathways.frontend.xla._plain import Plain, hands_on, of_wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -35,12 +35,13 @@ def in_float32(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any
 
 
 def of_float32(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """``wrapper``, to which 16-bit floats come as float32."""
+    """``wrapper``, to which 16-bit floats come as float32; other calls are plain where it says so."""
+    plain = of_wrapper(wrapper)
 
     def wrapped(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return in_float32(functools.partial(wrapper, kernel), *arguments, **named)
 
-    return wrapped
+    return wrapped if plain is None else hands_on(plain | Plain.WIDE)(wrapped)
 
 
 def wider(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
@@ -130,3 +131,4 @@ WRAPPED |= {
     "sum": summed_up,
     "sum.dim_IntList": summed,
 }
+WRAPPED |= {name: of_float32(_small.running(name)) for name in ("cumprod", "cumsum")}

@@ -67,9 +67,8 @@ def remainder_by_number(kernel: Callable[..., Any], values: torch.Tensor, other:
     return remainder(_xla.former("remainder.Tensor"), values, other)
 
 
-def rest(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
-    """``fmod`` by a number.
-
+def fmod_by_number(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
+    """
     Raises:
         RuntimeError: integers are divided by the number zero.
     """
@@ -137,7 +136,7 @@ def _floored(values: Any, other: Any) -> Any:
 WRAPPED: dict[str, Callable[..., Any]] = {
     "div.Tensor_mode": divided,
     "floor_divide": divided,
-    "fmod.Scalar": rest,
+    "fmod.Scalar": fmod_by_number,
     "remainder.Scalar": remainder_by_number,
     "remainder.Tensor": remainder,
 }

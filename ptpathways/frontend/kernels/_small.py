@@ -96,14 +96,12 @@ def running(operation: str) -> Callable[..., Any]:
     """``cumsum`` or ``cumprod``: both of the above, and integers and booleans are added up as int64."""
     empty = or_empty(operation)
 
-    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY | Plain.FLOATING | Plain.WIDE)
+    @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY | Plain.FLOATING)
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
         if dtype is None and not values.is_floating_point() and not values.is_complex():
             import torch
 
             values, dtype = values.to(torch.int64), torch.int64
-        if values.is_floating_point() and values.dtype.itemsize == 2:  # the sums are of float32
-            return wrapper(kernel, values.float(), dim, dtype=dtype).to(dtype or values.dtype)
         run = empty if values.numel() == 0 else scalar_as_vector
         return run(kernel, values, dim, dtype=dtype)
 
@@ -134,5 +132,4 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
 WRAPPED |= {"gather": gather, "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
 WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}
 WRAPPED |= {"scatter_add": scatter, "scatter_reduce.two": scatter, "repeat": repeat}
-WRAPPED |= {name: running(name) for name in ("cumprod", "cumsum")}
 WRAPPED |= {name: or_empty(name) for name in ("roll",)}
