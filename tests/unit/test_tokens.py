@@ -59,7 +59,10 @@ def test_the_file_of_a_controller_that_was_killed_goes_when_another_starts(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     token = core.make_token()
-    script = f"import sys; from ptpathways import launch; launch.keep([sys.argv[1]], {token!r}); print(flush=True); sys.stdin.read()"
+    script = (
+        "import sys; from ptpathways import launch; "
+        f"launch.keep([sys.argv[1]], {token!r}); print(flush=True); sys.stdin.read()"
+    )
     addresses = [f"tcp://127.0.0.1:{port}" for port in (7001, 7002)]
     processes = [
         subprocess.Popen([sys.executable, "-c", script, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
