@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ptpathways.core._checks import check_seconds, whole_number
 from ptpathways.core._clock import Clock, ManualClock, SystemClock
 from ptpathways.core._errors import (
     AlreadyInitialized,
@@ -105,6 +106,7 @@ __all__ = [
     "WrongCluster",
     "__version__",
     "check_role",
+    "check_seconds",
     "check_token",
     "environment_table",
     "format_bytes",
@@ -113,5 +115,6 @@ __all__ = [
     "parse_bytes",
     "random_name",
     "read_token",
+    "whole_number",
     "write_token",
 ]

@@ -24,6 +24,8 @@ _DEVICES = {"cpu": "cpu", "cuda": "nvidia.com/gpu", "tpu": "google.com/tpu"}
 """The resource that a worker asks for, one for each of its devices."""
 _MOST_HOSTS = 10_000
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
+"""As Kubernetes reads quantities of resources."""
 _NAME_LENGTH = 40
 """Of the cluster's name: pods' names are longer, and a host name has at most 63 characters."""
 _RESTARTS = 20
@@ -86,6 +88,11 @@ class KubernetesOptions:
         for option, one, known in (("--kind", self.kind, KINDS), ("--platform", self.platform, PLATFORMS)):
             if one not in known:
                 raise core.InvalidOption(f"{option} must be one of {', '.join(known)}, got {one!r}")
+        for resource, quantity in self.resources.items():
+            if not _QUANTITY.fullmatch(quantity):
+                raise core.InvalidOption(
+                    f"--resource {resource} must be a quantity of Kubernetes, such as 4, 500m or 16Gi, got {quantity!r}"
+                )
         if bool(self.secret) == bool(self.token):
             raise core.InvalidOption("exactly one of an existing Secret and a token is needed")
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways import frontend
+from ptpathways import core, frontend
 from ptpathways.metrics._delivery import Delivery, Entry, Parcel
 from ptpathways.metrics._sinks import Sink
 from ptpathways.metrics._window import Window, Windows
@@ -83,6 +83,9 @@ class Log:
         """
         if every is not None and every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
+        if not isinstance(values, Mapping):
+            raise TypeError(f'pw.log takes values by name, as in pw.log({{"loss": loss}}), got {values!r}')
+        step = None if step is None else core.whole_number(step, "step")
         kept = {name: _kept(name, value) for name, value in values.items()}
         with self._lock:
             self._warn()
@@ -116,6 +119,7 @@ class Log:
         Raises:
             DeadlineExceeded: not within ``timeout_s`` seconds.
         """
+        core.check_seconds(timeout_s)
         with self._lock:
             open_windows = self._windows.take()
             parcels = [(step, windows) for _, step, windows in self._full]

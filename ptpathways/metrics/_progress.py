@@ -21,6 +21,9 @@ class Progress(Generic[T]):
     """A loader that shows how far a loop over it is. Made by ``progress``; everything else is asked of the loader."""
 
     def __init__(self, loader: Iterable[T], description: str, lines_every_s: float, log: Log) -> None:
+        if not isinstance(loader, Iterable):
+            raise TypeError(f"pw.progress takes a loader, or anything else to iterate over, got {loader!r}")
+        core.check_seconds(lines_every_s, "lines_every_s")
         self._loader = loader
         self._description = description
         self._lines_every_s = lines_every_s

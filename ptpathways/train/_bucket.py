@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch.utils import _pytree as pytree
+
+from ptpathways import core
 
 Sizes = Sequence[int] | Literal["pow2"]
 PadValue = float | Mapping[Any, float]
@@ -30,9 +33,11 @@ def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue 
             a tuple or list gets one more element; a tensor becomes the pair of both.
 
     Raises:
-        ValueError: the batch is longer than the largest size, no tensor has the dimension, or ``sizes`` cannot be used.
-        TypeError: there is no place for a mask in a batch of this kind.
+        ValueError: the batch is longer than the largest size, no tensor has the dimension, ``sizes`` cannot be used, or
+            ``pad_value`` names a part that the batch does not have.
+        TypeError: there is no place for a mask in a batch of this kind; ``dim`` or ``pad_value`` is no number.
     """
+    dim = core.whole_number(dim, "dim")
     if isinstance(batch, Mapping) and type(batch) not in pytree.SUPPORTED_NODES:
         batch = dict(batch)  # such as a tokenizer's
     first = next((leaf for leaf in pytree.tree_leaves(batch) if _has(leaf, dim)), None)
@@ -65,6 +70,9 @@ def bucketed(
     Default: torch's ``default_collate``. It can be pickled if ``collate_fn`` can, so loaders may have workers.
     """
     check_sizes(sizes)
+    core.whole_number(dim, "dim")
+    if collate_fn is not None and not callable(collate_fn):
+        raise TypeError(f"pw.bucketed takes a function that makes a batch of samples, got {collate_fn!r}")
     collate = torch.utils.data.default_collate if collate_fn is None else collate_fn
     return functools.partial(_collate, collate, dim=dim, sizes=sizes, pad_value=pad_value, mask=mask)
 
@@ -105,7 +113,13 @@ def _has(leaf: Any, dim: int) -> bool:
 def _by_part(batch: Any, pad: Callable[[Any, float], Any], value: PadValue) -> Any:
     """Each part of the batch padded with its own value."""
     if not isinstance(value, Mapping):
+        if not isinstance(value, numbers.Number):
+            raise TypeError(f"pad_value must be a number, or numbers by key or position, got {value!r}")
         return pytree.tree_map(lambda leaf: pad(leaf, value), batch)
+    if not isinstance(batch, torch.Tensor) and isinstance(batch, Mapping | tuple | list):
+        parts_of = batch if isinstance(batch, Mapping) else range(len(batch))
+        if unknown := [key for key in value if key not in parts_of]:
+            raise ValueError(f"pad_value names {unknown[0]!r}, and the batch has {', '.join(map(repr, parts_of))}")
     if isinstance(batch, Mapping):
         return {key: _by_part(part, pad, value.get(key, 0)) for key, part in batch.items()}
     if isinstance(batch, tuple | list):

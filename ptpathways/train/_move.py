@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -59,7 +58,6 @@ def move_optimizer(optimizer: Optimizer, place: Placement, moved: dict[int, torc
     pending = False
     for group in optimizer.param_groups:
         if group.get("fused"):
-            warnings.warn("fused optimizers exist for CPU and CUDA only; using the same one unfused", stacklevel=3)
             frontend.choose_option(optimizer, group, "fused", False)
         for index, parameter in enumerate(group["params"]):
             name = f"parameter {index} of {type(optimizer).__name__}"

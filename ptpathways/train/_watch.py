@@ -53,6 +53,7 @@ class Watch:
             NonFinite: a tensor was not finite (unless there is a callback, which is called).
             DeadlineExceeded: the devices have not computed it within ``timeout_s`` seconds.
         """
+        core.check_seconds(timeout_s)
         self._send(submit=True)
         self._mailbox.drain(timeout_s)
         self._report()
@@ -231,7 +232,14 @@ def watch(
     Raises:
         NonFinite: later, by ``optimizer.step()``: the step and the first tensor, in the order in which they are
             computed: parameters, outputs of the forward pass, gradients of the backward pass.
+        TypeError: one of the arguments is none of these.
     """
+    if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"pw.watch takes a module and its optimizer, got a {type(model).__name__} and a {type(optimizer).__name__}"
+        )
+    if on_nonfinite is not None and not callable(on_nonfinite):
+        raise TypeError(f"on_nonfinite must be a function of one NonFinite, got {on_nonfinite!r}")
     return Watch(model, optimizer, on_nonfinite)
 
 

@@ -74,6 +74,7 @@ class Variant:
         self._surroundings = Surroundings()
         self._gradients = Gradients()
         self._effects = Effects()
+        self._order: list[int] | None = None
         self.granted: Any = None
         """What it takes for granted about the arguments."""
 
@@ -171,7 +172,9 @@ class Variant:
         self._gradients.settle(outcome, self._states)
         self._others = outcome.others
         self._extras = dict(outcome.extras)
+        self._order = None
         self.bind(outcome.surroundings)
+        self._order = self._order_of_written()
         self.ready = True
 
     def take_apart(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -241,6 +244,8 @@ class Variant:
         self._states_beside = [tensors[name] for name in self._apart.states]
         self._tensors = [tensors[name] for name in self._states]
         buffers.part_from_bases(self._tensors)
+        if self._order not in (None, self._order_of_written()):
+            raise Stale("a tensor that the step writes is another one, and PyTorch/XLA orders results by tensors' age")
         over = [name for name in self._states if name in self._wiring.written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
         # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
@@ -251,6 +256,16 @@ class Variant:
         self._handles: list[int] = []
         self._bind_moved()
         self._gradients.bind(self._surroundings, tensors, self._states)
+
+    def _order_of_written(self) -> list[int]:
+        """Which of the tensors that it writes was made first, which then, and so on.
+
+        PyTorch/XLA gives a computation's results in this order: with another one an audit would find another
+        computation.
+        """
+        written = [place for place, name in enumerate(self._states) if name in self._wiring.written]
+        ages = buffers.ages([self._tensors[place] for place in written])
+        return sorted(written, key=dict(zip(written, ages, strict=True)).__getitem__)
 
     def _bind_moved(self) -> None:
         """Binds every state whose tensor has another buffer than before."""

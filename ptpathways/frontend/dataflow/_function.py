@@ -358,6 +358,10 @@ def function(
     """
     if not isinstance(slice, VirtualSlice):
         raise TypeError(f"slice must be a slice from cluster.slice(), got {slice!r}")
+    if isinstance(donate, str) or not isinstance(donate, Sequence):
+        raise TypeError(f"donate must be a list of positions of arguments, from 0, got {donate!r}")
+    if regular is not None and not isinstance(regular, bool):
+        raise TypeError(f"regular must be True, False, or None to find out, got {regular!r}")
 
     def decorate(given: Callable[..., Any]) -> CompiledFunction:
         if not callable(given):

@@ -151,14 +151,32 @@ def constant_pad(kernel: Callable[..., Any], values: torch.Tensor, pad: Sequence
 def einsum(
     kernel: Callable[..., Any], equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None
 ) -> Any:
-    """PyTorch/XLA's gradient takes no conjugates, so complex ones are made of torch's products."""
+    """PyTorch/XLA's gradient takes no conjugates, so complex ones are made of torch's products; and it reads beyond the
+    end of a tensor where one letter has two sizes, which torch's refuses."""
     import torch
 
-    if not any(tensor.is_complex() for tensor in tensors):
+    if not any(tensor.is_complex() for tensor in tensors) and _has_one_size_each(equation, tensors):
         return kernel(equation, tensors, path=path)
     of_torch = torch.library.get_kernel("aten::einsum", "CPU")
     keys = torch._C._dispatch_keys(tensors[0])
     return of_torch.call_boxed(keys, equation, tensors, path=path)
+
+
+def _has_one_size_each(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether each letter of the equation stands for dimensions of one size, and once in the result."""
+    given, _, wanted = equation.replace(" ", "").partition("->")
+    parts = given.split(",")
+    if len(parts) != len(tensors) or "." in equation or len(set(wanted)) < len(wanted):
+        return False
+    sizes: dict[str, int] = {}
+    for part, tensor in zip(parts, tensors, strict=True):
+        shape = tensor.shape
+        if len(part) != len(shape):
+            return False
+        for letter, size in zip(part, shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                return False
+    return True
 
 
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"einsum": einsum}

@@ -27,8 +27,19 @@ def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) ->
     return kernel(values, _of_one_type(indices))
 
 
-def index_put(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices, *rest: Any) -> Any:
-    return kernel(values, _of_one_type(indices), *rest)
+def index_put(
+    kernel: Callable[..., Any], values: torch.Tensor, indices: Indices, source: torch.Tensor, *rest: Any
+) -> Any:
+    """
+    Raises:
+        RuntimeError: the values are of another type.
+    """
+    if source.dtype != values.dtype:
+        raise RuntimeError(
+            f"index_put requires the source and destination dtypes match, got {values.dtype} for the destination and "
+            f"{source.dtype} for the source; convert the source (.to(tensor.dtype))"
+        )
+    return kernel(values, _of_one_type(indices), source, *rest)
 
 
 def embedding_gradient(

@@ -280,7 +280,39 @@ def flatten(kernel: Callable[..., Any], values: torch.Tensor, start_dim: int = 0
     return kernel(values if found else values.clone(), start_dim, end_dim)
 
 
+def as_strided(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Any:
+    """Of a view it is of the memory that the view is part of, of which PyTorch/XLA knows nothing.
+
+    Raises:
+        NotImplementedError: of a view, where that memory is that of no tensor that is known.
+    """
+    if _in_memory_order(values):
+        return kernel(values, size, stride, storage_offset)
+    base = values._base
+    if storage_offset is not None and base is not None and _in_memory_order(base):
+        return kernel(base, size, stride, storage_offset)
+    last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    if storage_offset is None and layout(values) is True and last < values.numel():
+        return kernel(values, size, stride, 0)
+    raise NotImplementedError(
+        "as_strided of a view needs the view's place in memory, which a device's tensors do not have; take it of the "
+        "tensor that this is a view of, or of a clone()"
+    )
+
+
+def _in_memory_order(values: torch.Tensor) -> bool:
+    """Whether a tensor has all of its memory, in order."""
+    return all(_name(step) in _SAME or _name(step) in _IN_ORDER for step in _steps(values))
+
+
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
+    "as_strided": as_strided,
     "flatten.using_ints": flatten,
     "ravel": ravel,
 }

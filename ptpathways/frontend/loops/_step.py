@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptpathways import native
+from ptpathways import core, native
 from ptpathways.frontend.base import _hooks, _state
 from ptpathways.frontend.diagnostics import _recompiles, _threads
 from ptpathways.frontend.slices import _rng
@@ -27,8 +27,12 @@ def step(*devices: torch.device) -> None:
     Raises:
         NotInitialized: before ``init``.
         ConcurrentUse: another thread computes on one of ``devices``.
+        TypeError: one of ``devices`` is no device of a slice.
         RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
     """
+    for device in devices:
+        if getattr(device, "type", None) != "xla":
+            raise TypeError(f"pw.step() takes devices of slices, as slice.device and pw.device() are, got {device!r}")
     _cut(wait_for_submit=False, devices=devices)
 
 
@@ -42,10 +46,12 @@ def wait(timeout_s: float = 600.0) -> None:
 
     Raises:
         NotInitialized: before ``init``.
+        TypeError, ValueError: ``timeout_s`` is no number of seconds.
         DeadlineExceeded: the devices still work after ``timeout_s``.
         RuntimeError: PyTorch/XLA could not submit something. What fails on the devices is told by the values that it
             should have given, each with the root cause.
     """
+    core.check_seconds(timeout_s)
     this = _state.runtime()
     _cut(wait_for_submit=True)
     if this.connection is not None:

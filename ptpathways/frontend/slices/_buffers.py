@@ -55,6 +55,12 @@ def handles(tensors: Sequence[torch.Tensor]) -> list[int] | None:
         return None
 
 
+def ages(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """A number per tensor, which is less the earlier PyTorch/XLA has made it."""
+    number = _xla.binding()._xla_get_tensor_id
+    return [number(tensor) for tensor in tensors]
+
+
 def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
     """Which of the tensors, by name, have one buffer in common; none of them is pending."""
     found = handles(list(tensors.values()))

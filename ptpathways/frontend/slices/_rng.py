@@ -10,6 +10,7 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
+from ptpathways import core
 from ptpathways.frontend.base import _state
 from ptpathways.frontend.xla import _xla
 
@@ -108,10 +109,12 @@ def manual_seed(seed: int) -> None:
 
     Raises:
         NotInitialized: before ``init``.
+        TypeError: it is no whole number.
     """
     import torch
 
     global _followed
+    seed = core.whole_number(seed, "a seed")
     with _state.lock:
         _state.runtime()
         torch.manual_seed(seed)
@@ -129,11 +132,12 @@ def seed(value: int) -> None:
         value: from 0 to 2**63 - 1; NumPy, which takes 32 bits, is given the rest of a division.
 
     Raises:
-        ValueError: it is none of these.
+        TypeError, ValueError: it is none of these.
     """
     global _followed
     import torch
 
+    value = core.whole_number(value, "a seed")
     if not 0 <= value <= _SEED_MASK:
         raise ValueError(f"a seed is a number from 0 to 2**63 - 1, got {value}")
     random.seed(value)

@@ -208,7 +208,10 @@ def request(
     timeout_s: float = 10.0,
 ) -> VirtualSlice:
     """See ``Cluster.slice``."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not isinstance(shape, tuple | list):
+        shape = (core.whole_number(shape, "the shape of a slice, one number or a list of them,"),)
+    core.check_seconds(timeout_s)
+    shape = tuple(shape)
     mesh = Mesh(shape, _DEFAULT_AXIS_NAMES[: len(shape)] if axis_names is None else axis_names)
     memory = core.parse_bytes(min_memory) if isinstance(min_memory, str) and min_memory else int(min_memory or 0)
     session = current_session()
