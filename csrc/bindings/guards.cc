@@ -1,5 +1,6 @@
 #include "csrc/bindings/guards.h"
 
+#include <cmath>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -66,6 +67,9 @@ class Guards {
     const auto keep = py::reinterpret_borrow<py::object>(found);  // a comparison may run anything
     const int equal = PyObject_RichCompareBool(found, link.value, Py_EQ);
     if (equal < 0) throw py::error_already_set();
+    if (equal == 1 && PyFloat_Check(found)) {  // 1 / 0.0 is not 1 / -0.0
+      return std::signbit(PyFloat_AS_DOUBLE(found)) == std::signbit(PyFloat_AS_DOUBLE(link.value));
+    }
     return equal == 1;
   }
 

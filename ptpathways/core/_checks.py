@@ -15,7 +15,7 @@ def check_seconds(value: Any, name: str = "timeout_s") -> None:
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number of seconds, got {value!r}")
-    if not value >= 0:
+    if not float(value) >= 0:
         raise ValueError(f"{name} must be a number of seconds from 0, got {value!r}")
 
 

@@ -148,10 +148,14 @@ def _check_kind(thing: Any) -> None:
     if not _is_loader(thing):
         return
     if isinstance(thing, tuple | list) and any(isinstance(one, nn.Module | Optimizer) for one in thing):
-        raise TypeError(f"prepare() takes its objects one by one, got a {type(thing).__name__} of them; write prepare(*objects)")
+        raise TypeError(
+            f"prepare() takes its objects one by one, got a {type(thing).__name__} of them; write prepare(*objects)"
+        )
     if isinstance(thing, torch.Tensor | str | bytes | dict) or not isinstance(thing, Iterable):
-        name = type(thing).__qualname__ if thing is None or type(thing).__module__ == "builtins" else (
-            f"{type(thing).__module__}.{type(thing).__qualname__}"
+        name = (
+            type(thing).__qualname__
+            if thing is None or type(thing).__module__ == "builtins"
+            else (f"{type(thing).__module__}.{type(thing).__qualname__}")
         )
         raise TypeError(
             f"prepare() takes modules, optimizers, loaders, learning-rate schedulers and step functions, got {name}"

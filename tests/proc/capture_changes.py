@@ -142,3 +142,118 @@ def parted(places: list[torch.device], capture: Capture) -> list[float]:
     expect(step, texts=("were always equal",))
     assert not isinstance(step, pw.CapturedStep) or step.replays >= 10
     return numbers(found)
+
+
+def order_of_parts(places: list[torch.device], capture: Capture) -> list[float]:
+    """Modules that are gone through in the order of their dictionary, which changes once."""
+    parts = nn.ModuleDict({"a": nn.Tanh(), "b": nn.ReLU(), "c": nn.Linear(8, 8)}).to(places[0])
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = x.to(places[0])
+            for part in parts.values():
+                x = part(x)
+            return x.sum()
+
+    found = []
+    for place, (x, _) in enumerate(batches(9)):
+        if place == 5:
+            first = parts.pop("a")
+            parts["a"] = first
+        found.append(step(x))
+    expect(step, said=1, texts=("the order of what is in parts",))
+    return numbers(found)
+
+
+def functions_made_of_texts(places: list[torch.device], capture: Capture) -> list[float]:
+    """A helper in a namespace of its own, whose variables are nobody else's."""
+    space: dict[str, Any] = {"FACTOR": 2.0}
+    exec("def scaled(x):\n    return x * FACTOR", space)
+    scaled = space["scaled"]
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        result: Tensor = scaled(x.to(places[0])).sum()
+        return result
+
+    found = []
+    for place, (x, _) in enumerate(batches(9)):
+        if place == 5:
+            space["FACTOR"] = 3.0
+        found.append(step(x))
+    expect(step, said=1, texts=("FACTOR",))
+    return numbers(found)
+
+
+def functions_of_libraries(places: list[torch.device], capture: Capture) -> list[float]:
+    """Somebody puts another function where a library has one, some modules down."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        return loss.detach()
+
+    library: Any = nn.utils
+    found, plain = [], library.clip_grad_norm_
+    try:
+        for place, (x, y) in enumerate(batches(9)):
+            if place == 5:
+                library.clip_grad_norm_ = lambda given, limit: plain(list(given), limit / 10)
+            found.append(step(x, y))
+    finally:
+        library.clip_grad_norm_ = plain
+    expect(step, said=2, texts=("is traced again: nn.utils.clip_grad_norm_",))
+    return numbers(found)
+
+
+def signs_of_zero(places: list[torch.device], capture: Capture) -> list[float]:
+    """A number that is -0.0 and then 0.0, by which it is divided."""
+    model = network().to(places[0])
+    model.divisor = -0.0
+    options = {"divisor": -0.0}
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            values = model(x.to(places[0])).abs().sum() + 1
+            return torch.sign(values / model.divisor) + 3 * torch.sign(values / options["divisor"])
+
+    found = []
+    for place, (x, _) in enumerate(batches(12)):
+        if place == 5:
+            model.divisor = 0.0
+        if place == 8:
+            options["divisor"] = 0.0
+        found.append(step(x))
+    expect(step, said=2, texts=("divisor",))
+    return numbers(found)
+
+
+def replaced_statistics(places: list[torch.device], capture: Capture) -> list[float]:
+    """Running statistics that others take the place of, shortly before an audit."""
+    model = network(nn.BatchNorm1d(16)).to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    step = capture(training_step(model, optimizer, places[0]))
+    found = []
+    for place, (x, y) in enumerate(batches(10)):
+        if place in (3, 6):
+            model[2].running_mean = model[2].running_mean.clone()
+        found += [step(x, y), model[2].running_mean.sum().clone()]
+    assert not isinstance(step, pw.CapturedStep) or step.replays >= 2
+    return numbers(found)
+
+
+SCENARIOS = (
+    order_of_parts,
+    functions_made_of_texts,
+    functions_of_libraries,
+    signs_of_zero,
+    replaced_statistics,
+)

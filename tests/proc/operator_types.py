@@ -268,3 +268,54 @@ def sixteen_bits_are_computed_in_thirty_two(device: str | torch.device) -> Any:
             lost = (made.cpu().float() - exact).abs()
             assert (lost <= unit * exact.abs() + 1e-5 * exact.abs().max()).all(), (dtype, functions.index(function))
     return []
+
+
+@scenario
+def windows_are_written_where_they_are(device: str | torch.device) -> Any:
+    results: list[Any] = []
+    for shape, dim in (((8,), 0), ((7,), 0), ((3, 8), 1), ((8, 3), 0), ((2, 9, 3), -2)):
+        for size, step in ((1, 1), (1, 4), (2, 2), (2, 3), (3, 5), (2, 7)):
+            values = torch.arange(float(torch.Size(shape).numel())).reshape(shape).to(device).requires_grad_()
+            changed = values * 2
+            windows = changed.unfold(dim, size, step)
+            windows.mul_(10).add_(1)
+            (changed * changed).sum().backward()
+            results += [windows, changed, values.grad]
+        results.append(values.detach().unfold(dim, 3, 1))
+    return results
+
+
+@scenario
+def strides_are_those_of_the_memory(device: str | torch.device) -> Any:
+    values = torch.arange(24.0).reshape(4, 6).to(device)
+    results = [values.t().as_strided((3, 2), (6, 1), 1), values.reshape(-1)[:6].as_strided((2, 2), (3, 1))]
+    values.t().as_strided((2, 2), (5, 1), 0).mul_(-1)
+    return [*results, values]
+
+
+@scenario
+def what_torch_refuses_is_refused(device: str | torch.device) -> Any:
+    ones, mask = torch.ones(2, 3).to(device), torch.tensor([True, False]).to(device)
+    whole = torch.arange(4).to(device)
+
+    def write_another_type() -> None:
+        ones.clone()[mask] = torch.ones(1, 3, dtype=torch.float64).to(device)
+
+    refused: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: torch.einsum("ij,jk->ik", ones, torch.ones(4, 5).to(device)), "subscript j has size 4"),
+        (lambda: torch.einsum("ij,ij->i", ones, torch.ones(2, 4).to(device)), "subscript j has size 4"),
+        (lambda: torch.einsum("ij->iij", ones), "more than once in the output"),
+        (lambda: torch.linalg.inv(torch.tensor([[1.0, 2.0], [2.0, 4.0]]).to(device)), "singular"),
+        (lambda: torch.inverse(torch.ones(3, 3).to(device)), "singular"),
+        (lambda: torch.softmax(whole, 0), "softmax"),
+        (write_another_type, "dtypes match"),
+    )
+    for operation, text in refused:
+        try:
+            operation()
+        except (RuntimeError, NotImplementedError) as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"it was not refused: {text}")
+    well = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).to(device)
+    return [torch.linalg.inv(well), torch.inverse(well), torch.einsum("ij,kj->ki", ones, ones), whole.softmax(0, dtype=torch.float32)]

@@ -27,6 +27,30 @@ def inv_ex(
     return inverse, (~torch.isfinite(inverse)).any(-1).any(-1).to(torch.int32)
 
 
+def inverse(matrices: torch.Tensor) -> torch.Tensor:
+    """Whether there is one is read, as torch does. PyTorch/XLA's of a singular matrix may be of large numbers, which no
+    check of them tells from a poor one: where it is in doubt torch's factors on the client decide.
+
+    Raises:
+        torch.linalg.LinAlgError: a matrix is singular.
+    """
+    import torch
+
+    found: torch.Tensor = torch.ops.aten.linalg_inv_ex(matrices)[0]
+    if matrices.numel() == 0:
+        return found
+    with torch.no_grad():
+        sizes = [side.detach().abs().sum(-2).amax(-1) for side in (matrices, found)]
+        doubtful = ~(sizes[0] * sizes[1] * torch.finfo(matrices.dtype).eps < _DOUBT)
+        if doubtful.any():
+            torch.linalg.inv(matrices.detach().cpu())
+    return found
+
+
+_DOUBT = 1e-2
+"""Of the error that an inverse has at least, as a part of it: the condition times the type's precision."""
+
+
 def slogdet(matrices: torch.Tensor) -> Any:
     """On the client, as ``det`` is: the gradient needs the factors, which PyTorch/XLA does not compute."""
     import torch
@@ -75,6 +99,8 @@ def rank_into(overload: str) -> Callable[..., Any]:
 
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
+    "inverse": inverse,
+    "linalg_inv": inverse,
     "linalg_matrix_rank.atol_rtol_float_out": rank_into("atol_rtol_float"),
     "linalg_matrix_rank.atol_rtol_tensor_out": rank_into("atol_rtol_tensor"),
     "linalg_matrix_rank.out": rank_into("default"),

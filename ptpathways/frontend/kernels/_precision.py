@@ -71,8 +71,16 @@ def summed_up(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) ->
     return wider(kernel, values, **named) if short else kernel(values, **named)
 
 
-@hands_on(Plain.WIDE | Plain.WITH_DIMENSIONS)
+@hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS)
 def softmax(kernel: Callable[..., Any], values: torch.Tensor, dim: int, half_to_float: bool) -> Any:
+    """
+    Raises:
+        NotImplementedError: of integers or booleans.
+    """
+    if not values.is_floating_point() and not values.is_complex():
+        raise NotImplementedError(
+            f"softmax is of floats, got a tensor of {values.dtype}; convert it (.float()), or name a dtype="
+        )
     if is_short(values.dtype) and values.dim() > 0:
         found = kernel(values.float(), dim, False)
         return found if half_to_float else found.to(values.dtype)

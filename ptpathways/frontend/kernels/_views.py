@@ -292,13 +292,15 @@ def as_strided(
     Raises:
         NotImplementedError: of a view, where that memory is that of no tensor that is known.
     """
+    import torch
+
     if _in_memory_order(values):
         return kernel(values, size, stride, storage_offset)
     base = values._base
     if storage_offset is not None and base is not None and _in_memory_order(base):
         return kernel(base, size, stride, storage_offset)
     last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-    if storage_offset is None and layout(values) is True and last < values.numel():
+    if storage_offset is None and _is_contiguous(values, torch.contiguous_format) and last < values.numel():
         return kernel(values, size, stride, 0)
     raise NotImplementedError(
         "as_strided of a view needs the view's place in memory, which a device's tensors do not have; take it of the "

@@ -57,8 +57,8 @@ def inverse(kernel: Callable[..., Any], values: torch.Tensor, sizes: Any, dimens
     """
     if not _gradient.asked:
         raise RuntimeError(
-            f"windows that share elements cannot be written in place, got unfold(..., size={size}, step={step}); write a "
-            "clone() of them, or the tensor that they are of, which has no value after this error"
+            f"windows that share elements cannot be written in place, got unfold(..., size={size}, step={step}); write "
+            "a clone() of them, or the tensor that they are of, which has no value after this error"
         )
     return kernel(values, sizes, dimension, size, step)
 

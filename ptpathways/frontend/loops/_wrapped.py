@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _registered = False
 _applying = threading.local()
+_NOT_COMPILED = "Error while lowering"
+"""What PyTorch/XLA says where an operation has no form in HLO, of which its shape told nothing."""
 
 
 def register() -> None:
@@ -87,8 +89,10 @@ def register() -> None:
             _reads.submit_for_copy(tensor)
         except core.ConcurrentUse:
             raise
-        except RuntimeError:
-            pass  # whatever is wrong is told when the value is fetched
+        except RuntimeError as error:
+            if _NOT_COMPILED in str(error):  # told once: what was to be computed is no longer known after it
+                raise
+            # whatever else is wrong is told when the value is fetched
         return whole(tensor)
 
     @functools.wraps(plain_cpu)

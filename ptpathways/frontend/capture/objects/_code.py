@@ -138,6 +138,15 @@ def is_own(module: str, home: str) -> bool:
     return made_by_hand and (package == module or is_own(package, home))
 
 
+def is_made_by_exec(function: types.FunctionType) -> bool:
+    """Whether a function was made of a text, in a namespace that is no module's: its variables are nobody else's."""
+    filename, space = function.__code__.co_filename, function.__globals__
+    if not filename.startswith("<") or filename.startswith("<frozen "):
+        return False
+    module = sys.modules.get(space.get("__name__", ""))
+    return module is None or vars(module) is not space
+
+
 def is_own_file(filename: str, home: str) -> bool:
     return filename == home or not (filename.startswith(installed()) or _locator.is_library(filename))
 

@@ -164,5 +164,7 @@ def _iterator_position(value: Any, depth: int) -> Any:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Equal, and of one type: 1, 1.0 and True give other computations."""
-    return one is other or (type(one) is type(other) and bool(one == other))
+    """Equal, and of one type: 1, 1.0 and True give other computations, and so do 0.0 and -0.0."""
+    if one is other:
+        return True
+    return type(one) is type(other) and bool(one == other) and (one != 0.0 or str(one) == str(other))

@@ -388,7 +388,11 @@ class Walker:
 
     def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
         code = function.__code__
-        if code.co_filename != self.home and _locator.is_library(code.co_filename):
+        if (
+            code.co_filename != self.home
+            and _locator.is_library(code.co_filename)
+            and not _code.is_made_by_exec(function)
+        ):
             self.kind(name, Same(function))
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
             if wrapped is not None:

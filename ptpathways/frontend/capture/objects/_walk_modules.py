@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
 _DEPTH_MAX = 16
+_PARTS_MAX = 3
+"""How far down in a library's modules: ``torch.nn.utils.clip_grad_norm_``."""
 _GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
 """Ways to a global variable that do not name it in the code."""
 
@@ -40,11 +42,15 @@ class Modules:
                 self._walker.found.links.append(Link(sys.modules, imported, module, f"{prefix}{imported}"))
                 self._module(f"{prefix}{imported}.", imported, module, names, depth)
 
-    def library(self, prefix: str, space: dict[str, Any], names: tuple[str, ...]) -> None:
-        """What a library's module has under names that the code mentions: somebody may put something else there."""
+    def library(self, prefix: str, space: dict[str, Any], names: tuple[str, ...], depth: int = 0) -> None:
+        """What a library's module, and modules in it, have under names that the code mentions: somebody may put
+        something else there."""
         for name in names:
             value = space.get(name)
-            if callable(value) and not isinstance(value, type):
+            if isinstance(value, types.ModuleType):
+                if depth < _PARTS_MAX and value.__name__ == f"{space.get('__name__')}.{name}":
+                    self.library(f"{prefix}{name}.", vars(value), names, depth + 1)
+            elif callable(value) and not isinstance(value, type):
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 if prefix + name not in self._walker.found.kinds:
                     self._walker.kind(prefix + name, Same(value))

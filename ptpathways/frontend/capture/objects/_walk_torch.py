@@ -72,6 +72,11 @@ class TorchObjects:
             if not _code.uses_what_it_has(type(part)):
                 children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
                 self._walker.found.sizes += [Watched(container, len(container), where) for container in children]
+                for container in children:
+                    if len(container) > 1:  # code goes through them in their order
+                        keys = tuple(container)
+                        self._walker.found.orders.append(Watched(container, keys, where))
+                        self._walker.kind(f"the order of what is in {where}", keys)
             for key, child in part._modules.items():
                 self._walker.found.links.append(Link(part._modules, key, child, f"{where}.{key}"))
             if type(part) in self._walker.classes:
