@@ -318,4 +318,5 @@ def what_torch_refuses_is_refused(device: str | torch.device) -> Any:
         else:
             raise AssertionError(f"it was not refused: {text}")
     well = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).to(device)
-    return [torch.linalg.inv(well), torch.inverse(well), torch.einsum("ij,kj->ki", ones, ones), whole.softmax(0, dtype=torch.float32)]
+    soft = whole.softmax(0, dtype=torch.float32)
+    return [torch.linalg.inv(well), torch.inverse(well), torch.einsum("ij,kj->ki", ones, ones), soft]

@@ -258,12 +258,20 @@ class Variant:
         self._gradients.bind(self._surroundings, tensors, self._states)
 
     def _order_of_written(self) -> list[int]:
-        """Which of the tensors that it writes was made first, which then, and so on.
+        """Which of the buffers that it writes was made first, which then, and so on.
 
-        PyTorch/XLA gives a computation's results in this order: with another one an audit would find another
-        computation.
+        Batch normalisation writes its statistics without making them new tensors, and PyTorch/XLA gives a computation's
+        results in the order of their tensors' age: with another one an audit would find another computation.
         """
-        written = [place for place, name in enumerate(self._states) if name in self._wiring.written]
+        import torch
+
+        written = [
+            place
+            for place, name in enumerate(self._states)
+            if name in self._wiring.written
+            and not name.endswith(".grad")
+            and not isinstance(self._tensors[place], torch.nn.Parameter)
+        ]
         ages = buffers.ages([self._tensors[place] for place in written])
         return sorted(written, key=dict(zip(written, ages, strict=True)).__getitem__)
 
