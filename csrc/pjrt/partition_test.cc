@@ -121,8 +121,8 @@ TEST(WhatCannotBePartitioned) {
   const Partitioner partitioner(client->api(), scratch.path());
   EXPECT(!partitioner.Partition("not a module", "hlo", "", 2).ok());
   EXPECT(scratch.empty());
-  const Partitioner nowhere(client->api(), "/nonexistent");
-  EXPECT_HAS(nowhere.Partition("", "hlo", "", 2).status().ToString(), "/nonexistent");
+  const Partitioner nowhere(client->api(), scratch.path() + "/missing");
+  EXPECT_HAS(nowhere.Partition("", "hlo", "", 2).status().ToString(), scratch.path() + "/missing");
   // A sharding over more devices than there are partitions.
   ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, SplitSharding(4), SplitSharding(4)));
   EXPECT(!partitioner.Partition(module, "hlo", "", 2).ok());
