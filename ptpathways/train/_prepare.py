@@ -152,13 +152,9 @@ def _check_kind(thing: Any) -> None:
             f"prepare() takes its objects one by one, got a {type(thing).__name__} of them; write prepare(*objects)"
         )
     if isinstance(thing, torch.Tensor | str | bytes | dict) or not isinstance(thing, Iterable):
-        name = (
-            type(thing).__qualname__
-            if thing is None or type(thing).__module__ == "builtins"
-            else (f"{type(thing).__module__}.{type(thing).__qualname__}")
-        )
         raise TypeError(
-            f"prepare() takes modules, optimizers, loaders, learning-rate schedulers and step functions, got {name}"
+            "prepare() takes modules, optimizers, loaders, learning-rate schedulers and step functions, "
+            f"got {type(thing).__module__}.{type(thing).__qualname__}"
         )
 
 

@@ -50,7 +50,7 @@ def test_a_number_of_seconds_ends_a_wait(value: float) -> None:
         (lambda: pw.bucket({"a": torch.ones(2, 3)}, pad_value={"b": 1}), ValueError, "names 'b'.* has 'a'"),
         (lambda: pw.bucket([torch.ones(2, 3)], pad_value={1: 1}), ValueError, "names 1, and the batch has 0"),
         (lambda: pw.bucketed(3), TypeError, "makes a batch of samples, got 3"),  # type: ignore[arg-type]
-        (lambda: _prepare._check_kind(None), TypeError, "step functions, got NoneType$"),
+        (lambda: _prepare._check_kind(None), TypeError, "step functions, got builtins.NoneType$"),
         (lambda: _prepare._check_kind([nn.Linear(1, 1)]), TypeError, r"one by one.*prepare\(\*objects\)"),
         (lambda: pw.function(_given, slice=_given), TypeError, "slice must be a slice"),
     ],

@@ -75,6 +75,7 @@ class Variant:
         self._gradients = Gradients()
         self._effects = Effects()
         self._order: list[int] | None = None
+        """Of the buffers that it writes, by age, when its program was made."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -208,7 +208,7 @@ def request(
     timeout_s: float = 10.0,
 ) -> VirtualSlice:
     """See ``Cluster.slice``."""
-    if not isinstance(shape, tuple | list):
+    if not isinstance(shape, Iterable):
         shape = (core.whole_number(shape, "the shape of a slice, one number or a list of them,"),)
     core.check_seconds(timeout_s)
     shape = tuple(shape)
