@@ -352,7 +352,7 @@ class CapturedStep:
             if rebuilt:
                 variant.build(self.name, outcome)
             if variant.ready and recording.calls.says:
-                self._say(f"prints or logs ({recording.calls.says}), and replays do not")
+                self._say(f"{recording.calls.says}, and replays do not")
             if variant.ready:
                 variant.granted = call.granted
                 self._last = (key, variant, call.granted)

@@ -1,40 +1,72 @@
 """What a recorded call runs that the walk has not looked into.
 
 The walk finds what a step can reach by names. This is the check that it has found all: each function of the user's that
-runs must be one that was walked, and an object of Python's own library whose methods run must be one that is compared.
-Else a replay could leave out, or repeat, what nobody compares, and the step is not replayed.
+runs must be one that was walked; an object of Python's own library whose methods run must be one that is compared, and
+a function of it one that makes the same of the same; a function of an installed package must be given tensors or what
+is compared, or its answer must be something that is looked into. Else a replay could leave out, or repeat, what nobody
+compares, and the step is not replayed.
 
 Python calls a profiler at each call; only recordings, which are few, have it.
 """
 
 from __future__ import annotations
 
+import inspect
+import os
 import sys
 import types
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._contents import is_setting
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._reachable import Surroundings
 
 _FRESH = """
-_collections_abc _hashlib _io _thread _weakrefset abc array ast builtins collections contextlib copy
-copyreg dataclasses datetime decimal enum fractions functools hashlib inspect io itertools json
-keyword math numbers operator pathlib pickle pprint random re reprlib statistics string struct
-textwrap traceback types typing uuid warnings weakref
+_collections_abc _hashlib _io _weakrefset abc array ast bisect builtins cmath codecs collections contextlib copy
+copyreg csv dataclasses datetime decimal dis encodings enum fractions functools hashlib heapq importlib inspect io
+itertools json keyword linecache math numbers opcode operator pathlib pickle pprint random re reprlib
+statistics string struct textwrap token tokenize traceback types typing uuid warnings weakref
 """
 _FRESH_MODULES = frozenset(_FRESH.split())
-"""Of Python's library: whose objects do not change, or that a step makes for itself; the walk compares those that it
-finds, and ``Draws`` the generator of ``random``."""
-_CLOCK = frozenset({"time", "posix", "select", "_socket"})
-"""Modules whose functions answer otherwise at each call, or do something outside of the process."""
-_QUIET = frozenset({"fspath", "getpid", "strerror", "cpu_count"})
-"""Functions of these that do not."""
+"""Of Python's library: whose objects do not change, or that a step makes for itself, and whose functions make the same
+of the same; the walk compares the objects that it finds, and ``Draws`` the generator of ``random``."""
+_QUIET_ROOTS = _FRESH_MODULES | {"os", ""}
+_PURE = """
+_abc _ast _blake2 _bisect _bz2 _codecs _collections _contextvars _csv _ctypes _datetime _functools _heapq _imp _json
+_lzma _md5 _operator _pickle _random _sha1 _sha256 _sha2 _sha3 _sha512 _sre _statistics _string _struct _tokenize
+_typing _warnings _weakref binascii marshal unicodedata zlib
+"""
+_PURE_MODULES = _FRESH_MODULES - {"_io", "io", "decimal"} | frozenset(_PURE.split())
+"""Of Python's library, and written in C: whose functions make the same of the same, or of what is compared."""
+_QUIET = {
+    "_io": {"BytesIO", "StringIO", "text_encoding"},
+    "_thread": {"RLock", "allocate_lock", "get_ident", "get_native_id"},
+    "gc": {"collect", "get_referents"},
+    "posix": {"cpu_count", "fspath", "getpid", "strerror"},
+    "sys": {
+        *("_getframe", "audit", "exc_info", "exception", "getdefaultencoding", "getfilesystemencoding", "getprofile"),
+        *("getsizeof", "gettrace", "intern", "is_finalizing", "setprofile", "settrace"),
+    },
+    "logging": {"getLogger"},
+    "threading": {"current_thread", "get_ident", "get_native_id", "main_thread"},
+}
+"""Functions of other modules that do, and those that do nothing that a step could tell."""
+_CLOCKS = frozenset({"now", "today", "utcnow"})
+"""Methods of classes of ``datetime``."""
+_ASKING = frozenset({"isEnabledFor", "getEffectiveLevel", "hasHandlers"})
+"""Methods of loggers whose answer a step may compute with."""
+_ASKING_NUMPY = frozenset({"get_printoptions", "getbufsize", "geterr", "geterrcall"})
+_TAKING = frozenset({"acquire", "locked"})
+"""Methods of locks that say what others do."""
 _SAYS = frozenset({"print"})
+_NUMPY = os.path.dirname(np.__file__) + os.sep
 
 
 class Calls:
@@ -43,7 +75,7 @@ class Calls:
     def __init__(self, surroundings: Surroundings, function: Callable[..., Any]) -> None:
         self.unknown = ""
         self.says = ""
-        """Where it prints or logs; empty if it does not."""
+        """What it does that replays do not, such as to print, and where; empty if it does nothing of the kind."""
         self._home = _code.file_of(function)
         self._compared = surroundings.compared
         self._codes: set[types.CodeType] = set()
@@ -51,6 +83,7 @@ class Calls:
             self._add(code)
         self._files: dict[str, str] = {}  # whose a file is
         self._before: Any = None
+        self._answers: dict[types.FrameType, str] = {}  # functions of installed packages that are running
 
     def _add(self, code: types.CodeType) -> None:
         self._codes.add(code)
@@ -65,16 +98,24 @@ class Calls:
 
     def __exit__(self, *unused: object) -> None:
         sys.setprofile(self._before)
+        self._answers.clear()
 
     def _whose(self, filename: str) -> str:
-        """``own``, ``python`` (its standard library) or ``other``."""
+        """``own``, ``python`` (its standard library), ``torch`` (also torch_xla and this package), ``numpy``, or
+        ``other``."""
         known = self._files.get(filename)
         if known is None:
-            known = "own" if _code.is_own_file(filename, self._home) else "other"
-            if known == "other" and _locator.is_standard(filename):
-                known = "python"
-            self._files[filename] = known
+            known = self._files[filename] = self._look_up(filename)
         return known
+
+    def _look_up(self, filename: str) -> str:
+        if _code.is_own_file(filename, self._home):
+            return "own"
+        if _locator.is_standard(filename):
+            return "python"
+        if _locator.is_library(filename):
+            return "torch"
+        return "numpy" if filename.startswith(_NUMPY) else "other"
 
     def _asked_by_user(self, frame: types.FrameType | None) -> bool:
         """Whether the user's code runs there, or Python's library on its behalf."""
@@ -82,6 +123,8 @@ class Calls:
             whose = self._whose(frame.f_code.co_filename)
             if whose != "python":
                 return whose == "own"
+            if frame.f_globals.get("__name__") == "logging":  # which may look at the clock
+                return False
             frame = frame.f_back
         return False
 
@@ -94,6 +137,10 @@ class Calls:
             self._look_at_call(frame)
         elif event == "c_call":
             self._look_at_builtin(frame, given)
+        elif event == "return" and self._answers:
+            question = self._answers.pop(frame, None)
+            if question is not None:
+                self._look_at_answer(question, given, frame)
 
     def _look_at_call(self, frame: types.FrameType) -> None:
         code = frame.f_code
@@ -101,43 +148,98 @@ class Calls:
         if whose == "own":
             if code not in self._codes and code.co_name != "<module>":
                 self._refuse(f"runs {code.co_qualname}(), which is not found among what the step refers to", frame)
-        elif (
-            whose == "python"
-            and code.co_argcount
-            and code.co_varnames[0] == "self"
-            and self._asked_by_user(frame.f_back)
-        ):
+        elif whose == "torch" or not self._asked_by_user(frame.f_back):
+            return
+        elif whose == "python":
+            self._look_at_python(frame)
+        elif whose == "numpy":
+            if code.co_name in _ASKING_NUMPY:
+                self._refuse(f"calls numpy.{code.co_name}()", frame)
+        elif not code.co_flags & inspect.CO_GENERATOR and not self._is_about_tensors(frame):
+            self._answers[frame] = code.co_qualname
+
+    def _look_at_python(self, frame: types.FrameType) -> None:
+        """A function of Python's own library that the user's code calls, or that is called on its behalf."""
+        code = frame.f_code
+        module = str(frame.f_globals.get("__name__", ""))
+        root = module.partition(".")[0]
+        if code.co_argcount and code.co_varnames[0] == "self":
             receiver = frame.f_locals.get("self")
-            if self._is_unknown(receiver):
-                if type(receiver).__module__ == "logging":
-                    self.says = self.says or _line(frame)
-                    return
+            if type(receiver).__module__ == "logging":
+                if code.co_name not in _ASKING:
+                    self._say("logs", frame)
+                elif id(receiver) not in self._compared and self._is_own(frame.f_back):
+                    self._refuse(f"uses {_name(receiver)} ({code.co_name}())", frame)
+            elif self._is_unknown(receiver):
                 self._refuse(f"uses {_name(receiver)} ({code.co_name}())", frame)
+        elif root == "logging" and code.co_name not in _QUIET["logging"]:
+            self._say("logs", frame)
+        elif not (root in _QUIET_ROOTS or code.co_name in _QUIET.get(root, ()) or code.co_name.startswith("<")):
+            self._refuse(f"calls {module}.{code.co_qualname}()", frame)
 
     def _look_at_builtin(self, frame: types.FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
-        if owner is None or isinstance(owner, type):
+        if owner is None:
             return
-        if isinstance(owner, types.ModuleType):
+        if isinstance(owner, type):
+            asks = name == "__subclasses__" or (name in _CLOCKS and owner.__module__ == "datetime")
+            if asks and self._asked_by_user(frame):
+                self._refuse(f"calls {owner.__qualname__}.{name}(), whose answer a replay would repeat", frame)
+        elif isinstance(owner, types.ModuleType):
+            module = owner.__name__
             if name in _SAYS and self._asked_by_user(frame):
-                self.says = self.says or _line(frame)
-            elif owner.__name__ in _CLOCK and name not in _QUIET and self._asked_by_user(frame):
-                self._refuse(f"calls {owner.__name__.strip('_')}.{name}(), whose answer a replay would repeat", frame)
+                self._say("prints", frame)
+            elif (
+                module.partition(".")[0] in sys.stdlib_module_names
+                and module not in _PURE_MODULES
+                and name not in _QUIET.get(module, ())
+                and self._asked_by_user(frame)
+            ):
+                self._refuse(f"calls {module.strip('_')}.{name}(), whose answer a replay would repeat", frame)
         elif owner is sys.stdout or owner is sys.stderr:
-            self.says = self.says or _line(frame)
+            self._say("prints", frame)
+        elif type(owner).__module__ == "_thread":
+            if name in _TAKING and self._is_own(frame):
+                self._refuse(f"uses a lock ({name}())", frame)
         elif self._is_unknown(owner) and self._asked_by_user(frame):
             self._refuse(f"uses {_name(owner)} ({name}())", frame)
+
+    def _look_at_answer(self, question: str, answer: Any, frame: types.FrameType) -> None:
+        """What an installed package has told the user's code, of nothing that is compared."""
+        if answer is None:
+            self._say(f"calls {question}()", frame)
+        elif is_setting(answer) or isinstance(answer, np.ndarray | list | dict | set):
+            self._refuse(f"calls {question}(), whose answer a replay would repeat", frame)
+
+    def _is_own(self, frame: types.FrameType | None) -> bool:
+        return frame is not None and self._whose(frame.f_code.co_filename) == "own"
+
+    def _is_about_tensors(self, frame: types.FrameType) -> bool:
+        """Whether a function is given tensors or modules, or something that is compared."""
+        import torch
+
+        kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+        for value in frame.f_locals.values():
+            if isinstance(value, kinds) or id(value) in self._compared:
+                return True
+            items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+            if any(isinstance(item, kinds) for item in items):
+                return True
+        return False
 
     def _is_unknown(self, value: Any) -> bool:
         kind = type(value)
         if id(value) in self._compared or issubclass(kind, BaseException | type):
             return False
         module = kind.__module__
-        if module in _FRESH_MODULES:
+        if module in _FRESH_MODULES or module == "_thread":
             return False
         package = module.partition(".")[0]
         return package in sys.stdlib_module_names or package not in sys.modules
+
+    def _say(self, what: str, frame: types.FrameType) -> None:
+        self.says = self.says or f"{what} {_line(frame)}"
 
     def _refuse(self, what: str, frame: types.FrameType) -> None:
         if _in_warning(frame):

@@ -13,6 +13,10 @@ from typing import Any
 
 from ptpathways.frontend.base import _locator
 
+_MADE_BY_PYTHON = 1 << 9
+"""Of a class's flags: it was made by a class statement (``Py_TPFLAGS_HEAPTYPE``)."""
+_IMPORTING = frozenset({"import_module", "__import__", "modules"})
+"""Ways to a module by its name in a text: the last one is that of ``sys``."""
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 
 
@@ -69,19 +73,30 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def imported_names(code: types.CodeType) -> tuple[str, ...]:
-    """The modules that a function, or one inside it, imports when it runs; by ``import_module``, too."""
+    """The modules that a function, or one inside it, imports when it runs; also by a text."""
     found = _arguments_of(code, "IMPORT_NAME")
-    if "import_module" in all_names(code):
+    if not _IMPORTING.isdisjoint(all_names(code)):
         found += tuple(text for text in code.co_consts if isinstance(text, str) and text in sys.modules)
     return found
 
 
+def _is_method(one: dis.Instruction) -> bool:
+    """Whether it reads a method to call it, which has an instruction of its own before Python 3.12."""
+    return sys.version_info >= (3, 12) and one.opname == "LOAD_ATTR" and bool((one.arg or 0) & 1)
+
+
 def _arguments_of(code: types.CodeType, *operations: str) -> tuple[str, ...]:
-    names = {one.argval for one in dis.get_instructions(code) if one.opname in operations}
+    names = {one.argval for one in dis.get_instructions(code) if one.opname in operations and not _is_method(one)}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(_arguments_of(constant, *operations))
     return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=256)
+def read_names(code: types.CodeType) -> frozenset[str]:
+    """The attributes that a function, or one inside it, reads without calling them as methods."""
+    return frozenset(_arguments_of(code, "LOAD_ATTR"))
 
 
 @functools.lru_cache(maxsize=256)
@@ -112,6 +127,8 @@ def slots(kind: type) -> tuple[str, ...]:
 
 def is_users(kind: type, home: str) -> bool:
     """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
+    if kind.__module__ == "builtins" or kind.__module__ not in sys.modules:
+        return bool(kind.__flags__ & _MADE_BY_PYTHON)
     module = sys.modules.get(kind.__module__)
     filename = getattr(module, "__file__", None)
     if kind.__module__ == "__main__" or filename == home:
@@ -125,6 +142,11 @@ def is_installed(kind: type) -> bool:
     filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
     ours = kind.__module__.partition(".")[0] == "ptpathways"
     return ours or (filename is not None and filename.startswith(installed()))
+
+
+def is_own_class(kind: type, home: str) -> bool:
+    """Whether a class is written by the user: also one of a text, in a namespace that is no module's."""
+    return is_own(kind.__module__, home) or (kind.__module__ == "builtins" and bool(kind.__flags__ & _MADE_BY_PYTHON))
 
 
 def is_own(module: str, home: str) -> bool:

@@ -4,13 +4,18 @@ queues, generators.
 
 from __future__ import annotations
 
+import abc
 import array
 import collections
 import contextvars
+import decimal
 import functools
+import logging
+import mmap
 import random
 import threading
 import types
+from _abc import _get_dump  # type: ignore[import-not-found]
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -84,8 +89,17 @@ def contents_of(value: Any) -> Any:
         return "the cache", value.cache_info().misses, value.cache_info().currsize
     if isinstance(value, bytearray | array.array) or type(type(value)).__module__ == "_ctypes":
         return type(value), bytes(value)
+    if type(value).__module__ == "multiprocessing.sharedctypes":
+        return type(value), bytes(value.get_obj())
     if isinstance(value, memoryview):
         return type(value), value.tobytes()
+    if value is decimal.getcontext:
+        context = decimal.getcontext()
+        return context.prec, context.rounding, context.Emin, context.Emax, context.clamp, str(context.traps)
+    if isinstance(value, mmap.mmap):
+        return "the mapped file", None if value.closed else native.digest(np.frombuffer(value, np.uint8))
+    if isinstance(value, logging.Logger):
+        return "the logger", value.getEffectiveLevel(), value.disabled, value.manager.disable
     if isinstance(value, contextvars.ContextVar):
         return "the variable", member_key(_value_of(value))
     if isinstance(value, types.MappingProxyType | collections.ChainMap):
@@ -106,6 +120,12 @@ def members_of(value: Any) -> Iterable[Any]:
     if isinstance(value, types.MappingProxyType | collections.ChainMap):
         return list(value.values())
     return list(vars(value).values()) if isinstance(value, threading.local) else ()
+
+
+def registered(kind: abc.ABCMeta) -> list[type]:
+    """The classes that are said to derive from an abstract one."""
+    found = (reference() for reference in _get_dump(kind)[0])
+    return [one for one in found if one is not None]
 
 
 def _value_of(variable: contextvars.ContextVar[Any]) -> Any:

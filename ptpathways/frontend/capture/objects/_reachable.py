@@ -7,6 +7,7 @@ and *kinds* say whether what a new walk finds is computed with in the same way.
 
 from __future__ import annotations
 
+import abc
 import operator
 import types
 import weakref
@@ -142,6 +143,8 @@ class Surroundings:
     """Settings that are left out, at the user's word."""
 
     _guards: Any = None
+    _token: object = None
+    """Changes when a class is registered with an abstract one."""
     _others: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _hooked: list[Any] = field(default_factory=list)
     _no_hooks: list[tuple[None, None]] = field(default_factory=list)
@@ -160,13 +163,14 @@ class Surroundings:
         if any(hooks for _, hooks, _ in self.hooked):
             self._no_hooks = []  # never equal: each is looked at
         self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
+        self._token = abc.get_cache_token()
         self._guards = native.Guards(links)  # which borrows what this object holds
 
     def still_holds(self) -> bool:
         """Whether every link leads where it did, and every setting has its value."""
         if self._guards is None:
             self.prepare()
-        if not self._guards.hold():
+        if not self._guards.hold() or abc.get_cache_token() != self._token:
             return False
         for sequence, items, _ in self.sequences:
             if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):

@@ -6,14 +6,17 @@ noted which object it is.
 
 from __future__ import annotations
 
+import abc
 import argparse
 import collections
 import contextlib
 import dataclasses
+import decimal
 import enum
 import functools
 import inspect
 import operator
+import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -29,8 +32,10 @@ from ptpathways.frontend.capture.objects._contents import (
     contents_of,
     is_plain,
     is_setting,
+    member_key,
     members_of,
     position_of,
+    registered,
 )
 from ptpathways.frontend.capture.objects._reachable import (
     CellView,
@@ -41,15 +46,13 @@ from ptpathways.frontend.capture.objects._reachable import (
     Watched,
     hooks_of,
 )
-from ptpathways.frontend.capture.objects._walk_modules import Modules
+from ptpathways.frontend.capture.objects._walk_mentioned import Mentioned
+from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, SHALLOW, Modules
 from ptpathways.frontend.capture.objects._walk_torch import TorchObjects
 
-_DEPTH_MAX = 16
 _ITEMS_MAX = 10_000
-_CALLED = frozenset({"forward", "backward", "setup_context"})
-"""Methods, beside those of operators, that are called without being named."""
-_BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
-"""Ways to an attribute that do not mention its name."""
+_RECORDS = frozenset({"csv", "fractions", "json.decoder", "json.encoder", "pprint", "string", "textwrap"})
+"""Modules of Python whose objects are options that their methods read."""
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
@@ -88,24 +91,22 @@ class Walker:
         self.found = Surroundings()
         self.seen: dict[int, Any] = {}  # keeps what it has seen alive, so that ids stay their own
         self.names: dict[int, str] = {}
-        self._mentioned: set[str] = set(_CALLED)
-        self.classes: dict[type, bool] = {}  # the user's, and whether code names them, so that it may make objects
         self.noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
-        self.records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []  # objects, by what they consist of
-        self.hiding: list[tuple[dict[str, Any], type]] = []  # attributes of objects, which hide those of their class
-        # Methods that are running now, which call the step: a loop that is called `train` is not what the step means by
-        # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
-        self._callers = _code.running()
+        self.library_modules: list[tuple[str, types.ModuleType]] = []  # met elsewhere than in modules
         self.weak: list[tuple[str, weakref.ref[Any]]] = []
+        self.mentioned = Mentioned(self)
         self.modules = Modules(self)
         self._torch_objects = TorchObjects(self)
 
     def finish(self) -> Surroundings:
         self._torch_objects.everywhere()
-        self._visit_classes()
+        for name, module in self.library_modules:
+            self.modules.of_object(name, module, tuple(sorted(self.mentioned.names)))
+        self.mentioned.visit()
+        self._torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
         for name, group, key in self.noted:
-            if self._is_mentioned(key):
+            if self.mentioned.has(key):
                 self.found.settings[name] = (group, key, group[key])
         for name, tensor in list(self.found.tensors.items()):
             if tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
@@ -139,8 +140,8 @@ class Walker:
             self.containers(item)
 
     def _container(self, kind: type) -> None:
-        if kind not in (list, tuple, dict) and _code.is_own(kind.__module__, self.home):
-            self.classes.setdefault(kind, False)
+        if kind not in (list, tuple, dict) and _code.is_own_class(kind, self.home):
+            self.mentioned.classes.setdefault(kind, False)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
         torch = self._torch
@@ -159,14 +160,28 @@ class Walker:
             return
         if isinstance(value, type):
             self.kind(name, Same(value))
-            if _code.is_own(value.__module__, self.home):
-                self.classes[value] = True
+            if isinstance(value, abc.ABCMeta):  # what is registered with it is an instance, too
+                self.kind(f"what is registered with {name}", frozenset(map(Same, registered(value))))
+            if value is decimal.Decimal:
+                self.decimal()
+            if _code.is_own_class(value, self.home):
+                self.mentioned.classes[value] = True
+            if _code.is_own_class(type(value), self.home):
+                self.mentioned.classes.setdefault(type(value), False)
             return
         if id(value) in self.seen:
             self.alias(name, value)
             return
-        if depth > _DEPTH_MAX or isinstance(value, types.ModuleType):
+        if isinstance(value, types.ModuleType):
             self.kind(name, Same(value))
+            self.library_modules.append((name, value))
+            return
+        if depth > DEPTH_MAX:
+            self.kind(name, Same(value))
+            if depth < SHALLOW and not self.found.unknown:
+                self.found.unknown = (
+                    f"{name} lies more than {DEPTH_MAX} references deep, and what is in it is not compared"
+                )
             return
         self.seen[id(value)] = value
         self.names[id(value)] = name
@@ -238,11 +253,18 @@ class Walker:
             self.kind(name, Same(value))
             if isinstance(value, operator.attrgetter | operator.methodcaller):
                 texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
-                self._mentioned.update(part for text in texts for part in text.split("."))
+                self.mentioned.names.update(part for text in texts for part in text.split("."))
             if isinstance(value, BaseException):
-                self.link(f"{name}.args", SlotView(value), "args", value.args, depth)
-            if not _code.is_installed(type(value)):
+                for part in ("args", "__cause__", "__context__"):
+                    self.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
+            if type(value).__module__ in _RECORDS:
+                self._instance(name, value)
+                self._slots(name, value, depth)
+                self._own_attributes(name, value, depth)
+            elif not _code.is_installed(type(value)):
                 self._mentioned_attributes(name, value, depth)
+            elif isinstance(attributes := getattr(value, "__dict__", None), dict):
+                self.mentioned.library_records.append((name, attributes))
             wrapped = getattr(value, "__wrapped__", None)  # another captured step
             if isinstance(wrapped, types.FunctionType | types.MethodType):
                 self.visit(name, wrapped, depth + 1)
@@ -258,7 +280,7 @@ class Walker:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
-            self.records.append((name, attributes, tuple(attributes), depth))
+            self.mentioned.records.append((name, attributes, tuple(attributes), depth))
 
     def _own_attributes(self, name: str, value: Any, depth: int) -> None:
         """Of a container of a class of somebody's, or of a tensor."""
@@ -266,6 +288,30 @@ class Walker:
         if attributes is not None:
             self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
             self._mapping(name, attributes, depth, attributes=True)
+
+    def shallow(self, name: str, value: list[Any] | dict[Any, Any] | set[Any]) -> None:
+        """What is in a container of a library, but not what is in that."""
+        if id(value) in self.seen or len(value) > _ITEMS_MAX or value is sys.modules:
+            self.kind(name, Same(value))
+            return
+        self.seen[id(value)] = value
+        self.names[id(value)] = name
+        if isinstance(value, dict):
+            self._mapping(name, value, SHALLOW)
+            return
+        if isinstance(value, list):
+            self.found.sequences.append(Watched(value, tuple(value), name))
+            contents: Any = tuple(map(member_key, value))
+        else:
+            contents = contents_of(value)
+            self.found.contents.append(Watched(value, contents, name))
+        self.kind(name, (type(value), Contents(contents)))
+
+    def decimal(self) -> None:
+        """The context that its numbers are computed in."""
+        contents = contents_of(decimal.getcontext)
+        self.found.kinds["the context of decimal"] = Contents(contents)
+        self.found.contents.append(Watched(decimal.getcontext, contents, "the context of decimal"))
 
     def kind(self, name: str, kind: Any) -> None:
         while name in self.found.kinds:  # a method has the name of what it is bound to
@@ -341,36 +387,40 @@ class Walker:
                 where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"
             else:
                 where = f"{name}[key {place}, a {type(key).__qualname__}]"
+                if not isinstance(key, weakref.ref | self.tensor_type):
+                    self.visit(f"key {place} of {name}", key, depth + 1)
             self.link(where, mapping, key, value, depth)
 
     def _object(self, name: str, value: Any, depth: int) -> None:
         self.kind(name, type(value))
         if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
             self.found.moving.append(Watched(value, position, name))
-        slots = [slot for base in type(value).__mro__ for slot in _code.slots(base)]
-        if slots:
-            view = SlotView(value)
-            for slot in slots:
-                if hasattr(value, slot):
-                    self.link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
-                else:
-                    self.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
+        self._slots(name, value, depth)
         self._instance(name, value)
         attributes = getattr(value, "__dict__", {})
-        if _code.is_own(type(value).__module__, self.home):
-            self.classes.setdefault(type(value), False)
+        self.mentioned.attributes.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
+        if _code.is_own_class(type(value), self.home):
+            self.mentioned.classes.setdefault(type(value), False)
             if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
-                self._mentioned.update(one.name for one in dataclasses.fields(value))
+                self.mentioned.names.update(one.name for one in dataclasses.fields(value))
             if all(base is object or self._is_plain_base(base) for base in type(value).__mro__):
-                self.records.append((name, attributes, tuple(attributes), depth))
-                self.hiding.append((attributes, type(value)))
+                self.mentioned.records.append((name, attributes, tuple(attributes), depth))
+                self.mentioned.hiding.append((attributes, type(value)))
                 return
         self._mapping(name, attributes, depth, attributes=True)
-        if type(value) in self.classes:
+        if type(value) in self.mentioned.classes:
             return
         call = inspect.getattr_static(type(value), "__call__", None)
         if isinstance(call, types.FunctionType):
             self.visit(name, call, depth + 1)
+
+    def _slots(self, name: str, value: Any, depth: int) -> None:
+        view = SlotView(value)
+        for slot in (slot for base in type(value).__mro__ for slot in _code.slots(base)):
+            if hasattr(value, slot):
+                self.link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
+            else:
+                self.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
 
     def _instance(self, name: str, value: Any) -> None:
         """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one
@@ -384,7 +434,7 @@ class Walker:
 
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
-        return base.__module__ in ("abc", "typing") or _code.is_own(base.__module__, self.home)
+        return base.__module__ in ("abc", "typing") or _code.is_own_class(base, self.home)
 
     def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
         code = function.__code__
@@ -425,51 +475,9 @@ class Walker:
                 continue
             self.link(prefix + variable, CellView(cell), variable, value, depth)
         names = _code.all_names(code)
-        self._mentioned.update(names)
+        self.mentioned.names.update(names)
+        self.mentioned.read |= _code.read_names(code)
         attributes = vars(function)
-        self.records.append((name or "the function", attributes, tuple(attributes), depth))
+        self.mentioned.records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
         self.modules.of_function(prefix, function, depth)
-
-    def _visit_classes(self) -> None:
-        """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:
-        a loop's history that hangs on the same object as the step is none of the step's business."""
-        done: set[tuple[int, str]] = set()
-        while True:
-            before = len(done)
-            bases = {base for kind in self.classes for base in kind.__mro__}
-            made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
-            own = [base for base in bases if _code.is_own(base.__module__, self.home)]
-            for base in sorted(own, key=lambda base: (base.__module__, base.__qualname__)):
-                for name, value in sorted(vars(base).items()):
-                    called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
-                    if getattr(value, "__code__", None) in self._callers:
-                        continue
-                    if (id(base), name) not in done and (called or self._is_mentioned(name)):
-                        done.add((id(base), name))
-                        self._member(f"{base.__qualname__}.{name}", base, name, value)
-            for place, (where, attributes, names, depth) in enumerate(self.records):
-                for name in names:
-                    if (place, name) not in done and self._is_mentioned(name):
-                        done.add((place, name))
-                        self.link(f"{where}.{name}", attributes, name, attributes[name], depth)
-            if len(done) == before:
-                break
-        for base in own:
-            self.found.sizes.append(Watched(vars(base), len(vars(base)), base.__qualname__))
-            self.found.members.append(Link(SlotView(base), "__mro__", base.__mro__, f"{base.__qualname__}.__mro__"))
-            self.kind(f"{base.__qualname__}.__mro__", tuple(map(Same, base.__mro__)))
-        for attributes, kind in self.hiding:
-            inherited = {name for base in kind.__mro__ for name in vars(base)}
-            absent = [name for name in inherited - set(attributes) if self._is_mentioned(name)]
-            self.found.absent += [(attributes, name) for name in absent]
-
-    def _is_mentioned(self, name: str) -> bool:
-        return name in self._mentioned or not self._mentioned.isdisjoint(_BY_TEXT)
-
-    def _member(self, where: str, base: type, name: str, value: Any) -> None:
-        self.link(where, vars(base), name, value, 0)
-        for part in ("__func__", "fget", "fset", "fdel", "func"):  # static methods, properties, cached ones
-            inner = getattr(value, part, None)
-            if isinstance(inner, types.FunctionType):
-                self.visit(where, inner, 0)

@@ -4,6 +4,7 @@ the code mentions."""
 from __future__ import annotations
 
 import builtins
+import decimal
 import sys
 import types
 import weakref
@@ -16,7 +17,12 @@ from ptpathways.frontend.capture.objects._reachable import Link
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
-_DEPTH_MAX = 16
+DEPTH_MAX = 64
+"""References from the step's function to what it computes with."""
+SHALLOW = 1_000
+"""As a depth: what is not looked into any further."""
+_BY_DEFAULT = frozenset({"getattr", "hasattr"})
+"""Ways to ask for what may be absent."""
 _PARTS_MAX = 3
 """How far down in a library's modules: ``torch.nn.utils.clip_grad_norm_``."""
 _GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
@@ -54,14 +60,29 @@ class Modules:
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 if prefix + name not in self._walker.found.kinds:
                     self._walker.kind(prefix + name, Same(value))
-            elif name in space and (is_setting(value) or (isinstance(value, list) and all(map(is_setting, value)))):
-                self._walker.link(prefix + name, space, name, value, 0)  # sys.argv
+            elif name in space and is_setting(value):
+                self._walker.link(prefix + name, space, name, value, SHALLOW)
+            elif isinstance(value, list | dict | set):  # sys.argv
+                self._walker.found.links.append(Link(space, name, value, prefix + name))
+                self._walker.shallow(prefix + name, value)
+            elif name in space and isinstance(attributes := getattr(value, "__dict__", None), dict):
+                self._walker.found.links.append(Link(space, name, value, prefix + name))
+                self._walker.kind(prefix + name, Same(value))
+                self._walker.mentioned.library_records.append((prefix + name, attributes))
+            elif name not in space and not _BY_DEFAULT.isdisjoint(names):
+                self._walker.found.absent.append((space, name))
 
     def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
         if _code.is_own(name, self._walker.home):
             self._variables(prefix, vars(module), names, names, depth + 1)
         else:
+            if module is decimal:
+                self._walker.decimal()
             self.library(prefix, vars(module), names)
+
+    def of_object(self, name: str, module: types.ModuleType, names: tuple[str, ...]) -> None:
+        """A module that is a value, as of a closure's variable, or of an attribute."""
+        self._module(f"{name}.", module.__name__, module, names, 0)
 
     def _absent(self, space: dict[str, Any], names: tuple[str, ...], depth: int) -> None:
         """Variables that are not there must not come; those that Python has for all modules stay what they are."""
@@ -77,7 +98,7 @@ class Modules:
         self, prefix: str, space: dict[str, Any], names: tuple[str, ...], attributes: tuple[str, ...], depth: int
     ) -> None:
         """The variables of a module that code names, and ``attributes`` of the modules among them."""
-        for name in names if depth <= _DEPTH_MAX else ():
+        for name in names if depth <= DEPTH_MAX else ():
             if name not in space:
                 continue
             value = space[name]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import operator
 import sys
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
@@ -41,6 +44,7 @@ class TorchObjects:
         self._torch = torch
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
         self._classes: set[type] = set()
+        self._looked_into: set[str] = set()
 
     def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
         """Where it is: a step that takes one of its steps counts there."""
@@ -62,8 +66,8 @@ class TorchObjects:
             self._methods(type(part), ("forward", "__call__"))
             self._walker.found.compared[id(part)] = part
             self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
-            if _code.is_own(type(part).__module__, self._walker.home):
-                self._walker.classes.setdefault(type(part), False)
+            if _code.is_own_class(type(part), self._walker.home):
+                self._walker.mentioned.classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
                 for key, tensor in tensors.items():
                     self._walker.found.links.append(Link(tensors, key, tensor, f"{where}.{key}"))
@@ -79,14 +83,14 @@ class TorchObjects:
                         self._walker.kind(f"the order of what is in {where}", keys)
             for key, child in part._modules.items():
                 self._walker.found.links.append(Link(part._modules, key, child, f"{where}.{key}"))
-            if type(part) in self._walker.classes:
-                self._walker.hiding.append((vars(part), type(part)))
+            if type(part) in self._walker.mentioned.classes:
+                self._walker.mentioned.hiding.append((vars(part), type(part)))
             self._hooks(where, vars(part), _HOOKS, depth)
             for key, value in vars(part).items():
                 if key in self._own_private:
                     continue
-                if isinstance(value, list | dict) and type(part) in self._walker.classes:
-                    self._walker.records.append((where, vars(part), (key,), depth))
+                if isinstance(value, list | dict) and type(part) in self._walker.mentioned.classes:
+                    self._walker.mentioned.records.append((where, vars(part), (key,), depth))
                 else:
                     self._attribute(f"{where}.{key}", vars(part), key, value, depth)
 
@@ -100,6 +104,25 @@ class TorchObjects:
         public = tuple(name for name in space if not name.startswith("_"))
         self._walker.modules.library("torch.nn.functional.", space, public)
         self._methods(self._torch.Tensor, ("backward",))
+
+    def methods_of_tensors(self, names: Collection[str]) -> None:
+        """Those that the code names, and those of operators, are torch's: most are a base's, and whoever replaces one
+        puts his own before it."""
+        own = gc.get_referents(vars(self._torch.Tensor))[0]  # the dictionary itself, which guards ask fast
+        for name in sorted(_operators() | set(names)):
+            if name in own:
+                self._walker.found.links.append(Link(own, name, own[name], f"torch.Tensor.{name}"))
+                self._walker.kind(f"torch.Tensor.{name}", Same(own[name]))
+            elif hasattr(self._torch.Tensor, name):
+                self._walker.found.absent.append((own, name))
+
+    def _functions(self, module: str) -> None:
+        """Those of a module of torch, which its classes call, are what they are."""
+        space = vars(sys.modules[module])
+        if module not in self._looked_into:
+            self._looked_into.add(module)
+            own = (name for name, value in space.items() if getattr(value, "__module__", "") == module)
+            self._walker.modules.library(f"{module}.", space, tuple(own))
 
     def _methods(self, kind: type, names: tuple[str, ...]) -> None:
         """Those of a class, its own or inherited, are what they are."""
@@ -118,7 +141,7 @@ class TorchObjects:
         kind = type(value)
         if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType | types.ModuleType):
             record = True
-        elif _code.is_users(kind, self._walker.home) and not _code.is_own(kind.__module__, self._walker.home):
+        elif _code.is_users(kind, self._walker.home) and not _code.is_own_class(kind, self._walker.home):
             record = all(is_setting(item) or isinstance(item, list | tuple | dict) for item in vars(value).values())
         else:
             record = True
@@ -135,6 +158,7 @@ class TorchObjects:
                 users = [(key, hook) for key, hook in hooks.items() if not _is_ours(hook)]
                 if kind != _FIRST_FORWARD or len(users) == len(hooks):
                     self._walker.found.sizes.append(Watched(hooks, len(hooks), f"{name}.{kind}"))
+                    self._walker.found.orders.append(Watched(hooks, tuple(hooks), f"{name}.{kind}"))
                 for place, (key, hook) in enumerate(users):
                     self._walker.link(f"{name}.{kind}[{place}]", hooks, key, hook, depth)
 
@@ -148,20 +172,23 @@ class TorchObjects:
             return
         self._walker.found.optimizers.append(optimizer)
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
+        for kind in type(optimizer).__mro__:
+            if kind.__module__.startswith("torch.optim."):
+                self._functions(kind.__module__)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
             if key in vars(optimizer):
                 self._walker.link(f"{name}.{key}", vars(optimizer), key, vars(optimizer)[key], depth)
             else:
                 self._walker.found.absent.append((vars(optimizer), key))
-        if _code.is_own(type(optimizer).__module__, self._walker.home):
-            self._walker.classes.setdefault(type(optimizer), False)
+        if _code.is_own_class(type(optimizer), self._walker.home):
+            self._walker.mentioned.classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
                 if not key.startswith("_") and key not in ("defaults", "state", "param_groups"):
                     self._walker.link(f"{name}.{key}", vars(optimizer), key, value, depth)
         else:
             known = ("defaults", "state", "param_groups", *_OPTIMIZER_METHODS)
             names = tuple(key for key in vars(optimizer) if key not in known and not key.startswith("_"))
-            self._walker.records.append((name, vars(optimizer), names, depth))
+            self._walker.mentioned.records.append((name, vars(optimizer), names, depth))
         self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
         for key in ("state", "param_groups"):
             self._walker.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
@@ -200,6 +227,16 @@ class TorchObjects:
                     self._walker.tensor(where, value)
                 elif is_setting(value):
                     self._walker.found.settings[where] = (slots, key, value)
+
+
+@functools.cache
+def _operators() -> frozenset[str]:
+    """The methods of tensors that are called without being named, as by ``+``."""
+    import torch
+
+    names = {name for name in vars(operator) if name.startswith("__")}
+    names |= {f"__r{name[2:]}" for name in names} | {"__bool__", "__float__", "__int__", "__iter__", "__len__"}
+    return frozenset(name for name in names if callable(getattr(torch._C.TensorBase, name, None)))
 
 
 def _is_ours(hook: Any) -> bool:

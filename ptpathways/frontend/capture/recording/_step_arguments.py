@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -158,8 +160,53 @@ def modes() -> tuple[tuple[str, Any], ...]:
         ("the default device", str(torch.get_default_device())),
         ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
         ("the default type", torch.get_default_dtype()),
+        ("switches of torch (torch.backends and the like)", _switches()),
         ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
     )
+
+
+@functools.cache
+def _getters() -> tuple[Callable[[], Any], ...]:
+    import torch
+
+    found = [getattr(torch._C, name, None) for name in _GETTERS]
+    if precision := getattr(torch._C, "_get_fp32_precision_getter", None):
+        found += [functools.partial(precision, *of) for of in _PRECISIONS]
+    return tuple(getter for getter in found if getter is not None)
+
+
+_GETTERS = (
+    "_get_cublas_allow_bf16_reduced_precision_reduction",
+    "_get_cublas_allow_fp16_reduced_precision_reduction",
+    "_get_cudnn_benchmark",
+    "_get_cudnn_deterministic",
+    "_get_cudnn_enabled",
+    "_get_cudnn_sdp_enabled",
+    "_get_deterministic_fill_uninitialized_memory",
+    "_get_flash_sdp_enabled",
+    "_get_float32_matmul_precision",
+    "_get_math_sdp_enabled",
+    "_get_mem_efficient_sdp_enabled",
+    "_get_mkldnn_enabled",
+    "_get_nnpack_enabled",
+    "get_num_threads",
+)
+
+
+_PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"), ("mkldnn", "conv"))
+
+
+def _switches() -> tuple[Any, ...]:
+    distributions = sys.modules.get("torch.distributions.distribution")
+    validate = None if distributions is None else distributions.Distribution._validate_args
+    return *map(_asked, _getters()), validate
+
+
+def _asked(getter: Callable[[], Any]) -> Any:
+    try:
+        return getter()
+    except RuntimeError:  # old and new names of the switches for tf32 were mixed
+        return None
 
 
 def text_of(value: Any) -> str:

@@ -1,0 +1,243 @@
+"""Scenarios of captured steps that read what lies far from them: switches of libraries, locks, files, other modules.
+
+Each probe is a number that a step computes with, and a way to change it. A captured step must follow the change, or be
+traced at every call and say so.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import decimal
+import gc
+import logging
+import mmap
+import multiprocessing
+import os
+import string
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import ptpathways as pw
+from tests.proc.capture_basis import SAID, Capture, batches, network, numbers, training_step
+
+Probe = tuple[Callable[[], Any], Callable[[], Any]]
+CALLS, CHANGED = 6, 4
+_held: list[Any] = []
+
+
+def _follow(capture: Capture, place: torch.device, probes: Iterator[Probe]) -> list[float]:
+    """What steps give that multiply by what a probe reads, before and after its change."""
+    found: list[Tensor] = []
+    for read, change in probes:
+
+        def one(x: Tensor, read: Callable[[], Any] = read) -> Tensor:
+            result: Tensor = (x.to(place) * float(read())).sum()
+            return result
+
+        step, told = capture(one), len(SAID)
+        for call in range(CALLS):
+            if call == CHANGED:
+                change()
+            found.append(step(batches(1)[0][0]))
+        if isinstance(step, pw.CapturedStep):
+            assert len(SAID) > told, (read.__code__.co_firstlineno, step.replays)
+    return numbers(found)
+
+
+def switches(places: list[torch.device], capture: Capture) -> list[float]:
+    """Of torch, NumPy and Python, which functions of theirs tell."""
+    backends: Any = torch.backends
+
+    def benchmark() -> None:
+        backends.cudnn.benchmark = True
+
+    def precision() -> None:
+        decimal.getcontext().prec = 3
+
+    def module() -> types.ModuleType:
+        return sys.modules["unseen_module"]
+
+    def leave() -> None:
+        os.environ["PTPATHWAYS_UNSEEN"] = "3"
+
+    sys.modules["unseen_module"] = types.ModuleType("unseen_module")
+    module().K = 2.0  # type: ignore[attr-defined]
+    os.environ["PTPATHWAYS_UNSEEN"] = "2"
+    threads, level = torch.get_num_threads(), sys.getrecursionlimit()
+    torch.set_num_threads(2)
+    probes: list[Probe] = [
+        (lambda: backends.cudnn.benchmark, benchmark),
+        (lambda: backends.cuda.flash_sdp_enabled(), lambda: backends.cuda.enable_flash_sdp(False)),
+        (lambda: torch.get_num_threads(), lambda: torch.set_num_threads(1)),
+        (lambda: np.get_printoptions()["precision"], lambda: np.set_printoptions(precision=4)),
+        (lambda: decimal.Decimal(1) / decimal.Decimal(3), precision),
+        (lambda: sys.getrecursionlimit(), lambda: sys.setrecursionlimit(level + 7)),
+        (lambda: gc.isenabled(), gc.disable),
+        (lambda: sys.modules["unseen_module"].K, lambda: setattr(module(), "K", 3.0)),
+        (lambda: os.environ["PTPATHWAYS_UNSEEN"], leave),
+        (lambda: len(warnings.filters), lambda: warnings.simplefilter("always", ImportWarning)),
+        (lambda: datetime.now().microsecond * 0, lambda: None),
+    ]
+    with decimal.localcontext(), np.printoptions(), warnings.catch_warnings():
+        try:
+            return _follow(capture, places[0], iter(probes))
+        finally:
+            gc.enable()
+            backends.cudnn.benchmark = False
+            backends.cuda.enable_flash_sdp(True)
+            torch.set_num_threads(threads)
+            sys.setrecursionlimit(level)
+
+
+def objects_of_python(places: list[torch.device], capture: Capture) -> list[float]:
+    """Loggers, locks, mapped and shared memory, templates, errors."""
+    logger, lock = logging.getLogger("unseen"), threading.Lock()
+    logger.setLevel(logging.WARNING)
+    mapped, shared = mmap.mmap(-1, 16), multiprocessing.Value("d", 2.0)
+    text, part, error = string.Template("1$a"), Fraction(3, 2), ValueError("an error")
+    node = inmost = types.SimpleNamespace()
+    for _ in range(90):
+        inmost.next = types.SimpleNamespace()
+        inmost = inmost.next
+    inmost.value = 2.0
+
+    def follow(of: Any) -> float:
+        while hasattr(of, "next"):
+            of = of.next
+        value: float = of.value
+        return value
+
+    probes: list[Probe] = [
+        (lambda: logger.isEnabledFor(logging.DEBUG), lambda: logger.setLevel(logging.DEBUG)),
+        (lambda: lock.locked(), lock.acquire),
+        (lambda: mapped[0], lambda: mapped.__setitem__(0, 3)),
+        (lambda: shared.value, lambda: setattr(shared, "value", 3.0)),
+        (lambda: text.substitute(a="2"), lambda: setattr(text, "template", "2$a")),
+        (lambda: part, lambda: setattr(part, "_numerator", 9)),
+        (lambda: isinstance(error.__cause__, KeyError), lambda: setattr(error, "__cause__", KeyError("one"))),
+        (lambda: follow(node), lambda: setattr(inmost, "value", 3.0)),
+    ]
+    return _follow(capture, places[0], iter(probes))
+
+
+def classes(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is registered with abstract ones or derives from them, metaclasses, classes made of texts, orders."""
+
+    class Abstract(abc.ABC):  # noqa: B024
+        pass
+
+    class Other:
+        pass
+
+    class Meta(type):
+        k = 2.0
+
+    class OfMeta(metaclass=Meta):
+        pass
+
+    class Key:
+        k = 2.0
+
+    space: dict[str, Any] = {}
+    exec("class OfText:\n    k = 2.0\n    def get(self):\n        return self.k\n", space)
+    other, made, key = Other(), space["OfText"](), Key()
+    by_key, ordered = {key: 1}, types.SimpleNamespace(a=2.0, b=3.0)
+
+    def turn() -> None:
+        value = ordered.a
+        del ordered.a
+        ordered.a = value
+
+    probes: list[Probe] = [
+        (lambda: isinstance(other, Abstract), lambda: Abstract.register(Other)),
+        (lambda: isinstance(other, Sequence), lambda: Sequence.register(Other)),
+        (lambda: len(Other.__subclasses__()), lambda: _held.append(type("Derived", (Other,), {}))),
+        (lambda: OfMeta.k, lambda: setattr(Meta, "k", 3.0)),
+        (lambda: made.get(), lambda: setattr(space["OfText"], "k", 3.0)),
+        (lambda: next(iter(by_key)).k, lambda: setattr(key, "k", 3.0)),
+        (lambda: next(iter(vars(ordered).values())), turn),
+    ]
+    return _follow(capture, places[0], iter(probes))
+
+
+def installed_packages(places: list[torch.device], capture: Capture) -> list[float]:
+    """What an installed package answers about nothing that is compared, and its objects' numbers."""
+    import sklearn
+    from sklearn.linear_model import LinearRegression
+
+    fitted = LinearRegression().fit(np.array([[1.0], [3.0]]), np.array([1.0, 3.0]))
+    other = LinearRegression().fit(np.array([[1.0], [3.0]]), np.array([1.0, 3.0]))
+    probes: list[Probe] = [
+        (lambda: sklearn.get_config()["assume_finite"], lambda: sklearn.set_config(assume_finite=True)),
+        (lambda: fitted.coef_[0], lambda: fitted.coef_.__setitem__(0, 7.0)),
+        (lambda: other.predict([[2.0]])[0], lambda: other.coef_.__setitem__(0, 7.0)),
+    ]
+    with sklearn.config_context(assume_finite=False):
+        return _follow(capture, places[0], iter(probes))
+
+
+@contextlib.contextmanager
+def _instead(space: Any, name: str, value: Any) -> Iterator[None]:
+    had, old = name in vars(space), getattr(space, name)
+    setattr(space, name, value)
+    try:
+        yield
+    finally:
+        setattr(space, name, old) if had else delattr(space, name)
+
+
+def methods_of_tensors(places: list[torch.device], capture: Capture) -> list[float]:
+    """Somebody puts his own function in the place of a method of tensors, an operator, an optimizer's function."""
+    model = network().to(places[0])
+    train = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), places[0]))
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        return (x.to(places[0]).abs() * 2.0).sum()
+
+    plain_abs, plain_mul, sgd = Tensor.abs, Tensor.__mul__, sys.modules["torch.optim.sgd"]
+    plain_sgd = vars(sgd)["sgd"]
+    found = []
+    for place, (x, y) in enumerate(batches(8)):
+        with contextlib.ExitStack() as stack:
+            if place in (4, 5):
+                stack.enter_context(_instead(Tensor, "abs", lambda of: plain_abs(of) + 1))
+            if place == 6:
+                stack.enter_context(_instead(Tensor, "__mul__", lambda of, by: plain_mul(of, by) + 1))
+            if place == 5:
+                double = lambda *given, **more: [plain_sgd(*given, **more) for _ in range(2)]  # noqa: E731
+                stack.enter_context(_instead(sgd, "sgd", double))
+            found += [step(x), train(x, y)]
+    return numbers(found)
+
+
+def order_of_hooks(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two hooks of a module, and which comes first."""
+    layer: Any = nn.Linear(8, 1).to(places[0])
+    first = layer.register_forward_hook(lambda module, given, result: result * 2)
+    layer.register_forward_hook(lambda module, given, result: result + 1)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        return layer(x.to(places[0])).sum().detach()
+
+    found = []
+    for place, (x, _) in enumerate(batches(7)):
+        if place == 4:
+            layer._forward_hooks.move_to_end(first.id)
+        found.append(step(x))
+    return numbers(found)
+
+
+SCENARIOS = (switches, objects_of_python, classes, installed_packages, methods_of_tensors, order_of_hooks)
