@@ -250,7 +250,68 @@ def replaced_statistics(places: list[torch.device], capture: Capture) -> list[fl
     return numbers(found)
 
 
+def replaced_data(places: list[torch.device], capture: Capture) -> list[float]:
+    """Weights that the step writes and then gives other memory, across an audit."""
+    model = network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        weight = model[0].weight
+        weight.data.add_(0.1)
+        weight.data = weight.data.clamp(-0.3, 0.3)
+        return loss.detach()
+
+    found = []
+    for x, y in batches(14):
+        found += [step(x, y), model[0].weight.detach().sum().clone()]
+    assert not isinstance(step, pw.CapturedStep) or step.audits >= 1
+    return numbers(found)
+
+
+def one_cycle(places: list[torch.device], capture: Capture) -> list[float]:
+    """A schedule that changes the rate and a beta at each call."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=30)
+    step = capture(training_step(model, optimizer, places[0]))
+    found = []
+    for x, y in batches():
+        found.append(step(x, y))
+        schedule.step()
+    assert not isinstance(step, pw.CapturedStep) or step.replays > STEPS // 2
+    return numbers(found)
+
+
+def counts(places: list[torch.device], capture: Capture) -> list[float]:
+    """What optimizers make of the number of steps is as exact as with Python's numbers."""
+    found: list[Tensor] = []
+    for kind in (torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam):
+        for dtype in (torch.float32, torch.float64):
+            model = network().to(dtype).to(places[0])
+            step = capture(training_step(model, kind(model.parameters(), lr=0.01), places[0]))
+            found += [step(x.to(dtype), y.to(dtype)) for x, y in batches(12)]
+            assert not isinstance(step, pw.CapturedStep) or step.replays > 5
+            if places[0].type == "xla":
+                eager = counts_of.pop(0)
+                apart = max((p.detach().cpu() - q).abs().max() for p, q in zip(model.parameters(), eager, strict=True))
+                assert apart < (2e-6 if dtype is torch.float32 else 1e-7), (kind, dtype, apart)
+            else:
+                counts_of.append([p.detach().clone() for p in model.parameters()])
+    return numbers(found)
+
+
+counts_of: list[list[Tensor]] = []
+"""Parameters that eager PyTorch gave."""
+
 SCENARIOS = (
+    replaced_data,
+    one_cycle,
+    counts,
     order_of_parts,
     functions_made_of_texts,
     functions_of_libraries,

@@ -319,9 +319,15 @@ class CapturedStep:
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla"
         }
         _threads.claim(self._devices)
+        for other in self._variants.values():  # which are bound again before they run
+            other.let_go()
         recording = Recording(self._function, surroundings, call, self._devices)
         try:
-            result = recording.run()
+            try:
+                result = recording.run()
+            except BaseException:
+                variant.ready = False  # it is not known what the call has left undone
+                raise
             self._learn(variant, key, call, recording, result, started)
             return _probe.without(result)
         finally:

@@ -86,15 +86,17 @@ def power(kernel: Callable[..., Any], values: Any, exponent: Any) -> Any:
     return result
 
 
-@hands_on(Plain.FLOATING)
 def of_number(kernel: Callable[..., Any], base: complex, exponent: torch.Tensor) -> Any:
-    """``base ** exponent``."""
+    """``base ** exponent``. PyTorch/XLA makes the base a part of the computation, and schedulers change betas at each
+    step; whole numbers stay what they are, because XLA has faster ways to them."""
     import torch
 
     dtype = torch.result_type(base, exponent)
-    if dtype.is_floating_point:
+    if dtype.is_floating_point and not isinstance(base, complex) and float(base).is_integer():
         return kernel(base, exponent.to(dtype))
     given = torch.full((), as_number(base, dtype), dtype=dtype, device=exponent.device)
+    if dtype.is_floating_point:
+        return _xla.former("pow.Tensor_Tensor")(given, exponent.to(dtype))
     return power(_xla.former("pow.Tensor_Tensor"), given, exponent)
 
 

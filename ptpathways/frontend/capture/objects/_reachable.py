@@ -254,11 +254,12 @@ def make_capturable(optimizer: Any) -> bool:
             slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
             steps = slots.get("step")
             if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
-                slots["step"] = steps.to(parameter.device)
+                slots["step"] = steps.to(parameter.device, torch.float64)
                 changed = True
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
-        optimizer.register_load_state_dict_post_hook(_count_in_default_type)
+        optimizer.register_step_pre_hook(_count_precisely)
+        optimizer.register_load_state_dict_post_hook(_count_precisely)
         if isinstance(optimizer, torch.optim.Adam):
             _stay_at_a_rate_of_zero(optimizer)
     return changed
@@ -281,22 +282,29 @@ def count_on_the_client(optimizers: Sequence[Any]) -> None:
                 slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
                 steps = slots.get("step")
                 if isinstance(steps, torch.Tensor) and steps.device.type == "xla":
-                    slots["step"] = steps.cpu()
+                    slots["step"] = steps.cpu().to(torch.get_default_dtype())
 
 
 _counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
 """Optimizers that were made capturable."""
 
 
-def _count_in_default_type(optimizer: Any) -> None:
-    """Loading gives float32 steps to capturable optimizers, which loses digits where torch counts in float64."""
+def _count_precisely(optimizer: Any, *_: Any) -> None:
+    """Counts, and what follows from them, are float64, as Python's numbers are that torch computes with elsewhere:
+    ``1 - 0.999 ** step`` has four digits in float32. Torch makes and loads float32."""
     import torch
 
-    if torch.get_default_dtype() is not torch.float64:
-        return
-    for slots in optimizer.state.values():
-        if isinstance(slots.get("step"), torch.Tensor):
-            slots["step"] = slots["step"].to(torch.float64)
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group.get("capturable") else ():
+            slots = optimizer.state.get(parameter, {})
+            for key in _COUNTS & set(slots):
+                value = slots[key]
+                if isinstance(value, torch.Tensor) and value.device.type == "xla" and value.dtype is torch.float32:
+                    slots[key] = value.to(torch.float64)
+
+
+_COUNTS = frozenset({"step", "mu_product", "eta", "mu"})
+"""In the state of torch's optimizers, what follows from the number of steps."""
 
 
 def _stay_at_a_rate_of_zero(optimizer: Any) -> None:

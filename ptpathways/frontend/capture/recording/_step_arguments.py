@@ -154,25 +154,28 @@ def numbers(leaves: Sequence[Any]) -> dict[str, float]:
 def modes() -> tuple[tuple[str, Any], ...]:
     import torch
 
+    distributions: Any = sys.modules.get("torch.distributions.distribution")
+
     return (
         ("gradient mode", torch.is_grad_enabled()),
         ("inference mode", torch.is_inference_mode_enabled()),
         ("the default device", str(torch.get_default_device())),
         ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
         ("the default type", torch.get_default_dtype()),
-        ("switches of torch (torch.backends and the like)", _switches()),
+        *((name, _asked(getter)) for name, getter in _switches()),
+        ("torch.distributions' check of arguments", distributions and distributions.Distribution._validate_args),
         ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
     )
 
 
 @functools.cache
-def _getters() -> tuple[Callable[[], Any], ...]:
+def _switches() -> tuple[tuple[str, Callable[[], Any]], ...]:
     import torch
 
-    found = [getattr(torch._C, name, None) for name in _GETTERS]
+    found = [(f"torch's {name.removeprefix('_get_')}", getattr(torch._C, name, None)) for name in _GETTERS]
     if precision := getattr(torch._C, "_get_fp32_precision_getter", None):
-        found += [functools.partial(precision, *of) for of in _PRECISIONS]
-    return tuple(getter for getter in found if getter is not None)
+        found += [(f"torch's precision of {' '.join(of)}", functools.partial(precision, *of)) for of in _PRECISIONS]
+    return tuple((name, getter) for name, getter in found if getter is not None)
 
 
 _GETTERS = (
@@ -184,7 +187,6 @@ _GETTERS = (
     "_get_cudnn_sdp_enabled",
     "_get_deterministic_fill_uninitialized_memory",
     "_get_flash_sdp_enabled",
-    "_get_float32_matmul_precision",
     "_get_math_sdp_enabled",
     "_get_mem_efficient_sdp_enabled",
     "_get_mkldnn_enabled",
@@ -193,13 +195,7 @@ _GETTERS = (
 )
 
 
-_PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"), ("mkldnn", "conv"))
-
-
-def _switches() -> tuple[Any, ...]:
-    distributions = sys.modules.get("torch.distributions.distribution")
-    validate = None if distributions is None else distributions.Distribution._validate_args
-    return *map(_asked, _getters()), validate
+_PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"))
 
 
 def _asked(getter: Callable[[], Any]) -> Any:
