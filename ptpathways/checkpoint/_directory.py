@@ -297,5 +297,19 @@ def _remove(directory: Path, still: Callable[[Path], bool]) -> None:
             lock.release()
 
 
-def is_series(path: str) -> bool:
-    return "{step" in path
+def series_of(path: str) -> Series | None:
+    """The series that a path with ``{step}`` in it means; None: it has none.
+
+    Raises:
+        CheckpointError: there is something else in braces, or no format of a number.
+    """
+    if "{step" not in path:
+        return None
+    series = Series(os.path.abspath(path))
+    try:
+        series.at(0)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"'{path}' cannot be filled in with a step ({error}); write {{step}} or {{step:06d}}, and no other braces"
+        ) from None
+    return series

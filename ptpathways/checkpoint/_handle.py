@@ -45,7 +45,9 @@ class Save:
         Raises:
             CheckpointError: it could not be written. The one that was there before still is.
             DeadlineExceeded: it is still being written.
+            TypeError, ValueError: ``timeout_s`` is no number of seconds.
         """
+        timeout_s = core.check_seconds(timeout_s)
         self._told = True
         _, late = wait([self._pending], timeout_s)
         if late:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ptpathways import frontend, native
+from ptpathways import core, frontend, native
 from ptpathways.checkpoint import _directory, _dtypes, _generators, _handle, _matching, _plan
 from ptpathways.checkpoint._sources import Checkpoint, Source, open_checkpoint
 from ptpathways.core import CheckpointError, CheckpointMismatch
@@ -76,12 +76,17 @@ def load(
         CheckpointError: no such checkpoint, a file that was cut off or that a host does not see, a newer format; an
             object's ``load_state_dict()`` raised something.
         DeadlineExceeded: a host did not answer.
+        TypeError, ValueError: ``path``, ``timeout_s`` or a switch cannot be used.
         NotInitialized: before ``init``.
     """
     started = time.monotonic()
+    text = core.path_text(path)
+    timeout_s = core.check_seconds(timeout_s)
+    for what, switch in (("strict", strict), ("rng", rng), ("allow_pickle", allow_pickle)):
+        core.check_switch(switch, what)
     frontend.session()
     _handle.finish_all()  # it may be the one that is being written
-    checkpoint = open_checkpoint(_resolve(os.fspath(path)))
+    checkpoint = open_checkpoint(_resolve(text))
     targets = [name for name, thing in objects.items() if thing is not None]
     assume = targets[0] if len(targets) == 1 else None
     matching = _matching.match(
@@ -141,9 +146,10 @@ def _succeeds(undo: Callable[[], Any]) -> bool:
 
 
 def _resolve(text: str) -> Path:
-    if not _directory.is_series(text):
+    series = _directory.series_of(text)
+    if series is None:
         return Path(text).absolute()
-    finished = _directory.Series(os.path.abspath(text)).finished()
+    finished = series.finished()
     if not finished:
         raise CheckpointError(f"there is no finished checkpoint '{text}'")
     return finished[-1]

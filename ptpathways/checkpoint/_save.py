@@ -41,11 +41,14 @@ def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool 
     Raises:
         CheckpointError: an object that cannot be saved, no permission, another process saves there. A full disk and
             other things that happen later are raised by ``Save.wait``.
+        TypeError, ValueError: ``path``, ``keep`` or ``rng`` cannot be used.
         NotInitialized: before ``init``.
     """
     started = time.monotonic()
+    text = core.path_text(path)
+    core.check_switch(rng, "rng")
+    keep = None if keep is None else core.whole_number(keep, "keep")
     frontend.session()
-    text = os.fspath(path)
     if not objects:
         raise CheckpointError("save() needs at least one object to save: pw.save(path, model=model)")
     if text.endswith((".pt", ".pth", ".bin", ".ckpt")):
@@ -53,15 +56,18 @@ def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool 
             f"save() writes directories and .safetensors files, got '{text}'; for such a file use "
             "torch.save(model.state_dict(), path)"
         )
+    series = _directory.series_of(text)
+    if series is not None:
+        try:
+            objects["step"] = core.whole_number(objects.get("step"), "step")
+        except TypeError:
+            raise CheckpointError(f"'{text}' has {{step}} in its name, so save() needs step=NUMBER") from None
+    if keep is not None and (series is None or keep < 1):
+        raise CheckpointError(f"keep={keep} is for a path with {{step}} in its name, and at least 1")
     collected = Collected()
     trees = {name: collected.take(name, thing) for name, thing in objects.items()}
     if text.endswith(".safetensors"):
         return _save_file(Path(text).absolute(), objects, trees, collected, started)
-    series = _directory.Series(os.path.abspath(text)) if _directory.is_series(text) else None
-    if series is not None and not isinstance(objects.get("step"), int):
-        raise CheckpointError(f"'{text}' has {{step}} in its name, so save() needs step=NUMBER")
-    if keep is not None and (series is None or keep < 1):
-        raise CheckpointError(f"keep={keep} is for a path with {{step}} in its name, and at least 1")
     directory = series.at(objects["step"]) if series is not None else Path(text).absolute()
     _handle.make_room(directory)
     if series is not None:
@@ -125,6 +131,8 @@ class Collected:
 
 def state_of(thing: Any) -> Any:
     """An object's state, or the object itself."""
+    if isinstance(thing, type):
+        raise CheckpointError(f"a class has no state to save or load, got {thing!r}; give an object of it")
     if isinstance(thing, torch.nn.Module):
         return dict(thing.state_dict(keep_vars=True))  # with the tensors' identities
     if isinstance(thing, torch.Tensor) or not callable(getattr(thing, "state_dict", None)):
@@ -253,6 +261,12 @@ def _save_file(
             f"a .safetensors file holds the tensors of one object, got {', '.join(objects)}; save to a directory"
         )
     tree = _tree.untyped(next(iter(trees.values())))
+    if not isinstance(tree, dict) or "$tensor" in tree:
+        (name,) = objects
+        raise CheckpointError(
+            f"a .safetensors file holds tensors by name, got {name}, a {type(objects[name]).__name__}; save to a "
+            "directory instead, or a dictionary of tensors"
+        )
     for keys in (key for key in _tree.tensors_in(tree) if len(key) != 1):
         raise CheckpointError(
             f"a .safetensors file holds tensors by name, got one at {keys}; save to a directory instead"

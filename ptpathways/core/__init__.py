@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptpathways.core._checks import check_seconds, whole_number
+from ptpathways.core._checks import check_seconds, check_switch, check_text, path_text, texts, whole_number
 from ptpathways.core._clock import Clock, ManualClock, SystemClock
 from ptpathways.core._errors import (
     AlreadyInitialized,
@@ -107,14 +107,18 @@ __all__ = [
     "__version__",
     "check_role",
     "check_seconds",
+    "check_switch",
+    "check_text",
     "check_token",
     "environment_table",
     "format_bytes",
     "make_token",
     "memory_limit",
     "parse_bytes",
+    "path_text",
     "random_name",
     "read_token",
+    "texts",
     "whole_number",
     "write_token",
 ]

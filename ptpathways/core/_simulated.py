@@ -59,6 +59,8 @@ class Simulated:
             _check_number("cost_us", self.cost_us)
         for name in ("collective_us", "latency_us", "bandwidth_gbs", "local_bandwidth_gbs", "compile_us"):
             _check_number(name, getattr(self, name))
+        if not isinstance(self.memory, str):
+            raise InvalidOption(f"simulated memory must be a text such as '16GiB', got {self.memory!r}")
         _ = self.memory_bytes
         if self.rendezvous not in RENDEZVOUS:
             raise InvalidOption(f"simulated rendezvous must be one of {', '.join(RENDEZVOUS)}, got {self.rendezvous!r}")

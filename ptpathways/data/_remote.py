@@ -59,13 +59,22 @@ class RemoteLoader:
             ("num_workers", num_workers, 1),
             ("prefetch", prefetch, 0),
         ):
-            if not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{what} must be an integer of at least {least}, got {value!r}")
         if not callable(dataset_fn):
             raise TypeError(
                 "dataset_fn must be a function without arguments that makes the dataset, got "
                 f"{type(dataset_fn).__name__}; say lambda: dataset"
             )
+        if collate_fn is not None and not callable(collate_fn):
+            raise TypeError(f"collate_fn must be a function that makes a batch of samples, got {collate_fn!r}")
+        if shuffle is not None:
+            core.check_switch(shuffle, "shuffle")
+        core.check_switch(drop_last, "drop_last")
+        seed = core.whole_number(seed, "seed")
+        timeout_s = core.check_seconds(timeout_s)
+        if device is not None and (isinstance(device, bool) or not isinstance(device, torch.device | int)):
+            raise TypeError(f"device must be a slice's, as slice.device and pw.device() are, or None, got {device!r}")
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.seed = seed

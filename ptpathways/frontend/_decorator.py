@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, overload
 
+from ptpathways import core
 from ptpathways.frontend.capture._captured_step import CapturedStep
 from ptpathways.frontend.capture.objects import _walk
 from ptpathways.frontend.dataflow import _function
@@ -78,8 +79,13 @@ def program(
             or a dataflow program at this time; else a step.
         ignore: of a step, names of numbers, texts and switches as its warnings call them (``"self.calls"``), that are
             no concern of what it computes. They are not compared, and replays do not change them.
-    """
 
+    Raises:
+        TypeError, ValueError: an argument cannot be used.
+    """
+    core.check_text(name, "name")
+    donate = _function.check_donate(donate)
+    ignore = core.texts(ignore, "ignore")
     if dispatch not in ("parallel", "sequential"):
         raise ValueError(f"dispatch must be 'parallel' or 'sequential', got {dispatch!r}")
     if kind not in (None, "dataflow", "step"):
@@ -89,11 +95,12 @@ def program(
         raise ValueError("a step is replayed whole and gives up no argument: leave out donate and dispatch")
 
     def decorate(given: Callable[..., Any]) -> Program | CapturedStep:
-        if not callable(given):
-            raise TypeError(f"@pw.program needs a callable, got {given!r}")
+        _function.check_callable(given, "@pw.program")
         kinds = (_function.CompiledFunction, Program)
         if kind == "step" or (kind is None and not asked and not _walk.reaches(given, kinds)):
-            return CapturedStep(given, name=name, ignore=ignore)
+            return CapturedStep(_as_function(given), name=name, ignore=ignore)
+        if ignore:
+            raise ValueError("a dataflow program compares no numbers or texts between calls: leave out ignore")
         return Program(
             given,
             donate=donate,
@@ -102,3 +109,17 @@ def program(
         )
 
     return decorate if fn is None else decorate(fn)
+
+
+def _as_function(given: Callable[..., Any]) -> Callable[..., Any]:
+    """A module as a function that calls it: what torch's own code does around ``forward`` is then not part of it."""
+    import torch
+
+    if not isinstance(given, torch.nn.Module):
+        return given
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return given(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = type(given).__name__
+    return call

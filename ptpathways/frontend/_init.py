@@ -88,6 +88,7 @@ class Cluster:
         Raises:
             SliceUnavailable: no island has such devices, or there is no host of that name; says what there is.
             InvalidSharding: not a mesh.
+            TypeError, ValueError, InvalidOption: another argument cannot be used.
             NotInitialized: after ``shutdown``.
         """
         return _slice.request(

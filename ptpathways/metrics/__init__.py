@@ -44,7 +44,7 @@ def to(*sinks: Sink, every: int | None = None) -> None:
         every: how many values of a name are averaged to one that is sent; default: as before, at first 10.
 
     Raises:
-        TypeError: something is no sink.
+        TypeError: something is no sink; ``every`` is no whole number.
         ValueError: ``every`` is less than 1.
         DeadlineExceeded: what was logged before cannot be delivered.
     """
@@ -65,7 +65,7 @@ def log(values: Mapping[str, Any], step: int | None = None, *, every: int | None
             that comes once per epoch.
 
     Raises:
-        TypeError, ValueError: a value is no number; the message names it.
+        TypeError, ValueError: a value is no number; the message names it. A name, ``step`` or ``every`` is none.
         NotInitialized: a tensor on a device, without a cluster.
         RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
     """

@@ -44,17 +44,16 @@ class Log:
             every: how many values of a name are averaged to one that is sent; default: as before, at first 10.
 
         Raises:
-            TypeError: something is no sink.
+            TypeError: something is no sink; ``every`` is no whole number.
             ValueError: ``every`` is less than 1.
         """
         for sink in sinks:
-            if not isinstance(sink, Sink):
+            if not isinstance(sink, Sink) or isinstance(sink, type):
                 raise TypeError(
                     "metrics go to TensorBoard(...), Callback(...), JsonLines(...), or an object with write(step, "
                     f"values), flush() and close(), got {sink!r}"
                 )
-        if every is not None and every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        every = None if every is None else core.whole_number(every, "every", least=1)
         self.flush()
         with self._lock:
             self._every = every or self._every
@@ -78,13 +77,14 @@ class Log:
             every: for these values; 1: each is sent as it is, as fits a figure that comes once per epoch.
 
         Raises:
-            TypeError, ValueError: a value is no number; the message names it.
+            TypeError, ValueError: a value is no number; the message names it. A name, ``step`` or ``every`` is none.
             NotInitialized: a tensor on a device, without a cluster.
         """
-        if every is not None and every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
+        every = None if every is None else core.whole_number(every, "every", least=1)
         if not isinstance(values, Mapping):
             raise TypeError(f'pw.log takes values by name, as in pw.log({{"loss": loss}}), got {values!r}')
+        if (unnamed := next((name for name in values if not isinstance(name, str) or not name), None)) is not None:
+            raise TypeError(f'pw.log takes values by name, a text, as in pw.log({{"loss": loss}}), got {unnamed!r}')
         step = None if step is None else core.whole_number(step, "step")
         kept = {name: _kept(name, value) for name, value in values.items()}
         with self._lock:
@@ -119,7 +119,7 @@ class Log:
         Raises:
             DeadlineExceeded: not within ``timeout_s`` seconds.
         """
-        core.check_seconds(timeout_s)
+        timeout_s = core.check_seconds(timeout_s)
         with self._lock:
             open_windows = self._windows.take()
             parcels = [(step, windows) for _, step, windows in self._full]

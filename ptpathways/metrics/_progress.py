@@ -23,7 +23,8 @@ class Progress(Generic[T]):
     def __init__(self, loader: Iterable[T], description: str, lines_every_s: float, log: Log) -> None:
         if not isinstance(loader, Iterable):
             raise TypeError(f"pw.progress takes a loader, or anything else to iterate over, got {loader!r}")
-        core.check_seconds(lines_every_s, "lines_every_s")
+        lines_every_s = core.check_seconds(lines_every_s, "lines_every_s")
+        core.check_text(description, "description")
         self._loader = loader
         self._description = description
         self._lines_every_s = lines_every_s

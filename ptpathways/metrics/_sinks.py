@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO, runtime_checkable
 
+from ptpathways import core
+
 
 @runtime_checkable
 class Sink(Protocol):
@@ -26,9 +28,15 @@ class Sink(Protocol):
 
 
 class Callback:
-    """Calls ``function(step, values)`` with a number and a dictionary of numbers, on the thread of the metrics."""
+    """Calls ``function(step, values)`` with a number and a dictionary of numbers, on the thread of the metrics.
+
+    Raises:
+        TypeError: it is no function.
+    """
 
     def __init__(self, function: Callable[[int, dict[str, float]], Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"pw.metrics.Callback takes a function (step, values), got {function!r}")
         self._function = function
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -47,9 +55,11 @@ class JsonLines:
 
     Raises:
         OSError: the file cannot be opened for writing.
+        TypeError, ValueError: ``path`` is none.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = core.path_text(path)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = open(path, "a", buffering=1)  # noqa: SIM115 - closed by close()
 
@@ -75,9 +85,11 @@ class TensorBoard:
 
     Raises:
         ImportError: the package ``tensorboard`` is not installed.
+        TypeError, ValueError: ``log_dir`` is no path.
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], **options: Any) -> None:
+        log_dir = core.path_text(log_dir, "log_dir")
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -85,7 +97,7 @@ class TensorBoard:
                 f"pw.metrics.TensorBoard needs the package tensorboard, and importing it failed: {error}; "
                 "pip install tensorboard, or use pw.metrics.JsonLines"
             ) from error
-        self._writer: Any = SummaryWriter(str(log_dir), **options)
+        self._writer: Any = SummaryWriter(log_dir, **options)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds a scalar per name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -75,9 +76,32 @@ def translate_of_torch(error: RuntimeError) -> RuntimeError:
         )
     found = load().error_in(str(error))
     if found is None:
-        return error
+        return _of_lost_value(error)
     code, message = found
     return (_BY_CODE.get(code) or core.PathwaysError)(message)
+
+
+_LOST = re.compile(r"Check failed: (data\(\)->)?tensor_data")
+"""What PyTorch/XLA says of a tensor of which neither a value nor how to compute it is known."""
+_NOT_COMPILED = "Error while lowering"
+_not_compiled = ""
+"""Of the operation that could not be compiled last."""
+
+
+def _of_lost_value(error: RuntimeError) -> RuntimeError:
+    """PyTorch/XLA forgets what a step computes before it finds that a part of it cannot be compiled."""
+    global _not_compiled
+    text = str(error)
+    if _NOT_COMPILED in text:
+        _not_compiled = " ".join(text.splitlines()[0].split())
+    elif _LOST.search(text):
+        return core.PathwaysError(
+            "a tensor has neither a value nor a computation: it was traced together with an operation that could not "
+            f"be compiled ({_not_compiled or 'PyTorch/XLA did not say which'}), and PyTorch/XLA lost all that was "
+            "traced with it, parameters and optimizer state that it wrote, too. Let go of these tensors, make them "
+            "anew, and load their values from a checkpoint"
+        )
+    return error
 
 
 _explain: Callable[[], str] | None = None

@@ -54,6 +54,7 @@ class Pipeline:
     ) -> None:
         _losses.check_reduction(reduction)
         check_callables(loss, optimizer, placements)
+        core.check_switch(recompute, "recompute")
         self.schedule = schedules.find(schedule)
         if not isinstance(slices, list | tuple):
             raise TypeError(f"slices must be a list of slices from cluster.slice(), got {slices!r}")
@@ -269,9 +270,11 @@ class Pipeline:
             costs: for its theory, as of ``plan``.
 
         Raises:
-            PipelineError: no step was taken, or no whole step is known any more.
+            PipelineError: no step was taken, or no whole step is known any more; ``costs`` are none.
             HostLost: a host is lost, and with it what it noted.
         """
+        if costs is not None:
+            costs = _plan.costs_of_stages(costs, self.size.stages)
         with self._lock:
             taken = self._taken
         if taken is None:
@@ -286,7 +289,7 @@ class Pipeline:
             except core.PathwaysError as error:  # a step before may be whole
                 failure = error
             runs = frontend.timed_runs(step.program)
-        each = [costs] if isinstance(costs, schedules.Costs) else step.costs if costs is None else costs
+        each = step.costs if costs is None else costs
         theory = self.schedule.bubble(self.size, each)
         try:
             return _plan.measured(step.order, self.size, self.schedule, theory, devices, runs)
@@ -438,7 +441,7 @@ def pipeline(
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
     if slices is None:
-        slices = equal_slices(stages if isinstance(stages, int) else len(stages) + 1)
+        slices = equal_slices(_blocks.Cut.of(model, stages).stages)
     return Pipeline(
         model,
         stages,

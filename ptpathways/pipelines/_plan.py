@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -52,14 +53,20 @@ class Plan:
         )
 
     def text(self, width: int = 100) -> str:
-        """A line per slice, ``width`` columns of time: F forward, B backward (I inputs, W weights), a dot is idle."""
+        """A line per slice, ``width`` columns of time: F forward, B backward (I inputs, W weights), a dot is idle.
+
+        Raises:
+            TypeError, ValueError: ``width`` is no number of columns.
+        """
+        width = core.whole_number(width, "width", least=1)
         return f"{self.title}\n{schedules.text(self.timeline, width=width)}"
 
     def svg(self, path: str | Path | None = None) -> str:
         """The picture as an SVG document, which is also written to ``path`` if there is one."""
+        target = None if path is None else Path(core.path_text(path))
         made = schedules.svg(self.timeline, self.title, unit=f" {self.unit}")
-        if path is not None:
-            Path(path).write_text(made, encoding="utf-8")
+        if target is not None:
+            target.write_text(made, encoding="utf-8")
         return made
 
     def __str__(self) -> str:
@@ -90,6 +97,7 @@ def plan(
         PipelineError: the schedule is unknown or cannot do that size.
     """
     rule = schedules.find(schedule)
+    core.check_text(unit, "unit")
     ranks = stages if slices is None else slices
     for name, value in (("stages", stages), ("microbatches", microbatches), ("slices", ranks)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -97,6 +105,13 @@ def plan(
     if stages % ranks:
         raise core.PipelineError(f"stages must be a multiple of slices, got {stages} stages and {slices} slices")
     size = Size(ranks, microbatches, stages // ranks)
+    each = costs_of_stages(costs, stages)
+    timeline = schedules.simulate(rule.order(size), size, each, split=rule.split)
+    return Plan(schedule, size, timeline, rule.bubble(size, each), unit)
+
+
+def costs_of_stages(costs: Any, stages: int) -> Sequence[Costs]:
+    """One per stage. Raises PipelineError."""
     each = [costs] * stages if isinstance(costs, Costs) else costs
     if not isinstance(each, list | tuple) or not all(isinstance(one, Costs) for one in each):
         raise core.PipelineError(
@@ -104,8 +119,7 @@ def plan(
         )
     if len(each) != stages:
         raise core.PipelineError(f"costs must be of all {stages} stages, got {len(each)}")
-    timeline = schedules.simulate(rule.order(size), size, each, split=rule.split)
-    return Plan(schedule, size, timeline, rule.bubble(size, each), unit)
+    return each
 
 
 def costs_of(parts: Sequence[StageParts]) -> list[Costs]:

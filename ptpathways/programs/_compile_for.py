@@ -135,6 +135,10 @@ def compile_apart(path: str | Path, target: str, plugin: str = "") -> CompiledFo
         InvalidOption, PluginNotFound, InvalidProgram: as ``ptpathways compile``.
         CompileFailed: the process was killed.
     """
+    if not isinstance(target, str) or not isinstance(plugin, str):
+        raise core.InvalidOption(
+            f"a target is a text such as 'h200:2x8', and plugin a path as text, got {target!r} and {plugin!r}"
+        )
     command = [sys.executable, "-m", "ptpathways", "compile", str(path), "--target", target, "--json"]
     done = subprocess.run(
         [*command, "--plugin", plugin] if plugin else command, check=False, capture_output=True, text=True

@@ -51,7 +51,7 @@ def find(name: str) -> Schedule:
     Raises:
         PipelineError: there is none; names those that there are.
     """
-    found = _all().get(name)
+    found = _all().get(name) if isinstance(name, str) else None
     if found is None:
         raise PipelineError(f"schedule must be one of {', '.join(map(repr, known()))}, got {name!r}")
     return found

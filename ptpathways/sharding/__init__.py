@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from ptpathways.sharding._mesh import Box, Mesh
+from ptpathways.sharding._mesh import DEVICES_MAX, Box, Mesh
 from ptpathways.sharding._op_sharding import OpSharding, op_sharding
 from ptpathways.sharding._placements import Placement, Replicate, Shard, as_placement
 from ptpathways.sharding._reshard import Move, reshard
@@ -21,6 +21,7 @@ from ptpathways.sharding._text import parse_mesh, parse_sharding
 from ptpathways.sharding._tiles import Tiling, sharding_of, tiling_of
 
 __all__ = [
+    "DEVICES_MAX",
     "Box",
     "Mesh",
     "Move",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ptpathways.core import InvalidSharding
+from ptpathways.core import InvalidSharding, whole_number
 
 AXES_MAX = 3
+DEVICES_MAX = 2**31 - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -48,12 +49,18 @@ class Mesh:
     axis_names: tuple[str, ...]
 
     def __init__(self, shape: Sequence[int], axis_names: Sequence[str]) -> None:
+        for what, given in (("shape", shape), ("axis_names", axis_names)):
+            if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+                raise InvalidSharding(f"a mesh's {what} is a list with an entry per axis, got {given!r}")
         sizes, names = tuple(shape), tuple(axis_names)
         if not 1 <= len(sizes) <= AXES_MAX:
             raise InvalidSharding(f"a mesh has 1 to {AXES_MAX} axes, got shape {sizes}")
-        for size in sizes:
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise InvalidSharding(f"each axis of a mesh has at least one device, got shape {sizes}")
+        try:
+            sizes = tuple(whole_number(size, "devices", least=1) for size in sizes)
+        except (TypeError, ValueError):
+            raise InvalidSharding(f"each axis of a mesh has at least one device, got shape {sizes}") from None
+        if math.prod(sizes) > DEVICES_MAX:
+            raise InvalidSharding(f"a mesh has at most {DEVICES_MAX} devices, got shape {sizes}")
         if len(names) != len(sizes):
             raise InvalidSharding(f"a mesh of shape {sizes} needs {len(sizes)} axis names, got {names}")
         for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -29,15 +29,24 @@ def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue 
         pad_value: what is put there; or by key or position of ``batch`` (``{"input_ids": 0, "labels": -100}``), where
             what is not named gets 0.
         mask: adds a boolean tensor that is True where the batch had something: of shape [rows, padded length], or
-            [padded length] for ``dim=0``. A dictionary gets it under this name (True: ``"mask"``), unless it has one;
-            a tuple or list gets one more element; a tensor becomes the pair of both.
+            [padded length] for ``dim=0``. A dictionary gets it under this name; with True under ``"mask"``, unless it
+            has one. A tuple or list gets one more element; a tensor becomes the pair of both.
 
     Raises:
-        ValueError: the batch is longer than the largest size, no tensor has the dimension, ``sizes`` cannot be used, or
-            ``pad_value`` names a part that the batch does not have.
-        TypeError: there is no place for a mask in a batch of this kind; ``dim`` or ``pad_value`` is no number.
+        ValueError: the batch is longer than the largest size, no tensor has the dimension, ``sizes`` cannot be used,
+            ``pad_value`` names a part that the batch does not have or is no value of a tensor's type, or the batch has
+            something under the mask's name.
+        TypeError: there is no place for a mask in a batch of this kind; an argument is of another kind.
     """
     dim = core.whole_number(dim, "dim")
+    sizes = check_sizes(sizes)
+    _check_pad_value(pad_value)
+    _check_mask(mask)
+    if isinstance(mask, str) and isinstance(batch, Mapping) and mask in batch:
+        raise ValueError(
+            f"mask={mask!r} names a key that the batch has, which is {', '.join(map(repr, batch))}; give the mask "
+            "another name, or leave mask out where the batch has its own"
+        )
     if isinstance(batch, Mapping) and type(batch) not in pytree.SUPPORTED_NODES:
         batch = dict(batch)  # such as a tokenizer's
     first = next((leaf for leaf in pytree.tree_leaves(batch) if _has(leaf, dim)), None)
@@ -51,7 +60,7 @@ def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue 
             return leaf
         shape = list(leaf.shape)
         shape[dim] = padded - length
-        return torch.cat([leaf, leaf.new_full(shape, value)], dim)
+        return torch.cat([leaf, _filled(leaf, shape, value)], dim)
 
     made = _by_part(batch, pad, pad_value)
     return _with_mask(made, _mask(first, dim, length, padded), mask) if mask else made
@@ -69,8 +78,10 @@ def bucketed(
 
     Default: torch's ``default_collate``. It can be pickled if ``collate_fn`` can, so loaders may have workers.
     """
-    check_sizes(sizes)
+    sizes = check_sizes(sizes)
     core.whole_number(dim, "dim")
+    _check_pad_value(pad_value)
+    _check_mask(mask)
     if collate_fn is not None and not callable(collate_fn):
         raise TypeError(f"pw.bucketed takes a function that makes a batch of samples, got {collate_fn!r}")
     collate = torch.utils.data.default_collate if collate_fn is None else collate_fn
@@ -78,8 +89,8 @@ def bucketed(
 
 
 def bucket_size(length: int, sizes: Sizes = "pow2") -> int:
-    """The least of ``sizes`` that holds ``length``. Raises ValueError as ``bucket``."""
-    check_sizes(sizes)
+    """The least of ``sizes`` that holds ``length``. Raises as ``bucket``."""
+    sizes = check_sizes(sizes)
     if isinstance(sizes, str):
         return 1 << max(length - 1, 0).bit_length()
     fitting = [size for size in sizes if size >= length]
@@ -91,15 +102,51 @@ def bucket_size(length: int, sizes: Sizes = "pow2") -> int:
     return min(fitting)
 
 
-def check_sizes(sizes: Sizes) -> None:
-    """Raises ValueError unless these are sizes of buckets."""
-    good = sizes == "pow2" if isinstance(sizes, str) else bool(sizes) and all(_is_size(size) for size in sizes)
-    if not good:
-        raise ValueError(f'sizes must be "pow2" or some positive integers, got {sizes!r}')
+def check_sizes(sizes: Any) -> Sizes:
+    """The sizes of buckets, as ints.
+
+    Raises:
+        TypeError: they are neither a text nor a list.
+        ValueError: they are none.
+    """
+    required = 'sizes must be "pow2" or some positive integers'
+    if isinstance(sizes, str):
+        if sizes != "pow2":
+            raise ValueError(f"{required}, got {sizes!r}")
+        return "pow2"
+    if isinstance(sizes, bytes) or not isinstance(sizes, Iterable):
+        raise TypeError(f"{required}, got {sizes!r}")
+    given = tuple(sizes)
+    try:
+        found = tuple(core.whole_number(size, "a size", least=1) for size in given)
+    except (TypeError, ValueError):
+        found = ()
+    if not found:
+        raise ValueError(f"{required}, got {list(given)!r}")
+    return found
 
 
-def _is_size(size: Any) -> bool:
-    return isinstance(size, int) and not isinstance(size, bool) and size > 0
+def _check_pad_value(value: Any) -> None:
+    for one in value.values() if isinstance(value, Mapping) else (value,):
+        if not isinstance(one, numbers.Number):
+            raise TypeError(f"pad_value must be a number, or numbers by key or position, got {value!r}")
+
+
+def _check_mask(mask: Any) -> None:
+    if not isinstance(mask, bool) and not (isinstance(mask, str) and mask):
+        raise TypeError(f"mask must be True, False or the name that a dictionary gets it under, got {mask!r}")
+
+
+def _filled(like: torch.Tensor, shape: list[int], value: float) -> torch.Tensor:
+    integers = not like.is_floating_point() and not like.is_complex()
+    try:
+        if not integers or value == int(value):
+            return like.new_full(shape, value)
+    except (RuntimeError, OverflowError, TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"pad_value {value!r} is no value of a tensor of {like.dtype}; give one by key or position for each"
+    )
 
 
 def _collate(collate: Callable[[Any], Any], samples: Any, **options: Any) -> Any:
@@ -113,8 +160,6 @@ def _has(leaf: Any, dim: int) -> bool:
 def _by_part(batch: Any, pad: Callable[[Any, float], Any], value: PadValue) -> Any:
     """Each part of the batch padded with its own value."""
     if not isinstance(value, Mapping):
-        if not isinstance(value, numbers.Number):
-            raise TypeError(f"pad_value must be a number, or numbers by key or position, got {value!r}")
         return pytree.tree_map(lambda leaf: pad(leaf, value), batch)
     if not isinstance(batch, torch.Tensor) and isinstance(batch, Mapping | tuple | list):
         parts_of = batch if isinstance(batch, Mapping) else range(len(batch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 import weakref
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar, overload
@@ -12,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ptpathways import frontend
+from ptpathways import core, frontend
 from ptpathways.data import Feed, prepared
 from ptpathways.train._guard import check_movable, guard_module, guard_optimizer
 from ptpathways.train._move import move_module, move_optimizer
@@ -111,6 +112,7 @@ def prepare(
     if not objects:
         raise TypeError("prepare() needs at least one module, optimizer, loader or scheduler, got none")
     check_strategy(strategy)
+    core.check_switch(capture, "capture")
     for thing in objects:
         _check_kind(thing)
         if isinstance(thing, nn.Module):
@@ -151,11 +153,27 @@ def _check_kind(thing: Any) -> None:
         raise TypeError(
             f"prepare() takes its objects one by one, got a {type(thing).__name__} of them; write prepare(*objects)"
         )
-    if isinstance(thing, torch.Tensor | str | bytes | dict) or not isinstance(thing, Iterable):
+    if _are_parameters(thing):
+        raise TypeError(
+            f"prepare() takes the module itself and its optimizer, got parameters (a {type(thing).__name__}); write "
+            "prepare(model, optimizer)"
+        )
+    if isinstance(thing, torch.Tensor | str | bytes | dict | type) or not isinstance(thing, Iterable):
         raise TypeError(
             "prepare() takes modules, optimizers, loaders, learning-rate schedulers and step functions, "
             f"got {type(thing).__module__}.{type(thing).__qualname__}"
         )
+
+
+def _are_parameters(thing: Any) -> bool:
+    """``model.parameters()``, ``model.named_parameters()``, or a list of what they give."""
+    if isinstance(thing, types.GeneratorType):
+        code = thing.gi_code
+        return code in (nn.Module.parameters.__code__, nn.Module.named_parameters.__code__)
+    first = thing[0] if isinstance(thing, tuple | list) and thing else None
+    if isinstance(first, tuple) and len(first) == 2 and isinstance(first[0], str):
+        first = first[1]
+    return isinstance(first, nn.Parameter)
 
 
 def _is_loader(thing: Any) -> bool:

@@ -49,7 +49,8 @@ class Placement:
 
 def check_strategy(strategy: Any) -> None:
     """Raises InvalidSharding unless this is a strategy."""
-    if strategy not in ("ddp", "fsdp") and not callable(strategy):
+    known = isinstance(strategy, str) and strategy in ("ddp", "fsdp")
+    if not known and (not callable(strategy) or isinstance(strategy, type)):
         raise core.InvalidSharding(
             "strategy is 'ddp' (a copy of each parameter on every device), 'fsdp' (each divided over all devices), or "
             f"a function (name, parameter) -> partition spec or None, got {strategy!r}"

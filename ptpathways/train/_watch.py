@@ -53,7 +53,7 @@ class Watch:
             NonFinite: a tensor was not finite (unless there is a callback, which is called).
             DeadlineExceeded: the devices have not computed it within ``timeout_s`` seconds.
         """
-        core.check_seconds(timeout_s)
+        timeout_s = core.check_seconds(timeout_s)
         self._send(submit=True)
         self._mailbox.drain(timeout_s)
         self._report()

@@ -230,7 +230,8 @@ def order_of_hooks(places: list[torch.device], capture: Capture) -> list[float]:
 
     @capture
     def step(x: Tensor) -> Tensor:
-        return layer(x.to(places[0])).sum().detach()
+        result: Tensor = layer(x.to(places[0])).sum().detach()
+        return result
 
     found = []
     for place, (x, _) in enumerate(batches(7)):

@@ -320,3 +320,118 @@ def what_torch_refuses_is_refused(device: str | torch.device) -> Any:
     well = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).to(device)
     soft = whole.softmax(0, dtype=torch.float32)
     return [torch.linalg.inv(well), torch.inverse(well), torch.einsum("ij,kj->ki", ones, ones), soft]
+
+
+@scenario
+def types_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
+    floats, doubles = torch.ones(2, 2).to(device), torch.ones(2, 2, dtype=torch.float64).to(device)
+    whole, small, truth = (floats.to(dtype) for dtype in (torch.int64, torch.int8, torch.bool))
+    plane = torch.complex(floats, floats)
+    batch, images, kernel = floats.reshape(1, 2, 2), torch.ones(1, 1, 4, 4).to(device), doubles.reshape(1, 1, 2, 2)
+    refused: tuple[Callable[[], Any], ...] = (
+        lambda: floats @ doubles,
+        lambda: truth @ truth,
+        lambda: torch.mv(floats.half(), floats[0]),
+        lambda: torch.bmm(batch, batch.double()),
+        lambda: torch.addmm(doubles, floats, floats),
+        lambda: torch.baddbmm(batch, batch, batch.half()),
+        lambda: torch.dot(floats[0], doubles[0]),
+        lambda: torch.vdot(floats[0], doubles[0]),
+        lambda: F.linear(floats, floats, doubles[0]),
+        lambda: F.conv2d(images, kernel),
+        lambda: floats.half().lerp_(floats, 0.5),
+        lambda: F.layer_norm(floats, (2,), doubles[0]),
+        lambda: torch.cdist(floats, doubles),
+        lambda: floats.gather(0, small),
+        lambda: F.cross_entropy(floats, whole[0].int()),
+        lambda: small.sub_(truth),
+        lambda: truth - small,
+        lambda: truth - truth,
+        lambda: truth - 2,
+        lambda: 2 - truth,
+        lambda: truth // truth,
+        lambda: plane >= 2,
+        lambda: plane < plane,
+        lambda: torch.maximum(plane, plane),
+        lambda: plane.softmax(0),
+        lambda: plane % plane,
+        lambda: plane.clamp(min=1),
+        lambda: F.hardswish(plane),
+        lambda: F.hardsigmoid(whole),
+        lambda: F.leaky_relu(small),
+        lambda: F.smooth_l1_loss(whole, whole),
+        lambda: torch.addcdiv(whole, whole, whole),
+        lambda: torch.linalg.vector_norm(whole),
+        lambda: truth.clone().cumsum_(0),
+        lambda: whole.clone().clamp_(min=0.5),
+        lambda: whole.clone().div_(floats, rounding_mode="floor"),
+        lambda: whole.clone().lgamma_(),
+        lambda: plane.clone().abs_(),
+        lambda: whole.clone().uniform_(),
+    )
+    for number, operation in enumerate(refused):
+        try:
+            operation()
+        except (RuntimeError, NotImplementedError):
+            continue
+        raise AssertionError(f"it was not refused: {number}")
+    mixed = torch.addmv(doubles[0], floats, floats[0])  # which is of the matrix's type
+    return [
+        mixed,
+        F.layer_norm(floats.half(), (2,), floats[0]),
+        torch.addcdiv(floats, whole, floats),
+        floats.lerp(floats, 2),
+    ]
+
+
+@scenario
+def results_are_written_where_they_can_be_held(device: str | torch.device) -> Any:
+    floats, whole = torch.tensor([[0.5, 1.5], [2.5, -3.5]]).to(device), torch.tensor([[1, 2], [3, 4]]).to(device)
+    refused: tuple[Callable[[], Any], ...] = (
+        lambda: torch.add(floats, floats, out=whole.clone()),
+        lambda: torch.div(whole, whole, out=whole.clone()),
+        lambda: torch.mul(floats, 1j, out=floats.clone()),
+        lambda: torch.mm(floats, floats, out=floats.double()),
+        lambda: torch.argmax(floats, out=floats.clone()),
+        lambda: torch.cumsum(floats, 0, out=floats.bool()),
+        lambda: torch.nonzero(floats, out=floats.clone()),
+        lambda: torch.neg(floats, out=floats.double()),
+        lambda: torch.linalg.det(floats, out=whole[0, 0].clone()),
+    )
+    for number, write in enumerate(refused):
+        try:
+            write()
+        except RuntimeError:
+            continue
+        raise AssertionError(f"it was not refused: {number}")
+    if torch.device(device).type != "cpu":  # which makes the tensor longer than what it is a part of
+        parts = floats.clone()
+        for write in (lambda: torch.mul(floats, 2, out=parts[1]), lambda: torch.mul(floats, floats, out=parts[1])):
+            try:
+                write()
+            except RuntimeError as error:
+                assert "keeps its shape" in str(error), error
+            else:
+                raise AssertionError("a part of a tensor changed its shape")
+        assert torch.equal(parts.cpu(), floats.cpu())
+    results: list[Any] = []
+    for dtype in (torch.float32, torch.float64, torch.complex64):
+        results += [torch.mul(values, 2.5, out=torch.zeros(2, 2, dtype=dtype).to(device)) for values in (floats, whole)]
+        results.append(torch.mul(2, whole, out=torch.zeros(2, 2, dtype=dtype).to(device)))
+    held = floats.clone()
+    torch.add(floats[0], whole[1], out=held[1])
+    truth = torch.gt(floats, whole, out=torch.empty(0).to(device))
+    added = torch.cumsum(floats, 0, out=whole.clone())
+    return [*results, held, truth, added, torch.mul(floats, floats, out=torch.empty(0).to(device))]
+
+
+@scenario
+def means_and_norms_are_of_the_type_that_is_named(device: str | torch.device) -> Any:
+    results: list[Any] = []
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        values = (torch.arange(1, 13).reshape(3, 4) / 10).to(dtype).to(device)
+        wide: dict[str, Any] = {"dtype": torch.float64}
+        exact = [values.mean(**wide), values.mean(1, **wide), values.sum(**wide), values.sum(0, **wide)]
+        results += [(1e6 * item).frac() for item in exact]
+        results += [torch.norm(values, **wide), torch.norm(values, dim=1, **wide), values.norm(3, dim=0, **wide)]
+    return results

@@ -302,16 +302,18 @@ def slices_are_made_freed_and_made_again(cluster: pw.Cluster) -> None:
 def a_tensor_of_a_freed_slice_says_so(cluster: pw.Cluster) -> None:
     s = cluster.slice((2,))
     device = s.device
-    x = torch.ones(4, device=device)
     y = data().to(device)
     s.release()
     refused(RuntimeError, ("stands for no slice", "released"), lambda: (y + 1).sum().item())
     refused(RuntimeError, "stands for no slice", lambda: torch.ones(2).to(device))
     refused(pw.SliceUnavailable, "was released", lambda: s.device)
-    with cluster.slice((2,), hosts=2) as again:  # takes the number over
-        assert again.device == device
-        refused(RuntimeError, ("lies on devices", "its slice was released"), lambda: (y + 1).sum().item())
-    del x
+    for hosts in (1, 2):  # also on the same devices
+        with cluster.slice((2,), hosts=hosts) as again:
+            assert again.device != device, "as long as there are tensors of the slice that was freed"
+            refused(RuntimeError, ("stands for no slice", "released"), lambda: (y + 1).sum().item())
+            mine = torch.ones(4, device=again.device)
+            refused(pw.DifferentSlices, "(released)", lambda m=mine: (y + m).sum().item())  # type: ignore[misc]
+    equal(y.cpu(), data())
 
 
 def a_tensor_that_a_function_took_says_so_wherever_it_is_used(cluster: pw.Cluster) -> None:

@@ -13,6 +13,7 @@ import torch
 
 from ptpathways import native
 from ptpathways.frontend import kernels
+from ptpathways.frontend.kernels import _refusals
 from ptpathways.frontend.xla import _plain, _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -89,6 +90,37 @@ def test_each_operator_has_one_kernel_of_a_dispatch_key() -> None:
     keys = kernels._KEYS.items()
     names = [(key, name) for module in loaded for table, key in keys for name in getattr(module, table, {})]
     assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("name", sorted(_refusals.REFUSED))
+def test_nothing_that_is_plain_is_refused(name: str) -> None:
+    refusal = _refusals.REFUSED[name]
+    tensors = list(_tensors())
+    for given in itertools.product([item for item in tensors if item.dim() == 2], [*tensors, 1, 2.5, 1j], [1, -1]):
+        if _means(refusal.plain, given):
+            refusal.check(name, given, {})
+
+
+def test_what_is_refused_reaches_no_kernel() -> None:
+    reached: list[str] = []
+
+    @hands_on(Plain.WIDE)
+    def wrapper(kernel: Callable[..., Any], x: Any, y: Any) -> Any:
+        reached.append("wrapper")
+
+    refusal = _refusals.Refusal(booleans=True, mixed=True)
+    checked = _refusals.before("mm", refusal, wrapper)
+    assert _plain.of_wrapper(checked) == Plain.WIDE | Plain.SMALL_NUMBERS | Plain.SAME_TYPES
+    floats = torch.ones(2, 2)
+    for other, text in (
+        (floats.double(), "same dtype, got torch.float32 and torch.float64"),
+        (floats > 0, "torch.bool"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            checked(None, floats, other)
+    assert not reached
+    checked(None, floats, floats)
+    assert reached == ["wrapper"]
 
 
 def _choices(kind: str, name: str) -> list[Any]:

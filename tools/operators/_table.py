@@ -58,6 +58,15 @@ The database gives all arguments of a sample one type. `python -m tests.fuzz.pro
 tensors without dimensions, and numbers of Python; what differs there is that complex numbers of 16 bits, powers of
 booleans and complex powers of integers are refused.
 
+What torch refuses for its types is refused, too: `python -m tests.fuzz.refusals` asks each operator for the types
+that it is not for, for tensors of two types, small indices, and results that `out=` or a tensor in place cannot hold.
+Left are: `int16` and `uint8` as indices of others than `gather`, and `out=` of a wider type than the result, of which
+torch's own kernels refuse some; both give what was meant. Types of which the CPU lacks a kernel are computed.
+
+What torch refuses for shapes and numbers is refused when the operator is called (`python -m tests.fuzz.error_inputs`
+asks the database's own list). Left are values on devices, which nobody looks at (indices out of range, probabilities),
+`out=` in the memory of an argument, more than 64 dimensions, and `t()` of more than two.
+
 What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
 another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.
 Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused. XLA takes

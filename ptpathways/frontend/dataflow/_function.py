@@ -355,17 +355,19 @@ def function(
         donate: positions of arguments that the caller gives up, so that results may take their memory.
         regular: whether result types are known before it runs; None: find out. An irregular one runs on the client.
         name: what programs and errors call it; default: its own name.
+
+    Raises:
+        TypeError, ValueError: an argument cannot be used.
     """
     if not isinstance(slice, VirtualSlice):
         raise TypeError(f"slice must be a slice from cluster.slice(), got {slice!r}")
-    if isinstance(donate, str) or not isinstance(donate, Sequence):
-        raise TypeError(f"donate must be a list of positions of arguments, from 0, got {donate!r}")
+    donate = check_donate(donate)
+    core.check_text(name, "name")
     if regular is not None and not isinstance(regular, bool):
         raise TypeError(f"regular must be True, False, or None to find out, got {regular!r}")
 
     def decorate(given: Callable[..., Any]) -> CompiledFunction:
-        if not callable(given):
-            raise TypeError(f"@pw.function needs a callable, got {given!r}")
+        check_callable(given, "@pw.function")
         return CompiledFunction(
             given,
             slice,
@@ -379,6 +381,32 @@ def function(
     return decorate if fn is None else decorate(fn)
 
 
+def check_callable(given: Any, decorator: str) -> None:
+    """Raises TypeError unless it is something to call that is no class."""
+    if not callable(given) or isinstance(given, type):
+        raise TypeError(f"{decorator} needs a callable, got {given!r}")
+
+
+def check_donate(donate: Any) -> tuple[int, ...]:
+    """Positions of arguments as ints.
+
+    Raises:
+        TypeError: they are no list, or no numbers.
+        ValueError: they count from the end.
+    """
+    if isinstance(donate, str | bytes) or not isinstance(donate, Sequence):
+        raise TypeError(f"donate must be a list of positions of arguments, from 0, got {donate!r}")
+    found = []
+    for position in donate:
+        try:
+            found.append(core.whole_number(position, "a position"))
+        except TypeError:
+            raise TypeError(f"donate takes positions of arguments, from 0, got {position!r}") from None
+        if found[-1] < 0:
+            raise ValueError(f"donate takes positions of arguments, from 0, got {position!r}")
+    return tuple(found)
+
+
 def value_type(layout: Layout) -> ir.ValueType:
     """The IR's type of a layout."""
     return ir.ValueType(layout.spec.dtype, layout.spec.shape, layout.sharding)
@@ -390,12 +418,14 @@ def leaves_at(positions: Sequence[int], structure: Any, what: str) -> set[int]:
     Raises:
         TypeError, ValueError: there is no such argument. ``what`` says who named it: ``"donate of f"``.
     """
+    if isinstance(positions, str | bytes) or not isinstance(positions, Sequence):
+        raise TypeError(f"{what} takes positions of arguments, from 0, got {positions!r}")
     if not positions:
         return set()
     args, _ = _arguments.unflatten(range(structure.num_leaves), structure)
     found: set[int] = set()
     for position in positions:
-        if not isinstance(position, int):
+        if isinstance(position, bool) or not isinstance(position, int):
             raise TypeError(f"{what} takes positions of arguments, from 0, got {position!r}")
         if not 0 <= position < len(args):
             raise ValueError(f"{what} names argument {position}, and there are {len(args)}; they count from 0")

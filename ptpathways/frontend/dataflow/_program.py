@@ -94,7 +94,7 @@ class Program:
 
     def svg(self, path: str | Path, *args: Any, **kwargs: Any) -> Path:
         """Writes a picture of the graph for such arguments, nodes coloured by slice. Raises as ``trace`` does."""
-        target = Path(path)
+        target = Path(core.path_text(path))
         target.write_text(ir.to_svg(self.trace(*args, **kwargs)), encoding="utf-8")
         return target
 
@@ -109,7 +109,8 @@ class Program:
         Raises:
             InvalidProgram: it has irregular functions, computes nothing, or was traced for several kinds of arguments.
         """
-        return self._bundle(args, kwargs, weights, "save()").save(path)
+        target = core.path_text(path)
+        return self._bundle(args, kwargs, weights, "save()").save(target)
 
     def compile_for(self, target: str, *args: Any, plugin: str = "", **kwargs: Any) -> programs.CompiledFor:
         """Compiles the program for chips that need not be here; nothing runs. ``ptpathways compile`` does the same.

@@ -18,7 +18,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _optimizers, _views
+from ptpathways.frontend.kernels import _optimizers, _reductions, _refusals, _shapes, _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _libraries: list[torch.library.Library] = []
 
+_ABOVE = "_ABOVE_AUTOGRAD"
 _KEYS = {
     "REPLACED": "XLA",
     "WRAPPED": "XLA",
@@ -45,9 +46,12 @@ def register() -> None:
         loaded = importlib.import_module(f"{__name__}.{module.name}")
         for table, kernels in found.items():
             kernels |= getattr(loaded, table, {})
+    for checks, where in ((_refusals.REFUSED, ""), (_shapes.CHECKED, ""), (_shapes.CHECKED_ABOVE_AUTOGRAD, _ABOVE)):
+        _refusals.put_before(checks, found[f"REPLACED{where}"], found[f"WRAPPED{where}"])
     for table, kernels in found.items():
         put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
         _libraries.append(put(kernels, _KEYS[table]))
     _optimizers.accept_devices()
     _optimizers.take_own_clipping()
+    _reductions.take_own_norm()
     _views.take_own_copies()

@@ -86,12 +86,16 @@ def moments(operation: str) -> Callable[..., Any]:
     return wrapper
 
 
-@hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED)
+NO_TYPE = Plain.UNIT_FACTORS
+"""No ``dtype=``: types come as numbers, too, and these operations have no others. PyTorch/XLA converts their result."""
+
+
+@hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED | NO_TYPE)
 def mean(
     kernel: Callable[..., Any], values: torch.Tensor, dim: Sequence[int] | None = None, *rest: Any, **named: Any
 ) -> Any:
     """``mean`` over some dimensions; of a 0-dimensional tensor, too."""
-    if named.get("dtype") is not None and not values.is_floating_point():
+    if _is_named(named) and not _precision.is_short(values.dtype):
         values = values.to(named.pop("dtype"))
     dim = _small.dimensions(values, dim)
     if values.dim() > 0 and not _precision.is_short(values.dtype) and not values.is_complex():
@@ -121,9 +125,16 @@ def sigmoid_backward(kernel: Callable[..., Any], gradient: torch.Tensor, result:
     return gradient * ((1 - result) * result).conj().resolve_conj()
 
 
-@hands_on(Plain.FLOATING | Plain.WIDE)
+def _is_named(named: dict[str, Any]) -> bool:
+    """Whether there is a ``dtype=``."""
+    import torch
+
+    return isinstance(named.get("dtype"), torch.dtype)
+
+
+@hands_on(Plain.FLOATING | Plain.WIDE | NO_TYPE)
 def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
-    if named.get("dtype") is not None and not values.is_floating_point():
+    if _is_named(named) and not _precision.is_short(values.dtype):
         values = values.to(named.pop("dtype"))
     if _precision.is_short(values.dtype):
         return _precision.wider(kernel, values, **named)

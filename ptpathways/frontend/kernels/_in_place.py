@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _promotions
+from ptpathways.frontend.kernels import _promotions, _refusals
 from ptpathways.frontend.kernels._mixed_types import as_number, common
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -33,15 +33,53 @@ def held_by_number(kernel: Callable[..., Any], values: torch.Tensor, number: com
     return kernel(values, number)
 
 
+@hands_on(Plain.SAME_TYPES)
+def of_one_type(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    _refusals.one_type("an operation in place", *(item for item in arguments if not isinstance(item, int | float)))
+    return kernel(*arguments, **named)
+
+
+@hands_on(Plain.REAL)
+def magnitude(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+    if values.is_complex():
+        raise RuntimeError("In-place abs is not supported for complex tensors.")
+    return kernel(values)
+
+
+@hands_on(Plain.FLOATING)
+def running(kernel: Callable[..., Any], values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    import torch
+
+    if values.dtype == torch.bool:
+        raise RuntimeError(
+            "cumsum and cumprod of booleans are of int64, which the tensor cannot hold; convert it before"
+        )
+    return kernel(values, dim, dtype=dtype)
+
+
+@hands_on(Plain.FITS)
+def clamp(
+    kernel: Callable[..., Any], values: torch.Tensor, min: complex | None = None, max: complex | None = None
+) -> Any:
+    _check(values, tuple(bound for bound in (min, max) if bound is not None))
+    return kernel(values, min, max)
+
+
+@hands_on(Plain.FITS | Plain.FLOATING)
+def divided(kernel: Callable[..., Any], values: torch.Tensor, other: Any, *, rounding_mode: str | None) -> Any:
+    """With a rounding integers stay integers."""
+    return _held(kernel, values, other, floats=rounding_mode is None, rounding_mode=rounding_mode)
+
+
 def _held(
     kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, floats: bool = False, **named: Any
 ) -> torch.Tensor:
     import torch
 
-    _check(values, rest, floats)
+    _check(values, tuple(item for item in rest if item is not None), floats)
     tensors = [
         item
-        if isinstance(item, torch.Tensor)
+        if isinstance(item, torch.Tensor) or item is None
         else torch.full((), as_number(item, values.dtype), dtype=values.dtype, device=values.device)
         for item in rest
     ]
@@ -66,11 +104,13 @@ WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "add_.Tensor",
         "addcmul_",
+        "addr_",
         "bitwise_and_.Tensor",
         "bitwise_left_shift_.Tensor",
         "bitwise_or_.Tensor",
         "bitwise_right_shift_.Tensor",
         "bitwise_xor_.Tensor",
+        "clamp_.Tensor",
         "clamp_max_.Tensor",
         "clamp_min_.Tensor",
         "floor_divide_.Tensor",
@@ -88,15 +128,26 @@ WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     ),
     held,
 )
+WRAPPED_FUNCTIONALIZATION |= {"clamp_": clamp, "div_.Tensor_mode": divided}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     ("clamp_max_", "clamp_min_", "fmod_.Scalar", "pow_.Scalar", "remainder_.Scalar"), held_by_number
 )
+WRAPPED_FUNCTIONALIZATION |= {"abs_": magnitude, "addmv_": of_one_type, "cumprod_": running, "cumsum_": running}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     (
         "addcdiv_",
         "atan2_",
         "copysign_.Tensor",
+        "deg2rad_",
+        "digamma_",
         "div_.Tensor",
+        "exp2_",
+        "i0_",
+        "lgamma_",
+        "logit_",
+        "mvlgamma_",
+        "rad2deg_",
+        "sinc_",
         "xlogy_.Tensor",
         *(f"{name}_" for name in _promotions.FLOATS),
     ),

@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision
-from ptpathways.frontend.xla._plain import Plain, hands_on
+from ptpathways.frontend.kernels import _precision, _refusals
 
 if TYPE_CHECKING:
     import torch
 
 
-@hands_on(Plain.MATRICES)
 def nll_loss_forward(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -22,7 +20,21 @@ def nll_loss_forward(
     reduction: int,
     ignore_index: int,
 ) -> Any:
-    """The loss and the weight that its mean was divided by."""
+    """The loss and the weight that its mean was divided by.
+
+    Raises:
+        RuntimeError: the target is of another type than torch's, or the values are no floats.
+    """
+    import torch
+
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(
+            f"nll_loss: expected scalar type Long but found {target.dtype}; convert the target (.long())"
+        )
+    if not values.is_floating_point():
+        raise RuntimeError(f"nll_loss is of floats, got values of {values.dtype}; convert them (.float())")
+    if weight is not None:
+        _refusals.one_type("nll_loss", values, weight)
     if values.dim() > 1:
         return kernel(values, target, weight, reduction, ignore_index)
     loss, total = kernel(values.unsqueeze(0), target.reshape(1), weight, reduction, ignore_index)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _refusals
+
 if TYPE_CHECKING:
     import torch
 
@@ -71,6 +73,7 @@ def chunk_cat(tensors: Sequence[torch.Tensor], dim: int, num_chunks: int) -> tor
     """
     import torch
 
+    _refusals.one_type("_chunk_cat", *tensors)
     dim %= tensors[0].dim()
     parts = []
     for tensor in tensors:

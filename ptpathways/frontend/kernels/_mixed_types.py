@@ -69,6 +69,28 @@ def of_one_type_and_tensors(kernel: Callable[..., Any], *arguments: Any, **named
     return _of_one_type(kernel, *arguments, **named)
 
 
+@hands_on(Plain.SAME_TYPES)
+def difference(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -> Any:
+    """
+    Raises:
+        RuntimeError: one of the two is of booleans.
+    """
+    _check_no_booleans(values, other)
+    return _of_one_type(kernel, values, other, **named)
+
+
+def _check_no_booleans(*items: Any) -> None:
+    """Of two types; PyTorch/XLA sees to two tensors of booleans."""
+    import torch
+
+    types = {item.dtype for item in items if isinstance(item, torch.Tensor)}
+    if torch.bool in types and (len(types) > 1 or len(items) > sum(isinstance(item, torch.Tensor) for item in items)):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+
+
 @hands_on(Plain.SMALL_NUMBERS)
 def compared(kernel: Callable[..., Any], values: torch.Tensor, number: complex) -> Any:
     """With a number as the common type has it: the float32 of 0.1 equals 0.1, which is another number in float64."""
@@ -83,19 +105,56 @@ def subtracted(kernel: Callable[..., Any], values: torch.Tensor, number: complex
     """``number - alpha * values``."""
     import torch
 
+    _check_no_booleans(values, number)
+
     dtype = torch.result_type(values, number)
     return kernel(values.to(dtype), as_number(number, dtype), alpha)
 
 
-@hands_on(Plain.SAME_TYPES | Plain.WIDE)
-def of_one_type_in_float32(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """For kernels of more than one rounding; see ``_precision``."""
-    return _precision.in_float32(kernel, *converted(arguments, common(arguments)), **named)
+@hands_on(Plain.SAME_TYPES | Plain.WIDE | Plain.FLOATING)
+def quotient_added(kernel: Callable[..., Any], values: torch.Tensor, one: Any, other: Any, **named: Any) -> Any:
+    """``addcdiv``.
+
+    Raises:
+        RuntimeError: both factors are integers.
+    """
+    import torch
+
+    dtype = torch.result_type(one, other)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise RuntimeError("Integer division with addcdiv is no longer supported; convert one of the two (.float())")
+    return _precision.in_float32(kernel, *converted((values, one, other), common((values, one, other))), **named)
+
+
+@hands_on(Plain.SAME_TYPES | Plain.WIDE | Plain.FLOATING)
+def product_added(kernel: Callable[..., Any], *tensors: Any, **named: Any) -> Any:
+    """``addcmul``.
+
+    Raises:
+        RuntimeError: all are booleans.
+    """
+    import torch
+
+    if (dtype := common(tensors)) == torch.bool:
+        raise RuntimeError("addcmul is of numbers, got booleans; convert some (.to(dtype))")
+    return _precision.in_float32(kernel, *converted(tensors, dtype), **named)
 
 
 @hands_on(Plain.SAME_TYPES | Plain.WIDE)
 def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
     return _precision.in_float32(kernel, *converted((values, target), common((values, target))), *rest)
+
+
+@hands_on(Plain.SAME_TYPES | Plain.WIDE | Plain.FLOATING)
+def loss_of_floats(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
+    """
+    Raises:
+        RuntimeError: neither is of floats.
+    """
+    dtype = common((values, target))
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"smooth_l1_loss is of floats, got tensors of {dtype}; convert one of them (.float())")
+    return loss(kernel, values, target, *rest)
 
 
 @hands_on(Plain.SAME_TYPES | Plain.MASKED)
@@ -135,8 +194,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
         "minimum",
         "mul.Tensor",
         "ne.Tensor",
-        "rsub.Tensor",
-        "sub.Tensor",
     ),
     of_one_type,
 )
@@ -149,7 +206,8 @@ WRAPPED |= dict.fromkeys(
     ),
     of_one_type_and_tensors,
 )
-WRAPPED |= dict.fromkeys(("addcdiv", "addcmul"), of_one_type_in_float32)
+WRAPPED |= {"addcdiv": quotient_added, "addcmul": product_added}
 WRAPPED |= {f"{name}.Scalar": compared for name in ("eq", "ge", "gt", "le", "lt", "ne")}
-WRAPPED |= dict.fromkeys(("mse_loss", "smooth_l1_loss"), loss)
+WRAPPED |= {"mse_loss": loss, "smooth_l1_loss": loss_of_floats}
+WRAPPED |= dict.fromkeys(("rsub.Tensor", "sub.Tensor"), difference)
 WRAPPED |= {"clamp.Tensor": clamp, "rsub.Scalar": subtracted, "where.self": where, "xlogy.Tensor": xlogy}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision
+from ptpathways.frontend.kernels import _precision, _refusals
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -131,7 +131,29 @@ def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor if tensor is None else tensor.float()
 
 
-@hands_on(Plain.NONEMPTY | Plain.WIDE)
+def _check_types(values: torch.Tensor, *parameters: torch.Tensor | None) -> None:
+    """Parameters are of the values' type, or float32 beside values of 16 bits.
+
+    Raises:
+        RuntimeError: they are not.
+    """
+    import torch
+
+    given = [item for item in parameters if item is not None]
+    if not (_precision.is_short(values.dtype) and all(item.dtype == torch.float32 for item in given)):
+        _refusals.one_type("layer_norm or group_norm", values, *given)
+
+
+@hands_on(Plain.WIDE | Plain.SAME_TYPES)
+def group_norm(
+    kernel: Callable[..., Any], values: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, *rest: Any
+) -> Any:
+    """Of 16-bit floats in float32."""
+    _check_types(values, weight, bias)
+    return _precision.in_float32(kernel, values, weight, bias, *rest)
+
+
+@hands_on(Plain.NONEMPTY | Plain.WIDE | Plain.SAME_TYPES)
 def layer_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -143,8 +165,14 @@ def layer_norm(
     """Of 16-bit floats in float32. Of an empty tensor the kernel's results have no gradient."""
     import torch
 
+    _check_types(values, weight, bias)
     if values.numel() > 0:
-        return _precision.in_float32(kernel, values, normalized_shape, weight, bias, eps)
+        if not _precision.is_short(values.dtype):
+            return kernel(values, normalized_shape, weight, bias, eps)
+        result, *statistics = kernel(values.float(), normalized_shape, _wide(weight), _wide(bias), eps)
+        # Beside parameters of float32 the statistics are of float32, too.
+        dtype = next((item.dtype for item in (weight, bias) if item is not None), values.dtype)
+        return result.to(values.dtype), *(item.to(dtype) for item in statistics)
     result = values if weight is None else values * weight
     result = result * 1 if bias is None else result + bias
     shape = [*values.shape[: values.dim() - len(normalized_shape)], *[1] * len(normalized_shape)]
@@ -162,7 +190,7 @@ def batch_norm_out(*arguments: Any, **named: Any) -> Any:
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_legit.out": batch_norm_out}
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
-    "native_group_norm": _precision.in_float32,
+    "native_group_norm": group_norm,
     "native_layer_norm": layer_norm,
 }
 WRAPPED: dict[str, Callable[..., Any]] = {

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _refusals
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -170,5 +171,10 @@ def weight_norm_backward(
 
 
 def vdot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``torch.vdot`` of two vectors."""
+    """``torch.vdot`` of two vectors.
+
+    Raises:
+        RuntimeError: of two types.
+    """
+    _refusals.one_type("vdot", a, b)
     return (a.conj() * b).sum()

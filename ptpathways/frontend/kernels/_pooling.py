@@ -224,6 +224,19 @@ def with_own_gradient(operation: str) -> Callable[..., Any]:
     return pool
 
 
+def to_size(operation: str) -> Callable[..., Any]:
+    """A pool of a given size: PyTorch/XLA divides by the result's size, also where that is 0."""
+
+    def pool(kernel_of_xla: Callable[..., Any], values: torch.Tensor, output_size: Sequence[int]) -> Any:
+        import torch
+
+        if 0 not in output_size:
+            return kernel_of_xla(values, output_size)
+        return _fallback.on_client(getattr(torch.ops.aten, operation).default, values, output_size)
+
+    return pool
+
+
 def _needs_own(values: torch.Tensor, axes: Sequence[_Axis], ceil_mode: bool) -> bool:
     return ceil_mode or values.numel() == 0 or any(axis.dilation > 1 for axis in axes)
 
@@ -231,6 +244,7 @@ def _needs_own(values: torch.Tensor, axes: Sequence[_Axis], ceil_mode: bool) -> 
 WRAPPED: dict[str, Callable[..., Any]] = {}
 WRAPPED_ABOVE_AUTOGRAD = {name: with_own_gradient(name) for name in ("max_pool2d", "max_pool3d")}
 for _rank in (2, 3):
+    WRAPPED |= {name: to_size(name) for name in (f"adaptive_max_pool{_rank}d", f"_adaptive_avg_pool{_rank}d")}
     WRAPPED[f"avg_pool{_rank}d"] = _precision.of_float32(average)
     WRAPPED[f"avg_pool{_rank}d_backward"] = _precision.of_float32(average_backward)
     WRAPPED[f"max_pool{_rank}d_with_indices"] = largest

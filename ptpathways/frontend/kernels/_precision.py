@@ -45,11 +45,12 @@ def of_float32(wrapper: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wider(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
-    """``kernel`` of float32; the result in ``dtype``, or else in the type that was given."""
+    """``kernel`` of float32, or of ``dtype`` where that is wider; the result in ``dtype``, or else in the type that was
+    given."""
     import torch
 
     dtype = named.pop("dtype", None) or values.dtype
-    if not dtype.is_floating_point:  # each value is one of them before they are added up
+    if not is_short(dtype):  # each value is one of them before they are added up
         return kernel(values.to(dtype), *rest, **named).to(dtype)
     rest = tuple(item.float() if isinstance(item, torch.Tensor) and is_short(item.dtype) else item for item in rest)
     return kernel(values.float(), *rest, **named).to(dtype)

@@ -46,9 +46,10 @@ def added_to(product: str) -> Callable[..., Any]:
 def addmv(
     values: torch.Tensor, matrix: torch.Tensor, vector: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
 ) -> torch.Tensor:
+    """In the type of the matrix, whatever that of ``values`` is."""
     import torch
 
-    return _added(values, torch.mv(matrix, vector), beta, alpha)
+    return _added(values.to(matrix.dtype), torch.mv(matrix, vector), beta, alpha)
 
 
 def addbmm(

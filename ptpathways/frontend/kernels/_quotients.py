@@ -36,7 +36,9 @@ def divided(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -
         if whole:
             _check_divisor(other)
         other = torch.full((), as_number(other, wide), dtype=wide, device=values.device)
-    if mode is None or not (whole or floats):
+    if mode is not None and not (whole or floats):
+        raise RuntimeError(f"a quotient that is rounded is of integers or floats, got {dtype}; convert them (.float())")
+    if mode is None:
         return kernel(values, other, **named)
     if whole:
         return _of_integers(values.to(dtype), other.to(dtype), mode == "floor")

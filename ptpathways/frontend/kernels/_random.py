@@ -60,9 +60,15 @@ def normal(
     *,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """``torch.normal`` of two tensors; they are broadcast."""
+    """``torch.normal`` of two tensors; they are broadcast.
+
+    Raises:
+        RuntimeError: of complex deviations.
+    """
     import torch
 
+    if isinstance(std, torch.Tensor) and std.is_complex():
+        raise RuntimeError(f"normal expects standard deviation to be non-complex, got {std.dtype}")
     if isinstance(mean, torch.Tensor) and isinstance(std, torch.Tensor):
         mean, std = torch.broadcast_tensors(mean, std)
     return kernel(mean, std, generator=generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,28 @@ def norm(
     given = 2 if p is None else p
     found: torch.Tensor = torch.linalg.vector_norm(values, given, list(dim) or None, keepdim, dtype=dtype)
     return found
+
+
+def take_own_norm() -> None:
+    """``torch.norm`` takes a ``dtype=`` of a Frobenius norm, too: torch's refuses it of devices that it does not know.
+    Idempotent."""
+    import torch
+
+    plain = torch.functional.norm
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @functools.wraps(plain)
+    def norm_of_type(
+        input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
+    ) -> Any:
+        if dtype is not None and isinstance(input, torch.Tensor) and input.device.type == "xla":
+            input, dtype = input.to(dtype), None
+        return plain(input, p, dim, keepdim, out, dtype)
+
+    modules: tuple[Any, ...] = (torch, torch.functional)
+    for module in modules:
+        module.norm = norm_of_type
 
 
 def vector_norm(
@@ -146,7 +169,10 @@ def polygamma_(values: torch.Tensor, n: int) -> torch.Tensor:
     """In place, which torch's functionalisation does not know."""
     import torch
 
-    return values.copy_(torch.polygamma(n, values))
+    found = torch.polygamma(n, values)
+    if not torch.can_cast(found.dtype, values.dtype):
+        raise RuntimeError(f"result type {found.dtype} can't be cast to the desired output type {values.dtype}")
+    return values.copy_(found)
 
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"polygamma_": polygamma_}

@@ -32,13 +32,18 @@ def dimensions(values: torch.Tensor, dim: Sequence[int] | None) -> list[int]:
     return list(dim or range(values.dim()))
 
 
-@hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY)
 def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, **named: Any) -> Any:
-    """The result has the index's shape, and either may be 0-dimensional where the other is a vector."""
-    if index.numel() == 0:
-        import torch
+    """The result has the index's shape, and either may be 0-dimensional where the other is a vector.
 
+    Raises:
+        RuntimeError: the index is of another type than torch's.
+    """
+    import torch
+
+    if index.numel() == 0:
         return torch.zeros(index.shape, dtype=values.dtype, device=values.device)
+    if index.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(f"gather(): Expected dtype int32/int64 for index, got {index.dtype}; convert it (.long())")
     if values.dim() > 0 and index.dim() > 0:
         return kernel(values, dim, index, **named)
     return kernel(values.reshape(-1), 0, index.reshape(-1), **named).reshape(index.shape)

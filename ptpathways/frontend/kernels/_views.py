@@ -134,6 +134,11 @@ def _steps(values: torch.Tensor) -> Sequence[Any]:
     return steps
 
 
+def is_view(values: torch.Tensor) -> bool:
+    """Whether another tensor holds its elements."""
+    return bool(_steps(values))
+
+
 def _name(step: Any) -> str:
     return type(step).__name__.removesuffix("_ViewMeta")
 

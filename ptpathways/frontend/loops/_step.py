@@ -51,7 +51,7 @@ def wait(timeout_s: float = 600.0) -> None:
         RuntimeError: PyTorch/XLA could not submit something. What fails on the devices is told by the values that it
             should have given, each with the root cause.
     """
-    core.check_seconds(timeout_s)
+    timeout_s = core.check_seconds(timeout_s)
     this = _state.runtime()
     _cut(wait_for_submit=True)
     if this.connection is not None:

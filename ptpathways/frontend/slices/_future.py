@@ -99,14 +99,14 @@ class Future:
             UsedAfterDonation: it was given up.
             HostLost, OutOfDeviceMemory, CompileFailed, PathwaysError: the first failure that it depends on.
         """
-        core.check_seconds(timeout, "timeout")
+        timeout = core.check_seconds(timeout, "timeout")
         buffer = self.buffer()
         with native.translated():
             buffer.wait(timeout)
 
     def result(self, timeout: float = DEFAULT_TIMEOUT_S) -> torch.Tensor:
         """The value, put together from its shards on the CPU. Raises as ``wait`` does."""
-        core.check_seconds(timeout, "timeout")
+        timeout = core.check_seconds(timeout, "timeout")
         buffer = self.buffer()
         with native.translated():
             shards = _fetch(buffer, self._layout, timeout)
@@ -207,7 +207,7 @@ def get(tree: Any, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
     """
     from torch.utils import _pytree
 
-    core.check_seconds(timeout, "timeout")
+    timeout = core.check_seconds(timeout, "timeout")
     deadline = time.monotonic() + timeout
 
     def value(leaf: Any) -> Any:

@@ -217,6 +217,8 @@ def batch_layout(mesh: Any = None, batch_axis: Any = None, slice: VirtualSlice |
     if target is None or count == 1:
         if mesh is not None:
             choose_axes(Grid.of(mesh, count).sizes, batch_axis)
+        elif batch_axis is not None:
+            choose_axes({DATA_AXIS: 1} if target is None else grid_of(target).sizes, batch_axis)
         return BatchLayout(target, {}, ())
     grid = grid_of(target, mesh)
     if batch_axis is None and mesh is None and len(grid.sizes) == 1:
@@ -241,6 +243,11 @@ def choose_axes(sizes: Mapping[Name, int], batch_axis: Any) -> Axes:
     axes = tuple(() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in entries)
     used = [name for names in axes for name in names]
     for name in used:
+        if not isinstance(name, str | int):
+            raise core.InvalidSharding(
+                "batch_axis must be the name of an axis of the mesh, a tuple of them, or a list with one of these per "
+                f"dimension, got {batch_axis!r}; there are {have}"
+            )
         if name not in sizes:
             raise core.InvalidSharding(f"batch_axis names mesh axis {name!r}, which does not exist; there are {have}")
         if used.count(name) > 1:

@@ -110,11 +110,14 @@ def manual_seed(seed: int) -> None:
     Raises:
         NotInitialized: before ``init``.
         TypeError: it is no whole number.
+        ValueError: it is none of those that torch takes, -2**63 to 2**64 - 1.
     """
     import torch
 
     global _followed
     seed = core.whole_number(seed, "a seed")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"a seed is a number from -2**63 to 2**64 - 1, as torch.manual_seed takes it, got {seed}")
     with _state.lock:
         _state.runtime()
         torch.manual_seed(seed)

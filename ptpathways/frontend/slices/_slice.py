@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ptpathways import core
 from ptpathways.frontend.base import _state
+from ptpathways.frontend.base._devices import Left
 from ptpathways.frontend.diagnostics import _operands
 from ptpathways.frontend.slices import _first_forward
-from ptpathways.sharding import Mesh
+from ptpathways.sharding import DEVICES_MAX, Mesh
 
 if TYPE_CHECKING:
     import torch
@@ -101,8 +102,8 @@ class VirtualSlice:
     @property
     def index(self) -> int:
         """The number of ``device``. Raises as ``device`` does."""
-        if self._index is None or self.released:
-            self.check(current_session())
+        self.check(current_session())
+        if self._index is None:
             with _state.lock:
                 self._index = _bind(self)
         return self._index
@@ -129,6 +130,7 @@ class VirtualSlice:
 
         Raises:
             SliceUnavailable: no such devices are there; says what there is. Nothing has changed.
+            TypeError, ValueError: ``hosts`` are no names, or ``timeout_s`` is no number of seconds.
             HostLost: values were lost on the way. The slice has moved; what was lost stays behind.
             InvalidOption: the slice of everything, or of a single device by its number, has no other devices.
         """
@@ -137,11 +139,12 @@ class VirtualSlice:
 
         if self._number is None:
             raise core.InvalidOption(f"{self} is not lent by the resource manager and stays where it is")
+        timeout_s = core.check_seconds(timeout_s)
+        names = None if hosts is None else _host_names(hosts)
         self.check(current_session())
-        hosts = [hosts] if isinstance(hosts, str) else hosts
         wanted = dict(self._request)
-        if hosts is not None:  # where it goes is then the caller's choice, but not to what
-            wanted.update(island="", hosts=0, among=_migration.host_numbers(self.session, hosts))
+        if names is not None:  # where it goes is then the caller's choice, but not to what
+            wanted.update(island="", hosts=0, among=_migration.host_numbers(self.session, names))
         with native.translated("slicing"):
             granted = self.session.request_slice(len(self._devices), **wanted, timeout_s=timeout_s)
         with _state.lock:
@@ -208,25 +211,51 @@ def request(
     timeout_s: float = 10.0,
 ) -> VirtualSlice:
     """See ``Cluster.slice``."""
-    if not isinstance(shape, Iterable):
+    if isinstance(shape, str | bytes) or not isinstance(shape, Iterable) or getattr(shape, "shape", None) == ():
         shape = (core.whole_number(shape, "the shape of a slice, one number or a list of them,"),)
-    core.check_seconds(timeout_s)
+    timeout_s = core.check_seconds(timeout_s)
     shape = tuple(shape)
     mesh = Mesh(shape, _DEFAULT_AXIS_NAMES[: len(shape)] if axis_names is None else axis_names)
-    memory = core.parse_bytes(min_memory) if isinstance(min_memory, str) and min_memory else int(min_memory or 0)
+    for what, text in (("island", island), ("platform", platform), ("name", name)):
+        core.check_text(text, what)
+    memory = _memory(min_memory)
+    names: tuple[str, ...] = ()
+    count = 0
+    try:
+        count = min(core.whole_number(hosts, "hosts", least=0), DEVICES_MAX)
+    except TypeError:
+        names = _host_names(hosts, "hosts must be how many hosts, or their names")
     session = current_session()
     from ptpathways import native
     from ptpathways.frontend.slices import _migration
 
-    among: list[int] = []
-    if not isinstance(hosts, int):
-        among = _migration.host_numbers(session, [hosts] if isinstance(hosts, str) else hosts)
-        hosts = 0
-    wanted: dict[str, Any] = {"island": island, "platform": platform, "min_memory_bytes": memory, "hosts": hosts}
+    among = _migration.host_numbers(session, names) if names else []
+    wanted: dict[str, Any] = {"island": island, "platform": platform, "min_memory_bytes": memory, "hosts": count}
     with native.translated("slicing"):
         granted = session.request_slice(math.prod(shape), **wanted, among=among, timeout_s=timeout_s)
     name = name or f"slice{next(_numbers)}"
     return VirtualSlice(session, mesh, name, granted["slice"], granted["devices"], wanted)
+
+
+def _host_names(hosts: Any, required: str = "hosts must be names of hosts") -> tuple[str, ...]:
+    """Names of hosts. Raises TypeError, and ValueError for none."""
+    try:
+        names = (hosts,) if isinstance(hosts, str) else core.texts(hosts, "hosts")
+    except TypeError:
+        raise TypeError(f'{required}, such as ["host0", "host1"], got {hosts!r}') from None
+    if not names:
+        raise ValueError(f"{required}, such as ['host0', 'host1'], got {hosts!r}")
+    return names
+
+
+def _memory(amount: Any) -> int:
+    """Bytes. Raises TypeError, ValueError or InvalidOption."""
+    if isinstance(amount, str):
+        return core.parse_bytes(amount) if amount else 0
+    found = core.whole_number(amount, 'min_memory, bytes or a text such as "1GiB",', least=0)
+    if found >= 2**63:
+        raise ValueError(f"min_memory must be less than 2**63 bytes, got {amount!r}")
+    return found
 
 
 def current_session() -> Session:
@@ -323,11 +352,25 @@ def _bind(slice: VirtualSlice, index: int | None = None) -> int:
     from ptpathways import native
     from ptpathways.frontend.slices import _rng
 
-    index = _state.runtime().slices.bind(slice, index)
+    index = _state.runtime().slices.bind(slice, index, _left_on)
     with native.translated():
         native.bind_device(index, list(slice.devices))
     _rng.begin(index)
     return index
+
+
+def _left_on(index: int) -> Left:
+    """What there still is of the slice that a torch device stood for before."""
+    from ptpathways import native
+
+    found = Left.NOTHING
+    for cell in native.live_cells(index):
+        value = cell.value
+        if value is not None:  # else it was given up, and says so itself
+            if not value.is_uploaded_scalar:
+                return Left.TENSORS
+            found = Left.NUMBERS
+    return found
 
 
 def _unbind(slice: VirtualSlice, index: int) -> None:

@@ -11,6 +11,7 @@ of an upload.
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
@@ -44,8 +45,8 @@ def transfer(
 
     Raises:
         NotInitialized: before ``init``.
-        TypeError: ``tensor`` is not one, such as a value within a program.
-        ValueError: ``device`` is not an XLA device.
+        TypeError: ``tensor`` is not one, such as a value within a program; ``device`` or ``layout`` is none.
+        ValueError: ``device`` is not an XLA device; ``layout`` is not for such a tensor on that slice.
         SliceUnavailable: the device stands for no slice now.
     """
     import torch
@@ -55,12 +56,9 @@ def transfer(
             f"transfer takes a tensor, got {type(tensor).__name__!r}; within a program a value goes by itself "
             "to the slice of the function that takes it"
         )
-    if not isinstance(device, int | str | torch.device):
-        device = device.device
-    target = torch.device("xla", device) if isinstance(device, int) else torch.device(device)
-    if target.type != "xla":
-        raise ValueError(f"transfer goes to a device of the cluster, got {target}; use tensor.to() for others")
+    _check_layout(layout)
     this = _state.runtime()
+    target = _target(device, this.torch_device_count)
     if tensor.device.type != "xla" or this.connection is None:
         plain: torch.Tensor = _plain_to()(tensor, target)
         return plain
@@ -68,6 +66,39 @@ def transfer(
         return tensor
     result: torch.Tensor = _function().apply(tensor, target, layout)
     return result
+
+
+def _target(device: Any, count: int) -> torch.device:
+    """The torch device that is meant, of so many. Raises TypeError or ValueError."""
+    import torch
+
+    from ptpathways.frontend.slices._slice import VirtualSlice
+
+    required = "transfer goes to a slice, or to its device, as slice.device and pw.device() are"
+    if isinstance(device, VirtualSlice):
+        return device.device
+    if isinstance(device, str):
+        try:
+            device = torch.device(device)
+        except RuntimeError:
+            raise ValueError(f"{required}, got {device!r}") from None
+    if not isinstance(device, torch.device):
+        try:
+            number = core.whole_number(device, "a device")
+        except TypeError:
+            raise TypeError(f"{required}, got {device!r}") from None
+        if not 0 <= number < count:
+            raise ValueError(f"{required}, or its number, from 0 to {count - 1}, got {device!r}")
+        return torch.device("xla", number)
+    if device.type != "xla":
+        raise ValueError(f"{required}, got {device}; use tensor.to() for others")
+    return device
+
+
+def _check_layout(layout: Any) -> None:
+    good = layout in (None, COPY, BATCH) if isinstance(layout, str | None) else isinstance(layout, tuple)
+    if not good:
+        raise TypeError(f"layout must be {COPY!r}, {BATCH!r}, or parts and tiles, got {layout!r}")
 
 
 _function_class: Any = None
@@ -97,6 +128,8 @@ def _move(tensor: torch.Tensor, device: torch.device, layout: Tiling | str | Non
     table = _state.runtime().slices
     target = table.slice_at(_xla.index_of(device))
     table.slice_at(tensor.device.index or 0)  # else a clear error
+    if isinstance(layout, tuple):
+        _check_tiling(layout, tuple(tensor.shape), len(target.devices))
     settle(tensor)
     token = _xla.binding()._unsafe_buffer_pointer(tensor)
     value = value_of(tensor)
@@ -163,6 +196,21 @@ def _layout_there(value: native.DeviceValue, target: VirtualSlice, layout: Tilin
     if layout != COPY and rank > 0 and (layout == BATCH or cut_now) and _divides(batch, value.dims):
         return batch
     return (1,) * rank, (0,) * count
+
+
+def _check_tiling(tiling: Any, dims: tuple[int, ...], count: int) -> None:
+    """Raises ValueError unless a tensor of these dimensions can lie so on so many devices."""
+    try:
+        parts, tiles = (tuple(core.whole_number(one, "a number") for one in numbers) for numbers in tiling)
+        good = len(parts) == len(dims) and len(tiles) == count and min(parts, default=1) > 0
+        good = good and all(0 <= tile < math.prod(parts) for tile in tiles)
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise ValueError(
+            f"layout must be (parts of each dimension, the part of each device) for a tensor of shape {dims} on "
+            f"{count} devices, such as {((1,) * len(dims), (0,) * count)}, got {tiling!r}"
+        )
 
 
 def _divides(tiling: Tiling, dims: tuple[int, ...]) -> bool:

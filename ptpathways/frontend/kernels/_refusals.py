@@ -1,0 +1,220 @@
+"""What torch refuses for its tensors' types, and PyTorch/XLA computes with: matrices of two types, of which the first
+decided, the larger of complex numbers, a float's function of integers that gives integers. Of some the computation
+ended the process that compiled it: the softmax of complex numbers, products of booleans.
+
+What torch's CPU merely lacks a kernel for, such as some functions of 16-bit floats, is not refused.
+``python -m tests.fuzz.refusals`` compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ptpathways.frontend.xla._plain import Plain, hands_on, of_wrapper
+
+if TYPE_CHECKING:
+    import torch
+
+Kernel = Callable[..., Any]
+
+
+class Check(Protocol):
+    """What is asked of an operation's arguments."""
+
+    @property
+    def plain(self) -> Plain | None:
+        """Of which arguments nothing is; None: there are none."""
+
+    def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """
+        Raises:
+            RuntimeError: they are refused.
+        """
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What of an operation's tensors is refused."""
+
+    booleans: bool = False
+    integers: bool = False
+    complexes: bool = False
+    mixed: bool = False
+    """Of more than one type, but for those that are made of numbers."""
+    count: int | None = None
+    """Only of so many arguments, as where others are indices."""
+
+    @property
+    def plain(self) -> Plain:
+        """Of which arguments nothing is."""
+        held = Plain(0)
+        if self.integers:
+            held |= Plain.FLOATING
+        elif self.booleans:
+            held |= Plain.SMALL_NUMBERS
+        if self.complexes:
+            held |= Plain.REAL
+        return held | Plain.SAME_TYPES if self.mixed else held
+
+    def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """
+        Raises:
+            RuntimeError: it is refused.
+        """
+        given = (*arguments, *named.values()) if self.count is None else arguments[: self.count]
+        tensors = list(_tensors(given))
+        if self.complexes and any(isinstance(item, complex) for item in given):
+            raise RuntimeError(f"{name} is not of complex numbers, got {given[-1]}; take its .real")
+        for tensor in tensors:
+            if self._refuses(tensor.dtype):
+                raise RuntimeError(
+                    f"{name} is not of tensors of {tensor.dtype}, as in eager PyTorch; convert it to a type that it is "
+                    "of (.float(), .to(dtype)), or take the .real part of complex numbers"
+                )
+        if self.mixed:
+            one_type(name, *tensors)
+
+    def _refuses(self, dtype: torch.dtype) -> bool:
+        import torch
+
+        if dtype == torch.bool:
+            return self.booleans
+        if dtype.is_complex:
+            return self.complexes
+        return self.integers and not dtype.is_floating_point
+
+
+def one_type(name: str, *tensors: torch.Tensor | None) -> None:
+    """
+    Raises:
+        RuntimeError: they are of several types.
+    """
+    types = list(dict.fromkeys(str(tensor.dtype) for tensor in tensors if tensor is not None))
+    if len(types) > 1:
+        raise RuntimeError(
+            f"{name} needs tensors that have the same dtype, got {' and '.join(types)}; convert some (.to(other.dtype))"
+        )
+
+
+def _tensors(given: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    import torch
+
+    for item in given:
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, list | tuple):
+            yield from _tensors(tuple(item))
+
+
+def before(name: str, refusal: Check, wrapper: Kernel) -> Kernel:
+    """``wrapper``, of which ``name`` is checked. Calls of which nothing is refused are as plain as they were."""
+
+    def checked(kernel: Kernel, *arguments: Any, **named: Any) -> Any:
+        refusal.check(name, arguments, named)
+        return wrapper(kernel, *arguments, **named)
+
+    plain = of_wrapper(wrapper)
+    return checked if plain is None or refusal.plain is None else hands_on(plain | refusal.plain)(checked)
+
+
+def before_replaced(name: str, refusal: Check, replacement: Kernel) -> Kernel:
+    """As ``before``, of a kernel that has taken the place of PyTorch/XLA's."""
+
+    def checked(*arguments: Any, **named: Any) -> Any:
+        refusal.check(name, arguments, named)
+        return replacement(*arguments, **named)
+
+    return checked
+
+
+@hands_on(Plain(0))
+def as_it_is(kernel: Kernel, *arguments: Any, **named: Any) -> Any:
+    return kernel(*arguments, **named)
+
+
+def put_before(checks: Mapping[str, Check], replaced: dict[str, Kernel], wrapped: dict[str, Kernel]) -> None:
+    """Puts checks before the kernels of two tables, and those of operations that are in neither in the second."""
+    for name, refusal in checks.items():
+        if name in replaced:
+            replaced[name] = before_replaced(name, refusal, replaced[name])
+        else:
+            wrapped[name] = before(name, refusal, wrapped.get(name, as_it_is))
+
+
+_REAL = Refusal(complexes=True)
+_FLOATS = Refusal(booleans=True, integers=True, complexes=True)
+_FLOATS_OF_ONE_TYPE = Refusal(booleans=True, integers=True, complexes=True, mixed=True)
+_FLOATS_OR_COMPLEX = Refusal(booleans=True, integers=True)
+_PRODUCT = Refusal(booleans=True, mixed=True)
+
+REFUSED: dict[str, Refusal] = dict.fromkeys(
+    (
+        "amax",
+        "amin",
+        "clamp",
+        "clamp.Tensor",
+        "clamp_max",
+        "clamp_max.Tensor",
+        "clamp_min",
+        "clamp_min.Tensor",
+        "elu",
+        "fmod.Scalar",
+        "fmod.Tensor",
+        "glu",
+        "isneginf",
+        "isposinf",
+        "max_unpool2d",
+        "max_unpool3d",
+        "maximum",
+        "minimum",
+        "mish",
+        "mse_loss",
+        "remainder.Scalar",
+        "remainder.Tensor",
+        "sign",
+        "softplus",
+        "softshrink",
+        *(f"{name}.{overload}" for name in ("ge", "gt", "le", "lt") for overload in ("Scalar", "Tensor")),
+    ),
+    _REAL,
+)
+REFUSED |= dict.fromkeys(
+    (
+        "_log_softmax",
+        "_softmax",
+        "exponential",
+        "hardshrink",
+        "hardsigmoid",
+        "hardswish",
+        "leaky_relu",
+        "log_sigmoid_forward",
+    ),
+    _FLOATS,
+)
+REFUSED |= dict.fromkeys(("addbmm", "addmm", "baddbmm", "bmm", "dot", "mm", "mv"), _PRODUCT)
+REFUSED |= {
+    "_prelu_kernel": _FLOATS_OF_ONE_TYPE,
+    "_softmax_backward_data": _FLOATS_OF_ONE_TYPE,
+    "_cdist_forward": _FLOATS_OF_ONE_TYPE,
+    "argmax": Refusal(booleans=True),
+    "argmin": Refusal(booleans=True),
+    "atan2": _REAL,
+    "bernoulli": _REAL,
+    "binary_cross_entropy": _FLOATS_OF_ONE_TYPE,
+    "convolution_overrideable": Refusal(booleans=True, mixed=True, count=2),
+    "hardtanh": Refusal(booleans=True, complexes=True),
+    "histc": _REAL,
+    "kthvalue": Refusal(booleans=True, count=1),
+    "lerp.Scalar": Refusal(booleans=True, integers=True, mixed=True),
+    "lerp.Tensor": Refusal(booleans=True, integers=True, mixed=True),
+    "linalg_vector_norm": _FLOATS_OR_COMPLEX,
+    "logit": _REAL,
+    "relu": Refusal(booleans=True, complexes=True),
+    "mvlgamma": Refusal(booleans=True),
+    "threshold": Refusal(booleans=True, complexes=True),
+    "topk": Refusal(booleans=True, count=1),
+    "uniform_": _FLOATS_OR_COMPLEX,
+}
+"""By operation. Those that are made of these, or that the client computes, need no line of their own."""

@@ -1,0 +1,210 @@
+"""What torch refuses for shapes and numbers, and PyTorch/XLA takes: it finds out when the step is compiled, at which
+all that was traced with it is lost, or computes something else, or divides by zero and ends the process.
+
+Indices and other values on devices are not looked at. The cases are those of torch's database of operators
+(``OpInfo.error_inputs``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.xla._plain import Plain
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is asked of an operation's arguments, named as in its schema."""
+
+    of: Callable[..., None]
+    plain: Plain | None = None
+    """No call does without it."""
+
+    def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """
+        Raises:
+            RuntimeError: they are refused.
+        """
+        self.of(name, *arguments, **named)
+
+
+def _pool(
+    name: str,
+    values: torch.Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    *rest: Any,
+    **named: Any,
+) -> None:
+    """Average pools have a switch where the others have their dilation."""
+    given = named.get("dilation", rest[0] if rest and name.startswith("max") else (1,))
+    padding = list(padding) if isinstance(padding, Sequence) else [padding]
+    dilation = list(given) if isinstance(given, Sequence) else [given]
+    for place, size in enumerate(kernel):
+        pad, step = padding[place % len(padding)], dilation[place % len(dilation)]
+        if size < 1:
+            raise RuntimeError(f"{name}: kernel size should be greater than zero, but got {size}")
+        if pad < 0:
+            raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {pad}")
+        if pad * 2 > (size - 1) * step + 1:
+            raise RuntimeError(
+                f"{name}: pad should be at most half of effective kernel size, but got pad={pad}, kernel_size={size} "
+                f"and dilation={step}"
+            )
+    if 0 in stride:
+        raise RuntimeError(f"{name}: stride should not be zero, got {tuple(stride)}")
+    if 0 in values.shape[1:]:
+        raise RuntimeError(f"{name}: expected input with dimensions of positive size, got {tuple(values.shape)}")
+
+
+def _adaptive_pool(name: str, values: torch.Tensor, output_size: Sequence[int]) -> None:
+    rank = 3 if "3d" in name else 2
+    if len(output_size) != rank or min(output_size) < 0:
+        raise RuntimeError(f"{name}: output_size must be {rank} numbers, none below 0, got {tuple(output_size)}")
+    if values.dim() not in (rank + 1, rank + 2):
+        raise RuntimeError(
+            f"{name}: expected a tensor of {rank + 1} or {rank + 2} dimensions, got one of shape {tuple(values.shape)}"
+        )
+
+
+def _scatter(name: str, values: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **named: Any) -> None:
+    import torch
+
+    source = rest[0] if rest else named.get("src")
+    source = source if isinstance(source, torch.Tensor) and name not in _OF_NUMBERS else None
+    if source is not None and source.dtype != values.dtype:
+        raise RuntimeError(
+            f"{name}(): expected self.dtype to be equal to src.dtype, got {values.dtype} and {source.dtype}"
+        )
+    if index.numel() == 0:
+        return
+    shapes = {"self": _shape(values), "src": None if source is None else _shape(source)}
+    sizes, dim = _shape(index), dim % max(values.dim(), 1)
+    for of, shape in shapes.items():
+        if shape is not None and len(shape) != len(sizes):
+            raise RuntimeError(
+                f"{name}(): index tensor must have the same number of dimensions as {of} tensor, got {list(sizes)} and "
+                f"{list(shape)}"
+            )
+        places = range(len(sizes)) if of == "src" else (place for place in range(len(sizes)) if place != dim)
+        if shape is not None and any(sizes[place] > shape[place] for place in places):
+            raise RuntimeError(
+                f"{name}(): expected index {list(sizes)} to be no larger than {of} {list(shape)}"
+                + ("" if of == "src" else f" apart from dimension {dim}")
+            )
+
+
+_OF_NUMBERS = frozenset({"scatter.value", "scatter.value_reduce"})
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape) or (1,)
+
+
+def _masked_scatter(name: str, values: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> None:
+    import torch
+
+    if mask.dtype != torch.bool:
+        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}; use mask.bool()")
+    if source.dtype != values.dtype:
+        raise RuntimeError(
+            f"{name}: expected self and source to have same dtypes, got {values.dtype} and {source.dtype}"
+        )
+
+
+def _matrix(name: str, values: torch.Tensor, diagonal: int = 0) -> None:
+    if values.dim() < 2:
+        raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got {values.dim()}")
+
+
+def _diagonal(name: str, values: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> None:
+    rank = values.dim()
+    for dim in (dim1, dim2):
+        if not -rank <= dim < rank:
+            raise IndexError(f"{name}: dimension out of range (expected to be in [{-rank}, {rank - 1}], but got {dim})")
+    if dim1 % rank == dim2 % rank:
+        raise RuntimeError(f"{name}: diagonal dimensions cannot be identical {dim1}, {dim2}")
+
+
+def _diagonal_scatter(name: str, values: torch.Tensor, source: torch.Tensor, *numbers: int, **named: int) -> None:
+    _diagonal(name, values, *numbers, **named)
+
+
+def _strided_scatter(
+    name: str,
+    values: torch.Tensor,
+    source: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> None:
+    last = (storage_offset or 0) + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    if 0 not in size and last >= values.numel():
+        raise RuntimeError(
+            f"{name}: sizes {list(size)}, strides {list(stride)} and storage offset {storage_offset or 0} need "
+            f"{last + 1} elements, but there are {values.numel()}"
+        )
+
+
+def _softshrink(name: str, values: torch.Tensor, lambd: float = 0.5) -> None:
+    if lambd < 0:
+        raise RuntimeError(f"{name}: lambda must be greater or equal to 0, but found to be {lambd}")
+
+
+def _eye(name: str, n: int, m: int | None = None, **named: Any) -> None:
+    for what, size in (("n", n), ("m", m)):
+        if size is not None and size < 0:
+            raise RuntimeError(f"{name}: {what} must be greater or equal to 0, got {size}")
+
+
+def _exponential(name: str, values: torch.Tensor, lambd: float = 1.0, **named: Any) -> None:
+    if lambd <= 0:
+        raise RuntimeError(f"{name} expects lambda > 0.0, but found lambda={lambd}")
+
+
+def _deviation(name: str, values: torch.Tensor, mean: float = 0.0, std: float = 1.0, **named: Any) -> None:
+    if std < 0:
+        raise RuntimeError(f"{name} expects std >= 0.0, but found std {std}")
+
+
+def _factor(name: str, values: torch.Tensor, factor: int) -> None:
+    if factor < 1:
+        raise RuntimeError(f"{name} expects a positive factor, but got {factor}")
+
+
+def _vectors(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
+    if one.dim() != 1 or other.dim() != 1:
+        raise RuntimeError(f"{name}: 1D tensors expected, but got {one.dim()}D and {other.dim()}D tensors")
+
+
+CHECKED: dict[str, Check] = {
+    "adaptive_max_pool2d": Check(_adaptive_pool),
+    "adaptive_max_pool3d": Check(_adaptive_pool),
+    "as_strided_scatter": Check(_strided_scatter),
+    "diagonal_copy": Check(_diagonal),
+    "diagonal_scatter": Check(_diagonal_scatter),
+    "exponential": Check(_exponential),
+    "eye.m": Check(_eye),
+    "masked_scatter": Check(_masked_scatter),
+    "normal_": Check(_deviation),
+    "pixel_shuffle": Check(_factor),
+    "pixel_unshuffle": Check(_factor),
+    "softshrink": Check(_softshrink),
+    "vdot": Check(_vectors),
+}
+"""By operation."""
+CHECKED |= dict.fromkeys(("tril", "triu"), Check(_matrix))
+CHECKED |= dict.fromkeys(
+    ("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), Check(_pool)
+)
+CHECKED |= dict.fromkeys(
+    ("scatter.reduce", "scatter.src", "scatter.value", "scatter.value_reduce", "scatter_add", "scatter_reduce.two"),
+    Check(_scatter),
+)
+CHECKED_ABOVE_AUTOGRAD: dict[str, Check] = dict.fromkeys(("max_pool2d", "max_pool3d"), Check(_pool))

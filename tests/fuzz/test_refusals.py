@@ -1,0 +1,80 @@
+"""What torch refuses for its arguments' types is refused, as ``tests.fuzz.refusals`` asks, and what it answers is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch_xla")
+pytest.importorskip("expecttest")  # torch's database of operators needs it
+
+from tests.fuzz import refusals
+from tests.scenarios import needs_native
+
+pytestmark = [needs_native, pytest.mark.timeout(600)]
+
+QUICK = (
+    "add",
+    "addcdiv",
+    "addmm",
+    "clamp",
+    "div.floor_rounding",
+    "ge",
+    "gather",
+    "mm",
+    "nn.functional.cross_entropy",
+    "nn.functional.layer_norm",
+    "nn.functional.leaky_relu",
+)
+LONG = (
+    "addmv",
+    "amax",
+    "argmax",
+    "bmm",
+    "cumsum",
+    "dot",
+    "fmod",
+    "lerp",
+    "linalg.vector_norm",
+    "linalg.det",
+    "log_softmax",
+    "maximum",
+    "mul",
+    "neg",
+    "nn.functional.conv1d",
+    "nn.functional.conv2d",
+    "nn.functional.hardsigmoid",
+    "nn.functional.hardswish",
+    "nn.functional.hardshrink",
+    "nn.functional.nll_loss",
+    "nn.functional.smooth_l1_loss",
+    "nn.functional.softplus",
+    "nonzero",
+    "remainder",
+    "sub",
+    "topk",
+    "uniform",
+    "vdot",
+)
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param(LONG, marks=pytest.mark.long)])
+def test_what_torch_refuses_is_refused(names: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", refusals.__name__, "--json", *names]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=550, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = {row["name"]: row["told"] for row in map(json.loads, done.stdout.splitlines())}
+    assert set(told) == set(names)
+    wrong = [
+        f"{name} of {what}: {verdict}: {text}"
+        for name, found in told.items()
+        for what, (verdict, text) in found.items()
+        if verdict != "more"
+    ]
+    assert not wrong

@@ -1,0 +1,63 @@
+"""Scenarios of operators: shapes and numbers that torch refuses are refused when the operator is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from tests.proc.operator_basis import scenario
+
+
+@scenario
+def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
+    ones, image = torch.ones(3, 4).to(device), torch.ones(1, 1, 4, 4).to(device)
+    cube, volume, flat = torch.ones(2, 3, 4).to(device), torch.ones(1, 1, 4, 4, 4).to(device), torch.ones(4).to(device)
+    few, many = torch.zeros(2, 2, dtype=torch.int64).to(device), torch.zeros(9, 9, dtype=torch.int64).to(device)
+    refused: tuple[Callable[[], object], ...] = (
+        lambda: ones.scatter(1, many, 1.0),
+        lambda: ones.scatter(1, few, torch.ones(1, 1).to(device)),
+        lambda: ones.scatter(1, few, torch.ones(2, 2, dtype=torch.float64).to(device)),
+        lambda: ones.scatter_add(0, few[0], torch.ones(2).to(device)),
+        lambda: ones.scatter_reduce(1, many, torch.ones(9, 9).to(device), "sum"),
+        lambda: ones.masked_scatter(ones, ones),
+        lambda: F.max_pool2d(image, 2, padding=4),
+        lambda: F.max_pool2d(image, 0),
+        lambda: F.max_pool1d(flat[None], 2, padding=-1),
+        lambda: F.avg_pool2d(image, 2, 0),
+        lambda: F.avg_pool2d(image, 2, padding=2),
+        lambda: F.avg_pool3d(volume, 2, padding=2),
+        lambda: F.adaptive_max_pool2d(image, (-1, 0)),
+        lambda: F.adaptive_max_pool3d(volume, (-1, 0, 2)),
+        lambda: F.pixel_unshuffle(image, 0),
+        lambda: F.softshrink(ones, -0.5),
+        lambda: torch.diagonal(cube, 0, 1, 1),
+        lambda: torch.diagonal(cube, 0, 10_000, 0),
+        lambda: torch.as_strided_scatter(ones, torch.ones(2, 2).to(device), (2, 2), (200, 200)),
+        lambda: torch.tril(flat),
+        lambda: torch.triu(flat),
+        lambda: torch.vdot(ones, flat),
+        lambda: torch.eye(0, -3, device=device),
+        lambda: ones.clone().exponential_(0),
+        lambda: ones.clone().normal_(0, -1),
+    )
+    for place, operation in enumerate(refused):
+        try:
+            operation()
+        except (RuntimeError, IndexError):
+            continue
+        raise AssertionError(f"operation {place} was not refused")
+    # What is near to that is computed.
+    return [
+        ones.scatter(1, few, 2.0),
+        ones.scatter_add(1, few, torch.ones(2, 2).to(device)),
+        F.max_pool2d(image, 2, padding=1),
+        F.avg_pool2d(image, 2, padding=1),
+        F.adaptive_max_pool2d(image, (0, 1)),
+        F.adaptive_avg_pool2d(image, (0, 1)),
+        torch.diagonal(cube, 1, -1, 0),
+        torch.tril(cube, 1),
+        F.softshrink(ones, 0.0),
+    ]

@@ -1,0 +1,20 @@
+"""Arguments that cannot be used, on one cluster of two hosts with two devices each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch_xla")
+
+from tests.proc import wrong_argument_scenarios as scenarios
+from tests.scenarios import needs_native, outcome_of
+
+pytestmark = [needs_native, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in scenarios.SCENARIOS])
+def test_an_argument_is_named(scenario: str) -> None:
+    problem = outcome_of(Path(scenarios.__file__))[scenario]
+    assert problem is None, problem
