@@ -38,6 +38,8 @@ LONG = (
     "cumsum",
     "dot",
     "fmod",
+    "index_add",
+    "index_copy",
     "lerp",
     "linalg.vector_norm",
     "linalg.det",

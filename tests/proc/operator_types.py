@@ -342,6 +342,8 @@ def types_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: floats.half().lerp_(floats, 0.5),
         lambda: F.layer_norm(floats, (2,), doubles[0]),
         lambda: torch.cdist(floats, doubles),
+        lambda: floats.index_add(0, whole[0], doubles),
+        lambda: whole.index_copy(0, whole[0], floats),
         lambda: floats.gather(0, small),
         lambda: F.cross_entropy(floats, whole[0].int()),
         lambda: small.sub_(truth),

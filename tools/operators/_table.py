@@ -58,10 +58,11 @@ The database gives all arguments of a sample one type. `python -m tests.fuzz.pro
 tensors without dimensions, and numbers of Python; what differs there is that complex numbers of 16 bits, powers of
 booleans and complex powers of integers are refused.
 
-What torch refuses for its types is refused, too: `python -m tests.fuzz.refusals` asks each operator for the types
-that it is not for, for tensors of two types, small indices, and results that `out=` or a tensor in place cannot hold.
-Left are: `int16` and `uint8` as indices of others than `gather`, and `out=` of a wider type than the result, of which
-torch's own kernels refuse some; both give what was meant. Types of which the CPU lacks a kernel are computed.
+What torch refuses for its types is refused, too: `python -m tests.fuzz.refusals` asks each operator for the types that
+it is not for, for tensors of two types, small indices, and results that `out=` or a tensor in place cannot hold. Left
+are `int16` and `uint8` as indices of others than `gather`, and `out=` of a wider type than the result, of which torch's
+own kernels refuse some: both give what was meant.
+Types of which the CPU lacks a kernel are computed.
 
 What torch refuses for shapes and numbers is refused when the operator is called (`python -m tests.fuzz.error_inputs`
 asks the database's own list). Left are values on devices, which nobody looks at (indices out of range, probabilities),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,23 @@ def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: to
     if values.dim() > 0 and index.dim() > 0:
         return kernel(values, dim, index, **named)
     return kernel(values.reshape(-1), 0, index.reshape(-1), **named).reshape(index.shape)
+
+
+def of_source(
+    kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **named: Any
+) -> Any:
+    """``index_add`` and ``index_copy``, to which no plain call is known: an index is never of the source's type.
+
+    Raises:
+        RuntimeError: the source is of another type, of which PyTorch/XLA would cut the fractions off.
+    """
+    if source.dtype != values.dtype:
+        raise RuntimeError(
+            f"self and source expected to have the same dtype, but got {values.dtype} and {source.dtype}; convert the "
+            "source (.to(tensor.dtype))"
+        )
+    run = kernel if values.dim() > 0 else functools.partial(scalar_as_vector, kernel)
+    return run(values, dim, index, source, **named)
 
 
 def index_fill(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
@@ -115,8 +133,6 @@ def running(operation: str) -> Callable[..., Any]:
 
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
-        "index_add",
-        "index_copy",
         "index_reduce",
         "index_select",
         "kthvalue",
@@ -134,6 +150,7 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     ),
     scalar_as_vector,
 )
+WRAPPED |= dict.fromkeys(("index_add", "index_copy"), of_source)
 WRAPPED |= {"gather": gather, "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
 WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}
 WRAPPED |= {"scatter_add": scatter, "scatter_reduce.two": scatter, "repeat": repeat}
