@@ -441,7 +441,9 @@ def pipeline(
         ModelCannotBeCut: the model has no blocks, or less than stages.
     """
     if slices is None:
-        slices = equal_slices(_blocks.Cut.of(model, stages).stages)
+        if isinstance(stages, bool) or not isinstance(stages, int | list | tuple):
+            _blocks.Cut.of(model, stages)  # raises
+        slices = equal_slices(stages if isinstance(stages, int) else len(stages) + 1)
     return Pipeline(
         model,
         stages,

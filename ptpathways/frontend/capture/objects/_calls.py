@@ -65,7 +65,7 @@ _ASKING = frozenset({"isEnabledFor", "getEffectiveLevel", "hasHandlers"})
 _ASKING_NUMPY = frozenset({"get_printoptions", "getbufsize", "geterr", "geterrcall"})
 _TAKING = frozenset({"acquire", "locked"})
 """Methods of locks that say what others do."""
-_SAYS = frozenset({"print"})
+_SAYS = {"print": "prints", "warn": "warns"}
 _NUMPY = os.path.dirname(np.__file__) + os.sep
 
 
@@ -189,7 +189,7 @@ class Calls:
         elif isinstance(owner, types.ModuleType):
             module = owner.__name__
             if name in _SAYS and self._asked_by_user(frame):
-                self._say("prints", frame)
+                self._say(_SAYS[name], frame)
             elif (
                 module.partition(".")[0] in sys.stdlib_module_names
                 and module not in _PURE_MODULES
@@ -232,10 +232,9 @@ class Calls:
         kind = type(value)
         if id(value) in self._compared or issubclass(kind, BaseException | type):
             return False
-        module = kind.__module__
-        if module in _FRESH_MODULES or module == "_thread":
+        package = kind.__module__.partition(".")[0]
+        if package in _FRESH_MODULES or package == "_thread":
             return False
-        package = module.partition(".")[0]
         return package in sys.stdlib_module_names or package not in sys.modules
 
     def _say(self, what: str, frame: types.FrameType) -> None:
