@@ -81,6 +81,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C.DispatchKeySet",
         "_C.TensorBase",
         "_C._dispatch_keys",
+        "_C._dispatch_get_registrations_for_dispatch_key",
         "_C._autograd._top_saved_tensors_default_hooks",
         "_C._functionalization.apply_view_meta_sequence",
         "_C._functionalization.get_view_meta_sequence",
