@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.native._errors import explain_deadlines, translate, translate_of_torch, translated
+from ptpathways.native._errors import NOT_COMPILED, explain_deadlines, translate, translate_of_torch, translated
 from ptpathways.native._load import (
     PROTOCOL_VERSION,
     ZMQ_VARIABLE,
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "NOT_COMPILED",
     "PROTOCOL_VERSION",
     "ZMQ_VARIABLE",
     "Buffer",

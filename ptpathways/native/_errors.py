@@ -83,7 +83,8 @@ def translate_of_torch(error: RuntimeError) -> RuntimeError:
 
 _LOST = re.compile(r"Check failed: (data\(\)->)?tensor_data")
 """What PyTorch/XLA says of a tensor of which neither a value nor how to compute it is known."""
-_NOT_COMPILED = "Error while lowering"
+NOT_COMPILED = "Error while lowering"
+"""What it says where an operation has no form in HLO, of which its shape told nothing."""
 _not_compiled = ""
 """Of the operation that could not be compiled last."""
 
@@ -92,7 +93,7 @@ def _of_lost_value(error: RuntimeError) -> RuntimeError:
     """PyTorch/XLA forgets what a step computes before it finds that a part of it cannot be compiled."""
     global _not_compiled
     text = str(error)
-    if _NOT_COMPILED in text:
+    if NOT_COMPILED in text:
         _not_compiled = " ".join(text.splitlines()[0].split())
     elif _LOST.search(text):
         return core.PathwaysError(

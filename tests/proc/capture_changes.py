@@ -253,18 +253,14 @@ def replaced_statistics(places: list[torch.device], capture: Capture) -> list[fl
 def replaced_data(places: list[torch.device], capture: Capture) -> list[float]:
     """Weights that the step writes and then gives other memory, across an audit."""
     model = network().to(places[0])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    train = training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), places[0])
 
     @capture
     def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
-        loss.backward()
-        optimizer.step()
-        weight = model[0].weight
+        loss, weight = train(x, y), model[0].weight
         weight.data.add_(0.1)
         weight.data = weight.data.clamp(-0.3, 0.3)
-        return loss.detach()
+        return loss
 
     found = []
     for x, y in batches(14):

@@ -209,18 +209,9 @@ def counts_on_the_client(places: list[torch.device], capture: Capture) -> list[f
     place = places[0]
     model = network().to(place)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    losses = []
-
-    @capture
-    def step(x: Tensor, y: Tensor) -> None:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x.to(place)), y.to(place))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-
-    for x, y in batches():
-        step(x, y)
+    train = training_step(model, optimizer, place)
+    step = capture(lambda x, y: train(x, y).item())
+    losses = [step(x, y) for x, y in batches()]
     expect(step, replays=0, texts=("not captured",))
     count = optimizer.state[model[0].weight]["step"]
     assert not optimizer.param_groups[0]["capturable"] and count.device.type == "cpu"

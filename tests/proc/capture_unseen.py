@@ -10,6 +10,7 @@ import abc
 import contextlib
 import decimal
 import gc
+import importlib
 import logging
 import mmap
 import multiprocessing
@@ -52,6 +53,7 @@ def _follow(capture: Capture, place: torch.device, probes: Iterator[Probe]) -> l
             found.append(step(batches(1)[0][0]))
         if isinstance(step, pw.CapturedStep):
             assert len(SAID) > told, (read.__code__.co_firstlineno, step.replays)
+            assert not any("site-packages" in text for text in SAID[told:]), SAID[told:]  # lines are the user's
     return numbers(found)
 
 
@@ -177,10 +179,12 @@ def installed_packages(places: list[torch.device], capture: Capture) -> list[flo
     from sklearn.linear_model import LinearRegression
 
     fitted = LinearRegression().fit(np.array([[1.0], [3.0]]), np.array([1.0, 3.0]))
+    frame = importlib.import_module("pandas").DataFrame({"a": [2.0]})
     other = LinearRegression().fit(np.array([[1.0], [3.0]]), np.array([1.0, 3.0]))
     probes: list[Probe] = [
         (lambda: sklearn.get_config()["assume_finite"], lambda: sklearn.set_config(assume_finite=True)),
         (lambda: fitted.coef_[0], lambda: fitted.coef_.__setitem__(0, 7.0)),
+        (lambda: frame.values[0, 0], lambda: frame.__setitem__("a", [3.0])),
         (lambda: other.predict([[2.0]])[0], lambda: other.coef_.__setitem__(0, 7.0)),
     ]
     with sklearn.config_context(assume_finite=False):

@@ -13,7 +13,7 @@ import torch
 
 from ptpathways import native
 from ptpathways.frontend import kernels
-from ptpathways.frontend.kernels import _refusals
+from ptpathways.frontend.kernels import _checks, _refusals
 from ptpathways.frontend.xla import _plain, _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -92,9 +92,9 @@ def test_each_operator_has_one_kernel_of_a_dispatch_key() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("name", sorted(_refusals.REFUSED))
+@pytest.mark.parametrize("name", sorted(_refusals.CHECKED))
 def test_nothing_that_is_plain_is_refused(name: str) -> None:
-    refusal = _refusals.REFUSED[name]
+    refusal = _refusals.CHECKED[name]
     tensors = list(_tensors())
     for given in itertools.product([item for item in tensors if item.dim() == 2], [*tensors, 1, 2.5, 1j], [1, -1]):
         if _means(refusal.plain, given):
@@ -109,7 +109,7 @@ def test_what_is_refused_reaches_no_kernel() -> None:
         reached.append("wrapper")
 
     refusal = _refusals.Refusal(booleans=True, mixed=True)
-    checked = _refusals.before("mm", refusal, wrapper)
+    checked = _checks.before("mm", refusal, wrapper)
     assert _plain.of_wrapper(checked) == Plain.WIDE | Plain.SMALL_NUMBERS | Plain.SAME_TYPES
     floats = torch.ones(2, 2)
     for other, text in (

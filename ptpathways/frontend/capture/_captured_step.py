@@ -8,6 +8,7 @@ the same buffers, so the tensors stay the objects they are.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import time
 import types
@@ -66,6 +67,7 @@ class CapturedStep:
         self.name = name or getattr(function, "__name__", "step")
         self._function = function
         self._ignored = frozenset(ignore)
+        self._not_met = set(self._ignored)  # names of them that no walk has met
         self._variants: dict[Key, Variant] = {}
         self._last: tuple[Key, Variant, Any] | None = None
         self._connection: Any = None  # whose cluster the variants belong to
@@ -147,7 +149,7 @@ class CapturedStep:
                 break
         while True:
             surroundings = call.walk(self._function)
-            surroundings.ignore(self._ignored)
+            self._not_met -= surroundings.ignore(self._ignored)
             optimizers = [one for one in surroundings.optimizers if _optimizer_lists.is_on_devices(one)]
             listed = [one for one in optimizers if _optimizer_lists.take_lists(one)]
             changed = [one for one in optimizers if _reachable.make_capturable(one)]
@@ -323,12 +325,10 @@ class CapturedStep:
             other.let_go()
         recording = Recording(self._function, surroundings, call, self._devices)
         try:
-            try:
-                result = recording.run()
-            except BaseException:
-                variant.ready = False  # it is not known what the call has left undone
-                raise
+            result = recording.run()
             self._learn(variant, key, call, recording, result, started)
+            if variant.ready and self._not_met:
+                self._say_unknown(min(self._not_met), surroundings.settings)
             return _probe.without(result)
         finally:
             recording.probes.strip()
@@ -383,6 +383,15 @@ class CapturedStep:
                 variant.audits.done(time.perf_counter() - started)
             if not variant.ready and variant.recordings >= RECORDINGS_MAX:
                 self._give_up(variant.reason)
+
+    def _say_unknown(self, name: str, settings: Collection[str]) -> None:
+        """Of a name to be ignored."""
+        known = [one for one in settings if not one.startswith("torch.")]
+        near = difflib.get_close_matches(name, known, 3, 0.3) or known[:3]
+        self._say(
+            f"is to ignore {name!r}, and reaches no number, text or switch of that name; those that it reaches are "
+            f"{', '.join(map(repr, near)) or 'none'}" + (", ..." if len(known) > len(near) else "")
+        )
 
     def _run_lazily(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         cuts = _step.cut_count()

@@ -18,7 +18,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _optimizers, _reductions, _refusals, _shapes, _views
+from ptpathways.frontend.kernels import _checks, _optimizers, _reductions, _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _libraries: list[torch.library.Library] = []
 
-_ABOVE = "_ABOVE_AUTOGRAD"
 _KEYS = {
     "REPLACED": "XLA",
     "WRAPPED": "XLA",
@@ -35,6 +34,8 @@ _KEYS = {
     "WRAPPED_ABOVE_AUTOGRAD": "AutogradXLA",
 }
 """Of the modules' tables the dispatch key under which torch calls what they have."""
+_CHECKS = ("", "_ABOVE_AUTOGRAD")
+"""Of tables CHECKED, before whose kernels they come."""
 
 
 def register() -> None:
@@ -42,12 +43,14 @@ def register() -> None:
     if _libraries:
         return
     found: dict[str, dict[str, Callable[..., Any]]] = {table: {} for table in _KEYS}
-    for module in pkgutil.iter_modules(__path__):
-        loaded = importlib.import_module(f"{__name__}.{module.name}")
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    for module in modules:
         for table, kernels in found.items():
-            kernels |= getattr(loaded, table, {})
-    for checks, where in ((_refusals.REFUSED, ""), (_shapes.CHECKED, ""), (_shapes.CHECKED_ABOVE_AUTOGRAD, _ABOVE)):
-        _refusals.put_before(checks, found[f"REPLACED{where}"], found[f"WRAPPED{where}"])
+            kernels |= getattr(module, table, {})
+    for module in modules:
+        for where in _CHECKS:
+            checks = getattr(module, f"CHECKED{where}", {})
+            _checks.put_before(checks, found[f"REPLACED{where}"], found[f"WRAPPED{where}"])
     for table, kernels in found.items():
         put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
         _libraries.append(put(kernels, _KEYS[table]))

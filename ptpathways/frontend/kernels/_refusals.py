@@ -8,30 +8,14 @@ What torch's CPU merely lacks a kernel for, such as some functions of 16-bit flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.xla._plain import Plain, hands_on, of_wrapper
+from ptpathways.frontend.xla._plain import Plain
 
 if TYPE_CHECKING:
     import torch
-
-Kernel = Callable[..., Any]
-
-
-class Check(Protocol):
-    """What is asked of an operation's arguments."""
-
-    @property
-    def plain(self) -> Plain | None:
-        """Of which arguments nothing is; None: there are none."""
-
-    def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """
-        Raises:
-            RuntimeError: they are refused.
-        """
 
 
 @dataclass(frozen=True)
@@ -108,48 +92,13 @@ def _tensors(given: tuple[Any, ...]) -> Iterator[torch.Tensor]:
             yield from _tensors(tuple(item))
 
 
-def before(name: str, refusal: Check, wrapper: Kernel) -> Kernel:
-    """``wrapper``, of which ``name`` is checked. Calls of which nothing is refused are as plain as they were."""
-
-    def checked(kernel: Kernel, *arguments: Any, **named: Any) -> Any:
-        refusal.check(name, arguments, named)
-        return wrapper(kernel, *arguments, **named)
-
-    plain = of_wrapper(wrapper)
-    return checked if plain is None or refusal.plain is None else hands_on(plain | refusal.plain)(checked)
-
-
-def before_replaced(name: str, refusal: Check, replacement: Kernel) -> Kernel:
-    """As ``before``, of a kernel that has taken the place of PyTorch/XLA's."""
-
-    def checked(*arguments: Any, **named: Any) -> Any:
-        refusal.check(name, arguments, named)
-        return replacement(*arguments, **named)
-
-    return checked
-
-
-@hands_on(Plain(0))
-def as_it_is(kernel: Kernel, *arguments: Any, **named: Any) -> Any:
-    return kernel(*arguments, **named)
-
-
-def put_before(checks: Mapping[str, Check], replaced: dict[str, Kernel], wrapped: dict[str, Kernel]) -> None:
-    """Puts checks before the kernels of two tables, and those of operations that are in neither in the second."""
-    for name, refusal in checks.items():
-        if name in replaced:
-            replaced[name] = before_replaced(name, refusal, replaced[name])
-        else:
-            wrapped[name] = before(name, refusal, wrapped.get(name, as_it_is))
-
-
 _REAL = Refusal(complexes=True)
 _FLOATS = Refusal(booleans=True, integers=True, complexes=True)
 _FLOATS_OF_ONE_TYPE = Refusal(booleans=True, integers=True, complexes=True, mixed=True)
 _FLOATS_OR_COMPLEX = Refusal(booleans=True, integers=True)
 _PRODUCT = Refusal(booleans=True, mixed=True)
 
-REFUSED: dict[str, Refusal] = dict.fromkeys(
+CHECKED: dict[str, Refusal] = dict.fromkeys(
     (
         "amax",
         "amin",
@@ -180,7 +129,7 @@ REFUSED: dict[str, Refusal] = dict.fromkeys(
     ),
     _REAL,
 )
-REFUSED |= dict.fromkeys(
+CHECKED |= dict.fromkeys(
     (
         "_log_softmax",
         "_softmax",
@@ -193,8 +142,8 @@ REFUSED |= dict.fromkeys(
     ),
     _FLOATS,
 )
-REFUSED |= dict.fromkeys(("addbmm", "addmm", "baddbmm", "bmm", "dot", "mm", "mv"), _PRODUCT)
-REFUSED |= {
+CHECKED |= dict.fromkeys(("addbmm", "addmm", "baddbmm", "bmm", "dot", "mm", "mv"), _PRODUCT)
+CHECKED |= {
     "_prelu_kernel": _FLOATS_OF_ONE_TYPE,
     "_softmax_backward_data": _FLOATS_OF_ONE_TYPE,
     "_cdist_forward": _FLOATS_OF_ONE_TYPE,

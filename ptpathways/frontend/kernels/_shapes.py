@@ -8,29 +8,26 @@ Indices and other values on devices are not looked at. The cases are those of to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from ptpathways.frontend.xla._plain import Plain
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class Check:
-    """What is asked of an operation's arguments, named as in its schema."""
+class Shapes:
+    """A check by a function of the operation's name and its arguments, which no call does without."""
 
-    of: Callable[..., None]
-    plain: Plain | None = None
-    """No call does without it."""
+    plain = None
+
+    def __init__(self, of: Callable[..., None]) -> None:
+        self._of = of
 
     def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """
         Raises:
-            RuntimeError: they are refused.
+            RuntimeError, IndexError: they are refused.
         """
-        self.of(name, *arguments, **named)
+        self._of(name, *arguments, **named)
 
 
 def _pool(
@@ -43,9 +40,7 @@ def _pool(
     **named: Any,
 ) -> None:
     """Average pools have a switch where the others have their dilation."""
-    given = named.get("dilation", rest[0] if rest and name.startswith("max") else (1,))
-    padding = list(padding) if isinstance(padding, Sequence) else [padding]
-    dilation = list(given) if isinstance(given, Sequence) else [given]
+    dilation = named.get("dilation", rest[0] if rest and name.startswith("max") else (1,))
     for place, size in enumerate(kernel):
         pad, step = padding[place % len(padding)], dilation[place % len(dilation)]
         if size < 1:
@@ -183,28 +178,28 @@ def _vectors(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
         raise RuntimeError(f"{name}: 1D tensors expected, but got {one.dim()}D and {other.dim()}D tensors")
 
 
-CHECKED: dict[str, Check] = {
-    "adaptive_max_pool2d": Check(_adaptive_pool),
-    "adaptive_max_pool3d": Check(_adaptive_pool),
-    "as_strided_scatter": Check(_strided_scatter),
-    "diagonal_copy": Check(_diagonal),
-    "diagonal_scatter": Check(_diagonal_scatter),
-    "exponential": Check(_exponential),
-    "eye.m": Check(_eye),
-    "masked_scatter": Check(_masked_scatter),
-    "normal_": Check(_deviation),
-    "pixel_shuffle": Check(_factor),
-    "pixel_unshuffle": Check(_factor),
-    "softshrink": Check(_softshrink),
-    "vdot": Check(_vectors),
+CHECKED: dict[str, Shapes] = {
+    "adaptive_max_pool2d": Shapes(_adaptive_pool),
+    "adaptive_max_pool3d": Shapes(_adaptive_pool),
+    "as_strided_scatter": Shapes(_strided_scatter),
+    "diagonal_copy": Shapes(_diagonal),
+    "diagonal_scatter": Shapes(_diagonal_scatter),
+    "exponential": Shapes(_exponential),
+    "eye.m": Shapes(_eye),
+    "masked_scatter": Shapes(_masked_scatter),
+    "normal_": Shapes(_deviation),
+    "pixel_shuffle": Shapes(_factor),
+    "pixel_unshuffle": Shapes(_factor),
+    "softshrink": Shapes(_softshrink),
+    "vdot": Shapes(_vectors),
 }
 """By operation."""
-CHECKED |= dict.fromkeys(("tril", "triu"), Check(_matrix))
+CHECKED |= dict.fromkeys(("tril", "triu"), Shapes(_matrix))
 CHECKED |= dict.fromkeys(
-    ("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), Check(_pool)
+    ("avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"), Shapes(_pool)
 )
 CHECKED |= dict.fromkeys(
     ("scatter.reduce", "scatter.src", "scatter.value", "scatter.value_reduce", "scatter_add", "scatter_reduce.two"),
-    Check(_scatter),
+    Shapes(_scatter),
 )
-CHECKED_ABOVE_AUTOGRAD: dict[str, Check] = dict.fromkeys(("max_pool2d", "max_pool3d"), Check(_pool))
+CHECKED_ABOVE_AUTOGRAD: dict[str, Shapes] = dict.fromkeys(("max_pool2d", "max_pool3d"), Shapes(_pool))

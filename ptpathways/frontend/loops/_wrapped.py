@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _registered = False
 _applying = threading.local()
-_NOT_COMPILED = "Error while lowering"
-"""What PyTorch/XLA says where an operation has no form in HLO, of which its shape told nothing."""
 
 
 def register() -> None:
@@ -90,7 +88,7 @@ def register() -> None:
         except core.ConcurrentUse:
             raise
         except RuntimeError as error:
-            if _NOT_COMPILED in str(error):  # told once: what was to be computed is no longer known after it
+            if native.NOT_COMPILED in str(error):  # told once: what was to be computed is no longer known after it
                 raise
             # whatever else is wrong is told when the value is fetched
         return whole(tensor)

@@ -237,13 +237,19 @@ class Calls:
             return False
         return package in sys.stdlib_module_names or package not in sys.modules
 
+    def _line(self, frame: types.FrameType | None) -> str:
+        """The user's line."""
+        while frame is not None and not self._is_own(frame):
+            frame = frame.f_back
+        return f"at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "in a library"
+
     def _say(self, what: str, frame: types.FrameType) -> None:
-        self.says = self.says or f"{what} {_line(frame)}"
+        self.says = self.says or f"{what} {self._line(frame)}"
 
     def _refuse(self, what: str, frame: types.FrameType) -> None:
         if _in_warning(frame):
             return
-        self.unknown = f"it {what} {_line(frame)}, and what that does or finds is not compared"
+        self.unknown = f"it {what} {self._line(frame)}, and what that does or finds is not compared"
 
 
 def _name(value: Any) -> str:
@@ -257,9 +263,3 @@ def _in_warning(frame: types.FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _line(frame: types.FrameType | None) -> str:
-    while frame is not None and _locator.is_library(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "in a library"

@@ -6,6 +6,7 @@ import dis
 import functools
 import inspect
 import site
+import struct
 import sys
 import sysconfig
 import types
@@ -15,6 +16,7 @@ from ptpathways.frontend.base import _locator
 
 _MADE_BY_PYTHON = 1 << 9
 """Of a class's flags: it was made by a class statement (``Py_TPFLAGS_HEAPTYPE``)."""
+_WORD = struct.calcsize("P")
 _IMPORTING = frozenset({"import_module", "__import__", "modules"})
 """Ways to a module by its name in a text: the last one is that of ``sys``."""
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
@@ -142,6 +144,18 @@ def is_installed(kind: type) -> bool:
     filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
     ours = kind.__module__.partition(".")[0] == "ptpathways"
     return ours or (filename is not None and filename.startswith(installed()))
+
+
+def is_made_of_c(kind: type) -> bool:
+    """Whether objects of a class have room for more than its attributes, as those of classes written in C."""
+    return any(_has_more(base) for base in kind.__mro__)
+
+
+def _has_more(kind: type) -> bool:
+    if kind.__base__ is None:
+        return False
+    words = len(slots(kind)) + sum(name in vars(kind) for name in ("__dict__", "__weakref__"))
+    return kind.__basicsize__ - kind.__base__.__basicsize__ > words * _WORD
 
 
 def is_own_class(kind: type, home: str) -> bool:

@@ -193,11 +193,10 @@ class Surroundings:
             return False
         return all(equal(mapping.get(key), value) for mapping, key, value in self._others)
 
-    def ignore(self, names: frozenset[str]) -> None:
-        """Leaves settings out: they are not compared, and a replay does not change them."""
+    def ignore(self, names: frozenset[str]) -> frozenset[str]:
+        """Leaves settings out: they are not compared, and a replay does not change them. Gives those that there are."""
         self.ignored = names
-        for name in names:
-            self.settings.pop(name, None)
+        return frozenset(name for name in names if self.settings.pop(name, None) is not None)
 
     def with_gradient(self) -> frozenset[str]:
         """The parameters that have a gradient."""
@@ -280,9 +279,11 @@ def count_on_the_client(optimizers: Sequence[Any]) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"] if not group.get("capturable", True) else ():
                 slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
-                steps = slots.get("step")
-                if isinstance(steps, torch.Tensor) and steps.device.type == "xla":
-                    slots["step"] = steps.cpu().to(torch.get_default_dtype())
+                for key in _COUNTS & set(slots):
+                    value = slots[key]
+                    if isinstance(value, torch.Tensor) and value.device.type == "xla":
+                        counted = value.to(torch.get_default_dtype())
+                        slots[key] = counted.cpu() if key in _ON_THE_CLIENT else counted
 
 
 _counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -305,6 +306,8 @@ def _count_precisely(optimizer: Any, *_: Any) -> None:
 
 _COUNTS = frozenset({"step", "mu_product", "eta", "mu"})
 """In the state of torch's optimizers, what follows from the number of steps."""
+_ON_THE_CLIENT = frozenset({"step", "mu_product"})
+"""Those of them that torch keeps there unless they are capturable."""
 
 
 def _stay_at_a_rate_of_zero(optimizer: Any) -> None:

@@ -93,6 +93,8 @@ class Walker:
         self.names: dict[int, str] = {}
         self.noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
         self.library_modules: list[tuple[str, types.ModuleType]] = []  # met elsewhere than in modules
+        self._asked: dict[int, set[str]] = {}  # names by module
+        self._opaque: set[int] = set()  # objects that were not looked into, and those of packages that have one
         self.weak: list[tuple[str, weakref.ref[Any]]] = []
         self.mentioned = Mentioned(self)
         self.modules = Modules(self)
@@ -100,9 +102,9 @@ class Walker:
 
     def finish(self) -> Surroundings:
         self._torch_objects.everywhere()
-        for name, module in self.library_modules:
-            self.modules.of_object(name, module, tuple(sorted(self.mentioned.names)))
+        self._look_into_modules()
         self.mentioned.visit()
+        self._look_into_modules()
         self._torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
         for name, group, key in self.noted:
@@ -114,6 +116,14 @@ class Walker:
                 if tensor.grad is not None:
                     self.tensor(f"{name}.grad", tensor.grad)
         return self.found
+
+    def _look_into_modules(self) -> None:
+        """Those that are values, as of a closure's variable: what they have under names that were not yet asked for."""
+        for name, module in self.library_modules:
+            asked = self._asked.setdefault(id(module), set())
+            fresh = tuple(sorted(self.mentioned.names - asked))
+            asked.update(fresh)
+            self.modules.of_object(name, module, fresh)
 
     def _look_at_weak_references(self) -> None:
         """An object that is reached by one only may end between two calls, and a walk would keep it."""
@@ -250,6 +260,7 @@ class Walker:
                 self.found.moving.append(Watched(value, position, name))
             else:
                 del self.found.compared[id(value)]
+                self._opaque.add(id(value))
             self.kind(name, Same(value))
             if isinstance(value, operator.attrgetter | operator.methodcaller):
                 texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
@@ -393,6 +404,7 @@ class Walker:
 
     def _object(self, name: str, value: Any, depth: int) -> None:
         self.kind(name, type(value))
+        known = len(self._opaque)
         if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
             self.found.moving.append(Watched(value, position, name))
         self._slots(name, value, depth)
@@ -410,6 +422,9 @@ class Walker:
         self._mapping(name, attributes, depth, attributes=True)
         if type(value) in self.mentioned.classes:
             return
+        if _code.is_made_of_c(type(value)) or len(self._opaque) > known:  # a data frame holds what is written in C
+            self._opaque.add(id(value))
+            self.found.compared.pop(id(value), None)
         call = inspect.getattr_static(type(value), "__call__", None)
         if isinstance(call, types.FunctionType):
             self.visit(name, call, depth + 1)

@@ -69,7 +69,7 @@ class Modules:
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 self._walker.kind(prefix + name, Same(value))
                 self._walker.mentioned.library_records.append((prefix + name, attributes))
-            elif name not in space and not _BY_DEFAULT.isdisjoint(names):
+            elif name not in space and not _BY_DEFAULT.isdisjoint(self._walker.mentioned.names):
                 self._walker.found.absent.append((space, name))
 
     def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
