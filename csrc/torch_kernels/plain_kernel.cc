@@ -52,7 +52,8 @@ enum Plain : uint32_t {
   kTensors = 4096,
   kSmallNumbers = 8192,
   kFits = 16384,
-  kAll = 32767,
+  kKeepsShape = 32768,
+  kAll = 65535,
 };
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
@@ -116,6 +117,21 @@ bool Fit(c10::ArrayRef<c10::IValue> arguments) {
   return true;
 }
 
+// Whether the first tensor has the shape of a result of all of them.
+bool KeepsShape(c10::ArrayRef<c10::IValue> arguments) {
+  const at::IntArrayRef sizes = arguments[0].toTensor().sizes();
+  for (const c10::IValue& argument : arguments.slice(1)) {
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    const at::IntArrayRef others = argument.toTensor().sizes();
+    if (others.size() > sizes.size()) return false;
+    for (size_t place = 1; place <= others.size(); ++place) {
+      const int64_t size = others[others.size() - place];
+      if (size != 1 && size != sizes[sizes.size() - place]) return false;
+    }
+  }
+  return true;
+}
+
 // Of native_batch_norm: in training, without running statistics (LayerNorm, GroupNorm), of more than one value each.
 bool IsNormalization(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& values = arguments[0].toTensor();
@@ -129,6 +145,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   }
   if ((plain & kSameTypes) && !AreOfOneType(plain & kMasked ? arguments.slice(1) : arguments)) return false;
   if ((plain & kFits) && !Fit(arguments)) return false;
+  if ((plain & kKeepsShape) && !KeepsShape(arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
   if ((plain & kSmallNumbers) && arguments.size() == 2 && arguments[1].isDouble() &&
       !at::isFloatingType(arguments[0].toTensor().scalar_type())) {

@@ -23,11 +23,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import ptpathways as pw
 from tests.proc.capture_basis import SAID, Capture, batches, network, numbers, training_step
@@ -57,6 +58,13 @@ def _follow(capture: Capture, place: torch.device, probes: Iterator[Probe]) -> l
     return numbers(found)
 
 
+def _divided(by: Any) -> float:
+    try:
+        return float(np.isinf(np.ones(2) / by).sum())
+    except FloatingPointError:
+        return 3.0
+
+
 def switches(places: list[torch.device], capture: Capture) -> list[float]:
     """Of torch, NumPy and Python, which functions of theirs tell."""
     backends: Any = torch.backends
@@ -76,6 +84,8 @@ def switches(places: list[torch.device], capture: Capture) -> list[float]:
     sys.modules["unseen_module"] = types.ModuleType("unseen_module")
     module().K = 2.0  # type: ignore[attr-defined]
     os.environ["PTPATHWAYS_UNSEEN"] = "2"
+    sys.modules.pop("unseen_too", None)
+    numbers_of_numpy = np.array([1.23456, 0.0])
     threads, level = torch.get_num_threads(), sys.getrecursionlimit()
     torch.set_num_threads(2)
     probes: list[Probe] = [
@@ -88,10 +98,14 @@ def switches(places: list[torch.device], capture: Capture) -> list[float]:
         (lambda: gc.isenabled(), gc.disable),
         (lambda: sys.modules["unseen_module"].K, lambda: setattr(module(), "K", 3.0)),
         (lambda: os.environ["PTPATHWAYS_UNSEEN"], leave),
+        (lambda: len(str(numbers_of_numpy)), lambda: np.set_printoptions(precision=2)),
+        (lambda: _divided(numbers_of_numpy), lambda: np.seterr(all="raise")),
+        (lambda: numbers_of_numpy.strides[0] / 8, lambda: setattr(numbers_of_numpy, "strides", (0,))),
+        (lambda: "unseen_too" in sys.modules, lambda: sys.modules.setdefault("unseen_too", module())),
         (lambda: len(warnings.filters), lambda: warnings.simplefilter("always", ImportWarning)),
         (lambda: datetime.now().microsecond * 0, lambda: None),
     ]
-    with decimal.localcontext(), np.printoptions(), warnings.catch_warnings():
+    with decimal.localcontext(), np.printoptions(), np.errstate(), warnings.catch_warnings():
         try:
             return _follow(capture, places[0], iter(probes))
         finally:
@@ -151,6 +165,10 @@ def classes(places: list[torch.device], capture: Capture) -> list[float]:
     class Key:
         k = 2.0
 
+    @runtime_checkable
+    class HasPart(Protocol):
+        def part(self) -> float: ...
+
     space: dict[str, Any] = {}
     exec("class OfText:\n    k = 2.0\n    def get(self):\n        return self.k\n", space)
     other, made, key = Other(), space["OfText"](), Key()
@@ -164,6 +182,7 @@ def classes(places: list[torch.device], capture: Capture) -> list[float]:
     probes: list[Probe] = [
         (lambda: isinstance(other, Abstract), lambda: Abstract.register(Other)),
         (lambda: isinstance(other, Sequence), lambda: Sequence.register(Other)),
+        (lambda: isinstance(key, HasPart), lambda: setattr(Key, "part", lambda self: 1.0)),
         (lambda: len(Other.__subclasses__()), lambda: _held.append(type("Derived", (Other,), {}))),
         (lambda: OfMeta.k, lambda: setattr(Meta, "k", 3.0)),
         (lambda: made.get(), lambda: setattr(space["OfText"], "k", 3.0)),
@@ -245,4 +264,64 @@ def order_of_hooks(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
-SCENARIOS = (switches, objects_of_python, classes, installed_packages, methods_of_tensors, order_of_hooks)
+def wrapped_functions(places: list[torch.device], capture: Capture) -> list[float]:
+    """Somebody's own function around one of torch's, from the beginning: it is applied once, in a recorded call, too."""
+    model = network().to(places[0])
+    plain_loss, plain_backward = F.mse_loss, Tensor.backward
+    found = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_instead(F, "mse_loss", lambda *given: plain_loss(*given) * 3))
+        double: Any = lambda of: plain_backward(of * 2)  # type: ignore[no-untyped-call]  # noqa: E731
+        stack.enter_context(_instead(Tensor, "backward", double))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        step = capture(training_step(model, optimizer, places[0], lambda made, wanted: F.mse_loss(made, wanted)))
+        for x, y in batches(6):
+            found += [step(x, y), model[0].bias.detach().sum().clone()]
+    return numbers(found)
+
+
+def functions_of_torch_itself(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a training step calls without naming it: methods of all modules, of its optimizer, and of autograd."""
+
+    def first(plain: Any) -> Any:
+        return lambda self, *given: list(plain(self, *given))[:1]
+
+    def doubled(plain: Any) -> Any:
+        return lambda tensors, *given, **more: plain(tensors * 2, *given, **more)
+
+    def nothing(plain: Any) -> Any:
+        return lambda self, group, *given: False
+
+    spaces = [
+        (nn.Module, "parameters", first),
+        (torch.autograd, "backward", doubled),
+        (torch.optim.SGD, "_init_group", nothing),
+    ]
+    found = []
+    for space, name, wrap in spaces:
+        model = network().to(places[0])
+        train = training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), places[0])
+
+        @capture
+        def step(x: Tensor, y: Tensor, model: Any = model, train: Any = train) -> Tensor:
+            loss: Tensor = train(x, y) + sum(part.detach().sum() for part in model.parameters())
+            return loss
+
+        for place, (x, y) in enumerate(batches(7)):
+            with contextlib.ExitStack() as stack:
+                if place > 4:
+                    stack.enter_context(_instead(space, name, wrap(vars(space)[name])))
+                found += [step(x, y), model[0].bias.detach().sum().clone()]
+    return numbers(found)
+
+
+SCENARIOS = (
+    wrapped_functions,
+    functions_of_torch_itself,
+    switches,
+    objects_of_python,
+    classes,
+    installed_packages,
+    methods_of_tensors,
+    order_of_hooks,
+)

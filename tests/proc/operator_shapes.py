@@ -16,6 +16,12 @@ def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
     ones, image = torch.ones(3, 4).to(device), torch.ones(1, 1, 4, 4).to(device)
     cube, volume, flat = torch.ones(2, 3, 4).to(device), torch.ones(1, 1, 4, 4, 4).to(device), torch.ones(4).to(device)
     few, many = torch.zeros(2, 2, dtype=torch.int64).to(device), torch.zeros(9, 9, dtype=torch.int64).to(device)
+
+    def write(place: Any, values: torch.Tensor) -> torch.Tensor:
+        made = ones.clone()
+        made[place] = values
+        return made
+
     refused: tuple[Callable[[], object], ...] = (
         lambda: ones.scatter(1, many, 1.0),
         lambda: ones.scatter(1, few, torch.ones(1, 1).to(device)),
@@ -39,6 +45,24 @@ def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: torch.tril(flat),
         lambda: torch.triu(flat),
         lambda: torch.vdot(ones, flat),
+        lambda: ones.scatter(1, torch.zeros(2, 2).to(device), 1.0),
+        lambda: ones.index_put((few[0],), flat[:3]),
+        lambda: ones.index_put((few[0], few[0]), flat[:3]),
+        lambda: write(few[0], torch.ones(3, 4).to(device)),
+        lambda: write((slice(None), few[0]), torch.ones(2, 2).to(device)),
+        lambda: ones.put(few[0], flat[:3]),
+        lambda: ones.put(flat[:2], flat[:2]),
+        lambda: torch.take(ones, flat),
+        lambda: ones.clone().index_fill_(0, few, 1.0),
+        lambda: ones.clamp(),
+        lambda: ones.clone().clamp_(),
+        lambda: torch.linalg.inv(ones),
+        lambda: ones.split([1, 2], 1),
+        lambda: F.max_pool2d(image, 5),
+        lambda: F.glu(ones[:, :3]),
+        lambda: flat.clone().add_(ones),
+        lambda: flat.clone().mul_(ones),
+        lambda: flat.clone().div_(ones),
         lambda: torch.eye(0, -3, device=device),
         lambda: ones.clone().exponential_(0),
         lambda: ones.clone().normal_(0, -1),
@@ -60,4 +84,10 @@ def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         torch.diagonal(cube, 1, -1, 0),
         torch.tril(cube, 1),
         F.softshrink(ones, 0.0),
+        write(few[0], 2 * flat),
+        write((slice(None), few[0]), 2 * torch.ones(3, 1).to(device)),
+        write((few[0][:, None], few[0][None]), 2 * torch.ones(1, 2).to(device)),
+        ones.clone().add_(flat).mul_(torch.ones(3, 1).to(device)).div_(torch.tensor(2.0)),
+        torch.ones(3, 2).to(device).addr_(flat[:3], flat[:2]),
+        ones.split([1, 3], 1)[1],
     ]

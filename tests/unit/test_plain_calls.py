@@ -61,9 +61,19 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
     if Plain.FITS in plain:
         kinds = [_kind(item) for item in (*tensors, *numbers)]
         held.append(max(kinds) == kinds[0])
+    if Plain.KEEPS_SHAPE in plain:
+        held.append(all(_fits(tuple(tensor.shape), tuple(arguments[0].shape)) for tensor in tensors[1:]))
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)
+
+
+def _fits(shape: tuple[int, ...], into: tuple[int, ...]) -> bool:
+    """Whether a tensor of ``shape`` can be broadcast to another one."""
+    try:
+        return tuple(torch.broadcast_shapes(shape, into)) == into
+    except RuntimeError:
+        return False
 
 
 def _kind(item: Any) -> int:

@@ -66,7 +66,8 @@ Types of which the CPU lacks a kernel are computed.
 
 What torch refuses for shapes and numbers is refused when the operator is called (`python -m tests.fuzz.error_inputs`
 asks the database's own list). Left are values on devices, which nobody looks at (indices out of range, probabilities),
-`out=` in the memory of an argument, more than 64 dimensions, and `t()` of more than two.
+`out=` in the memory of an argument, more than 64 dimensions, `t()` of more than two; masks that are no booleans in
+`masked_fill` and `where`, and too large an `output_padding`, are computed with.
 
 What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
 another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.

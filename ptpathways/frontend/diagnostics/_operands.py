@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core
-from ptpathways.frontend.base import _locator, _state
+from ptpathways.frontend.base import _locator, _state, _torch_functions
 from ptpathways.frontend.diagnostics import _cpu_operands
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def _define() -> Any:
         """Looks for tensors of two slices among the arguments of each function; every program with two slices pays."""
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            function = _torch_functions.meant(function)
             first = -1
             for value in (*args, *kwargs.values()) if kwargs else args:
                 if isinstance(value, kind):

@@ -34,7 +34,7 @@ _KEYS = {
     "WRAPPED_ABOVE_AUTOGRAD": "AutogradXLA",
 }
 """Of the modules' tables the dispatch key under which torch calls what they have."""
-_CHECKS = ("", "_ABOVE_AUTOGRAD")
+_CHECKS = ("", "_ABOVE_AUTOGRAD", "_FUNCTIONALIZATION")
 """Of tables CHECKED, before whose kernels they come."""
 
 
@@ -50,7 +50,7 @@ def register() -> None:
     for module in modules:
         for where in _CHECKS:
             checks = getattr(module, f"CHECKED{where}", {})
-            _checks.put_before(checks, found[f"REPLACED{where}"], found[f"WRAPPED{where}"])
+            _checks.put_before(checks, found.get(f"REPLACED{where}", {}), found[f"WRAPPED{where}"])
     for table, kernels in found.items():
         put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
         _libraries.append(put(kernels, _KEYS[table]))

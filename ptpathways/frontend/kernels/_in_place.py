@@ -1,5 +1,6 @@
-"""Operations in place whose result the tensor cannot hold, which torch refuses: ``counts /= 2`` of integers. As torch
-makes them of an operation and a copy for PyTorch/XLA, the copy would round to an integer, or drop an imaginary part."""
+"""Operations in place whose result the tensor cannot hold, which torch refuses: ``counts /= 2`` of integers, a matrix
+added to a vector. As torch makes them of an operation and a copy for PyTorch/XLA, the copy would round to an integer,
+drop an imaginary part, or give the tensor another shape."""
 
 from __future__ import annotations
 
@@ -14,15 +15,23 @@ if TYPE_CHECKING:
     import torch
 
 
-@hands_on(Plain.FITS)
+@hands_on(Plain.FITS | Plain.KEEPS_SHAPE)
 def held(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
     """For operations whose result has the arguments' common type."""
+    _check_shape(values, rest)
     return _held(kernel, values, *rest, **named)
 
 
-@hands_on(Plain.FITS | Plain.FLOATING)
+@hands_on(Plain.FITS)
+def held_of_vectors(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """The same of ``addr_``, whose shapes are of their own."""
+    return _held(kernel, values, *rest, **named)
+
+
+@hands_on(Plain.FITS | Plain.FLOATING | Plain.KEEPS_SHAPE)
 def held_floats(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
     """For those that make floats of integers and booleans."""
+    _check_shape(values, rest)
     return _held(kernel, values, *rest, floats=True, **named)
 
 
@@ -57,17 +66,20 @@ def running(kernel: Callable[..., Any], values: torch.Tensor, dim: int, *, dtype
     return kernel(values, dim, dtype=dtype)
 
 
-@hands_on(Plain.FITS)
 def clamp(
     kernel: Callable[..., Any], values: torch.Tensor, min: complex | None = None, max: complex | None = None
 ) -> Any:
-    _check(values, tuple(bound for bound in (min, max) if bound is not None))
+    bounds = tuple(bound for bound in (min, max) if bound is not None)
+    if not bounds:
+        raise RuntimeError("torch.clamp_: At least one of 'min' or 'max' must not be None")
+    _check(values, bounds)
     return kernel(values, min, max)
 
 
-@hands_on(Plain.FITS | Plain.FLOATING)
+@hands_on(Plain.FITS | Plain.FLOATING | Plain.KEEPS_SHAPE)
 def divided(kernel: Callable[..., Any], values: torch.Tensor, other: Any, *, rounding_mode: str | None) -> Any:
     """With a rounding integers stay integers."""
+    _check_shape(values, (other,))
     return _held(kernel, values, other, floats=rounding_mode is None, rounding_mode=rounding_mode)
 
 
@@ -87,6 +99,15 @@ def _held(
     return result
 
 
+def _check_shape(values: torch.Tensor, rest: tuple[Any, ...]) -> None:
+    import torch
+
+    shapes = [tuple(item.shape) for item in rest if isinstance(item, torch.Tensor)]
+    made = torch.broadcast_shapes(tuple(values.shape), *shapes)
+    if made != values.shape:
+        raise RuntimeError(f"output with shape {list(values.shape)} doesn't match the broadcast shape {list(made)}")
+
+
 def _check(values: torch.Tensor, rest: tuple[Any, ...], floats: bool = False) -> None:
     import torch
 
@@ -104,7 +125,6 @@ WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "add_.Tensor",
         "addcmul_",
-        "addr_",
         "bitwise_and_.Tensor",
         "bitwise_left_shift_.Tensor",
         "bitwise_or_.Tensor",
@@ -128,7 +148,7 @@ WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     ),
     held,
 )
-WRAPPED_FUNCTIONALIZATION |= {"clamp_": clamp, "div_.Tensor_mode": divided}
+WRAPPED_FUNCTIONALIZATION |= {"addr_": held_of_vectors, "clamp_": clamp, "div_.Tensor_mode": divided}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     ("clamp_max_", "clamp_min_", "fmod_.Scalar", "pow_.Scalar", "remainder_.Scalar"), held_by_number
 )

@@ -52,6 +52,9 @@ def _pool(
                 f"{name}: pad should be at most half of effective kernel size, but got pad={pad}, kernel_size={size} "
                 f"and dilation={step}"
             )
+        given = values.shape[place - len(kernel)] + 2 * pad
+        if given < (size - 1) * step + 1:
+            raise RuntimeError(f"{name}: output size is too small: windows of {size} in {given} elements, with padding")
     if 0 in stride:
         raise RuntimeError(f"{name}: stride should not be zero, got {tuple(stride)}")
     if 0 in values.shape[1:]:
@@ -71,6 +74,7 @@ def _adaptive_pool(name: str, values: torch.Tensor, output_size: Sequence[int]) 
 def _scatter(name: str, values: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **named: Any) -> None:
     import torch
 
+    _check_index(name, index, torch.int64, torch.int32)
     source = rest[0] if rest else named.get("src")
     source = source if isinstance(source, torch.Tensor) and name not in _OF_NUMBERS else None
     if source is not None and source.dtype != values.dtype:
@@ -93,6 +97,63 @@ def _scatter(name: str, values: torch.Tensor, dim: int, index: torch.Tensor, *re
                 f"{name}(): expected index {list(sizes)} to be no larger than {of} {list(shape)}"
                 + ("" if of == "src" else f" apart from dimension {dim}")
             )
+
+
+def _check_index(name: str, index: torch.Tensor, *types: torch.dtype) -> None:
+    if index.dtype not in types and index.numel() > 0:
+        raise RuntimeError(f"{name}(): expected dtype int64 for index, got {index.dtype}; convert it (.long())")
+
+
+def _take(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
+    import torch
+
+    _check_index(name, index, torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+def _put(name: str, values: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> None:
+    _take(name, values, index)
+    if index.numel() != source.numel():
+        raise RuntimeError(
+            f"{name}(): expected source and index to have the same number of elements, got {source.numel()} and "
+            f"{index.numel()}"
+        )
+    if source.dtype != values.dtype:
+        raise RuntimeError(
+            f"{name}(): expected self and source to have same dtype, got {values.dtype} and {source.dtype}"
+        )
+
+
+def _index_fill(name: str, values: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> None:
+    if index.dim() > 1:
+        raise RuntimeError(f"{name}: index has to be a vector or of no dimension, got {index.dim()} dimensions")
+
+
+def _index_put(
+    name: str, values: torch.Tensor, indices: Sequence[torch.Tensor | None], source: torch.Tensor, *rest: Any
+) -> None:
+    """How many elements a mask has is not known."""
+    import torch
+
+    given = [index for index in indices if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given):
+        return
+    places = [place for place, index in enumerate(indices) if index is not None]
+    picked = torch.broadcast_shapes(*(index.shape for index in given))
+    kept = [size for place, size in enumerate(values.shape) if place not in places]
+    together = places == list(range(places[0], places[-1] + 1)) if places else True
+    before = places[0] if places and together else 0
+    shape = (*kept[:before], *picked, *kept[before:])
+    if not _fits(source.shape, shape):
+        raise RuntimeError(
+            f"{name}: shape mismatch: value tensor of shape {list(source.shape)} cannot be broadcast to indexing "
+            f"result of shape {list(shape)}"
+        )
+
+
+def _fits(shape: Sequence[int], into: Sequence[int]) -> bool:
+    """Whether a tensor of ``shape`` can be broadcast to another one."""
+    ends = list(zip(reversed(shape), reversed(into), strict=False))
+    return all(size in (1, wanted) for size, wanted in ends) and all(size == 1 for size in shape[: -len(into) or None])
 
 
 _OF_NUMBERS = frozenset({"scatter.value", "scatter.value_reduce"})
@@ -147,6 +208,31 @@ def _strided_scatter(
         )
 
 
+def _bounds(name: str, values: torch.Tensor, min: Any = None, max: Any = None) -> None:
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+
+
+def _square(name: str, values: torch.Tensor, **named: Any) -> None:
+    if values.dim() < 2 or values.shape[-1] != values.shape[-2]:
+        raise RuntimeError(f"{name}: A must be batches of square matrices, but they are {tuple(values.shape[-2:])}")
+
+
+def _halves(name: str, values: torch.Tensor, dim: int = -1) -> None:
+    if values.dim() == 0 or values.shape[dim] % 2:
+        raise RuntimeError(
+            f"{name}: halving dimension must be even, but dimension {dim} of {tuple(values.shape)} is not"
+        )
+
+
+def _sizes(name: str, values: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> None:
+    if sum(sizes) != values.shape[dim] or min(sizes, default=0) < 0:
+        raise RuntimeError(
+            f"{name} expects split_sizes to sum exactly to {values.shape[dim]} (input tensor's size at dimension "
+            f"{dim}), but got split_sizes={list(sizes)}"
+        )
+
+
 def _softshrink(name: str, values: torch.Tensor, lambd: float = 0.5) -> None:
     if lambd < 0:
         raise RuntimeError(f"{name}: lambda must be greater or equal to 0, but found to be {lambd}")
@@ -182,15 +268,24 @@ CHECKED: dict[str, Shapes] = {
     "adaptive_max_pool2d": Shapes(_adaptive_pool),
     "adaptive_max_pool3d": Shapes(_adaptive_pool),
     "as_strided_scatter": Shapes(_strided_scatter),
+    "clamp": Shapes(_bounds),
+    "clamp.Tensor": Shapes(_bounds),
     "diagonal_copy": Shapes(_diagonal),
     "diagonal_scatter": Shapes(_diagonal_scatter),
     "exponential": Shapes(_exponential),
     "eye.m": Shapes(_eye),
+    "glu": Shapes(_halves),
+    "index_fill.int_Scalar": Shapes(_index_fill),
+    "index_fill.int_Tensor": Shapes(_index_fill),
+    "index_put": Shapes(_index_put),
+    "linalg_inv_ex": Shapes(_square),
     "masked_scatter": Shapes(_masked_scatter),
     "normal_": Shapes(_deviation),
     "pixel_shuffle": Shapes(_factor),
     "pixel_unshuffle": Shapes(_factor),
+    "put": Shapes(_put),
     "softshrink": Shapes(_softshrink),
+    "take": Shapes(_take),
     "vdot": Shapes(_vectors),
 }
 """By operation."""
@@ -203,3 +298,4 @@ CHECKED |= dict.fromkeys(
     Shapes(_scatter),
 )
 CHECKED_ABOVE_AUTOGRAD: dict[str, Shapes] = dict.fromkeys(("max_pool2d", "max_pool3d"), Shapes(_pool))
+CHECKED_FUNCTIONALIZATION: dict[str, Shapes] = {"split_with_sizes": Shapes(_sizes)}

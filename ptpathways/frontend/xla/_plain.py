@@ -55,6 +55,8 @@ class Plain(enum.IntFlag):
     FITS = 16384
     """The first argument, in which the result is written, is of no smaller kind than others and numbers: of booleans,
     integers, floats and complex numbers."""
+    KEEPS_SHAPE = 32768
+    """Others can be broadcast to the first argument's shape."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -75,10 +75,10 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def imported_names(code: types.CodeType) -> tuple[str, ...]:
-    """The modules that a function, or one inside it, imports when it runs; also by a text."""
+    """The modules that a function, or one inside it, imports when it runs; texts, too, where they may be modules'."""
     found = _arguments_of(code, "IMPORT_NAME")
     if not _IMPORTING.isdisjoint(all_names(code)):
-        found += tuple(text for text in code.co_consts if isinstance(text, str) and text in sys.modules)
+        found += tuple(text for text in code.co_consts if isinstance(text, str))
     return found
 
 

@@ -16,7 +16,7 @@ import random
 import threading
 import types
 from _abc import _get_dump  # type: ignore[import-not-found]
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +74,19 @@ def setting_key(value: Any) -> Any:
     return type(value).__name__, value
 
 
+def _decimal() -> Any:
+    context = decimal.getcontext()
+    return context.prec, context.rounding, context.Emin, context.Emax, context.clamp, str(context.traps)
+
+
+CONTEXTS: dict[Any, tuple[str, Callable[[], Any]]] = {
+    decimal.getcontext: ("the context of decimal", _decimal),
+    np.get_printoptions: ("how NumPy prints", lambda: str(np.get_printoptions())),
+    np.geterr: ("how NumPy treats errors", lambda: tuple(np.geterr().values())),
+}
+"""Functions that tell what a library computes with beside its arguments: what to call that, and what is in it."""
+
+
 def contents_of(value: Any) -> Any:
     """What is in an array, a set, a queue or bytes, to be compared; None for anything else."""
     if isinstance(value, np.ndarray):
@@ -81,7 +94,7 @@ def contents_of(value: Any) -> Any:
             return "array", value.shape, tuple(map(id, value.flat))
         mask = native.digest(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else None
         digest = native.digest(np.ascontiguousarray(value))
-        return "array", str(value.dtype), value.shape, digest, mask, value.flags.writeable
+        return "array", str(value.dtype), value.shape, value.strides, digest, mask, value.flags.writeable
     if isinstance(value, set | frozenset | collections.deque):
         members = [member_key(member) for member in value]
         return type(value), tuple(members) if isinstance(value, collections.deque) else frozenset(members)
@@ -93,9 +106,6 @@ def contents_of(value: Any) -> Any:
         return type(value), bytes(value.get_obj())
     if isinstance(value, memoryview):
         return type(value), value.tobytes()
-    if value is decimal.getcontext:
-        context = decimal.getcontext()
-        return context.prec, context.rounding, context.Emin, context.Emax, context.clamp, str(context.traps)
     if isinstance(value, mmap.mmap):
         return "the mapped file", None if value.closed else native.digest(np.frombuffer(value, np.uint8))
     if isinstance(value, logging.Logger):

@@ -120,6 +120,8 @@ class Surroundings:
     """Tensors of the CPU, and how often they had been written."""
     contents: list[Watched] = field(default_factory=list)
     """Arrays, sets and the like, with what ``contents_of`` gave."""
+    contexts: list[Watched] = field(default_factory=list)
+    """Functions that tell what libraries compute with, with their answers."""
     moving: list[Watched] = field(default_factory=list)
     """Random generators and iterators, with what ``position_of`` gave. A call may find them anywhere."""
     hooked: list[Watched] = field(default_factory=list)
@@ -186,6 +188,8 @@ class Surroundings:
         if any(where.get(key) is not value for where, key, value, _ in self.members):
             return False
         if any(contents_of(of) != contents for of, contents, _ in self.contents):
+            return False
+        if any(ask() != answer for ask, answer, _ in self.contexts):
             return False
         if list(map(_hooks, self._hooked)) != self._no_hooks and any(
             hooks_of(tensor) != hooks for tensor, hooks, _ in self.hooked

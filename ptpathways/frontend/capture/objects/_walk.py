@@ -16,11 +16,12 @@ import enum
 import functools
 import inspect
 import operator
-import sys
 import types
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from ptpathways import native
 from ptpathways.frontend.base import _locator
@@ -32,7 +33,6 @@ from ptpathways.frontend.capture.objects._contents import (
     contents_of,
     is_plain,
     is_setting,
-    member_key,
     members_of,
     position_of,
     registered,
@@ -47,10 +47,9 @@ from ptpathways.frontend.capture.objects._reachable import (
     hooks_of,
 )
 from ptpathways.frontend.capture.objects._walk_mentioned import Mentioned
-from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, SHALLOW, Modules
+from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, ITEMS_MAX, SHALLOW, Modules
 from ptpathways.frontend.capture.objects._walk_torch import TorchObjects
 
-_ITEMS_MAX = 10_000
 _RECORDS = frozenset({"csv", "fractions", "json.decoder", "json.encoder", "pprint", "string", "textwrap"})
 """Modules of Python whose objects are options that their methods read."""
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
@@ -170,10 +169,12 @@ class Walker:
             return
         if isinstance(value, type):
             self.kind(name, Same(value))
+            if getattr(value, "_is_protocol", False):  # an instance of it has what is named there
+                self.mentioned.names.update(name for base in value.__mro__ for name in vars(base))
             if isinstance(value, abc.ABCMeta):  # what is registered with it is an instance, too
                 self.kind(f"what is registered with {name}", frozenset(map(Same, registered(value))))
             if value is decimal.Decimal:
-                self.decimal()
+                self.modules.context(decimal.getcontext)
             if _code.is_own_class(value, self.home):
                 self.mentioned.classes[value] = True
             if _code.is_own_class(type(value), self.home):
@@ -211,15 +212,15 @@ class Walker:
             self.kind(name, functools.partial)
             self.visit(f"{name}.func", value.func, depth + 1)
             self.items(name, enumerate(value.args), depth, value.args)
-            self._mapping(name, value.keywords, depth)
+            self.mapping(name, value.keywords, depth)
             self._mentioned_attributes(name, value, depth)
         elif isinstance(value, dict):
             self._container(type(value))
-            self._mapping(name, value, depth)
+            self.mapping(name, value, depth)
             self._own_attributes(name, value, depth)
         elif isinstance(value, (collections.UserDict, *_WEAK)):
             self.kind(name, type(value))
-            self._mapping(name, vars(value)["data"], depth)
+            self.mapping(name, vars(value)["data"], depth)
             self._own_attributes(name, value, depth)
         elif isinstance(value, collections.UserList):
             self.kind(name, type(value))
@@ -244,9 +245,11 @@ class Walker:
             self.visit(f"{name}.data", vars(value)["data"], depth + 1)
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))
+            if isinstance(value, np.ndarray):
+                self.modules.of_numpy()
             self.kind(name, (type(value), Contents(contents)))
             for place, member in enumerate(members_of(value)):
-                if place < _ITEMS_MAX and not is_setting(member):
+                if place < ITEMS_MAX and not is_setting(member):
                     self.visit(f"{name}[{place}]", member, depth + 1)
             if isinstance(value, functools._lru_cache_wrapper):
                 self.visit(name, value.__wrapped__, depth + 1)
@@ -298,31 +301,7 @@ class Walker:
         attributes = getattr(value, "__dict__", None)
         if attributes is not None:
             self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
-            self._mapping(name, attributes, depth, attributes=True)
-
-    def shallow(self, name: str, value: list[Any] | dict[Any, Any] | set[Any]) -> None:
-        """What is in a container of a library, but not what is in that."""
-        if id(value) in self.seen or len(value) > _ITEMS_MAX or value is sys.modules:
-            self.kind(name, Same(value))
-            return
-        self.seen[id(value)] = value
-        self.names[id(value)] = name
-        if isinstance(value, dict):
-            self._mapping(name, value, SHALLOW)
-            return
-        if isinstance(value, list):
-            self.found.sequences.append(Watched(value, tuple(value), name))
-            contents: Any = tuple(map(member_key, value))
-        else:
-            contents = contents_of(value)
-            self.found.contents.append(Watched(value, contents, name))
-        self.kind(name, (type(value), Contents(contents)))
-
-    def decimal(self) -> None:
-        """The context that its numbers are computed in."""
-        contents = contents_of(decimal.getcontext)
-        self.found.kinds["the context of decimal"] = Contents(contents)
-        self.found.contents.append(Watched(decimal.getcontext, contents, "the context of decimal"))
+            self.mapping(name, attributes, depth, attributes=True)
 
     def kind(self, name: str, kind: Any) -> None:
         while name in self.found.kinds:  # a method has the name of what it is bound to
@@ -375,7 +354,7 @@ class Walker:
         """``sequence``: what those items are in whose keys are numbers."""
         view = ItemView(sequence)
         for place, (key, value) in enumerate(items):
-            if place >= _ITEMS_MAX:
+            if place >= ITEMS_MAX:
                 self.kind(f"{name}[{place}:]", tuple(v if is_plain(v) else Same(v) for v in [*sequence][place:]))
                 return
             where = f"{name}[{key}]"
@@ -388,7 +367,7 @@ class Walker:
             else:
                 self.visit(where, value, depth + 1)
 
-    def _mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
+    def mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
         if not attributes:
             self.found.sizes.append(Watched(mapping, len(mapping), name))
             self.found.orders.append(Watched(mapping, tuple(mapping), name))
@@ -419,7 +398,7 @@ class Walker:
                 self.mentioned.records.append((name, attributes, tuple(attributes), depth))
                 self.mentioned.hiding.append((attributes, type(value)))
                 return
-        self._mapping(name, attributes, depth, attributes=True)
+        self.mapping(name, attributes, depth, attributes=True)
         if type(value) in self.mentioned.classes:
             return
         if _code.is_made_of_c(type(value)) or len(self._opaque) > known:  # a data frame holds what is written in C

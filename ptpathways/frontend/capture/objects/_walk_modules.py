@@ -8,17 +8,22 @@ import decimal
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._contents import Same, is_setting
-from ptpathways.frontend.capture.objects._reachable import Link
+from ptpathways.frontend.capture.objects._contents import CONTEXTS, Contents, Same, contents_of, is_setting, member_key
+from ptpathways.frontend.capture.objects._reachable import Link, Watched
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
 DEPTH_MAX = 64
 """References from the step's function to what it computes with."""
+ITEMS_MAX = 10_000
+"""Of a container, that are looked into."""
 SHALLOW = 1_000
 """As a depth: what is not looked into any further."""
 _BY_DEFAULT = frozenset({"getattr", "hasattr"})
@@ -44,7 +49,10 @@ class Modules:
         self._variables(prefix, function.__globals__, variables, names, depth)
         for imported in _code.imported_names(code):
             module = sys.modules.get(imported)
-            if module is not None:
+            if module is None:
+                self._walker.found.absent.append((sys.modules, imported))
+                self._walker.found.kinds[f"the module {imported}"] = "not imported"
+            else:
                 self._walker.found.links.append(Link(sys.modules, imported, module, f"{prefix}{imported}"))
                 self._module(f"{prefix}{imported}.", imported, module, names, depth)
 
@@ -64,7 +72,7 @@ class Modules:
                 self._walker.link(prefix + name, space, name, value, SHALLOW)
             elif isinstance(value, list | dict | set):  # sys.argv
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
-                self._walker.shallow(prefix + name, value)
+                self.shallow(prefix + name, value)
             elif name in space and isinstance(attributes := getattr(value, "__dict__", None), dict):
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 self._walker.kind(prefix + name, Same(value))
@@ -77,7 +85,9 @@ class Modules:
             self._variables(prefix, vars(module), names, names, depth + 1)
         else:
             if module is decimal:
-                self._walker.decimal()
+                self.context(decimal.getcontext)
+            if module is np:
+                self.of_numpy()
             self.library(prefix, vars(module), names)
 
     def of_object(self, name: str, module: types.ModuleType, names: tuple[str, ...]) -> None:
@@ -105,3 +115,32 @@ class Modules:
             self._walker.link(prefix + name, space, name, value, depth)
             if isinstance(value, types.ModuleType) and vars(value) is not space:
                 self._module(f"{prefix}{name}.", value.__name__, value, attributes, depth)
+
+    def shallow(self, name: str, value: list[Any] | dict[Any, Any] | set[Any]) -> None:
+        """What is in a container of a library, but not what is in that."""
+        if id(value) in self._walker.seen or len(value) > ITEMS_MAX or value is sys.modules:
+            self._walker.kind(name, Same(value))
+            return
+        self._walker.seen[id(value)] = value
+        self._walker.names[id(value)] = name
+        if isinstance(value, dict):
+            self._walker.mapping(name, value, SHALLOW)
+            return
+        if isinstance(value, list):
+            self._walker.found.sequences.append(Watched(value, tuple(value), name))
+            contents: Any = tuple(map(member_key, value))
+        else:
+            contents = contents_of(value)
+            self._walker.found.contents.append(Watched(value, contents, name))
+        self._walker.kind(name, (type(value), Contents(contents)))
+
+    def context(self, function: Callable[[], Any]) -> None:
+        """What a library computes with beside the arguments, which ``function`` of it tells."""
+        name, ask = CONTEXTS[function]
+        if name not in self._walker.found.kinds:
+            self._walker.found.kinds[name] = Contents(answer := ask())
+            self._walker.found.contexts.append(Watched(ask, answer, name))
+
+    def of_numpy(self) -> None:
+        self.context(np.get_printoptions)
+        self.context(np.geterr)

@@ -45,6 +45,7 @@ class TorchObjects:
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
         self._classes: set[type] = set()
         self._looked_into: set[str] = set()
+        self._known: set[type] = set()
 
     def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
         """Where it is: a step that takes one of its steps counts there."""
@@ -104,6 +105,9 @@ class TorchObjects:
         public = tuple(name for name in space if not name.startswith("_"))
         self._walker.modules.library("torch.nn.functional.", space, public)
         self._methods(self._torch.Tensor, ("backward",))
+        self._functions_of_class(self._torch.nn.Module)
+        for module in ("torch.autograd", "torch.autograd.graph"):
+            self._functions(module)
 
     def methods_of_tensors(self, names: Collection[str]) -> None:
         """Those that the code names, and those of operators, are torch's: most are a base's, and whoever replaces one
@@ -115,6 +119,17 @@ class TorchObjects:
                 self._walker.kind(f"torch.Tensor.{name}", Same(own[name]))
             elif hasattr(self._torch.Tensor, name):
                 self._walker.found.absent.append((own, name))
+
+    def _functions_of_class(self, kind: type) -> None:
+        """Those of a class of torch are what they are."""
+        if kind in self._known:
+            return
+        self._known.add(kind)
+        own = gc.get_referents(vars(kind))[0]
+        for name, value in own.items():
+            if isinstance(value, types.FunctionType):
+                self._walker.found.links.append(Link(own, name, value, f"{kind.__qualname__}.{name}"))
+                self._walker.kind(f"{kind.__qualname__}.{name}", Same(value))
 
     def _functions(self, module: str) -> None:
         """Those of a module of torch, which its classes call, are what they are."""
@@ -175,6 +190,7 @@ class TorchObjects:
         for kind in type(optimizer).__mro__:
             if kind.__module__.startswith("torch.optim."):
                 self._functions(kind.__module__)
+                self._functions_of_class(kind)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
             if key in vars(optimizer):
                 self._walker.link(f"{name}.{key}", vars(optimizer), key, vars(optimizer)[key], depth)

@@ -19,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from ptpathways.frontend.base import _torch_functions
 from ptpathways.frontend.capture.objects._reachable import Surroundings, floats
 from ptpathways.frontend.capture.recording import _watch
 
@@ -287,6 +288,7 @@ def _define_reads() -> Any:
             self._made: dict[int, tuple[torch.Tensor, list[Probe]]] = {}
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            function = _torch_functions.meant(function)
             result = function(*args, **(kwargs or {}))
             probes = self._in((*args, *(kwargs or {}).values()))
             if probes and not _watch.describes(function):

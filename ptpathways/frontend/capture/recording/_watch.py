@@ -8,13 +8,12 @@ for granted.
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
-from ptpathways.frontend.base import _locator
+from ptpathways.frontend.base import _locator, _torch_functions
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def _define() -> Any:
                     self._sources[place] = self._sources.get(place, frozenset()) | {number}
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            function = _method_below(function)
+            function = _torch_functions.meant(function)
             given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if on_cpu(leaf)]
             if not given:
                 result = function(*args, **(kwargs or {}))
@@ -217,19 +216,6 @@ def _define() -> Any:
             )
 
     return Watch
-
-
-def _method_below(function: Any) -> Any:
-    """What a method of tensors is that somebody has put his own in the place of: a mode is given what has its name,
-    which calls it."""
-    import torch
-
-    if not isinstance(function, types.FunctionType) or function.__module__.startswith("torch"):
-        return function
-    for name, value in vars(torch.Tensor).items():
-        if value is function:
-            return getattr(torch._C.TensorBase, name, function)
-    return function
 
 
 def _is_whole(tensor: torch.Tensor, leaf: torch.Tensor) -> bool:
