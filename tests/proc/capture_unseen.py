@@ -265,7 +265,7 @@ def order_of_hooks(places: list[torch.device], capture: Capture) -> list[float]:
 
 
 def wrapped_functions(places: list[torch.device], capture: Capture) -> list[float]:
-    """Somebody's own function around one of torch's, from the beginning: it is applied once, in a recorded call, too."""
+    """Somebody's function around one of torch's, from the beginning: it is applied once, in a recorded call, too."""
     model = network().to(places[0])
     plain_loss, plain_backward = F.mse_loss, Tensor.backward
     found = []
