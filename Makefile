@@ -10,7 +10,7 @@ STAMP := $(VENV)/.setup-stamp
 JAX := build/jax-venv/.stamp
 CPP_FILES = $(shell find csrc -name '*.h' -o -name '*.cc')
 
-.PHONY: setup native plugins native-test native-asan native-tsan native-changed-sanitized thread-safety lint format docs test test-all fuzz-capture chaos operators demo bench-peers clean
+.PHONY: setup native plugins native-test native-asan native-tsan native-changed-sanitized thread-safety lint format docs test test-long test-all fuzz-capture chaos operators demo bench-peers clean
 
 setup: $(STAMP)
 
@@ -83,12 +83,18 @@ build/docs-venv/.stamp: requirements-docs.txt
 	build/docs-venv/bin/python -m pip install --disable-pip-version-check -q -r requirements-docs.txt
 	touch $@
 
-# Without the long ones, which test-all adds (tests/tiers.py).
+# Without the long ones (tests/tiers.py).
 test: $(DEV) native native-test
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long"
 
-test-all: $(DEV) native native-test plugins $(JAX)
-	PTPATHWAYS_JAX_PYTHON=$(abspath build/jax-venv/bin/python) $(PY) -m pytest -n $(JOBS) --dist loadfile
+# The long ones, of which none begins later than BUDGET seconds after the first.
+BUDGET ?= inf
+test-long: $(DEV) native plugins $(JAX)
+	PTPATHWAYS_JAX_PYTHON=$(abspath build/jax-venv/bin/python) \
+	  $(PY) -m pytest -n $(JOBS) --dist loadfile -m long --budget $(BUDGET)
+
+test-all: test
+	$(MAKE) test-long
 
 $(JAX): requirements-jax.txt
 	test -x build/jax-venv/bin/python || $(PYTHON) -m venv build/jax-venv

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
+import time
 from collections.abc import Generator
 
 import pytest
 
 from tests import tiers
 
+# When --budget is used up.
+DEADLINE = pytest.StashKey[float]()
 # Most of the time of these tests goes into XLA's compiler. The processes that they start inherit this: the same
 # computations, with less effort of LLVM to make them fast. The examples' tests run without it, as users do.
 QUICK_COMPILES = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -30,6 +34,26 @@ def pytest_runtest_makereport(
             text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed or ""
             report.sections.append((f"The program's {name}", text[-8000:]))
     return report
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--budget",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="begin no test later than this; those that are left are skipped",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[DEADLINE] = time.monotonic() + config.getoption("--budget")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash[DEADLINE]:
+        pytest.skip("no time is left for it (--budget)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,12 +12,15 @@ import pytest
 
 LONG = (
     r"chaos/test_campaign.py::test_a_campaign_finds_what_is_wrong",
+    r"conformance/test_jax_programs.py::",
+    r"device/test_jax.py::",
     r"fuzz/test_capture_steps.py::.*\[(1|2)000\]",
     r"proc/test_asynchrony.py::test_twenty_steps.*\[1\]",
     r"proc/test_bench_paper.py::(test_a_step|test_a_pipeline|test_layers)",
     r"proc/test_capture.py::.*\[(views|tight)-",
     r"proc/test_captured_mesh.py::",
     r"proc/test_code_room.py::(test_a_loop_of_many_shapes|test_functions_that_are_held)",
+    r"proc/test_compile_targets.py::test_(a_program_of|what_does_not_fit|from_python)",
     r"proc/test_convolutions.py::.*(\[[1-4]\]|two hosts|one host|bfloat16|without_onednn)",
     r"proc/test_data.py::.*\[(1x1|4x1)\]",
     r"proc/test_entry.py::test_silent_and_half_open",

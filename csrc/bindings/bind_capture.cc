@@ -27,6 +27,22 @@ struct PyReplay {
   std::shared_ptr<plugin::Replay> replay;
 };
 
+// A thread's profile function, taken down. Of one that is written in C, as cProfile's is, sys.getprofile has only the
+// object, which sys.setprofile cannot put up again.
+class HeldProfiler {
+ public:
+  HeldProfiler()
+      : function_(PyThreadState_Get()->c_profilefunc),
+        of_(py::reinterpret_borrow<py::object>(PyThreadState_Get()->c_profileobj)) {
+    PyEval_SetProfile(nullptr, nullptr);
+  }
+  void PutBack() const { PyEval_SetProfile(function_, of_.ptr()); }
+
+ private:
+  const Py_tracefunc function_;
+  const py::object of_;  // null without a profiler
+};
+
 py::tuple Tuple(const auto& numbers) {
   py::tuple made(numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i) made[i] = numbers[i];
@@ -174,6 +190,10 @@ std::vector<uint64_t> RunReplay(const PyReplay& self, const py::sequence& feeds)
 
 void BindCapture(py::module_& module) {
   BindGuards(module);
+  py::class_<HeldProfiler>(module, "HeldProfiler");
+  // Both are functions: the profiler has seen the call of the one, and sees the return of the other.
+  module.def("hold_profiler", [] { return HeldProfiler(); });
+  module.def("put_back_profiler", &HeldProfiler::PutBack, py::arg("held"));
   py::class_<PyValue>(module, "DeviceValue")
       .def_property_readonly("dtype",
                              [](const PyValue& self) { return std::string(DTypeName(self.value->type().dtype)); })

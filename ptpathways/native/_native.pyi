@@ -270,6 +270,16 @@ class Guards:
     def hold(self) -> bool:
         """Whether all entries do. Costs one comparison per dictionary that has not changed since."""
 
+@final
+class HeldProfiler:
+    """A profile function that has been taken down."""
+
+def hold_profiler() -> HeldProfiler:
+    """Takes this thread's profile function down (``sys.setprofile``), also one that is written in C."""
+
+def put_back_profiler(held: HeldProfiler) -> None:
+    """Puts it up again, in place of what is there now. A frame at the same depth must have taken it down."""
+
 def asked_cells(ask: Callable[[], object]) -> list[BufferCell]:
     """Calls ``ask``. The cells of the buffers of which it asks PJRT_Buffer_IsDeleted on this thread, each once."""
 

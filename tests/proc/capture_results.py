@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import cProfile
+import io
 import math
+import profile
+import pstats
 from typing import Any
 
 import torch
@@ -11,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
 import ptpathways as pw
-from tests.proc.capture_basis import STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
+from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
 
 
 def _kept(places: list[torch.device], capture: Capture, returned: Any) -> tuple[list[float], Any]:
@@ -246,7 +251,51 @@ def states_go_on_elsewhere(places: list[torch.device], capture: Capture) -> list
     return found
 
 
+def under_profilers(places: list[torch.device], capture: Capture) -> list[float]:
+    """Profilers go on after a recording: one written in C, and one in Python, which hears of the recording, too."""
+    found: list[float] = []
+    for profiler in (cProfile.Profile(), profile.Profile()):
+        model = network().to(places[0])
+        step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), places[0]))
+
+        def train(step: Any = step) -> list[Tensor]:
+            return [_named_below(step, x, y) for x, y in batches()]
+
+        found += numbers(profiler.runcall(train))
+        calls = {name: count for (_, _, name), (_, count, *_) in pstats.Stats(profiler).stats.items()}  # type: ignore[attr-defined]
+        assert calls["_named_below"] == STEPS, calls["_named_below"]
+        expect(step, replays=STEPS - 3, said=0)
+    return found
+
+
+def _named_below(step: Any, x: Tensor, y: Tensor) -> Any:
+    return step(x, y)
+
+
+def loaded_and_failed(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is loaded into an optimizer is new to the step, and not said to be held; nor after an error is anything."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    step = capture(training_step(model, optimizer, places[0]))
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            saved = io.BytesIO()
+            torch.save(optimizer.state_dict(), saved)
+            saved.seek(0)
+            optimizer.load_state_dict(torch.load(saved))
+        if number == 14:
+            with contextlib.suppress(RuntimeError):
+                step(x[:, :5], y)
+        losses.append(step(x, y))
+    if isinstance(step, pw.CapturedStep):
+        assert not any("held" in text for text in SAID if f"'{step.name}'" in text), SAID
+    return numbers(losses)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
+    under_profilers,
+    loaded_and_failed,
     kept_gradients,
     detached_parameters,
     parts_of_parameters,

@@ -122,6 +122,7 @@ class CapturedStep:
                 self._holders.end(self._holders.given(result))
                 return result
             finally:
+                self._holders.close()
                 _threads.release(self._devices)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -284,12 +285,9 @@ class CapturedStep:
             )
             variant.ready = False
             return True, self._run_lazily(call.args, call.kwargs)  # which parts them, and is like no other call
-        name = self._holders.held(variant)
-        if name:
-            self._say(
-                f"is traced when {name} of an earlier call is still held, because a replay would write over it; hold, "
-                "or return, a copy (clone())"
-            )
+        held = self._holders.held(variant)
+        if held:
+            self._say(f"is traced {held}")
             self._checks = self._checks and variant.fits(traced)  # else this is another kind of call
             return False, None
         if variant.audits.due() and self._checks:
@@ -323,6 +321,7 @@ class CapturedStep:
         _threads.claim(self._devices)
         for other in self._variants.values():  # which are bound again before they run
             other.let_go()
+        self._holders.record()
         recording = Recording(self._function, surroundings, call, self._devices)
         try:
             result = recording.run()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Holders:
-    """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them.
+    """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them, ``close`` is last.
 
     Args:
         variants: those of the step.
@@ -42,6 +42,7 @@ class Holders:
         self._kept: frozenset[int] = frozenset()
         self._left: list[torch.Tensor] = []
         self._moved = self._collects = False
+        self._has_collected = self._frozen = False
         self._covered: Variant | None = None
         self._own: Collection[int] = ()
         self._watched = Watched()
@@ -80,8 +81,25 @@ class Holders:
         Holders._changes += 1
         self._moved, self._covered = True, None
 
+    def record(self) -> None:
+        """The function is about to run: what garbage of it is, ``end`` looks for.
+
+        Only among what is made from here on, as there may be millions of objects. But the first call looks at all:
+        what the program has let go before must not count as held.
+        """
+        if self._has_collected and gc.get_freeze_count() == 0:
+            gc.freeze()
+            self._frozen = True
+        self._has_collected = True
+
+    def close(self) -> None:
+        """The call has ended, with or without ``end``."""
+        if self._frozen:
+            gc.unfreeze()
+            self._frozen = False
+
     def recorded(self) -> None:
-        """The same, after the function has run."""
+        """The same as ``bound``, after the function has run."""
         self.bound()
         self._collects = True
 
@@ -103,15 +121,18 @@ class Holders:
                 self._known.setdefault(number, known)
 
     def held(self, variant: Variant) -> str:
-        """The name of a tensor that a replay would write over although somebody holds it, or may; empty for none."""
+        """Why a replay must not write over one of the tensors that it would; empty if it may write over all."""
         if not self._kept and variant is self._covered:
             return ""
         for name, tensor in variant.renewed:
-            if id(tensor) in self._kept or id(tensor) not in self._known:
-                return name
-        for name, tensor in variant.used_up:
+            if id(tensor) not in self._known:
+                return f"when {name} is a new tensor, to count who holds it"
+        for name, tensor in (*variant.renewed, *variant.used_up):
             if id(tensor) in self._kept:
-                return name
+                return (
+                    f"when {name} of an earlier call is still held, because a replay would write over it; hold, or "
+                    "return, a copy (clone())"
+                )
         self._covered = variant
         return ""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptpathways import native
 from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import is_setting
@@ -82,7 +83,8 @@ class Calls:
         for code in surroundings.codes:
             self._add(code)
         self._files: dict[str, str] = {}  # whose a file is
-        self._before: Any = None
+        self._before: Any = None  # a profile function that is written in Python and hears of everything, too
+        self._held: native.HeldProfiler | None = None
         self._answers: dict[types.FrameType, str] = {}  # functions of installed packages that are running
 
     def _add(self, code: types.CodeType) -> None:
@@ -92,12 +94,15 @@ class Calls:
                 self._add(constant)
 
     def __enter__(self) -> Calls:
-        self._before = sys.getprofile()
+        before = sys.getprofile()
+        self._before = before if callable(before) else None
+        self._held = native.hold_profiler()
         sys.setprofile(self._look)
         return self
 
     def __exit__(self, *unused: object) -> None:
-        sys.setprofile(self._before)
+        if self._held is not None:
+            native.put_back_profiler(self._held)
         self._answers.clear()
 
     def _whose(self, filename: str) -> str:
