@@ -157,6 +157,11 @@ bool BufferCell::is_empty() const {
   return value_ == nullptr && home_ == nullptr;
 }
 
+Status CheckTakes(const std::shared_ptr<BufferCell>& cell) {
+  if (cell != nullptr && !cell->is_empty()) return OkStatus();
+  return FailedPrecondition("a tensor that a captured step writes lies in other memory than when it was bound");
+}
+
 BufferCell::View BufferCell::Look() const {
   std::lock_guard lock(mutex_);
   return {value_, home_, place_};

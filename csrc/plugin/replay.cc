@@ -60,6 +60,7 @@ Result<std::shared_ptr<Replay>> Replay::Create(std::shared_ptr<client::Program> 
   for (size_t k = 0; k < outputs.size(); ++k) {
     PW_RETURN_IF_ERROR(add(outputs[k].like, spec.outputs[k], replay->output_ports_));
     outputs[k].like.reset();
+    replay->all_results_.push_back(k);
   }
   for (const ReplayInput& input : inputs) {
     const size_t bound = input.kind == ReplayInput::Kind::kState ? states : feeds;
@@ -215,6 +216,7 @@ Result<std::vector<std::shared_ptr<Value>>> Replay::Run(std::span<const ReplayFe
 }
 
 Result<Replay::Values> Replay::RunResident(std::span<const ReplayFeed> feeds) {
+  PW_RETURN_IF_ERROR(CheckTake(named_results_));
   PW_ASSIGN_OR_RETURN(const Values values, Gather(named_arguments_, feeds));
   const std::set<const Value*> fed = Fed(named_arguments_, values);
   std::vector<client::InPlaceArguments::Argument> arguments;
@@ -245,6 +247,13 @@ Result<Replay::Values> Replay::RunResident(std::span<const ReplayFeed> feeds) {
   return returned;
 }
 
+Status Replay::CheckTake(std::span<const size_t> positions) const {
+  for (const size_t position : positions) {
+    for (const size_t state : outputs_[position].states) PW_RETURN_IF_ERROR(CheckTakes(cells_[state].lock()));
+  }
+  return OkStatus();
+}
+
 // Puts a result into the cells of its states, and among what is returned.
 void Replay::Put(size_t result, const std::shared_ptr<Value>& value, Values& returned) const {
   for (const size_t state : outputs_[result].states) {
@@ -260,6 +269,7 @@ bool Replay::MayGive(size_t position, const Value& value, const std::set<const V
 }
 
 Result<Replay::Values> Replay::RunHeld(std::span<const ReplayFeed> feeds) {
+  PW_RETURN_IF_ERROR(CheckTake(all_results_));
   PW_ASSIGN_OR_RETURN(Values arguments, Gather(all_arguments_, feeds));
   const std::set<const Value*> fed = Fed(all_arguments_, arguments);
   std::vector<uint32_t> donated;

@@ -65,8 +65,8 @@ class Replay {
   Status CheckStates() const;
 
   // Submits a run and puts the new values into the states. Gives the values that are returned, by output.
-  // FAILED_PRECONDITION, with nothing changed: a state's buffer is gone, or an argument is of another type, lies
-  // another way, or on other devices than when it was recorded.
+  // FAILED_PRECONDITION, with nothing changed: a state's buffer, read or written, is gone, or an argument is of another
+  // type, lies another way, or on other devices than when it was recorded.
   Result<std::vector<std::shared_ptr<Value>>> Run(std::span<const ReplayFeed> feeds);
 
  private:
@@ -78,6 +78,8 @@ class Replay {
   void MakePlaces(size_t states);
   Result<Values> RunResident(std::span<const ReplayFeed> feeds);
   Result<Values> RunHeld(std::span<const ReplayFeed> feeds);
+  // Of the states that the results at `positions` are put into.
+  Status CheckTake(std::span<const size_t> positions) const;
   void Put(size_t result, const std::shared_ptr<Value>& value, Values& returned) const;
   // Whether a run may be given the argument's memory. `fed`: values that the caller passes.
   bool MayGive(size_t position, const Value& value, const std::set<const Value*>& fed) const;
@@ -102,6 +104,7 @@ class Replay {
   std::vector<size_t> place_of_;         // by state, or Residents::kNowhere
   std::vector<size_t> all_arguments_;    // 0, 1, ...
   std::vector<size_t> named_arguments_;  // those without a place
+  std::vector<size_t> all_results_;
   std::vector<size_t> named_results_;
 };
 

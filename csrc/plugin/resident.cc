@@ -178,6 +178,7 @@ Result<Residents::Submitted> Residents::Run(std::vector<client::InPlaceArguments
     client::InPlaceArguments::Change change;
     change.place = static_cast<uint32_t>(place);
     change.written = slots_[place].of.result != kNowhere;
+    if (change.written) PW_RETURN_IF_ERROR(CheckTakes(slots_[place].cell.lock()));
     std::shared_ptr<Value>& value = before.emplace_back();
     const size_t argument = slots_[place].of.argument;
     if (argument != kNowhere) {

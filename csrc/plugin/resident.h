@@ -79,8 +79,8 @@ class Residents : public std::enable_shared_from_this<Residents> {
     std::vector<std::shared_ptr<client::LogicalBuffer>> outputs;  // results without a place
   };
   // Submits a run. `arguments`: those without a place; `fed`: values that the caller holds, which are not given up even
-  // if they are state, too. FAILED_PRECONDITION, with nothing changed: a cell of an argument is empty, or holds another
-  // kind of value.
+  // if they are state, too. FAILED_PRECONDITION, with nothing changed: a cell is empty, or one of an argument holds
+  // another kind of value.
   Result<Submitted> Run(std::vector<client::InPlaceArguments::Argument> arguments, std::vector<uint32_t> donated,
                         const std::set<const Value*>& fed);
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -10,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from tests.proc.capture_basis import STEPS, Capture, batches, expect, network, numbers, training_step
+from ptpathways.frontend.slices import _buffers
+from tests.proc.capture_basis import SAID, STEPS, Capture, batches, expect, network, numbers, training_step
 
 
 def guards(places: list[torch.device], capture: Capture) -> list[float]:
@@ -301,6 +304,37 @@ def counts(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
+def memory_at_the_same_address(places: list[torch.device], capture: Capture) -> list[float]:
+    """A new buffer of a gradient may lie where the one lay that a replay has known: its result must not be lost."""
+    model = network().to(places[0])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    calls = {"n": 0}
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0])) / 3
+        loss.backward()
+        calls["n"] = (calls["n"] + 1) % 3
+        if calls["n"] == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    def handles(tensors: Sequence[Tensor]) -> list[int] | None:
+        return list(map(id, tensors)) if real(tensors) is not None else None
+
+    found: list[float] = []
+    with mock.patch.object(_buffers, "handles", handles):
+        for x, y in batches():
+            found.append(float(step(x, y)))
+            found += [float(p.grad.abs().sum()) for p in model.parameters() if p.grad is not None]
+    assert not isinstance(step, pw.CapturedStep) or step.replays > 5
+    assert not any("held" in text for text in SAID), SAID
+    return found
+
+
+real = _buffers.handles
+
 counts_of: list[list[Tensor]] = []
 """Parameters that eager PyTorch gave."""
 
@@ -313,4 +347,5 @@ SCENARIOS = (
     functions_of_libraries,
     signs_of_zero,
     replaced_statistics,
+    memory_at_the_same_address,
 )

@@ -441,13 +441,15 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
 
 
 def main() -> None:
-    (mode,) = sys.argv[1:]
+    mode, *names = sys.argv[1:]  # without names all scenarios
     pw.init(hosts=2 if mode == "two" else 1, memory_per_device="4MiB" if mode == "tight" else "")
     warnings.showwarning = lambda message, *unused, **more: SAID.append(str(message))
     warnings.simplefilter("always")
     results: dict[str, Any] = {}
     cpu = [torch.device("cpu")] * 2
     for scenario in SCENARIOS[mode]:
+        if names and scenario.__name__ not in names:
+            continue
         try:
             torch.manual_seed(0)
             eager = scenario(pw.devices(), lazily) if scenario in LAZY else scenario(cpu, lambda function: function)

@@ -97,6 +97,7 @@ def main() -> None:
     sizes = [len(saved(model.state_dict()).getvalue()) for model in (plain, there)]
     results["sizes"] = sizes
     results["assigned"] = assigned()
+    results["moved"] = moved()
     results["safetensors"] = through_safetensors()
     results["for accelerate"] = through_torch_xla(there)
     parameter = there.embedding.weight
@@ -175,6 +176,30 @@ def assigned() -> dict[str, Any]:
         apart = not any(id(parameter) in theirs for parameter in model.parameters())
         found[name] = [right, same, model.output.weight is model.embedding.weight, trained, apart]
     return found
+
+
+def moved() -> list[bool]:
+    """An optimizer's state was made, or loaded, before its model went to a device; and comes back with it."""
+
+    def parameters(moves: dict[int, Any]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for number in range(9):
+            if number in moves:
+                model.to(moves[number])
+            optimizer.zero_grad()
+            model(torch.randn(8, 4).to(model.weight.device)).square().mean().backward()
+            optimizer.step()
+            if number == 1:
+                optimizer.load_state_dict(optimizer.state_dict())
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    plain = parameters({})
+    return [
+        all(torch.allclose(one, other, atol=1e-6) for one, other in zip(plain, parameters(moves), strict=True))
+        for moves in ({2: pw.device()}, {2: pw.device(), 6: "cpu"})
+    ]
 
 
 def saved_at_start(thing: Any) -> io.BytesIO:

@@ -91,3 +91,60 @@ def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         torch.ones(3, 2).to(device).addr_(flat[:3], flat[:2]),
         ones.split([1, 3], 1)[1],
     ]
+
+
+@scenario
+def what_is_read_out_of_range_is_not_a_number(device: str | torch.device) -> Any:
+    """The CPU reads in range, and what would not be is put out there."""
+    on_cpu = str(device) == "cpu"
+    table, cube = torch.arange(12.0).reshape(3, 4).to(device), torch.arange(24.0).reshape(2, 3, 4).to(device)
+
+    def places(*numbers: int, size: int, negative: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        wanted = torch.tensor(numbers)
+        out = (wanted >= size) | (wanted < (-size if negative else 0))
+        return (torch.where(out, 0, wanted) if on_cpu else wanted).to(device), out.to(device)
+
+    def put_out(read: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        read = read.masked_fill(out, float("nan")) if on_cpu else read
+        return torch.nan_to_num(read.detach(), nan=-7.0)
+
+    rows, bad_rows = places(0, 3, -1, -4, size=3, negative=True)
+    columns, bad_columns = places(1, 4, 9, -1, size=4)
+    classes, bad_classes = places(0, 4, 1, size=4)
+    weight = table.clone().requires_grad_()
+    embedded = F.embedding(places(0, 3, 2, size=3)[0], weight)
+    loss = F.cross_entropy(table, classes)
+    return [
+        put_out(table[rows], bad_rows[:, None]),
+        put_out(cube[:, rows], bad_rows[None, :, None]),
+        put_out(cube[:, rows, places(0, 1, 2, 3, size=4)[0]], bad_rows[None]),
+        put_out(
+            cube[places(0, 1, 0, 1, size=2)[0], :, places(1, 3, 0, 2, size=4)[0]],
+            torch.zeros(1, dtype=torch.bool).to(device),
+        ),
+        put_out(table.index_select(1, columns), bad_columns[None]),
+        put_out(table.gather(1, columns.expand(3, 4)), bad_columns[None]),
+        put_out(
+            table.take(places(0, 12, -12, -13, size=12, negative=True)[0]), torch.tensor([0, 1, 0, 1]).bool().to(device)
+        ),
+        put_out(embedded, torch.tensor([[0], [1], [0]]).bool().to(device)),
+        put_out(loss, bad_classes.any()),
+        put_out(F.cross_entropy(table, classes, reduction="none"), bad_classes),
+        put_out(F.cross_entropy(table, torch.tensor([0, -100, 1]).to(device)), torch.tensor(False).to(device)),
+        put_out(
+            F.cross_entropy(cube, places(0, 3, 1, 2, 0, 1, 2, 1, size=3)[0].reshape(2, 4)),
+            torch.tensor(True).to(device),
+        ),
+        table.long()[rows][~bad_rows],
+        F.embedding(places(0, 1, size=3)[0], weight).detach(),
+    ]
+
+
+@scenario
+def an_index_of_the_cpu_is_looked_at(device: str | torch.device) -> Any:
+    table = torch.ones(3, 4).to(device)
+    try:
+        return table[torch.tensor([0, 3])]
+    except IndexError as error:
+        assert "index 3 is out of bounds for dimension 0 with size 3" in str(error), error
+        return [table[torch.tensor([0, -3, 2])], table[:, torch.tensor([True, False, True, True])]]

@@ -293,6 +293,8 @@ class CapturedStep:
         if variant.audits.due() and self._checks:
             self._checks = variant.fits(traced)
             return False, None
+        if variant.loose:
+            self._holders.bound()  # it takes the memory again that it has let go
         started = time.perf_counter()
         try:
             result = variant.run(call.leaves, rates, traced)
@@ -475,6 +477,9 @@ def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
+    if not names:
+        moved = next((one for one, other in zip(new, old, strict=True) if one != other), "what it reaches")
+        return f"{moved} (in another order)"
     best = []
     for name in names[:3]:
         texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]

@@ -75,7 +75,7 @@ class Variant:
         self._gradients = Gradients()
         self._effects = Effects()
         self._aliases = buffers.Aliases([])
-        self._loose = False
+        self.loose = False
         """Whether it has let go of that memory."""
         self._order: list[int] | None = None
         """Of the buffers that it writes, by age, when its program was made."""
@@ -190,7 +190,7 @@ class Variant:
         """Of the memory of what it writes: a call that gives a tensor other memory would else compute what was in the
         old one, too. Binding takes it again."""
         self._aliases = buffers.Aliases([])
-        self._loose = True
+        self.loose = True
 
     def own_ids(self) -> Collection[int]:
         """Those of ``own``."""
@@ -305,7 +305,7 @@ class Variant:
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
                 if handle != old:
                     self._replay.bind(place, buffers.cell_of(self._tensors[place]))
-        self._handles, self._loose = handles, False
+        self._handles, self.loose = handles, False
         self._assignable_handles = [handles[place] for place in self._assignable_places]
 
     def holds(self) -> bool:
@@ -319,7 +319,7 @@ class Variant:
     def fits(self, traced: bool) -> bool:
         """Whether ``run`` would take the state as it is; not where a tensor has come to lie another way."""
         try:
-            if traced or self._loose or buffers.handles(self._assignable) != self._assignable_handles:
+            if traced or self.loose or buffers.handles(self._assignable) != self._assignable_handles:
                 self._bind_moved()
             self._replay.check_states()
         except Stale:
@@ -342,7 +342,7 @@ class Variant:
             Stale: nothing has happened; bind or record again.
         """
         wiring = self._wiring
-        if traced or self._loose or buffers.handles(self._assignable) != self._assignable_handles:
+        if traced or self.loose or buffers.handles(self._assignable) != self._assignable_handles:
             self._bind_moved()
         seeds = buffers.seeds(_rng.in_use())
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]

@@ -1,10 +1,16 @@
-"""Index tensors of different integer types in one place, which PyTorch/XLA concatenates and XLA refuses, and gradients
-of embeddings with ``sparse=True``, of which it has no form."""
+"""Elements at places that an index tensor names.
+
+Several index tensors of different integer types, which PyTorch/XLA concatenates and XLA refuses; places that are not
+there; and gradients of embeddings with ``sparse=True``, of which PyTorch/XLA has no form.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.base import _recorded
+from ptpathways.frontend.kernels import _out_of_range, _small
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +29,84 @@ def _of_one_type(indices: Indices) -> list[torch.Tensor | None]:
     return [index.to(torch.int64) if index is not None and index.dtype in whole else index for index in indices]
 
 
+def _masks() -> tuple[torch.dtype, ...]:
+    import torch
+
+    return torch.bool, torch.uint8
+
+
 def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) -> Any:
-    return kernel(values, _of_one_type(indices))
+    """``values[indices]``; None takes a whole dimension, and a mask has no places that are not there.
+
+    Raises:
+        IndexError: an index of the CPU is out of range.
+    """
+    given, dim, out = _of_one_type(indices), 0, None
+    indexed: list[bool] = []
+    for number, item in enumerate(given):
+        spans = 1
+        if item is not None and item.dtype in _masks():
+            spans = item.dim()
+        elif item is not None:
+            if item.device.type == "cpu":
+                _check(item, dim, values.shape[dim])
+                given[number] = item = item.to(values.device)
+            here = _out_of_range.outside(item, values.shape[dim], negative=True)
+            out = here if out is None else out | here
+        indexed += [item is not None] * spans
+        dim += spans
+    found = kernel(values, given)
+    if out is None or found.numel() == 0:
+        return found
+    first, last = indexed.index(True), len(indexed) - indexed[::-1].index(True)
+    behind = values.dim() - last if all(indexed[first:last]) else values.dim() - sum(indexed)
+    return _out_of_range.put_out(found, out.reshape(*out.shape, *[1] * behind))
+
+
+def _check(index: torch.Tensor, dim: int, size: int) -> None:
+    """Of the CPU, but where a replay would take another one."""
+    if _recorded.is_recording() or index.numel() == 0:
+        return
+    for place in (int(index.max()), int(index.min())):
+        if not -size <= place < size:
+            raise IndexError(f"index {place} is out of bounds for dimension {dim} with size {size}")
+
+
+def take(kernel: Callable[..., Any], values: torch.Tensor, index: torch.Tensor) -> Any:
+    return _out_of_range.put_out(kernel(values, index), _out_of_range.outside(index, values.numel(), negative=True))
+
+
+def index_select(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor) -> Any:
+    found = _small.scalar_as_vector(kernel, values, dim, index)
+    if found.dim() == 0 or found.numel() == 0:
+        return found
+    out = _out_of_range.outside(index.reshape(-1), values.shape[dim])
+    return _out_of_range.put_out(found, out.reshape(-1, *[1] * (values.dim() - 1 - dim % values.dim())))
+
+
+def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, **named: Any) -> Any:
+    """The result has the index's shape, and either may be 0-dimensional where the other is a vector.
+
+    Raises:
+        RuntimeError: the index is of another type than torch's.
+    """
+    import torch
+
+    if index.numel() == 0:
+        return torch.zeros(index.shape, dtype=values.dtype, device=values.device)
+    if index.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(f"gather(): Expected dtype int32/int64 for index, got {index.dtype}; convert it (.long())")
+    if values.dim() > 0 and index.dim() > 0:
+        found = kernel(values, dim, index, **named)
+    else:
+        found = kernel(values.reshape(-1), 0, index.reshape(-1), **named).reshape(index.shape)
+    size = values.shape[dim] if values.dim() > 0 else 1
+    return _out_of_range.put_out(found, _out_of_range.outside(index, size))
+
+
+def embedding(kernel: Callable[..., Any], weight: torch.Tensor, indices: torch.Tensor, *rest: Any) -> Any:
+    found = kernel(weight, indices, *rest)
+    return _out_of_range.put_out(found, _out_of_range.outside(indices, weight.shape[0]).unsqueeze(-1))
 
 
 def index_put(
@@ -68,4 +150,11 @@ def embedding_gradient(
 
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"embedding_backward": embedding_gradient}
-WRAPPED: dict[str, Callable[..., Any]] = {"index.Tensor": index, "index_put": index_put}
+WRAPPED: dict[str, Callable[..., Any]] = {
+    "embedding": embedding,
+    "gather": gather,
+    "index.Tensor": index,
+    "index_put": index_put,
+    "index_select": index_select,
+    "take": take,
+}

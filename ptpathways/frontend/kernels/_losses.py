@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision, _refusals
+from ptpathways.frontend.kernels import _out_of_range, _precision, _refusals
 
 if TYPE_CHECKING:
     import torch
@@ -35,10 +35,30 @@ def nll_loss_forward(
         raise RuntimeError(f"nll_loss is of floats, got values of {values.dtype}; convert them (.float())")
     if weight is not None:
         _refusals.one_type("nll_loss", values, weight)
-    if values.dim() > 1:
-        return kernel(values, target, weight, reduction, ignore_index)
-    loss, total = kernel(values.unsqueeze(0), target.reshape(1), weight, reduction, ignore_index)
-    return loss.reshape(()), total
+    vector = values.dim() == 1
+    if vector:
+        values, target = values.unsqueeze(0), target.reshape(1)
+    loss, total = kernel(values, target, weight, reduction, ignore_index)
+    loss = _of_classes(loss, values, target, ignore_index)
+    return loss.reshape(()) if vector else loss, total
+
+
+def _of_classes(loss: torch.Tensor, values: torch.Tensor, target: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    """Not a number where a target is no class, which PyTorch/XLA leaves out of the sum."""
+    out = _out_of_range.outside(target, values.shape[1]) & (target != ignore_index)
+    return _out_of_range.put_out(loss, out if loss.shape == out.shape else out.any())
+
+
+def nll_loss2d_forward(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> Any:
+    loss, total = kernel(values, target, weight, reduction, ignore_index)
+    return _of_classes(loss, values, target, ignore_index), total
 
 
 def nll_loss_backward(
@@ -72,6 +92,7 @@ def smooth_l1_loss_backward(
 
 REPLACED: dict[str, Callable[..., Any]] = {"smooth_l1_loss_backward": smooth_l1_loss_backward}
 WRAPPED: dict[str, Callable[..., Any]] = {
+    "nll_loss2d_forward": nll_loss2d_forward,
     "nll_loss_forward": nll_loss_forward,
     "nll_loss_backward": nll_loss_backward,
 }

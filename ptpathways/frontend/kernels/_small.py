@@ -33,23 +33,6 @@ def dimensions(values: torch.Tensor, dim: Sequence[int] | None) -> list[int]:
     return list(dim or range(values.dim()))
 
 
-def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, **named: Any) -> Any:
-    """The result has the index's shape, and either may be 0-dimensional where the other is a vector.
-
-    Raises:
-        RuntimeError: the index is of another type than torch's.
-    """
-    import torch
-
-    if index.numel() == 0:
-        return torch.zeros(index.shape, dtype=values.dtype, device=values.device)
-    if index.dtype not in (torch.int64, torch.int32):
-        raise RuntimeError(f"gather(): Expected dtype int32/int64 for index, got {index.dtype}; convert it (.long())")
-    if values.dim() > 0 and index.dim() > 0:
-        return kernel(values, dim, index, **named)
-    return kernel(values.reshape(-1), 0, index.reshape(-1), **named).reshape(index.shape)
-
-
 def of_source(
     kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **named: Any
 ) -> Any:
@@ -78,7 +61,7 @@ def index_fill(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index
 def scatter(
     kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, *rest: Any, **named: Any
 ) -> Any:
-    """As ``gather``; the result has the shape of ``values``."""
+    """Either may be 0-dimensional where the other is a vector; the result has the shape of ``values``."""
     import torch
 
     if index.numel() == 0:
@@ -134,7 +117,6 @@ def running(operation: str) -> Callable[..., Any]:
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "index_reduce",
-        "index_select",
         "kthvalue",
         "logcumsumexp",
         "masked_scatter",
@@ -151,7 +133,7 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     scalar_as_vector,
 )
 WRAPPED |= dict.fromkeys(("index_add", "index_copy"), of_source)
-WRAPPED |= {"gather": gather, "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
+WRAPPED |= {"index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill}
 WRAPPED |= {f"scatter.{overload}": scatter for overload in ("src", "value", "reduce", "value_reduce")}
 WRAPPED |= {"scatter_add": scatter, "scatter_reduce.two": scatter, "repeat": repeat}
 WRAPPED |= {name: or_empty(name) for name in ("roll",)}

@@ -62,6 +62,8 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
         return
     if _optimizer_lists.is_on_devices(optimizer):
         _optimizer_lists.take_lists(optimizer)
+    if _are_apart(next(iter(optimizer.state.items()), None)):
+        _put_together(optimizer)
     if _whole.get(optimizer) == count:
         return
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
@@ -79,6 +81,28 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
         _seen.add(optimizer)
     if len(trained) == count:
         _whole[optimizer] = count
+
+
+def _are_apart(one: tuple[Any, Any] | None) -> bool:
+    """Whether a parameter is on a device and its state on the CPU, or the other way round."""
+    import torch
+
+    if one is None or not isinstance(one[0], torch.Tensor) or not isinstance(one[1], dict):
+        return False
+    place = one[0].device.type
+    values = (value for value in one[1].values() if isinstance(value, torch.Tensor) and value.dim() > 0)
+    return any({place, value.device.type} == {"cpu", "xla"} for value in values)
+
+
+def _put_together(optimizer: Optimizer) -> None:
+    """Moves state to parameters that have been moved after it was made, or loaded; as ``load_state_dict`` does."""
+    import torch
+
+    for one in optimizer.state.items():
+        if _are_apart(one):
+            parameter, held = one
+            moved = {key: value for key, value in held.items() if isinstance(value, torch.Tensor) and value.dim() > 0}
+            held |= {key: value.to(parameter.device) for key, value in moved.items()}
 
 
 def _make(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
