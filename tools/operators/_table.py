@@ -65,9 +65,9 @@ own kernels refuse some: both give what was meant.
 Types of which the CPU lacks a kernel are computed.
 
 What torch refuses for shapes and numbers is refused when the operator is called (`python -m tests.fuzz.error_inputs`
-asks the database's own list). Left are values on devices, which nobody looks at (probabilities, indices out of range: what is read there is NaN),
-`out=` in the memory of an argument, more than 64 dimensions, `t()` of more than two; masks that are no booleans in
-`masked_fill` and `where`, and too large an `output_padding`, are computed with.
+asks the database's own list). Left are values on devices, which nobody looks at (probabilities; what is read at an
+index out of range is NaN), `out=` in the memory of an argument, more than 64 dimensions, `t()` of more than two; masks
+that are no booleans in `masked_fill` and `where`, and too large an `output_padding`, are computed with.
 
 What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
 another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.
