@@ -68,7 +68,8 @@ class BufferCell {
   size_t place_ = 0;
 };
 
-// FAILED_PRECONDITION when a value that is put into `cell` would be lost: its handle is gone, or has given its value up.
+// FAILED_PRECONDITION when a value that is put into `cell` would be lost: its handle is gone, or has given its value
+// up.
 Status CheckTakes(const std::shared_ptr<BufferCell>& cell);
 
 // The handles that a client's callers have.
