@@ -11,6 +11,7 @@
 // Threads: `ptpathways_hand_on` is called once per kernel by the thread that initialises the front end. Kernels are
 // called by any thread; they have no state that changes.
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/op_registration.h>
 #include <ATen/ops/add.h>
@@ -53,8 +54,15 @@ enum Plain : uint32_t {
   kSmallNumbers = 8192,
   kFits = 16384,
   kKeepsShape = 32768,
-  kAll = 65535,
+  kNoView = 65536,
+  kAll = 131071,
 };
+
+// Whether another tensor holds its elements, as torch's functionalisation keeps it.
+bool IsView(const at::Tensor& tensor) {
+  return at::functionalization::impl::isFunctionalTensor(tensor) &&
+         !at::functionalization::impl::unsafeGetFunctionalWrapper(tensor)->view_metas().empty();
+}
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
   if (!tensor.defined()) return true;
@@ -65,6 +73,7 @@ bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
   if ((plain & kWithDimensions) && tensor.dim() == 0) return false;
   if ((plain & kNonempty) && tensor.numel() == 0) return false;
   if ((plain & kSmallNumbers) && type == at::kBool) return false;
+  if ((plain & kNoView) && IsView(tensor)) return false;
   if ((plain & kTensors) && tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
   return true;
 }

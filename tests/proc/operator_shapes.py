@@ -148,3 +148,21 @@ def an_index_of_the_cpu_is_looked_at(device: str | torch.device) -> Any:
     except IndexError as error:
         assert "index 3 is out of bounds for dimension 0 with size 3" in str(error), error
         return [table[torch.tensor([0, -3, 2])], table[:, torch.tensor([True, False, True, True])]]
+
+
+@scenario
+def elements_that_a_view_shows_several_times_are_filled_once(device: str | torch.device) -> Any:
+    found = []
+    writes: tuple[Callable[[torch.Tensor], object], ...] = (
+        lambda view: view.fill_(2.0),
+        lambda view: view.zero_(),
+        lambda view: view[:, :2].zero_(),
+        lambda view: view.t().fill_(3.0),
+        lambda view: view[1].fill_(4.0),
+    )
+    for write in writes:
+        values = torch.arange(1.0, 5.0).to(device)
+        view = values.expand(3, 4)
+        write(view)
+        found += [values, view.clone()]
+    return found

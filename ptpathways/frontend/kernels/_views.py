@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain, hands_on
+
 if TYPE_CHECKING:
     import torch
 
@@ -219,6 +221,21 @@ def layout(values: torch.Tensor) -> _Layout | bool:
     return False if found is None else found
 
 
+@hands_on(Plain.NO_VIEW)
+def filled(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any) -> Any:
+    """In place, of a view that may show elements several times (``expand``): each is written once.
+
+    Functionalisation adds up what is written to elements that a view shows.
+    """
+    found = layout(values)
+    once = values
+    for dim, stride in enumerate(found.strides if isinstance(found, _Layout) else ()):
+        if stride == 0 and values.shape[dim] > 1:
+            once = once.narrow(dim, 0, 1)
+    made = kernel(once, *rest)
+    return made if once is values else values
+
+
 def _is_contiguous(values: torch.Tensor, memory_format: torch.memory_format) -> bool:
     """As ``Tensor.is_contiguous`` would say of a view of a tensor as torch makes them; always of a tensor itself."""
     import torch
@@ -323,3 +340,4 @@ WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
     "flatten.using_ints": flatten,
     "ravel": ravel,
 }
+WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(("fill_.Scalar", "zero_"), filled)

@@ -57,6 +57,8 @@ class Plain(enum.IntFlag):
     integers, floats and complex numbers."""
     KEEPS_SHAPE = 32768
     """Others can be broadcast to the first argument's shape."""
+    NO_VIEW = 65536
+    """Holds its elements itself."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
