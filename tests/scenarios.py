@@ -28,9 +28,26 @@ def _built() -> bool:
 needs_native = pytest.mark.skipif(not _built(), reason="the C++ extension is not built; run `make native`")
 
 
-@functools.cache
 def outcome_of(program: Path, *arguments: str) -> Any:
-    """What the last line that the program prints says, as JSON. It runs once in a test run for the same arguments."""
+    """What the last line that the program prints says, as JSON.
+
+    It runs once in a test run for the same arguments, also when that fails: each of its tests has the same error then.
+    """
+    found = _run(program, *arguments)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+@functools.cache
+def _run(program: Path, *arguments: str) -> Any:
+    try:
+        return _printed(program, *arguments)
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        return error
+
+
+def _printed(program: Path, *arguments: str) -> Any:
     done = subprocess.run(
         [sys.executable, str(program), *arguments],
         capture_output=True,
