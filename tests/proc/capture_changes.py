@@ -333,6 +333,60 @@ def memory_at_the_same_address(places: list[torch.device], capture: Capture) -> 
     return found
 
 
+class _Scaled(nn.Module):
+    """Buffers that are read, and one that is written."""
+
+    scale: Tensor
+    shift: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+        for name, value in (("scale", 1.0), ("shift", 2.0), ("count", 0.0)):
+            self.register_buffer(name, torch.full((1,), value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += self.scale
+        made: Tensor = self.layer(x) * self.scale + 3 * self.shift + self.count
+        return made
+
+
+def data_of_others_than_parameters(places: list[torch.device], capture: Capture) -> list[float]:
+    """Buffers and optimizer state are given other memory, or one another's, while somebody holds what they had."""
+    place, found = places[0], []
+
+    def exchange(model: Any, momentum: Tensor) -> object:
+        scale, model.scale.data = model.scale.data, model.shift.data
+        model.shift.data = scale
+        return scale
+
+    def another(model: Any, momentum: Tensor) -> object:
+        held, model.scale.data = model.scale.data, torch.full((1,), 5.0).to(place)
+        return held
+
+    def counted(model: Any, momentum: Tensor) -> object:
+        held, model.count.data = model.count.data, torch.full((1,), 5.0).to(place)
+        return held
+
+    def state(model: Any, momentum: Tensor) -> object:
+        held, momentum.data = momentum.data, torch.full((1, 8), 0.1).to(place)
+        return held
+
+    for change in (exchange, another, counted, state):
+        torch.manual_seed(0)
+        model, held = _Scaled().to(place), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+        step = capture(training_step(model, optimizer, place))
+        for number, (x, y) in enumerate(batches(14)):
+            if number in (8, 11):
+                held.append(change(model, optimizer.state[model.layer.weight]["momentum_buffer"]))
+            found.append(step(x.to(place), y.to(place)))
+        found += [value.detach().sum() for value in model.state_dict().values()]
+        assert not isinstance(step, pw.CapturedStep) or step.replays > 8, step
+    return numbers(found)
+
+
 real = _buffers.handles
 
 counts_of: list[list[Tensor]] = []
@@ -348,4 +402,5 @@ SCENARIOS = (
     signs_of_zero,
     replaced_statistics,
     memory_at_the_same_address,
+    data_of_others_than_parameters,
 )

@@ -201,7 +201,7 @@ class Variant:
         if not self.ready:
             return
         around = self._surroundings
-        for tensors in (self.made, self._tensors, self._assignable, self._states_beside):
+        for tensors in (self.made, self._tensors, self._parameters, self._states_beside):
             yield from tensors
         yield from self._gradients.held()
         for named in (self._states_returned, self._extras, around.tensors, around.parameters,
@@ -258,11 +258,7 @@ class Variant:
             raise Stale("a tensor that the step writes is another one, and PyTorch/XLA orders results by tensors' age")
         over = [name for name in self._states if name in self._wiring.written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
-        # Assigning to .data moves a tensor to another buffer, and nothing counts that. It is done to parameters.
-        self._assignable_places = [
-            place for place, tensor in enumerate(self._tensors) if isinstance(tensor, torch.nn.Parameter)
-        ]
-        self._assignable = [self._tensors[place] for place in self._assignable_places]
+        self._parameters = [tensor for tensor in self._tensors if isinstance(tensor, torch.nn.Parameter)]
         self._handles: list[int] = []
         self._bind_moved()
         self._gradients.bind(self._surroundings, tensors, self._states)
@@ -285,6 +281,11 @@ class Variant:
         ages = buffers.ages([self._tensors[place] for place in written])
         return sorted(written, key=dict(zip(written, ages, strict=True)).__getitem__)
 
+    def _follow(self, traced: bool) -> None:
+        """Binds what has moved. Assigning to ``.data`` moves a tensor to another buffer, and nothing counts that."""
+        if traced or self.loose or buffers.handles(self._tensors) != self._handles:
+            self._bind_moved()
+
     def _bind_moved(self) -> None:
         """Binds every state whose tensor has another buffer than before."""
         buffers.take_writes(self._tensors)
@@ -298,7 +299,7 @@ class Variant:
             handles = buffers.handles(self._tensors)
         if handles is None:
             raise Stale("a tensor of the step has no value on the devices")
-        if buffers.share_memory(self._assignable):
+        if buffers.share_memory(self._parameters):
             raise Stale("two parameters have come to share memory")
         known = self._handles or [0] * len(handles)
         with native.translated():
@@ -306,7 +307,6 @@ class Variant:
                 if handle != old:
                     self._replay.bind(place, buffers.cell_of(self._tensors[place]))
         self._handles, self.loose = handles, False
-        self._assignable_handles = [handles[place] for place in self._assignable_places]
 
     def holds(self) -> bool:
         """Whether everything is where ``bind`` found it."""
@@ -319,8 +319,7 @@ class Variant:
     def fits(self, traced: bool) -> bool:
         """Whether ``run`` would take the state as it is; not where a tensor has come to lie another way."""
         try:
-            if traced or self.loose or buffers.handles(self._assignable) != self._assignable_handles:
-                self._bind_moved()
+            self._follow(traced)
             self._replay.check_states()
         except Stale:
             return False
@@ -342,8 +341,7 @@ class Variant:
             Stale: nothing has happened; bind or record again.
         """
         wiring = self._wiring
-        if traced or self.loose or buffers.handles(self._assignable) != self._assignable_handles:
-            self._bind_moved()
+        self._follow(traced)
         seeds = buffers.seeds(_rng.in_use())
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
         try:

@@ -56,7 +56,10 @@ def register() -> None:
             if _threads.several() and (uploaded := _upload_at_once(plain_to, self, args, kwargs)) is not None:
                 return uploaded
         try:
-            result = plain_to(self, *args, **kwargs)
+            if on_devices(self) or not _state.is_running():
+                result = plain_to(self, *args, **kwargs)
+            else:
+                result = _feeding.counted(plain_to, self, *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
         if kwargs.get("copy") and on_devices(self) and on_devices(result):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
 from ptpathways.frontend.base import _state
@@ -85,8 +85,25 @@ def upload_alone(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return result
 
 
+def counted(move: Callable[..., Any], tensor: torch.Tensor, *args: Any, **named: Any) -> Any:
+    """Calls ``move`` of a CPU tensor; if all that it made is a tensor on a device, that counts as an upload."""
+    global _begun, _uploaded
+    made = _xla.binding()._xla_counter_value
+    with _lock:
+        _begun += 1
+    before, done = made("CreateXlaTensor"), 0
+    try:
+        moved = move(tensor, *args, **named)
+        done = int(moved.device.type == "xla" and made("CreateXlaTensor") == (before or 0) + 1)
+    finally:
+        with _lock:
+            _begun -= 1 - done
+            _uploaded += done
+    return moved
+
+
 def uploaded_count() -> int:
-    """How many tensors ``upload`` has made in this process."""
+    """How many tensors have been uploaded in this process."""
     return _uploaded
 
 
