@@ -320,14 +320,21 @@ def memory_at_the_same_address(places: list[torch.device], capture: Capture) -> 
             optimizer.zero_grad()
         return loss.detach()
 
+    gradients: set[int] = set()
+
     def handles(tensors: Sequence[Tensor]) -> list[int] | None:
-        return list(map(id, tensors)) if real(tensors) is not None else None
+        if (there := real(tensors)) is None:
+            return None
+        return [id(one) if id(one) in gradients else handle for one, handle in zip(tensors, there, strict=True)]
 
     found: list[float] = []
     with mock.patch.object(_buffers, "handles", handles):
         for x, y in batches():
             found.append(float(step(x, y)))
-            found += [float(p.grad.abs().sum()) for p in model.parameters() if p.grad is not None]
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    gradients.add(id(parameter.grad))
+                    found.append(float(parameter.grad.detach().cpu().abs().sum()))
     assert not isinstance(step, pw.CapturedStep) or step.replays > 5
     assert not any("held" in text for text in SAID), SAID
     return found
@@ -381,7 +388,7 @@ def data_of_others_than_parameters(places: list[torch.device], capture: Capture)
         for number, (x, y) in enumerate(batches(14)):
             if number in (8, 11):
                 held.append(change(model, optimizer.state[model.layer.weight]["momentum_buffer"]))
-            found.append(step(x.to(place), y.to(place)))
+            found.append(step(x, y))
         found += [value.detach().sum() for value in model.state_dict().values()]
         assert not isinstance(step, pw.CapturedStep) or step.replays > 8, step
     return numbers(found)
