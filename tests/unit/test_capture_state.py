@@ -20,10 +20,11 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from ptpathways.frontend import CapturedStep
 from ptpathways.frontend.capture.objects import _walk
-from ptpathways.frontend.capture.recording._step_arguments import Call, Rules
+from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, text_of
 
 CONFIG = types.SimpleNamespace(scale=2.0)
 NUMBER = 1.0
@@ -338,3 +339,9 @@ def test_a_weak_reference_to_a_tensor_that_only_autograd_has_leads_to_nothing() 
     assert weak() is not None and found() == ("", 0)
     del graph
     assert weak() is None
+
+
+def test_a_structure_of_arguments_is_shown_as_python_writes_it() -> None:
+    leaves, structure = pytree.tree_flatten((([1, 2], {"a": 3}), {"scale": 4.0}))
+    assert len(leaves) == 4
+    assert text_of(structure) == "(([_, _], {'a': _}), {'scale': _})"

@@ -458,7 +458,10 @@ class CapturedStep:
         if text in self._said:
             return
         self._said.add(text)
-        code = getattr(self._function, "__code__", None)
+        function: Any = self._function
+        while isinstance(function, functools.partial):
+            function = function.func
+        code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
         where = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
         warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
 

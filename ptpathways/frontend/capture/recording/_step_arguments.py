@@ -206,6 +206,8 @@ def _asked(getter: Callable[[], Any]) -> Any:
 
 
 def text_of(value: Any) -> str:
+    from torch.utils import _pytree as pytree
+
     if value is ABSENT:
         return "absent"
     if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
@@ -218,4 +220,6 @@ def text_of(value: Any) -> str:
         return f"{value[0]} {value[1]}" if value[0] == "the same as" else repr(value[1])
     if isinstance(value, type):
         return value.__qualname__
+    if isinstance(value, pytree.TreeSpec):
+        return repr(pytree.tree_unflatten([...] * value.num_leaves, value)).replace("Ellipsis", "_")
     return f"{len(value)} of them" if isinstance(value, frozenset) else repr(value)
