@@ -166,3 +166,27 @@ def elements_that_a_view_shows_several_times_are_filled_once(device: str | torch
         write(view)
         found += [values, view.clone()]
     return found
+
+
+@scenario
+def classes_that_are_bytes_are_compared_with_more_than_a_byte_holds(device: str | torch.device) -> Any:
+    found = []
+    classes = torch.tensor([3, 156, 255], dtype=torch.uint8).to(device)
+    for reduction in ("none", "mean", "sum"):
+        scores = torch.arange(900.0).reshape(3, 300).sin().to(device).requires_grad_()
+        loss = F.nll_loss(scores, classes, reduction=reduction)
+        found += [loss.detach(), torch.autograd.grad(loss.sum(), scores)[0]]
+    return found
+
+
+@scenario
+def the_gradient_of_a_class_that_is_not_there_is_not_a_number(device: str | torch.device) -> Any:
+    found = []
+    for shape in ((3, 4), (1, 4, 3), (1, 4, 3, 1)):
+        scores = torch.arange(12.0).reshape(shape).sin().to(device).requires_grad_()
+        classes = torch.tensor([3, 1 if str(device) == "cpu" else 4, -100]).to(device).reshape(shape[:1] + shape[2:])
+        (gradient,) = torch.autograd.grad(F.cross_entropy(scores, classes, reduction="sum"), scores)
+        rows = gradient.reshape(3, 4) if len(shape) == 2 else gradient.reshape(4, 3).t()
+        out = torch.tensor([[False], [True], [False]]).to(device)
+        found.append(torch.nan_to_num(rows.masked_fill(out, float("nan")) if str(device) == "cpu" else rows, nan=-7.0))
+    return found

@@ -35,6 +35,7 @@ def nll_loss_forward(
         raise RuntimeError(f"nll_loss is of floats, got values of {values.dtype}; convert them (.float())")
     if weight is not None:
         _refusals.one_type("nll_loss", values, weight)
+    target = _wide(target)
     vector = values.dim() == 1
     if vector:
         values, target = values.unsqueeze(0), target.reshape(1)
@@ -43,10 +44,21 @@ def nll_loss_forward(
     return loss.reshape(()) if vector else loss, total
 
 
+def _wide(target: torch.Tensor) -> torch.Tensor:
+    """Bytes, in which PyTorch/XLA counts the classes, too, and looks for ``ignore_index``, -100."""
+    import torch
+
+    return target.to(torch.int64) if target.dtype == torch.uint8 else target
+
+
 def _of_classes(loss: torch.Tensor, values: torch.Tensor, target: torch.Tensor, ignore_index: int) -> torch.Tensor:
     """Not a number where a target is no class, which PyTorch/XLA leaves out of the sum."""
-    out = _out_of_range.outside(target, values.shape[1]) & (target != ignore_index)
+    out = _no_classes(target, values, ignore_index)
     return _out_of_range.put_out(loss, out if loss.shape == out.shape else out.any())
+
+
+def _no_classes(target: torch.Tensor, values: torch.Tensor, ignore_index: int) -> torch.Tensor:
+    return _out_of_range.outside(target, values.shape[1]) & (target != ignore_index)
 
 
 def nll_loss2d_forward(
@@ -57,6 +69,7 @@ def nll_loss2d_forward(
     reduction: int,
     ignore_index: int,
 ) -> Any:
+    target = _wide(target)
     loss, total = kernel(values, target, weight, reduction, ignore_index)
     return _of_classes(loss, values, target, ignore_index), total
 
@@ -71,11 +84,14 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: torch.Tensor,
 ) -> Any:
-    if values.dim() > 1:
-        return kernel(gradient, values, target, weight, reduction, ignore_index, total_weight)
-    gradient = gradient.reshape(1) if reduction == 0 else gradient
-    given = kernel(gradient, values.unsqueeze(0), target.reshape(1), weight, reduction, ignore_index, total_weight)
-    return given.squeeze(0)
+    """Also of ``nll_loss2d``."""
+    target, vector = _wide(target), values.dim() == 1
+    if vector:
+        gradient = gradient.reshape(1) if reduction == 0 else gradient
+        values, target = values.unsqueeze(0), target.reshape(1)
+    given = kernel(gradient, values, target, weight, reduction, ignore_index, total_weight)
+    given = _out_of_range.put_out(given, _no_classes(target, values, ignore_index).unsqueeze(1))
+    return given.squeeze(0) if vector else given
 
 
 def smooth_l1_loss_backward(
@@ -92,6 +108,7 @@ def smooth_l1_loss_backward(
 
 REPLACED: dict[str, Callable[..., Any]] = {"smooth_l1_loss_backward": smooth_l1_loss_backward}
 WRAPPED: dict[str, Callable[..., Any]] = {
+    "nll_loss2d_backward": nll_loss_backward,
     "nll_loss2d_forward": nll_loss2d_forward,
     "nll_loss_forward": nll_loss_forward,
     "nll_loss_backward": nll_loss_backward,

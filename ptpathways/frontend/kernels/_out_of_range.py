@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 def outside(index: torch.Tensor, size: int, negative: bool = False) -> torch.Tensor:
     """Which elements of ``index`` are no places among ``size``. ``negative``: those from the end are."""
+    import torch
+
+    if index.dtype not in (torch.int32, torch.int64):  # which may not hold the size
+        index = index.to(torch.int64)
     return (index < (-size if negative else 0)) | (index >= size)
 
 
