@@ -25,8 +25,8 @@ COMPILES_LATER = {
 }
 
 STEPS_THAT_COMPILE = {"averaged": 6}
-"""Where it is not 3. AveragedModel counts its updates on the devices, and asks whether the count is 0; and at one step the
-count is the number of classes, a constant of the loss: PyTorch/XLA makes one of the two."""
+"""Where it is not 3. AveragedModel counts its updates on the devices, and asks whether the count is 0; and at one step
+the count is the number of classes, a constant of the loss, so that PyTorch/XLA makes one constant of the two."""
 
 
 def outcome(name: str) -> Any:
