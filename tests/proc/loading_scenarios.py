@@ -195,8 +195,21 @@ def moved() -> list[bool]:
                 optimizer.load_state_dict(optimizer.state_dict())
         return [parameter.detach().cpu() for parameter in model.parameters()]
 
-    plain = parameters({})
-    return [
+    def of_two_parts(place: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        parts = nn.Linear(4, 8), nn.Linear(8, 3)
+        optimizer = torch.optim.Adam([one for part in parts for one in part.parameters()], lr=0.01)
+        for number in range(9):
+            if number in (3, 6):
+                parts[number % 2].to(place)
+            optimizer.zero_grad()
+            hidden = parts[0](torch.randn(8, 4).to(parts[0].weight.device))
+            parts[1](hidden.to(parts[1].weight.device)).square().mean().backward()
+            optimizer.step()
+        return [one.detach().cpu() for part in parts for one in part.parameters()]
+
+    plain, of_parts = parameters({}), zip(of_two_parts("cpu"), of_two_parts(pw.device()), strict=True)
+    return [all(torch.allclose(one, other, atol=1e-6) for one, other in of_parts)] + [
         all(torch.allclose(one, other, atol=1e-6) for one, other in zip(plain, parameters(moves), strict=True))
         for moves in ({2: pw.device()}, {2: pw.device(), 6: "cpu"})
     ]

@@ -190,3 +190,12 @@ def the_gradient_of_a_class_that_is_not_there_is_not_a_number(device: str | torc
         out = torch.tensor([[False], [True], [False]]).to(device)
         found.append(torch.nan_to_num(rows.masked_fill(out, float("nan")) if str(device) == "cpu" else rows, nan=-7.0))
     return found
+
+
+@scenario
+def indices_that_are_filled_count_from_the_end(device: str | torch.device) -> Any:
+    table = torch.arange(12.0).reshape(3, 4).to(device)
+    index = torch.tensor([-1, 0]).to(device)
+    written = table.clone()
+    written.index_fill_(0, index[:1], torch.tensor(5.0).to(device))
+    return [table.index_fill(1, index, -9.0), table.index_fill(-1, index.to(torch.int32).long(), 3.0), written]

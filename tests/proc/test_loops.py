@@ -24,9 +24,8 @@ COMPILES_LATER = {
     "functional": "PyTorch frees the graph of a backward pass on its own thread, sometimes after the cut behind it",
 }
 
-STEPS_THAT_COMPILE = {"averaged": 6}
-"""Where it is not 3. AveragedModel counts its updates on the devices, and asks whether the count is 0; and at one step
-the count is the number of classes, a constant of the loss, so that PyTorch/XLA makes one constant of the two."""
+STEPS_THAT_COMPILE = {"averaged": 4}
+"""Where it is not 3. AveragedModel counts its updates on the devices, and asks whether the count is 0."""
 
 
 def outcome(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""The negative log likelihood of one sample without a batch, for which PyTorch/XLA reads past a shape's end; and a
-gradient that takes what is no number for something below."""
+"""The negative log likelihood of one sample without a batch, for which PyTorch/XLA reads past a shape's end, of classes
+that are bytes or are not there; and a gradient that takes what is no number for something below."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def nll_loss_forward(
     reduction: int,
     ignore_index: int,
 ) -> Any:
-    """The loss and the weight that its mean was divided by.
+    """The loss and the weight that its mean was divided by; also of ``nll_loss2d``.
 
     Raises:
         RuntimeError: the target is of another type than torch's, or the values are no floats.
@@ -58,20 +58,7 @@ def _of_classes(loss: torch.Tensor, values: torch.Tensor, target: torch.Tensor, 
 
 
 def _no_classes(target: torch.Tensor, values: torch.Tensor, ignore_index: int) -> torch.Tensor:
-    return _out_of_range.outside(target, values.shape[1]) & (target != ignore_index)
-
-
-def nll_loss2d_forward(
-    kernel: Callable[..., Any],
-    values: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    reduction: int,
-    ignore_index: int,
-) -> Any:
-    target = _wide(target)
-    loss, total = kernel(values, target, weight, reduction, ignore_index)
-    return _of_classes(loss, values, target, ignore_index), total
+    return _out_of_range.outside(target, values.shape[1]) & _out_of_range.is_not(target, ignore_index)
 
 
 def nll_loss_backward(
@@ -109,7 +96,7 @@ def smooth_l1_loss_backward(
 REPLACED: dict[str, Callable[..., Any]] = {"smooth_l1_loss_backward": smooth_l1_loss_backward}
 WRAPPED: dict[str, Callable[..., Any]] = {
     "nll_loss2d_backward": nll_loss_backward,
-    "nll_loss2d_forward": nll_loss2d_forward,
+    "nll_loss2d_forward": nll_loss_forward,
     "nll_loss_forward": nll_loss_forward,
     "nll_loss_backward": nll_loss_backward,
 }

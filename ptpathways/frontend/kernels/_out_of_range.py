@@ -15,11 +15,22 @@ if TYPE_CHECKING:
 
 def outside(index: torch.Tensor, size: int, negative: bool = False) -> torch.Tensor:
     """Which elements of ``index`` are no places among ``size``. ``negative``: those from the end are."""
+    return (_number(index) < float(-size if negative else 0)) | (_number(index) >= float(size))
+
+
+def is_not(index: torch.Tensor, number: int) -> torch.Tensor:
+    return _number(index) != float(number)
+
+
+def _number(index: torch.Tensor) -> torch.Tensor:
+    """As float64, which tells every size from its neighbours.
+
+    PyTorch/XLA makes one input of two equal numbers of one type, and another computation where they part: whole numbers
+    are what loops count in.
+    """
     import torch
 
-    if index.dtype not in (torch.int32, torch.int64):  # which may not hold the size
-        index = index.to(torch.int64)
-    return (index < (-size if negative else 0)) | (index >= size)
+    return index.to(torch.float64)
 
 
 def put_out(read: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

@@ -51,10 +51,15 @@ def of_source(
 
 
 def index_fill(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
-    """``value`` stays 0-dimensional."""
+    """``value`` stays 0-dimensional, and indices count from the end, too, which PyTorch/XLA writes nowhere."""
+    import torch
+
+    size = values.shape[dim] if values.dim() > 0 else 1
+    index = index.reshape(-1)
+    index = torch.where(index < 0, index + size, index)
     if values.dim() > 0:
-        return kernel(values, dim, index.reshape(-1), value)
-    return kernel(values.reshape(1), dim, index.reshape(-1), value).reshape(())
+        return kernel(values, dim, index, value)
+    return kernel(values.reshape(1), dim, index, value).reshape(())
 
 
 @hands_on(Plain.WITH_DIMENSIONS | Plain.NONEMPTY)

@@ -39,6 +39,10 @@ _registered = False
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
 _whole: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """Optimizers whose parameters all had a gradient at a step, with how many they were."""
+_moves = 0
+"""How often modules have been moved, or converted."""
+_together: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""Optimizers whose state is where their parameters are, with ``_moves`` when that was looked at."""
 
 
 def register() -> None:
@@ -62,8 +66,9 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
         return
     if _optimizer_lists.is_on_devices(optimizer):
         _optimizer_lists.take_lists(optimizer)
-    if _are_apart(next(iter(optimizer.state.items()), None)):
+    if _together.get(optimizer) != _moves:
         _put_together(optimizer)
+        _together[optimizer] = _moves
     if _whole.get(optimizer) == count:
         return
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
@@ -83,26 +88,31 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
         _whole[optimizer] = count
 
 
-def _are_apart(one: tuple[Any, Any] | None) -> bool:
-    """Whether a parameter is on a device and its state on the CPU, or the other way round."""
-    import torch
-
-    if one is None or not isinstance(one[0], torch.Tensor) or not isinstance(one[1], dict):
-        return False
-    place = one[0].device.type
-    values = (value for value in one[1].values() if isinstance(value, torch.Tensor) and value.dim() > 0)
-    return any({place, value.device.type} == {"cpu", "xla"} for value in values)
+def modules_moved() -> None:
+    """Parameters may be elsewhere now than the state of their optimizers."""
+    global _moves
+    _moves += 1
 
 
 def _put_together(optimizer: Optimizer) -> None:
     """Moves state to parameters that have been moved after it was made, or loaded; as ``load_state_dict`` does."""
+    for parameter, held in optimizer.state.items():
+        for key in _apart(parameter, held):
+            held[key] = held[key].to(parameter.device)
+
+
+def _apart(parameter: Any, held: Any) -> list[str]:
+    """The state that is on the CPU while its parameter is on a device, or the other way round."""
     import torch
 
-    for one in optimizer.state.items():
-        if _are_apart(one):
-            parameter, held = one
-            moved = {key: value for key, value in held.items() if isinstance(value, torch.Tensor) and value.dim() > 0}
-            held |= {key: value.to(parameter.device) for key, value in moved.items()}
+    if not isinstance(parameter, torch.Tensor) or not isinstance(held, dict):
+        return []
+    place = parameter.device.type
+    return [
+        key
+        for key, value in held.items()
+        if isinstance(value, torch.Tensor) and value.dim() > 0 and {place, value.device.type} == {"cpu", "xla"}
+    ]
 
 
 def _make(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:

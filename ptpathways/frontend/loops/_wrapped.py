@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ptpathways import core, native
 from ptpathways.frontend.base import _identity, _recorded, _state
 from ptpathways.frontend.diagnostics import _operands, _threads
-from ptpathways.frontend.loops import _reads
+from ptpathways.frontend.loops import _optimizer_state, _reads
 from ptpathways.frontend.slices import _feeding, _transfer
 from ptpathways.frontend.xla import _xla
 from ptpathways.sharding import Tiling
@@ -141,6 +141,7 @@ def register() -> None:
             _applying.inside = False
             native.set_upload_layout(before)
             _identity.keep(places)
+            _optimizer_state.modules_moved()
 
     plain_load: Any = torch.nn.Module.load_state_dict
 

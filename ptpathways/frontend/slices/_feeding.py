@@ -50,18 +50,12 @@ def upload(
     if device is None and isinstance(layout, BatchLayout):
         device = layout.device
     name = _xla.device_name(0 if device is None else device.index or 0)
-    global _begun, _uploaded
     uploaded: list[torch.Tensor] = []
-    with _lock:
-        _begun += len(tensors)
-    try:
+    with _counting(len(tensors)) as count:
         for tiling, group in _alike(tensors, layout):
             with lying(tiling):
                 uploaded += _xla.binding()._xla_tensors_from_aten(group, [name] * len(group), None)
-    finally:
-        with _lock:
-            _begun -= len(tensors) - len(uploaded)
-            _uploaded += len(uploaded)
+            count.done = len(uploaded)
     return uploaded
 
 
@@ -70,36 +64,42 @@ def upload_alone(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
     As ``upload``, it may be called from any thread.
     """
-    global _begun, _uploaded
-    with _lock:
-        _begun += 1
-    done = 0
-    try:
+    with _counting(1) as count:
         (uploaded,) = _xla.binding()._xla_tensors_from_aten([tensor], [_xla.device_name(_xla.index_of(device))], None)
-        done = 1
-    finally:
-        with _lock:
-            _begun -= 1 - done
-            _uploaded += done
+        count.done = 1
     result: torch.Tensor = uploaded
     return result
 
 
 def counted(move: Callable[..., Any], tensor: torch.Tensor, *args: Any, **named: Any) -> Any:
     """Calls ``move`` of a CPU tensor; if all that it made is a tensor on a device, that counts as an upload."""
-    global _begun, _uploaded
     made = _xla.binding()._xla_counter_value
-    with _lock:
-        _begun += 1
-    before, done = made("CreateXlaTensor"), 0
-    try:
+    with _counting(1) as count:
+        before = made("CreateXlaTensor") or 0
         moved = move(tensor, *args, **named)
-        done = int(moved.device.type == "xla" and made("CreateXlaTensor") == (before or 0) + 1)
+        count.done = int(moved.device.type == "xla" and made("CreateXlaTensor") == before + 1)
+    return moved
+
+
+class _Count:
+    """Of tensors, how many have been uploaded."""
+
+    done = 0
+
+
+@contextmanager
+def _counting(begun: int) -> Iterator[_Count]:
+    """Around the upload of so many tensors. Those that are not done after it were none."""
+    global _begun, _uploaded
+    count = _Count()
+    with _lock:
+        _begun += begun
+    try:
+        yield count
     finally:
         with _lock:
-            _begun -= 1 - done
-            _uploaded += done
-    return moved
+            _begun -= begun - count.done
+            _uploaded += count.done
 
 
 def uploaded_count() -> int:
