@@ -24,7 +24,14 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend.base import _state
-from tests.proc import capture_changes, capture_results, capture_sharing, capture_unseen, capture_views
+from tests.proc import (
+    capture_batches,
+    capture_changes,
+    capture_results,
+    capture_sharing,
+    capture_unseen,
+    capture_views,
+)
 from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
 from tests.proc.capture_changes import frozen, guards, late_rate, numbers_as_tensors, parted, replaced
 
@@ -433,6 +440,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "two": (pipeline,),
     "tight": (crowded, lost),
     "changes": capture_changes.SCENARIOS,
+    "batches": capture_batches.SCENARIOS,
     "unseen": capture_unseen.SCENARIOS,
     "views": capture_views.SCENARIOS,
     "results": capture_results.SCENARIOS,

@@ -46,10 +46,10 @@ def effects_of(body: Callable[[Trainer], Any]) -> _effects.Effects:
     def step() -> None:
         body(trainer)
 
-    before = _walk.walk(step, (), {})
+    before = _walk.walk(step, ())
     rates = before.rates()
     step()
-    return _effects.effects(before, _walk.walk(step, (), {}), rates)
+    return _effects.effects(before, _walk.walk(step, ()), rates)
 
 
 def _count(trainer: Trainer) -> None:
@@ -126,7 +126,7 @@ def test_a_probe_that_python_reads_is_pinned(ask: Callable[[Any], Any]) -> None:
 def test_options_are_probes_inside_and_numbers_afterwards() -> None:
     trainer = Trainer()
     group = trainer.optimizer.param_groups[0]
-    surroundings, log = _walk.walk(lambda: trainer.optimizer.step(), (), {}), _probe.Log()
+    surroundings, log = _walk.walk(lambda: trainer.optimizer.step(), ()), _probe.Log()
     with _probe.probing(surroundings, log):
         assert isinstance(group["lr"], _probe.Probe)
         group["momentum"] = group["lr"] * 2

@@ -74,7 +74,7 @@ class Net(nn.Module):
 
 def key_of(function: Callable[..., Any], *args: Any) -> Any:
     """What a replay of the function would take for granted."""
-    return CapturedStep(function)._key(Call(args, {}, Rules()), _walk.walk(function, args, {}))
+    return CapturedStep(function)._key(Call(args, {}, Rules()), _walk.walk(function, (args, {}), args))
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:
@@ -82,9 +82,9 @@ def test_a_step_is_looked_into_wherever_it_was_written() -> None:
     model = nn.Linear(1, 1)
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     exec(compile("def step(x):\n    helper()\ndef helper():\n    optimizer.step()\n", "<string>", "exec"), names)
-    found = _walk.walk(names["step"], (), {})
+    found = _walk.walk(names["step"], ())
     assert found.optimizers == [names["optimizer"]] and "helper.optimizer.0.lr" in found.options
-    assert not _walk.walk(torch.optim.SGD.step, (), {}).optimizers
+    assert not _walk.walk(torch.optim.SGD.step, ()).optimizers
 
 
 def test_a_global_of_an_attributes_name_is_not_looked_at() -> None:
@@ -92,7 +92,7 @@ def test_a_global_of_an_attributes_name_is_not_looked_at() -> None:
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "step": 1, "scale": 2.0}
     text = "def train(x):\n    loss = lambda: x * scale\n    optimizer.step()\n    return loss()\n"
     exec(compile(text, "<string>", "exec"), names)
-    settings = _walk.walk(names["train"], (), {}).settings
+    settings = _walk.walk(names["train"], ()).settings
     assert "scale" in settings and "step" not in settings
 
 
@@ -207,7 +207,7 @@ def _world() -> dict[str, Any]:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_noticed_and_makes_another_computation(change: str) -> None:
     world = _world()
-    before, found = key_of(world["step"]), _walk.walk(world["step"], (), {})
+    before, found = key_of(world["step"]), _walk.walk(world["step"], ())
     assert found.still_holds() and key_of(world["step"]) == before
     CHANGES[change](world)
     assert not found.still_holds()
@@ -223,7 +223,7 @@ def test_what_methods_of_the_users_classes_read_is_guarded(monkeypatch: Any, whe
     def step(x: Any) -> Any:
         return net(x) * CONFIG.scale
 
-    before, found = key_of(step), _walk.walk(step, (), {})
+    before, found = key_of(step), _walk.walk(step, ())
     assert found.still_holds()
     changed = (lambda self, x: x) if name == "_scaled" else 7
     if where is None:
@@ -241,7 +241,7 @@ def test_what_a_scheduler_notes_for_itself_is_no_option() -> None:
     def step() -> None:
         optimizer.step()
 
-    options = _walk.walk(step, (), {}).options
+    options = _walk.walk(step, ()).options
     assert "optimizer.0.lr" in options and "optimizer.0.initial_lr" not in options
 
 
@@ -277,7 +277,7 @@ class Table:
 
 def test_of_an_object_matters_what_the_step_mentions() -> None:
     trainer = Trainer()
-    before, found = key_of(trainer.step), _walk.walk(trainer.step, (), {})
+    before, found = key_of(trainer.step), _walk.walk(trainer.step, ())
     trainer.loop()
     assert found.still_holds() and key_of(trainer.step) == before
     trainer.table._values["a"] = 3.0
@@ -317,7 +317,7 @@ def test_an_optimizer_that_wraps_another_one_is_not_known() -> None:
             self.optimizer = of
 
     wrapping = Wrapping(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
-    found = _walk.walk(lambda: wrapping.step(), (), {})
+    found = _walk.walk(lambda: wrapping.step(), ())
     assert "wrapping (" in found.unknown and "use the optimizer itself" in found.unknown
 
 
@@ -330,7 +330,7 @@ def test_a_weak_reference_to_a_tensor_that_only_autograd_has_leads_to_nothing() 
         return weak()
 
     def found() -> tuple[str, int]:
-        around = _walk.walk(step, (), {})
+        around = _walk.walk(step, ())
         return around.unknown, len(around.versions)
 
     graph = tensor * 1  # saves it

@@ -21,17 +21,30 @@ from ptpathways import core
 from ptpathways.frontend.base import _recorded, _state
 from ptpathways.frontend.capture._holders import Holders
 from ptpathways.frontend.capture._variant import Stale, Variant
-from ptpathways.frontend.capture.objects import _contents, _reachable
+from ptpathways.frontend.capture.objects import _code, _contents, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _watch
 from ptpathways.frontend.capture.recording._recording import Recording
-from ptpathways.frontend.capture.recording._step_arguments import ABSENT, Call, Rules, numbers, tensor_key, text_of
+from ptpathways.frontend.capture.recording._step_arguments import (
+    ABSENT,
+    Call,
+    Rules,
+    advice_for,
+    numbers,
+    tensor_key,
+    text_of,
+)
 from ptpathways.frontend.diagnostics import _threads
 from ptpathways.frontend.loops import _optimizer_lists, _step
 from ptpathways.frontend.plans._wiring import Different, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
 
 VARIANTS_MAX = 8
+"""Kinds of calls that are known at a time."""
+KINDS_MAX = 2 * VARIANTS_MAX
+"""New kinds of calls, beside one in so many replays as follow: the first calls of a loop are often of kinds of their
+own, before the optimizer has its state and parameters have gradients."""
+REPLAYS_PER_KIND = 20
 RECORDINGS_MAX = 6
 BLOCKED_MAX = 2
 """Calls in a row that did what a replay cannot do: the first ones make the optimizer's state."""
@@ -71,11 +84,13 @@ class CapturedStep:
         self._variants: dict[Key, Variant] = {}
         self._last: tuple[Key, Variant, Any] | None = None
         self._connection: Any = None  # whose cluster the variants belong to
-        self._rules = Rules()
+        self._rules = Rules(_code.file_of(function))
         self._changing: set[str] = set()  # settings that the step itself changes
         self._lazy = False
         self._clean = -1
         self._blocked = 0
+        self._calls = 0
+        self._kinds = 0  # that were met as new ones
         self._turns = 0  # calls in a row that could not be replayed because of a value that had changed
         self._checks = False  # whether the call that is recorded could have been replayed
         self._capturable: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that were changed for it
@@ -135,6 +150,7 @@ class CapturedStep:
 
     def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(args, kwargs, self._rules)
+        self._calls += 1
         self._checks = False
         buffers.take_writes(call.tensors().values())  # a view of another tensor has no value of its own before
         traced = self._submit_pending()
@@ -183,9 +199,12 @@ class CapturedStep:
                 if self._lazy:
                     return self._run_lazily(args, kwargs)
         if found is None:
-            if len(self._variants) >= VARIANTS_MAX:
+            self._kinds += 1
+            if self._kinds > KINDS_MAX + self.replays // REPLAYS_PER_KIND:
                 self._give_up(self._why_so_many(key))
                 return self._run_lazily(args, kwargs)
+            if len(self._variants) >= VARIANTS_MAX:
+                del self._variants[min(self._variants, key=lambda one: self._variants[one].worth())]
             if any(variant.ready for variant in self._variants.values()):
                 self._say(f"is traced again: {self._difference(key)}")
             found = self._variants[key] = Variant()
@@ -253,6 +272,7 @@ class CapturedStep:
     def _replay(self, variant: Variant, call: Call, traced: bool) -> tuple[bool, Any]:
         """Whether it could be replayed, and what that returned."""
         self._checks = False
+        variant.used = self._calls
         rates = variant.numbers.now() | numbers(call.leaves)
         missing = variant.numbers.missing(rates)
         if missing:
@@ -315,6 +335,7 @@ class CapturedStep:
         import torch
 
         started = time.perf_counter()
+        variant.used = self._calls
         self._devices |= {
             tensor.device.index or 0
             for tensor in (*surroundings.tensors.values(), *call.leaves)
@@ -435,16 +456,17 @@ class CapturedStep:
         return _difference_text(_differing(known, new), known, new)
 
     def _why_so_many(self, key: Key) -> str:
-        own = sorted(
-            self._changing & {name for known in self._variants for name in _differing(_named(known), _named(key))}
-        )
+        new = _named(key)
+        differing = [name for known in self._variants for name in _differing(_named(known), new)]
+        own = sorted(self._changing & set(differing))
         if own:
             return (
-                f"it changes {own[0]} itself, so that every call is of another kind; if nothing that it computes "
-                f"depends on that, say so: pw.program(..., ignore=[{own[0]!r}])"
+                f"it changes {own[0]} itself, and its calls were of {self._kinds} kinds (a counter that comes round "
+                f"after at most {VARIANTS_MAX} is replayed); if nothing that it computes depends on that, say so: "
+                f"pw.program(..., ignore=[{own[0]!r}])"
             )
-        return f"it was traced for {VARIANTS_MAX} kinds of calls already; the last one differed in " + self._difference(
-            key
+        return f"its calls were of {self._kinds} kinds; the last one differed in {self._difference(key)}" + "".join(
+            f"; {advice}" for name in dict.fromkeys(differing) if (advice := advice_for(name, new.get(name)))
         )
 
     def _give_up(self, reason: str) -> None:

@@ -81,6 +81,12 @@ class Variant:
         """Of the buffers that it writes, by age, when its program was made."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
+        self.used = 0
+        """The number of the last call of its kind."""
+
+    def worth(self) -> tuple[bool, int]:
+        """Of two variants the lesser one is forgotten first."""
+        return self.ready, self.used
 
     def add(self, wiring: Wiring, outcome: Outcome) -> bool:
         """Takes one more recording; whether it agrees with the last one, so that ``build`` may follow."""

@@ -57,6 +57,22 @@ class SlotView:
         setattr(self._of, key, value)
 
 
+class ClassView:
+    """What a class has itself, and not from its bases."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: type) -> None:
+        self._of = of
+
+    def get(self, key: str) -> Any:
+        """The attribute; None when it has none."""
+        return vars(self._of).get(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        setattr(self._of, key, value)
+
+
 class ItemView:
     """A sequence, asked like a mapping."""
 

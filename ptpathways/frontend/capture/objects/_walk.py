@@ -18,7 +18,7 @@ import inspect
 import operator
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,14 +56,22 @@ _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
-def walk(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Surroundings:
-    """Everything that a call ``function(*args, **kwargs)`` can reach; tensors among the arguments are not state."""
-    from torch.utils import _pytree as pytree
+def walk(
+    function: Callable[..., Any], arguments: Any, leaves: Sequence[Any] = (), opened: Iterable[Any] = ()
+) -> Surroundings:
+    """Everything that a call of ``function`` can reach; tensors among the arguments are not state.
 
+    Args:
+        arguments: positional ones and keywords.
+        leaves: of the arguments.
+        opened: objects among them that the leaves are in.
+    """
     walker = Walker(home=_code.file_of(function))
     walker.visit("", function, 0)
-    walker.containers((args, kwargs))
-    for number, value in enumerate(pytree.tree_leaves((args, kwargs))):
+    walker.containers(arguments)
+    for value in opened:
+        walker.opened(value)
+    for number, value in enumerate(leaves):
         if not isinstance(value, walker.tensor_type) and not is_setting(value):
             walker.visit(f"argument {number}", value, 0)
     return walker.finish()
@@ -148,6 +156,14 @@ class Walker:
         for item in value.values() if isinstance(value, dict) else value:
             self.containers(item)
 
+    def opened(self, value: Any) -> None:
+        """An object among the arguments of which it is compared otherwise what is in it."""
+        self.found.compared[id(value)] = value
+        self._container(type(value))
+        self.containers(value)
+        if dataclasses.is_dataclass(value):
+            self.mentioned.names.update(one.name for one in dataclasses.fields(value))
+
     def _container(self, kind: type) -> None:
         if kind not in (list, tuple, dict) and _code.is_own_class(kind, self.home):
             self.mentioned.classes.setdefault(kind, False)
@@ -220,10 +236,12 @@ class Walker:
             self._own_attributes(name, value, depth)
         elif isinstance(value, (collections.UserDict, *_WEAK)):
             self.kind(name, type(value))
+            self._container(type(value))
             self.mapping(name, vars(value)["data"], depth)
             self._own_attributes(name, value, depth)
         elif isinstance(value, collections.UserList):
             self.kind(name, type(value))
+            self._container(type(value))
             self.visit(f"{name}.data", value.data, depth + 1)
             self._own_attributes(name, value, depth)
         elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import Same, is_setting
-from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched
+from ptpathways.frontend.capture.objects._reachable import ClassView, Link, SlotView, Watched
 from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Mentioned:
         return name in self.names or not self.names.isdisjoint(_BY_TEXT)
 
     def _member(self, where: str, base: type, name: str, value: Any) -> None:
-        self._walker.link(where, vars(base), name, value, 0)
+        self._walker.link(where, ClassView(base), name, value, 0)
         for part in ("__func__", "fget", "fset", "fdel", "func"):  # static methods, properties, cached ones
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):

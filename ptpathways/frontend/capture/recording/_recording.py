@@ -180,7 +180,7 @@ class Recording:
             },
             renewed,
             self._leaves,
-            (self._args, self._kwargs),
+            self._call.containers(),
             self.own,
         )
         items, apart = _results.classify(returned, containers, known)
@@ -260,12 +260,10 @@ class Recording:
 
     def _check_arguments(self) -> None:
         """Raises Uncapturable when the call has written an argument on the CPU, or changed what it was given."""
-        from torch.utils import _pytree as pytree
-
-        leaves, structure = pytree.tree_flatten((self._args, self._kwargs))
-        if structure != self._call.structure:
+        after = self._call.flatten()
+        if after.structure != self._call.structure:
             raise Uncapturable("it changes its arguments: it adds to them, or takes something out; copy them first")
-        for number, (now, given) in enumerate(zip(leaves, self._leaves, strict=True)):
+        for number, (now, given) in enumerate(zip(after.leaves, self._leaves, strict=True)):
             if now is not given and not (_contents.is_setting(now) and _contents.equal(now, given)):
                 raise Uncapturable(
                     f"it puts something else in the place of argument {number}, which a replay would not"

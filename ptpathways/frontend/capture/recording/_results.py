@@ -92,7 +92,8 @@ class Known:
     states: Mapping[str, torch.Tensor]
     renewed: Collection[str]
     leaves: Sequence[Any]
-    args: Any
+    containers: Collection[int]
+    """The lists, dictionaries and opened objects among the arguments, by id."""
     own: Mapping[int, str]
     """Names of the program's own objects, by id."""
 
@@ -127,9 +128,8 @@ class _Classifier:
         self._beside: set[str] = set()
 
     def go(self, returned: Sequence[Any], containers: Sequence[Any]) -> tuple[list[Any], Apart]:
-        given = {id(node) for node in flatten(self._known.args, ())[2]}
-        for node in containers:
-            if id(node) in given:
+        for node in (*containers, *returned):
+            if id(node) in self._known.containers:
                 raise Uncapturable(
                     f"it returns a {type(node).__name__} that it was given, and a replay would return another one; "
                     "return what is in it"

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ptpathways.frontend.base import _batch_tree
 from ptpathways.frontend.capture.objects import _contents, _walk
 from ptpathways.frontend.capture.objects._contents import Contents, Same
 from ptpathways.frontend.capture.objects._reachable import Surroundings
-from ptpathways.frontend.capture.recording import _watch
+from ptpathways.frontend.capture.recording import _results, _watch
+from ptpathways.frontend.capture.recording._opened import Arguments, Batches, Opened
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -19,9 +22,15 @@ if TYPE_CHECKING:
 
 
 class Rules:
-    """What has been learnt about the arguments of a step."""
+    """What has been learnt about the arguments of a step.
 
-    def __init__(self) -> None:
+    Args:
+        home: the file of the step.
+    """
+
+    def __init__(self, home: str = "") -> None:
+        self.batches = Batches(home)
+        """Objects among them that are opened: it matters what is in them, and not which they are."""
         self.state: set[int] = set()
         """Tensors on devices that the step writes, or trains: it matters which they are. Places among the leaves."""
         self.read: set[int] = set()
@@ -35,9 +44,17 @@ class Call:
         from torch.utils import _pytree as pytree
 
         self.args, self.kwargs = args, kwargs
-        self.leaves, self.structure = pytree.tree_flatten((args, kwargs))
+        self._batches = rules.batches
+        self._batches.look(pytree.tree_leaves((args, kwargs)))
+        self._places = frozenset(self._batches.places)
+        self.arguments = self.flatten()
+        self.leaves, self.structure = self.arguments.leaves, self.arguments.structure
         self.lying: dict[int, str] = {}
         self.follow(rules)
+
+    def flatten(self) -> Arguments:
+        """The arguments as they are now: the function may have changed them."""
+        return Arguments((self.args, self.kwargs), self._places, self._batches.home)
 
     def follow(self, rules: Rules) -> None:
         """Looks at the arguments as ``rules`` want."""
@@ -69,6 +86,13 @@ class Call:
             if number not in self.state and isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"
         }
 
+    def containers(self) -> set[int]:
+        """The lists, dictionaries and opened objects among the arguments, by id."""
+        found = [*self.arguments.opened]
+        for tree in ((self.args, self.kwargs), *self.arguments.contents):
+            found += _results.flatten(tree, ())[2]
+        return set(map(id, found))
+
     def look(self) -> None:
         """Finds out how those lie that are on slices of several devices."""
         ways = {number: _lying(leaf) for number, leaf in enumerate(self.leaves)}
@@ -78,7 +102,7 @@ class Call:
         """Everything that a call of ``function`` can reach, with the arguments that are state."""
         import torch
 
-        found = _walk.walk(function, self.args, self.kwargs)
+        found = _walk.walk(function, (self.args, self.kwargs), self.leaves, self.arguments.opened)
         names = {id(tensor) for tensor in found.tensors.values()}
         for number, leaf in self.state.items():
             if id(leaf) not in names and isinstance(leaf, torch.Tensor):
@@ -205,11 +229,26 @@ def _asked(getter: Callable[[], Any]) -> Any:
         return None
 
 
+def advice_for(name: str, part: Any) -> str:
+    """What to do where a part of a key that is about an argument differs at many calls; empty if that is not known."""
+    if not name.startswith("argument ") or not isinstance(part, tuple):
+        return ""
+    kind = part[0]
+    if isinstance(kind, type) and issubclass(kind, np.ndarray):
+        return f"{name} is an array of NumPy, whose contents decide: pass torch.from_numpy(...) of it"
+    if kind in ("int", "float"):
+        return f"{name} is a number, whose value decides: pass torch.tensor(...) of it if it is only computed with"
+    return ""
+
+
 def text_of(value: Any) -> str:
     from torch.utils import _pytree as pytree
 
     if value is ABSENT:
         return "absent"
+    if isinstance(value, Opened):
+        classes = ", ".join(f"{kind} at {place}" for place, kind, *_ in value.objects)
+        return f"{text_of(value.of)} with {classes}"
     if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
         return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Contents | Same):

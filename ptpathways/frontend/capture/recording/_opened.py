@@ -1,0 +1,130 @@
+"""Batches among the arguments that are objects of some class: what is in them is given to a replay, as of a tuple.
+
+An object that is made anew for each call (a data class, a tokenizer's ``BatchEncoding``) is a batch. One that stays
+from call to call may be state of the program: the walk looks into it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import types
+import weakref
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._contents import PLAIN, Same
+
+if TYPE_CHECKING:
+    from torch.utils._pytree import TreeSpec
+
+_KNOWN = (collections.UserDict, types.SimpleNamespace, argparse.Namespace)
+
+
+class Opened(NamedTuple):
+    """The structure of arguments among which are opened ones, as a part of a key."""
+
+    of: TreeSpec
+    objects: tuple[tuple[int, Same, int, Any], ...]
+    """Place among its leaves, class, the first that is the same object, and structure of what is in it."""
+
+
+class Arguments:
+    """The leaves of a tree of arguments.
+
+    Args:
+        places: among the leaves of the tree, of the objects to be opened.
+        home: the file of the step, whose classes are the user's.
+    """
+
+    def __init__(self, tree: Any, places: Collection[int], home: str) -> None:
+        self._home = home
+        self.leaves: list[Any] = []
+        self.opened: list[Any] = []
+        """The objects that are opened."""
+        self.contents: list[Any] = []
+        """What is in each of them."""
+        self.structure = self._take(tree, places)
+
+    def _take(self, tree: Any, places: Collection[int] | None) -> TreeSpec | Opened:
+        """``places``: None for all that has tensors."""
+        from torch.utils import _pytree as pytree
+
+        leaves, structure = pytree.tree_flatten(tree)
+        found = []
+        for place, leaf in enumerate(leaves):
+            fields = None
+            if place in places if places is not None else not isinstance(leaf, PLAIN):
+                fields = fields_of(leaf, self._home)
+            if fields is None or (places is None and not _has_tensors(fields)):
+                self.leaves.append(leaf)
+                continue
+            first = next((number for number, one in enumerate(self.opened) if one is leaf), len(self.opened))
+            self.opened.append(leaf)
+            self.contents.append(fields)
+            inside = None if first < len(self.opened) - 1 else self._take(fields, None)
+            found.append((place, Same(type(leaf)), first, inside))
+        return Opened(structure, tuple(found)) if found else structure
+
+
+class Batches:
+    """Which arguments are batches, as far as the calls until now have shown."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self.places: set[int] = set()
+        self._last: dict[int, Callable[[], Any]] = {}
+
+    def look(self, leaves: Collection[Any]) -> None:
+        """At the arguments of one more call."""
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, PLAIN) or place in self.places:
+                continue
+            last = self._last.get(place)
+            if last is not None and last() is leaf:
+                continue
+            fields = fields_of(leaf, self.home)
+            if fields is None:
+                continue
+            if last is not None and _has_tensors(fields):
+                self.places.add(place)
+                del self._last[place]
+            else:
+                self._last[place] = _reference(leaf)
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:  # of a class with slots
+        return lambda: value
+
+
+def fields_of(value: Any, home: str) -> Any:
+    """What an object consists of, as containers that pytrees know; None for one that is not a mere record."""
+    import torch
+
+    kind = type(value)
+    if isinstance(value, _KNOWN):
+        return dict(vars(value))
+    if isinstance(value, dict):
+        attributes = getattr(value, "__dict__", None)
+        return [list(value.items()), None if attributes is value else dict(attributes or {})]
+    if (
+        isinstance(value, torch.Tensor | torch.nn.Module | torch.optim.Optimizer | BaseException | type)
+        or callable(value)
+        or hasattr(kind, "__next__")
+        or not _code.is_users(kind, home)
+        or _code.is_made_of_c(kind)
+    ):
+        return None
+    slots = [slot for base in kind.__mro__ for slot in _code.slots(base) if hasattr(value, slot)]
+    return {**getattr(value, "__dict__", {}), **{slot: getattr(value, slot) for slot in slots}}
+
+
+def _has_tensors(fields: Any) -> bool:
+    import torch
+    from torch.utils import _pytree as pytree
+
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(fields))

@@ -1,0 +1,173 @@
+"""Scenarios of captured steps: batches that are objects of classes, and calls of many kinds."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.proc.capture_basis import STEPS, Capture, batches, expect, network, numbers
+
+
+@dataclasses.dataclass
+class Pair:
+    x: Tensor
+    y: Tensor
+    weight: float = 1.0
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    x: Tensor
+    y: Tensor
+    weight: float = 1.0
+
+
+class Attributes(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+
+
+class Tokens(collections.UserDict[str, Any]):
+    x = property(lambda self: self["x"])
+    y = property(lambda self: self["y"])
+    weight = property(lambda self: self["weight"])
+
+
+class Nested:
+    def __init__(self, x: Tensor, y: Tensor, weight: float = 1.0) -> None:
+        self.items, self.pair = [x], Pair(x, y, weight)
+
+    x = property(lambda self: self.items[0])
+    y = property(lambda self: self.pair.y)
+    weight = property(lambda self: self.pair.weight)
+
+
+def _mapping(kind: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y, weight=1.0: kind(x=x, y=y, weight=weight)
+
+
+KINDS: tuple[Callable[..., Any], ...] = (
+    *(Pair, Slots, Nested, _mapping(Attributes), _mapping(Tokens)),
+    _mapping(argparse.Namespace),
+)
+
+
+def batches_of_classes(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is in a batch that is made anew for each call is an argument, on the CPU and on the device; a number in it
+    is compared."""
+    found = []
+    for make in KINDS:
+        for where in (torch.device("cpu"), places[0]):
+            torch.manual_seed(0)
+            model = network().to(places[0])
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+            @capture
+            def step(batch: Any, model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> Tensor:
+                optimizer.zero_grad()
+                loss = F.mse_loss(model(batch.x.to(places[0])), batch.y.to(places[0])) * batch.weight
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            for place, (x, y) in enumerate(batches(12)):
+                found.append(step(make(x.to(where), y.to(where), 1.0 if place < 8 else 0.5)))
+            expect(step, replays=7, said=1)
+    return numbers(found)
+
+
+def changed_batches(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that puts something into its batch, or returns it, is traced at every call; so is one that is given the
+    same object as two arguments, for that."""
+    model = network().to(places[0])
+    found = []
+
+    @capture
+    def puts(batch: Any) -> Tensor:
+        batch.y = model(batch.x.to(places[0])).detach()
+        result: Tensor = batch.y.sum()
+        return result
+
+    @capture
+    def marks(batch: Any) -> Tensor:
+        batch.weight += 1.0
+        result: Tensor = model(batch.x.to(places[0])).sum().detach()
+        return result
+
+    @capture
+    def returns(batch: Any) -> tuple[Any, Tensor]:
+        return batch, model(batch.x.to(places[0])).sum().detach()
+
+    @capture
+    def compares(one: Any, other: Any) -> Tensor:
+        result: Tensor = model(one.x.to(places[0])).sum().detach() * (3.0 if one is other else 1.0)
+        return result
+
+    for place, (x, y) in enumerate(batches(12)):
+        batch = Pair(x, y)
+        found += [puts(batch), batch.y.sum(), marks(batch), torch.tensor(batch.weight)]
+        given, result = returns(batch)
+        assert given is batch
+        found += [result, compares(batch, batch if place < 6 else Pair(x, y))]
+    for step in (puts, marks, returns):
+        expect(step, replays=0, said=1)
+    expect(compares, said=1)
+    return numbers(found)
+
+
+class Counter:
+    count = 0
+
+
+def counters_that_come_round(places: list[torch.device], capture: Capture) -> list[float]:
+    """The first round of a counter is before the optimizer has state: its kinds of calls do not count for ever. It may
+    be an attribute of a class."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    Counter.count = 0
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0])) / 5
+        loss.backward()
+        Counter.count = (Counter.count + 1) % 5
+        if Counter.count == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    found = [step(x, y) for x, y in batches(2 * STEPS)]
+    found += [parameter.detach().sum() for parameter in model.parameters()]
+    expect(step, replays=2 * STEPS - 15, said=0)
+    return [*numbers(found), float(Counter.count)]
+
+
+def kinds_without_end(places: list[torch.device], capture: Capture) -> list[float]:
+    """Calls that are all of kinds of their own are not looked at for ever, and it is said what to pass instead."""
+    model = network().to(places[0])
+
+    @capture
+    def scaled(x: Tensor, by: int) -> Tensor:
+        result: Tensor = (model(x.to(places[0])) * by).sum().detach()
+        return result
+
+    @capture
+    def of_arrays(x: Any) -> Tensor:
+        result: Tensor = model(torch.from_numpy(x).to(places[0])).sum().detach()
+        return result
+
+    found = []
+    for place, (x, _) in enumerate(batches()):
+        found += [scaled(x, place), of_arrays(x.numpy())]
+    expect(scaled, replays=0, texts=("pass torch.tensor(...)",))
+    expect(of_arrays, replays=0, texts=("pass torch.from_numpy(...)",))
+    return numbers(found)
+
+
+SCENARIOS = (batches_of_classes, changed_batches, counters_that_come_round, kinds_without_end)
