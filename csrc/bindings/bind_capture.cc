@@ -135,6 +135,7 @@ py::dict Describe(const plugin::Recording& recording) {
     } else if (const auto* fetch = std::get_if<plugin::RecordedFetch>(&event)) {
       entry["kind"] = "fetch";
       entry["value"] = describer.Number(fetch->value);
+      entry["own"] = fetch->own;
     }
     events.append(std::move(entry));
   }

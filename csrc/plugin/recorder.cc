@@ -20,6 +20,7 @@ List& TheList() {
 }  // namespace
 
 std::atomic<bool> Recorder::active_{false};
+std::atomic<std::thread::id> Recorder::thread_{};
 
 Status Recorder::Start() {
   List& list = TheList();
@@ -27,6 +28,7 @@ Status Recorder::Start() {
   if (active_.exchange(true)) {
     return FailedPrecondition("another step is being captured in this process; captures take turns");
   }
+  thread_ = std::this_thread::get_id();
   list.events.clear();
   return OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct RecordedCopy {
 // Bytes that the client asked for.
 struct RecordedFetch {
   std::shared_ptr<Value> value;
+  bool own = false;  // by the thread that records
 };
 using RecordedEvent = std::variant<RecordedRun, RecordedGang, RecordedUpload, RecordedCopy, RecordedFetch>;
 using Recording = std::vector<RecordedEvent>;
@@ -52,6 +54,8 @@ using Recording = std::vector<RecordedEvent>;
 class Recorder {
  public:
   static bool active() { return active_.load(std::memory_order_relaxed); }
+  // Whether the calling thread began the recording.
+  static bool own() { return std::this_thread::get_id() == thread_.load(std::memory_order_relaxed); }
   // FAILED_PRECONDITION: another recording is under way.
   static Status Start();
   // What was recorded since Start; empty without one.
@@ -60,6 +64,7 @@ class Recorder {
 
  private:
   static std::atomic<bool> active_;
+  static std::atomic<std::thread::id> thread_;
 };
 
 // A number that differs, as good as always, for different contents.

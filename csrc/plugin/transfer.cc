@@ -229,7 +229,7 @@ class Interruptible {
 
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
                                   uint64_t size) {
-  if (Recorder::active()) Recorder::Note(RecordedFetch{value});
+  if (Recorder::active()) Recorder::Note(RecordedFetch{value, Recorder::own()});
   auto done = Event::Make();
   if (ClientState::FetchesOfThisThreadAreWaits()) {
     value->client()->FetchBegins();

@@ -170,4 +170,45 @@ def kinds_without_end(places: list[torch.device], capture: Capture) -> list[floa
     return numbers(found)
 
 
-SCENARIOS = (batches_of_classes, changed_batches, counters_that_come_round, kinds_without_end)
+def values_that_were_there(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that reads an argument or state on the device, which it has not computed: nothing is waited for that the
+    call has made, and all depends on it."""
+    limit = torch.tensor(0.5).to(places[0])
+    model = network().to(places[0])
+
+    @capture
+    def of_an_argument(x: Tensor, flag: Tensor) -> Tensor:
+        return (x.to(places[0]) * (2.0 if flag.item() else 3.0)).sum()
+
+    @capture
+    def of_state(x: Tensor) -> Tensor:
+        return (x.to(places[0]) * float(limit)).sum()
+
+    @capture
+    def of_a_parameter(x: Tensor) -> Tensor:
+        scale = model[0].bias.detach().cpu().mean()
+        return (x.to(places[0]) * scale.to(places[0])).sum()
+
+    @capture
+    def of_a_row(x: Tensor) -> Tensor:
+        return (x.to(places[0]) * (2.0 if model[0].bias[0] > 1 else 3.0)).sum()
+
+    @capture
+    def of_an_upload(x: Tensor, flag: Tensor) -> Tensor:
+        return (x.to(places[0]) * (2.0 if flag.to(places[0]) else 3.0)).sum()
+
+    found = []
+    for place, (x, _) in enumerate(batches(12)):
+        if place == 6:
+            limit.fill_(2.0)
+            with torch.no_grad():
+                model[0].bias.add_(2.0)
+        flag = torch.tensor(place < 6)
+        sent = (~flag).to(places[0]) if place % 2 else ~flag.to(places[0])
+        found += [of_an_argument(x, sent), of_state(x), of_a_parameter(x), of_a_row(x), of_an_upload(x, flag)]
+    for step in (of_an_argument, of_state, of_a_parameter, of_a_row):
+        expect(step, replays=0, said=1, texts=("capture_batches.py",))
+    return numbers(found)
+
+
+SCENARIOS = (batches_of_classes, changed_batches, counters_that_come_round, kinds_without_end, values_that_were_there)

@@ -222,6 +222,8 @@ class Observed:
     """The torch devices' seeds before the call."""
     rates: Mapping[str, float] = field(default_factory=dict)
     cuts: int = 1
+    waits: str = ""
+    """The first function of torch that gave Python what is in a tensor on a device, and where; empty if none did."""
 
 
 def wire(observed: Observed) -> Wiring:
@@ -254,12 +256,19 @@ class _Wirer:
                 raise Uncapturable(
                     f"it runs {event['what']} as replicas, device by device; let the partitioner do that (pw.prepare)"
                 )
-            elif event["value"] in self._results:
+            elif event["own"] or event["value"] in self._results:
                 value = self._values[event["value"]]
-                raise Uncapturable(
-                    f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: item(), print(), a "
-                    "condition on a tensor, or an operation without an XLA form); return the tensor and read it outside"
+                by = self._observed.waits or (
+                    "item(), print(), a condition on a tensor, or an operation without an XLA form"
                 )
+                raise Uncapturable(
+                    f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: {by}); return the "
+                    "tensor and read it outside"
+                )
+        if self._observed.waits:  # it was sent, and nothing has been computed with it: the client has it still
+            raise Uncapturable(
+                f"it reads a tensor of the devices on the client ({self._observed.waits}); give it a tensor of the CPU"
+            )
         if not self._ops:
             raise Uncapturable("it computes nothing on the devices")
         return Wiring(

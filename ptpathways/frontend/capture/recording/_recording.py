@@ -205,6 +205,7 @@ class Recording:
                 self._seeds,
                 self._rates | self.probes.values,
                 self._cuts,
+                self.seen.waits,
             )
         )
         trained = any(name.endswith(".grad") or name in after.parameters for name in wiring.written)

@@ -54,6 +54,14 @@ _DESCRIBING = frozenset(
     }
 )
 """Functions of torch that look at no element."""
+_READING = frozenset(
+    {
+        *("item", "tolist", "numpy", "cpu", "equal", "allclose", "is_nonzero"),
+        *("__bool__", "__int__", "__float__", "__complex__", "__index__", "__array__", "__contains__"),
+        *("__repr__", "__str__", "__format__", "__reduce_ex__"),
+    }
+)
+"""Functions of torch that give Python what is in a tensor."""
 
 
 @dataclass(slots=True)
@@ -68,6 +76,8 @@ class Seen:
     """Arguments that Python has read: by what, and where."""
     others: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """Tensors of the CPU from before the call that it has used, which are no arguments, with their digests."""
+    waits: str = ""
+    """The first function that gave Python what is in a tensor on a device, and where; empty if none did."""
 
 
 def observed() -> str:
@@ -123,7 +133,7 @@ def watch(leaves: Sequence[Any], seen: Seen) -> Any:
 def _define() -> Any:
     import torch
     from torch.overrides import TorchFunctionMode
-    from torch.utils import _pytree
+    from torch.utils._pytree import tree_leaves as _leaves
 
     def on_cpu(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
@@ -148,10 +158,14 @@ def _define() -> Any:
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             function = _torch_functions.meant(function)
-            given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if on_cpu(leaf)]
+            given = [leaf for leaf in _leaves((args, kwargs)) if on_cpu(leaf)]
             if not given:
                 result = function(*args, **(kwargs or {}))
                 self._note_made(result, frozenset())
+                if not self._seen.waits and (_name_of(function) in _READING or any(map(on_cpu, _leaves(result)))):
+                    parts = _leaves((args, kwargs))
+                    if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
+                        self._seen.waits = f"{_name_of(function)}() {_where()}"
                 return result
             name = _name_of(function)
             describes = name in _DESCRIBING
@@ -160,7 +174,7 @@ def _define() -> Any:
                     self._meet(tensor)
             result = function(*args, **(kwargs or {}))
             sources = frozenset[int]().union(*(self._sources.get(self._place(tensor), ()) for tensor in given))
-            made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+            made = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
             if any(tensor.device.type == "xla" for tensor in made):
                 for tensor in given:
                     self._upload(tensor, name)
@@ -174,7 +188,7 @@ def _define() -> Any:
             return int(tensor.untyped_storage()._cdata)
 
         def _note_made(self, result: Any, sources: frozenset[int]) -> None:
-            for tensor in _pytree.tree_leaves(result):
+            for tensor in _leaves(result):
                 if not on_cpu(tensor):
                     continue
                 place = self._place(tensor)
