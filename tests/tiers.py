@@ -14,7 +14,7 @@ LONG = (
     r"chaos/test_campaign.py::test_a_campaign_finds_what_is_wrong",
     r"conformance/test_jax_programs.py::",
     r"device/test_jax.py::",
-    r"fuzz/test_capture_steps.py::(.*\[(1|2)000\]|test_what_a_step_reaches)",
+    r"fuzz/test_capture_steps.py::(.*\[(1|2)000\]|test_what_a_step_(reaches|is_given))",
     r"fuzz/test_promotions.py::test_results_of_mixed_types",
     r"proc/test_asynchrony.py::test_twenty_steps.*\[1\]",
     r"proc/test_bench_paper.py::(test_a_step|test_a_pipeline|test_layers)",

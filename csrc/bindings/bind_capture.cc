@@ -136,6 +136,7 @@ py::dict Describe(const plugin::Recording& recording) {
       entry["kind"] = "fetch";
       entry["value"] = describer.Number(fetch->value);
       entry["own"] = fetch->own;
+      entry["source"] = fetch->source;
     }
     events.append(std::move(entry));
   }

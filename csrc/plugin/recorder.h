@@ -46,7 +46,8 @@ struct RecordedCopy {
 // Bytes that the client asked for.
 struct RecordedFetch {
   std::shared_ptr<Value> value;
-  bool own = false;  // by the thread that records
+  bool own = false;    // by the thread that records
+  std::string source;  // the user's line then; empty if another thread asked
 };
 using RecordedEvent = std::variant<RecordedRun, RecordedGang, RecordedUpload, RecordedCopy, RecordedFetch>;
 using Recording = std::vector<RecordedEvent>;

@@ -12,6 +12,7 @@
 #include "csrc/plugin/event.h"
 #include "csrc/plugin/host_layout.h"
 #include "csrc/plugin/recorder.h"
+#include "csrc/plugin/source.h"
 
 namespace pathways::plugin {
 namespace {
@@ -229,7 +230,10 @@ class Interruptible {
 
 std::shared_ptr<Event> FetchValue(const std::shared_ptr<Value>& value, void* destination, uint64_t offset,
                                   uint64_t size) {
-  if (Recorder::active()) Recorder::Note(RecordedFetch{value, Recorder::own()});
+  if (Recorder::active()) {
+    const bool own = Recorder::own();
+    Recorder::Note(RecordedFetch{value, own, own ? CurrentSource() : ""});
+  }
   auto done = Event::Make();
   if (ClientState::FetchesOfThisThreadAreWaits()) {
     value->client()->FetchBegins();

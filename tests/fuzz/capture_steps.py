@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.capture_steps FIRST COUNT
     python -m tests.fuzz.capture_steps found    # those that were wrong once
-    python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces
+    python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces; given: of given_pieces
 
 Prints one JSON line per seed whose runs differ, and a summary. A loop is a text: pieces of code that ordinary steps
 have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in the step, some around it.
@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 import ptpathways as pw
+from tests.fuzz import given_pieces, reach_pieces
 from tests.fuzz import pieces as plain_pieces
-from tests.fuzz import reach_pieces
 from tests.fuzz.pieces import OPTIMIZERS, Piece
 
 STEPS = 18
-PIECES = (*plain_pieces.PIECES, *reach_pieces.REACH)
+PIECES = (*plain_pieces.PIECES, *reach_pieces.REACH, *given_pieces.GIVEN)
 HEAD = plain_pieces.HEAD + reach_pieces.HEAD
 
 Loop = tuple[str, list[str]]
@@ -217,7 +217,7 @@ def main(loops: Iterable[tuple[int, Loop]]) -> int:
         totals["told"] += bool(outcome["told"])
         totals["mismatch"] += "mismatch" in outcome
         totals["wrong"] += bool(outcome["wrong"])
-        if outcome["wrong"] or "mismatch" in outcome:
+        if outcome["wrong"] or "mismatch" in outcome or sys.argv[-1] == "-v":
             print(json.dumps(outcome), flush=True)
     print(json.dumps({**totals, "seconds": round(time.monotonic() - started, 1)}), flush=True)
     return 1 if totals["wrong"] or totals["mismatch"] else 0
@@ -226,8 +226,9 @@ def main(loops: Iterable[tuple[int, Loop]]) -> int:
 if __name__ == "__main__":
     if sys.argv[1:] == ["found"]:
         chosen = [(number, loop_named(*names)) for number, names in enumerate(FOUND)]
-    elif sys.argv[1:] == ["reach"]:
-        chosen = [(number, _compose([piece], OPTIMIZERS[0], True)) for number, piece in enumerate(reach_pieces.REACH)]
+    elif sys.argv[1] in ("reach", "given"):
+        of = reach_pieces.REACH if sys.argv[1] == "reach" else given_pieces.GIVEN
+        chosen = [(number, _compose([piece], OPTIMIZERS[0], True)) for number, piece in enumerate(of)]
     else:
         first, count = int(sys.argv[1]), int(sys.argv[2])
         chosen = [(seed, loop_of(seed)) for seed in range(first, first + count)]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.fuzz.capture_steps import FOUND
+from tests.fuzz.given_pieces import GIVEN
 from tests.fuzz.reach_pieces import REACH
 from tests.scenarios import ROOT, needs_native
 
@@ -37,6 +38,13 @@ def test_what_a_step_reaches_in_other_ways_is_compared_or_it_is_traced() -> None
     totals = run("reach")
     assert totals["wrong"] == totals["mismatch"] == 0
     assert totals["loops"] == totals["told"] == len(REACH)
+
+
+@pytest.mark.timeout(400)
+def test_what_a_step_is_given_is_compared_fed_or_traced() -> None:
+    totals = run("given")
+    assert totals["wrong"] == totals["mismatch"] == 0
+    assert totals["loops"] == len(GIVEN) and totals["replayed"] >= 17
 
 
 def run(*arguments: str) -> dict[str, int]:

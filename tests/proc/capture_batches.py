@@ -178,24 +178,29 @@ def values_that_were_there(places: list[torch.device], capture: Capture) -> list
 
     @capture
     def of_an_argument(x: Tensor, flag: Tensor) -> Tensor:
-        return (x.to(places[0]) * (2.0 if flag.item() else 3.0)).sum()
+        result: Tensor = (x.to(places[0]) * (2.0 if flag.item() else 3.0)).sum()
+        return result
 
     @capture
     def of_state(x: Tensor) -> Tensor:
-        return (x.to(places[0]) * float(limit)).sum()
+        result: Tensor = (x.to(places[0]) * float(limit)).sum()
+        return result
 
     @capture
     def of_a_parameter(x: Tensor) -> Tensor:
         scale = model[0].bias.detach().cpu().mean()
-        return (x.to(places[0]) * scale.to(places[0])).sum()
+        result: Tensor = (x.to(places[0]) * scale.to(places[0])).sum()
+        return result
 
     @capture
     def of_a_row(x: Tensor) -> Tensor:
-        return (x.to(places[0]) * (2.0 if model[0].bias[0] > 1 else 3.0)).sum()
+        result: Tensor = (x.to(places[0]) * (2.0 if model[0].bias[0] > 1 else 3.0)).sum()
+        return result
 
     @capture
     def of_an_upload(x: Tensor, flag: Tensor) -> Tensor:
-        return (x.to(places[0]) * (2.0 if flag.to(places[0]) else 3.0)).sum()
+        result: Tensor = (x.to(places[0]) * (2.0 if flag.to(places[0]) else 3.0)).sum()
+        return result
 
     found = []
     for place, (x, _) in enumerate(batches(12)):

@@ -198,15 +198,25 @@ def test_waiting_for_a_value_is_refused() -> None:
     recording = Recording()
     weight = recording.value()
     new, loss = recording.run(weight, results=2)
-    recording.events.append({"kind": "fetch", "value": loss})
-    with pytest.raises(Uncapturable, match=r"waits for a value.*item\(\)"):
+    recording.events.append({"kind": "fetch", "value": loss, "own": True, "source": "train.py:3"})
+    with pytest.raises(Uncapturable, match=r"waits for a value.*item\(\).* at train.py:3"):
         recording.wiring(weight, new, loss)
 
 
-def test_a_fetch_of_something_else_does_not_matter() -> None:
+def test_waiting_for_what_was_there_is_refused_too() -> None:
+    """All that the call does may depend on it."""
     recording = Recording()
     weight = recording.value()
-    recording.events.append({"kind": "fetch", "value": recording.value()})
+    recording.events.append({"kind": "fetch", "value": weight, "own": True, "source": ""})
+    new, loss = recording.run(weight, results=2)
+    with pytest.raises(Uncapturable, match="waits for a value"):
+        recording.wiring(weight, new, loss)
+
+
+def test_what_another_thread_fetches_does_not_matter() -> None:
+    recording = Recording()
+    weight = recording.value()
+    recording.events.append({"kind": "fetch", "value": recording.value(), "own": False, "source": ""})
     new, loss = recording.run(weight, results=2)
     assert recording.wiring(weight, new, loss).ops
 

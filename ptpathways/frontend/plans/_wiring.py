@@ -235,6 +235,10 @@ def wire(observed: Observed) -> Wiring:
     return _Wirer(observed).go()
 
 
+def _at(line: str) -> str:
+    return f", at {line}" if line else ""
+
+
 class _Wirer:
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
@@ -258,16 +262,14 @@ class _Wirer:
                 )
             elif event["own"] or event["value"] in self._results:
                 value = self._values[event["value"]]
-                by = self._observed.waits or (
-                    "item(), print(), a condition on a tensor, or an operation without an XLA form"
-                )
+                by = "item(), print(), a condition on a tensor, or an operation without an XLA form"
                 raise Uncapturable(
-                    f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: {by}); return the "
-                    "tensor and read it outside"
+                    f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: "
+                    f"{self._observed.waits or by + _at(event['source'])}); return the tensor and read it outside"
                 )
         if self._observed.waits:  # it was sent, and nothing has been computed with it: the client has it still
             raise Uncapturable(
-                f"it reads a tensor of the devices on the client ({self._observed.waits}); give it a tensor of the CPU"
+                f"it reads a tensor of the devices on the client, {self._observed.waits}; give it one of the CPU"
             )
         if not self._ops:
             raise Uncapturable("it computes nothing on the devices")

@@ -261,13 +261,17 @@ class Recording:
 
     def _check_arguments(self) -> None:
         """Raises Uncapturable when the call has written an argument on the CPU, or changed what it was given."""
+        import torch
+
         after = self._call.flatten()
         if after.structure != self._call.structure:
             raise Uncapturable("it changes its arguments: it adds to them, or takes something out; copy them first")
         for number, (now, given) in enumerate(zip(after.leaves, self._leaves, strict=True)):
             if now is not given and not (_contents.is_setting(now) and _contents.equal(now, given)):
+                sent = isinstance(now, torch.Tensor) and isinstance(given, torch.Tensor) and now.device != given.device
+                advice = "; send the batch before the step (batch.to(device) changes some batches themselves)"
                 raise Uncapturable(
-                    f"it puts something else in the place of argument {number}, which a replay would not"
+                    f"it puts something else in the place of argument {number}, which a replay would not{advice * sent}"
                 )
         for number, version in self._versions.items():
             if self._leaves[number]._version != version:
