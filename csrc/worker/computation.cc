@@ -7,16 +7,11 @@
 #include "csrc/pjrt/hlo.h"
 
 namespace pathways::worker {
-namespace {
 
-// What the plugins of all hosts tell launches apart by. Different for launches of up to a million nodes each that are
-// less than 2,000 places apart in the cluster's order; never 0, which means none.
-int32_t NumberOf(const collective::LaunchId& launch) {
+int32_t LaunchNumber(const collective::LaunchId& launch) {
   constexpr uint64_t kNodes = 1'000'003, kNumbers = INT32_MAX;
   return static_cast<int32_t>((launch.sequence % kNumbers * kNodes + launch.node) % kNumbers + 1);
 }
-
-}  // namespace
 
 Computation::Computation(Kind kind, std::vector<Executable> executables)
     : kind_(kind), executables_(std::move(executables)) {
@@ -86,7 +81,7 @@ Status Computation::Launch(std::span<const std::span<pjrt::Buffer* const>> rows,
   pjrt::ExecuteArgs args;
   args.arguments = rows;
   args.non_donatable = non_donatable;
-  args.launch_id = NumberOf(launch);
+  args.launch_id = LaunchNumber(launch);
   switch (kind_) {
     case Kind::kPortable:
       args.execute_device = device;

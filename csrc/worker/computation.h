@@ -24,6 +24,11 @@
 
 namespace pathways::worker {
 
+// What the plugins of all hosts tell launches apart by. A launch's place in the cluster's order is of all clients, so
+// the numbers are different for launches of up to a million nodes each that are less than 2,000 places apart, whoever
+// asked for them; never 0, which means none.
+int32_t LaunchNumber(const collective::LaunchId& launch);
+
 class Computation {
  public:
   using Executable = std::shared_ptr<const pjrt::Executable>;

@@ -200,7 +200,7 @@ class CapturedStep:
                     return self._run_lazily(args, kwargs)
         if found is None:
             self._kinds += 1
-            if self._kinds > KINDS_MAX + self.replays // REPLAYS_PER_KIND:
+            if self._kinds > KINDS_MAX + self.replays // REPLAYS_PER_KIND or self._counts(key):
                 self._give_up(self._why_so_many(key))
                 return self._run_lazily(args, kwargs)
             if len(self._variants) >= VARIANTS_MAX:
@@ -454,6 +454,13 @@ class CapturedStep:
         new = _named(key)
         known = min(map(_named, self._variants), key=lambda old: len(_differing(old, new)))
         return _difference_text(_differing(known, new), known, new)
+
+    def _counts(self, key: Key) -> bool:
+        """Whether the step itself has given something another value at each call, more of them than are known."""
+        if len(self._variants) < VARIANTS_MAX:
+            return False
+        seen = [_named(one) for one in (*self._variants, key)]
+        return any(len({one.get(name) for one in seen}) == len(seen) for name in self._changing)
 
     def _why_so_many(self, key: Key) -> str:
         new = _named(key)
