@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,39 @@ uint64_t VersionOf(PyObject* mapping) { return reinterpret_cast<PyDictObject*>(m
 #else
 uint64_t VersionOf(PyObject*) { return 0; }  // not counted any more: looks at each of them every time
 #endif
+
+// Whether a class is one whose objects are equal only if they are alike: not of the user's, whose may say anything.
+bool ComparesItself(PyTypeObject* type) {
+  if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+      type == &PyBytes_Type || type == &PyComplex_Type || type == &PyRange_Type) {
+    return true;
+  }
+  const std::string_view name = type->tp_name;
+  return name.starts_with("numpy.") || name == "torch.dtype" || name == "torch.device" || name == "torch.Size";
+}
+
+// Of one type and equal, in tuples, too: 1, 1.0 and True give other computations, and so do 0.0 and -0.0. False where
+// that is not known.
+bool Equal(PyObject* one, PyObject* other) {
+  if (one == other) return true;
+  if (Py_TYPE(one) != Py_TYPE(other)) return false;
+  if (PyTuple_CheckExact(one)) {
+    const Py_ssize_t size = PyTuple_GET_SIZE(one);
+    if (size != PyTuple_GET_SIZE(other)) return false;
+    for (Py_ssize_t place = 0; place < size; ++place) {
+      if (!Equal(PyTuple_GET_ITEM(one, place), PyTuple_GET_ITEM(other, place))) return false;
+    }
+    return true;
+  }
+  if (!ComparesItself(Py_TYPE(one))) return false;
+  const auto keep = py::reinterpret_borrow<py::object>(one);  // a comparison may run anything
+  const int equal = PyObject_RichCompareBool(one, other, Py_EQ);
+  if (equal < 0) throw py::error_already_set();
+  if (equal == 1 && PyFloat_Check(one)) {  // 1 / 0.0 is not 1 / -0.0
+    return std::signbit(PyFloat_AS_DOUBLE(one)) == std::signbit(PyFloat_AS_DOUBLE(other));
+  }
+  return equal == 1;
+}
 
 class Guards {
  public:
@@ -63,14 +97,7 @@ class Guards {
     if (found == nullptr && PyErr_Occurred()) throw py::error_already_set();
     if (link.value == Py_NotImplemented) return found == nullptr;
     if (found == link.value) return true;
-    if (found == nullptr || !link.or_equal || Py_TYPE(found) != Py_TYPE(link.value)) return false;
-    const auto keep = py::reinterpret_borrow<py::object>(found);  // a comparison may run anything
-    const int equal = PyObject_RichCompareBool(found, link.value, Py_EQ);
-    if (equal < 0) throw py::error_already_set();
-    if (equal == 1 && PyFloat_Check(found)) {  // 1 / 0.0 is not 1 / -0.0
-      return std::signbit(PyFloat_AS_DOUBLE(found)) == std::signbit(PyFloat_AS_DOUBLE(link.value));
-    }
-    return equal == 1;
+    return found != nullptr && link.or_equal && Equal(found, link.value);
   }
 
   std::vector<Mapping> mappings_;

@@ -27,6 +27,7 @@ from ptpathways.frontend.base import _state
 from tests.proc import (
     capture_batches,
     capture_changes,
+    capture_classes,
     capture_results,
     capture_sharing,
     capture_unseen,
@@ -441,6 +442,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "tight": (crowded, lost),
     "changes": capture_changes.SCENARIOS,
     "batches": capture_batches.SCENARIOS,
+    "classes": capture_classes.SCENARIOS,
     "unseen": capture_unseen.SCENARIOS,
     "views": capture_views.SCENARIOS,
     "results": capture_results.SCENARIOS,

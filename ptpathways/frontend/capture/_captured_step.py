@@ -452,7 +452,8 @@ class CapturedStep:
     def _difference(self, key: Key) -> str:
         """In what ``key`` differs from the known one that is most like it."""
         new = _named(key)
-        known = min(map(_named, self._variants), key=lambda old: len(_differing(old, new)))
+        ready = [one for one, variant in self._variants.items() if variant.ready]
+        known = min(map(_named, ready or self._variants), key=lambda old: len(_differing(old, new)))
         return _difference_text(_differing(known, new), known, new)
 
     def _counts(self, key: Key) -> bool:

@@ -8,13 +8,17 @@ import abc
 import array
 import collections
 import contextvars
+import datetime
 import decimal
+import fractions
 import functools
 import logging
 import mmap
+import pathlib
 import random
 import threading
 import types
+import uuid
 from _abc import _get_dump  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -22,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptpathways import native
+from ptpathways.frontend.capture.objects._code import slots
 
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
 
@@ -67,11 +72,53 @@ def is_setting(value: Any) -> bool:
     return is_plain(value) or isinstance(value, torch.dtype | torch.device)
 
 
+_EXACT = frozenset(PLAIN)
+
+
 def setting_key(value: Any) -> Any:
-    """A setting as a part of a key, in which 0.0 and -0.0 are two."""
-    if type(value) is float and value == 0.0:
-        return "float", str(value)
-    return type(value).__name__, value
+    """A setting as a part of a key, in which 1, 1.0 and True are three, and 0.0 and -0.0 two, also in tuples.
+
+    Of a number, text or tuple of somebody's class: as what the class is derived from, whatever its ``__eq__`` says, and
+    with its attributes.
+    """
+    kind = type(value)
+    if kind in _EXACT:
+        return (kind.__name__, str(value)) if kind is float and value == 0.0 else (kind.__name__, value)
+    if isinstance(value, tuple):
+        parts = tuple(map(setting_key, tuple.__iter__(value)))
+        return ("tuple", parts) if kind is tuple else (Same(kind), parts, attributes_key(value))
+    if not isinstance(value, PLAIN) or kind.__module__ == "numpy":
+        return kind.__name__, value
+    return Same(kind), _derived_from(value), attributes_key(value)
+
+
+def _derived_from(value: Any) -> Any:
+    """The number, text or bytes that an object of a class is."""
+    if isinstance(value, int):
+        return int.__add__(value, 0)
+    if isinstance(value, float):
+        return "float", float.__repr__(value)
+    if isinstance(value, complex):
+        return "complex", complex.__repr__(value)
+    return str.__str__(value) if isinstance(value, str) else bytes.__getitem__(value, slice(None))
+
+
+def attributes_key(value: Any) -> tuple[tuple[str, Any], ...]:
+    """The attributes of an object that is compared otherwise, as a part of a key."""
+    attributes = getattr(value, "__dict__", None)
+    named = dict(attributes) if isinstance(attributes, dict) else {}
+    named |= {
+        slot: getattr(value, slot) for base in type(value).__mro__ for slot in slots(base) if hasattr(value, slot)
+    }
+    return tuple((str(name), member_key(one)) for name, one in named.items())
+
+
+def object_key(value: Any) -> Any:
+    """A dictionary's key as a part of a key: which one it is, unless its class says what equals it."""
+    if is_setting(value):
+        return setting_key(value)
+    by_identity = getattr(type(value), "__eq__", None) is getattr(object, "__eq__", None)
+    return Same(value if by_identity else type(value)), attributes_key(value)
 
 
 def _decimal() -> Any:
@@ -85,6 +132,15 @@ CONTEXTS: dict[Any, tuple[str, Callable[[], Any]]] = {
     np.geterr: ("how NumPy treats errors", lambda: tuple(np.geterr().values())),
 }
 """Functions that tell what a library computes with beside its arguments: what to call that, and what is in it."""
+
+
+_VALUES = frozenset(
+    {
+        *(decimal.Decimal, fractions.Fraction, uuid.UUID),
+        *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
+    }
+)
+"""Classes of Python's library whose objects do not change, and whose ``repr`` says all."""
 
 
 def contents_of(value: Any) -> Any:
@@ -116,6 +172,10 @@ def contents_of(value: Any) -> Any:
         return type(value), tuple((member_key(key), member_key(item)) for key, item in value.items())
     if isinstance(value, threading.local):
         return type(value), tuple((key, member_key(item)) for key, item in vars(value).items())
+    if type(value) is slice:
+        return "slice", tuple(map(member_key, (value.start, value.stop, value.step)))
+    if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
+        return type(value), repr(value)
     return None
 
 
@@ -147,7 +207,7 @@ def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
 
 def member_key(value: Any) -> Any:
     """What a container holds, as a part of a key."""
-    return value if is_plain(value) else Same(value)
+    return setting_key(value) if is_plain(value) else Same(value)
 
 
 def position_of(value: Any) -> Any:
@@ -197,4 +257,8 @@ def equal(one: Any, other: Any) -> bool:
     """Equal, and of one type: 1, 1.0 and True give other computations, and so do 0.0 and -0.0."""
     if one is other:
         return True
-    return type(one) is type(other) and bool(one == other) and (one != 0.0 or str(one) == str(other))
+    if type(one) is not type(other):
+        return False
+    if type(one) in _EXACT:
+        return bool(one == other) and (one != 0.0 or str(one) == str(other))
+    return bool(setting_key(one) == setting_key(other)) if is_setting(one) and is_setting(other) else False

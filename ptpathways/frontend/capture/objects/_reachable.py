@@ -19,6 +19,7 @@ from ptpathways import native
 from ptpathways.frontend.capture.objects._contents import contents_of, equal
 from ptpathways.frontend.loops import _optimizer_options
 
+_gradient = operator.attrgetter("grad")
 _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -140,6 +141,10 @@ class Surroundings:
     """Functions that tell what libraries compute with, with their answers."""
     moving: list[Watched] = field(default_factory=list)
     """Random generators and iterators, with what ``position_of`` gave. A call may find them anywhere."""
+    classes: list[Watched] = field(default_factory=list)
+    """Modules and optimizers, and of what class they are."""
+    ungraded: list[Any] = field(default_factory=list)
+    """Tensors that do not require a gradient, and have none."""
     hooked: list[Watched] = field(default_factory=list)
     """Tensors, and their hooks."""
     settings: dict[str, tuple[Any, Any, Any]] = field(default_factory=dict)
@@ -166,6 +171,8 @@ class Surroundings:
     _others: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _hooked: list[Any] = field(default_factory=list)
     _no_hooks: list[tuple[None, None]] = field(default_factory=list)
+    _instances: list[Any] = field(default_factory=list)
+    _types: list[type] = field(default_factory=list)
     _containers: list[Any] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
 
@@ -180,6 +187,7 @@ class Surroundings:
         self._hooked, self._no_hooks = [one.of for one in self.hooked], [(None, None)] * len(self.hooked)
         if any(hooks for _, hooks, _ in self.hooked):
             self._no_hooks = []  # never equal: each is looked at
+        self._instances, self._types = [one.of for one in self.classes], [one.contents for one in self.classes]
         self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
         self._token = abc.get_cache_token()
         self._guards = native.Guards(links)  # which borrows what this object holds
@@ -193,7 +201,9 @@ class Surroundings:
         for sequence, items, _ in self.sequences:
             if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
                 return False
-        if list(map(len, self._containers)) != self._lengths:
+        if list(map(len, self._containers)) != self._lengths or list(map(type, self._instances)) != self._types:
+            return False
+        if any(gradient is not None for gradient in map(_gradient, self.ungraded)):
             return False
         if not all(
             len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys, _ in self.orders
@@ -273,7 +283,7 @@ def make_capturable(optimizer: Any) -> bool:
             slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
             steps = slots.get("step")
             if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
-                slots["step"] = steps.to(parameter.device, torch.float64)
+                _put(slots, "step", steps.to(parameter.device, torch.float64))
                 changed = True
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
@@ -303,7 +313,17 @@ def count_on_the_client(optimizers: Sequence[Any]) -> None:
                     value = slots[key]
                     if isinstance(value, torch.Tensor) and value.device.type == "xla":
                         counted = value.to(torch.get_default_dtype())
-                        slots[key] = counted.cpu() if key in _ON_THE_CLIENT else counted
+                        _put(slots, key, counted.cpu() if key in _ON_THE_CLIENT else counted)
+
+
+def _put(slots: MutableMapping[str, Any], key: str, value: Any) -> None:
+    """Another tensor in the place of one, as the same object: somebody may hold it."""
+    import torch
+
+    try:
+        torch.utils.swap_tensors(slots[key], value)
+    except RuntimeError:  # somebody has a weak reference to it
+        slots[key] = value
 
 
 _counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -321,7 +341,7 @@ def _count_precisely(optimizer: Any, *_: Any) -> None:
             for key in _COUNTS & set(slots):
                 value = slots[key]
                 if isinstance(value, torch.Tensor) and value.device.type == "xla" and value.dtype is torch.float32:
-                    slots[key] = value.to(torch.float64)
+                    _put(slots, key, value.to(torch.float64))
 
 
 _COUNTS = frozenset({"step", "mu_product", "eta", "mu"})

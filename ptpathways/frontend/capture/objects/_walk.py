@@ -31,11 +31,13 @@ from ptpathways.frontend.capture.objects._contents import (
     Contents,
     Same,
     contents_of,
-    is_plain,
     is_setting,
+    member_key,
     members_of,
+    object_key,
     position_of,
     registered,
+    setting_key,
 )
 from ptpathways.frontend.capture.objects._reachable import (
     CellView,
@@ -61,10 +63,7 @@ def walk(
 ) -> Surroundings:
     """Everything that a call of ``function`` can reach; tensors among the arguments are not state.
 
-    Args:
-        arguments: positional ones and keywords.
-        leaves: of the arguments.
-        opened: objects among them that the leaves are in.
+    ``leaves`` are those of the arguments, and ``opened`` the objects among them that leaves are in.
     """
     walker = Walker(home=_code.file_of(function))
     walker.visit("", function, 0)
@@ -72,7 +71,9 @@ def walk(
     for value in opened:
         walker.opened(value)
     for number, value in enumerate(leaves):
-        if not isinstance(value, walker.tensor_type) and not is_setting(value):
+        if is_setting(value):
+            walker.container(type(value))
+        elif not isinstance(value, walker.tensor_type):
             walker.visit(f"argument {number}", value, 0)
     return walker.finish()
 
@@ -114,6 +115,8 @@ class Walker:
         self._look_into_modules()
         self._torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
+        if "_version" in self.mentioned.names and not self.found.unknown:
+            self.found.unknown = "it mentions _version, and how often tensors were written is not compared"
         for name, group, key in self.noted:
             if self.mentioned.has(key):
                 self.found.settings[name] = (group, key, group[key])
@@ -122,6 +125,8 @@ class Walker:
                 self.found.parameters[name] = tensor
                 if tensor.grad is not None:
                     self.tensor(f"{name}.grad", tensor.grad)
+            elif name in self.found.trainable:
+                self.found.ungraded.append(tensor)
         return self.found
 
     def _look_into_modules(self) -> None:
@@ -152,20 +157,23 @@ class Walker:
         """Of the arguments: they may have methods of the user's."""
         if not isinstance(value, list | tuple | dict):
             return
-        self._container(type(value))
+        self.container(type(value))
+        for key in value if isinstance(value, dict) else ():
+            self.container(type(key))
         for item in value.values() if isinstance(value, dict) else value:
             self.containers(item)
 
     def opened(self, value: Any) -> None:
         """An object among the arguments of which it is compared otherwise what is in it."""
         self.found.compared[id(value)] = value
-        self._container(type(value))
+        self.container(type(value))
         self.containers(value)
         if dataclasses.is_dataclass(value):
             self.mentioned.names.update(one.name for one in dataclasses.fields(value))
 
-    def _container(self, kind: type) -> None:
-        if kind not in (list, tuple, dict) and _code.is_own_class(kind, self.home):
+    def container(self, kind: type) -> None:
+        """A class whose objects hold what is looked into otherwise: it may have methods of the user's."""
+        if kind not in (list, tuple, dict, *PLAIN) and _code.is_own_class(kind, self.home):
             self.mentioned.classes.setdefault(kind, False)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
@@ -193,8 +201,7 @@ class Walker:
                 self.modules.context(decimal.getcontext)
             if _code.is_own_class(value, self.home):
                 self.mentioned.classes[value] = True
-            if _code.is_own_class(type(value), self.home):
-                self.mentioned.classes.setdefault(type(value), False)
+            self.container(type(value))
             return
         if id(value) in self.seen:
             self.alias(name, value)
@@ -231,25 +238,26 @@ class Walker:
             self.mapping(name, value.keywords, depth)
             self._mentioned_attributes(name, value, depth)
         elif isinstance(value, dict):
-            self._container(type(value))
+            self.container(type(value))
             self.mapping(name, value, depth)
             self._own_attributes(name, value, depth)
         elif isinstance(value, (collections.UserDict, *_WEAK)):
             self.kind(name, type(value))
-            self._container(type(value))
+            self.container(type(value))
             self.mapping(name, vars(value)["data"], depth)
             self._own_attributes(name, value, depth)
-        elif isinstance(value, collections.UserList):
+        elif isinstance(value, collections.UserList | weakref.WeakSet):
             self.kind(name, type(value))
-            self._container(type(value))
-            self.visit(f"{name}.data", value.data, depth + 1)
-            self._own_attributes(name, value, depth)
+            self.container(type(value))
+            self.visit(f"{name}.data", vars(value)["data"], depth + 1)
+            if isinstance(value, collections.UserList):
+                self._own_attributes(name, value, depth)
         elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
             self.kind(name, value.__name__)
             if not isinstance(value.__self__, types.ModuleType | type | None):
                 self.visit(f"{name}.__self__", value.__self__, depth + 1)
         elif isinstance(value, list | tuple):
-            self._container(type(value))
+            self.container(type(value))
             self.kind(name, type(value))
             if isinstance(value, list):
                 self.found.sequences.append(Watched(value, tuple(value), name))
@@ -258,9 +266,6 @@ class Walker:
         elif isinstance(value, weakref.ref):
             self.kind(name, (type(value), value() is None))
             self.weak.append((name, value))
-        elif isinstance(value, weakref.WeakSet):
-            self.kind(name, type(value))
-            self.visit(f"{name}.data", vars(value)["data"], depth + 1)
         elif (contents := contents_of(value)) is not None:
             self.found.contents.append(Watched(value, contents, name))
             if isinstance(value, np.ndarray):
@@ -271,7 +276,7 @@ class Walker:
                     self.visit(f"{name}[{place}]", member, depth + 1)
             if isinstance(value, functools._lru_cache_wrapper):
                 self.visit(name, value.__wrapped__, depth + 1)
-            self._container(type(value))
+            self.container(type(value))
             self._mentioned_attributes(name, value, depth)
         elif isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
             self._object(name, value, depth)
@@ -304,7 +309,7 @@ class Walker:
     def _attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
         """Of a number or text of a class of somebody's."""
         if type(value) not in PLAIN and type(value) is not tuple and hasattr(value, "__dict__"):
-            self._container(type(value))
+            self.container(type(value))
             self._mentioned_attributes(name, value, depth)
 
     def _mentioned_attributes(self, name: str, value: Any, depth: int) -> None:
@@ -373,7 +378,7 @@ class Walker:
         view = ItemView(sequence)
         for place, (key, value) in enumerate(items):
             if place >= ITEMS_MAX:
-                self.kind(f"{name}[{place}:]", tuple(v if is_plain(v) else Same(v) for v in [*sequence][place:]))
+                self.kind(f"{name}[{place}:]", tuple(map(member_key, [*sequence][place:])))
                 return
             where = f"{name}[{key}]"
             if isinstance(sequence, list):
@@ -381,7 +386,7 @@ class Walker:
             if is_setting(value) and isinstance(key, int):
                 self.found.settings[where] = (view, key, value)
             elif is_setting(value):
-                self.kind(where, (type(value), value))
+                self.kind(where, setting_key(value))
             else:
                 self.visit(where, value, depth + 1)
 
@@ -389,7 +394,7 @@ class Walker:
         if not attributes:
             self.found.sizes.append(Watched(mapping, len(mapping), name))
             self.found.orders.append(Watched(mapping, tuple(mapping), name))
-            self.kind(f"the keys of {name}", tuple(key if is_plain(key) else Same(key) for key in mapping))
+            self.kind(f"the keys of {name}", tuple(map(object_key, mapping)))
         for place, (key, value) in enumerate(list(mapping.items())):
             if isinstance(key, PLAIN):
                 where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"

@@ -50,6 +50,7 @@ class TorchObjects:
     def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
         """Where it is: a step that takes one of its steps counts there."""
         self._walker.kind(name, type(scheduler))
+        self._walker.found.classes.append(Watched(scheduler, type(scheduler), name))
         for key, value in vars(scheduler).items():
             if is_setting(value):
                 self._walker.found.settings[f"{name}.{key}"] = (vars(scheduler), key, value)
@@ -64,6 +65,7 @@ class TorchObjects:
             self._walker.seen[id(part)] = part
             self._walker.names.setdefault(id(part), where)
             self._walker.kind(where, type(part))
+            self._walker.found.classes.append(Watched(part, type(part), where))
             self._methods(type(part), ("forward", "__call__"))
             self._walker.found.compared[id(part)] = part
             self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
@@ -179,6 +181,7 @@ class TorchObjects:
 
     def optimizer(self, name: str, optimizer: Any, depth: int) -> None:
         self._walker.kind(name, type(optimizer))
+        self._walker.found.classes.append(Watched(optimizer, type(optimizer), name))
         if "param_groups" not in vars(optimizer):  # accelerate's, which steps or does not as its own state says
             self._walker.found.unknown = (
                 f"{name or 'an optimizer'} ({type(optimizer).__qualname__}) wraps another optimizer, and what it does "

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import types
 import weakref
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._contents import PLAIN, Same
+from ptpathways.frontend.capture.objects._contents import PLAIN, Same, attributes_key, object_key
 
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
+_CONTAINERS = frozenset({dict, list, tuple, collections.OrderedDict, collections.defaultdict})
+_EXACT = frozenset(PLAIN)
 _KNOWN = (collections.UserDict, types.SimpleNamespace, argparse.Namespace)
 
 
@@ -28,6 +31,8 @@ class Opened(NamedTuple):
     of: TreeSpec
     objects: tuple[tuple[int, Same, int, Any], ...]
     """Place among its leaves, class, the first that is the same object, and structure of what is in it."""
+    containers: tuple[Any, ...]
+    """What pytrees do not compare: attributes of its containers, and keys of dictionaries that are objects."""
 
 
 class Arguments:
@@ -51,7 +56,8 @@ class Arguments:
         """``places``: None for all that has tensors."""
         from torch.utils import _pytree as pytree
 
-        leaves, structure = pytree.tree_flatten(tree)
+        noted: list[Any] = []
+        leaves, structure = pytree.tree_flatten(tree, is_leaf=functools.partial(_note, noted))
         found = []
         for place, leaf in enumerate(leaves):
             fields = None
@@ -65,7 +71,19 @@ class Arguments:
             self.contents.append(fields)
             inside = None if first < len(self.opened) - 1 else self._take(fields, None)
             found.append((place, Same(type(leaf)), first, inside))
-        return Opened(structure, tuple(found)) if found else structure
+        return Opened(structure, tuple(found), tuple(noted)) if found or noted else structure
+
+
+def _note(noted: list[Any], node: Any) -> bool:
+    """Of a container, to ``noted``, what its structure does not say."""
+    if isinstance(node, dict):
+        if not _EXACT.issuperset(map(type, node)):
+            noted.append(tuple(map(object_key, node)))
+    elif not isinstance(node, list | tuple):
+        return False
+    if type(node) not in _CONTAINERS and (attributes := attributes_key(node)):
+        noted.append(attributes)
+    return False
 
 
 class Batches:
@@ -87,7 +105,7 @@ class Batches:
             fields = fields_of(leaf, self.home)
             if fields is None:
                 continue
-            if last is not None and _has_tensors(fields):
+            if last is not None:
                 self.places.add(place)
                 del self._last[place]
             else:
@@ -111,6 +129,10 @@ def fields_of(value: Any, home: str) -> Any:
     if isinstance(value, dict):
         attributes = getattr(value, "__dict__", None)
         return [list(value.items()), None if attributes is value else dict(attributes or {})]
+    if isinstance(value, types.MappingProxyType):
+        return list(value.items())
+    if isinstance(value, collections.ChainMap):
+        return [list(value.maps), dict(vars(value))]
     if (
         isinstance(value, torch.Tensor | torch.nn.Module | torch.optim.Optimizer | BaseException | type)
         or callable(value)

@@ -13,6 +13,7 @@ from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._cpu_draws import Draws
 from ptpathways.frontend.capture.recording._effects import effects
+from ptpathways.frontend.capture.recording._opened import Arguments
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, modes, numbers, tensor_key, text_of
 from ptpathways.frontend.loops import _step
@@ -265,7 +266,7 @@ class Recording:
 
         after = self._call.flatten()
         if after.structure != self._call.structure:
-            raise Uncapturable("it changes its arguments: it adds to them, or takes something out; copy them first")
+            raise Uncapturable(f"it changes its arguments: it {_changed(self._call.arguments, after)}; copy them first")
         for number, (now, given) in enumerate(zip(after.leaves, self._leaves, strict=True)):
             if now is not given and not (_contents.is_setting(now) and _contents.equal(now, given)):
                 sent = isinstance(now, torch.Tensor) and isinstance(given, torch.Tensor) and now.device != given.device
@@ -342,3 +343,12 @@ class Recording:
         made = {result for event in events if event["kind"] == "run" for result in event["results"]}
         made |= {event["result"] for event in events if event["kind"] == "copy"}
         return token not in made
+
+
+def _changed(before: Arguments, after: Arguments) -> str:
+    """What has been added to, or taken out of, arguments."""
+    for batch, then, now in zip(before.opened, before.contents, after.contents, strict=False):
+        names = set(then) ^ set(now) if isinstance(then, dict) and isinstance(now, dict) else ()
+        for name in sorted(map(str, names)):
+            return f"{'sets' if name in now else 'deletes'} {name!r} of the {type(batch).__qualname__} that it is given"
+    return "adds to them, or takes something out"

@@ -73,6 +73,8 @@ class Call:
                 keys[number] = (keys[number], Contents(_watch.digest(leaves[number])))
         first = {id(leaf): number for number, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, torch.Tensor)}
         alike = tuple(first[id(leaf)] if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves)
+        if any(isinstance(leaf, torch.Tensor) and leaf._is_view() for leaf in leaves):
+            alike += _storages(leaves)
         self.granted = (self.structure, tuple(keys), alike, modes())
         """What a replay takes for granted about them, but for how they lie, which it finds out itself."""
 
@@ -115,6 +117,15 @@ class Call:
         return found
 
 
+def _storages(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """For each argument the first one on the same memory."""
+    import torch
+
+    first: dict[int, int] = {}
+    places = [id(leaf) if not isinstance(leaf, torch.Tensor) else buffers.storage_of(leaf) for leaf in leaves]
+    return tuple(first.setdefault(place, number) for number, place in enumerate(places))
+
+
 def _lying(leaf: Any) -> str | None:
     """How an argument lies on a slice of several devices: a replay is for one way."""
     import torch
@@ -149,8 +160,13 @@ def leaf_key(leaf: Any) -> Any:
             key = key, Same(type(leaf))
         attributes = getattr(leaf, "__dict__", None)
         if attributes:
-            named = sorted((name, _contents.member_key(value)) for name, value in attributes.items())
-            key = key, Contents(tuple(named))
+            key = key, Contents(_contents.attributes_key(leaf))
+        if leaf.grad_fn is not None:
+            key = key, f"made by {leaf.grad_fn.name()}{', which keeps its gradient' * leaf.retains_grad}"
+        elif not leaf.requires_grad and leaf.grad is not None:
+            key = key, Same(leaf.grad)
+        if leaf._is_view():
+            key = key, "a view"
         if leaf.device.type == "cpu" and leaf.layout is torch.strided and not (leaf.is_leaf and leaf.is_contiguous()):
             key = key, f"of strides {leaf.stride()}" + ("" if leaf.is_leaf else ", computed")
         if leaf.device.type != "cpu" or (
@@ -161,7 +177,11 @@ def leaf_key(leaf: Any) -> Any:
     if _contents.is_setting(leaf):
         return _contents.setting_key(leaf)
     contents = _contents.contents_of(leaf)
-    return Same(leaf) if contents is None else (type(leaf), Contents(contents))
+    if contents is None:
+        return Same(leaf)
+    package = type(leaf).__module__.partition(".")[0]
+    own = () if package == "numpy" or package in sys.stdlib_module_names else _contents.attributes_key(leaf)
+    return type(leaf), Contents((contents, own) if own else contents)
 
 
 def numbers(leaves: Sequence[Any]) -> dict[str, float]:
@@ -238,27 +258,47 @@ def advice_for(name: str, part: Any) -> str:
         return f"{name} is an array of NumPy, whose contents decide: pass torch.from_numpy(...) of it"
     if kind in ("int", "float"):
         return f"{name} is a number, whose value decides: pass torch.tensor(...) of it if it is only computed with"
+    if any(isinstance(one, tuple) and _is_tensor_key(one[0]) and isinstance(one[1], Same) for one in (part, *part)):
+        return f"the step writes or trains {name}, so each replay is for one tensor: write a copy (clone()) of it"
     return ""
 
 
+def _is_tensor_key(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor"
+
+
 def text_of(value: Any) -> str:
+    """A part of a key for messages."""
     from torch.utils import _pytree as pytree
 
     if value is ABSENT:
         return "absent"
     if isinstance(value, Opened):
         classes = ", ".join(f"{kind} at {place}" for place, kind, *_ in value.objects)
-        return f"{text_of(value.of)} with {classes}"
-    if isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor":
-        return f"{value[1].removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Contents | Same):
-        return "other contents" if isinstance(value[1], Contents) else "another one"
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Same):
-        return f"{value[0]}, written {value[1]} times"
-    if isinstance(value, tuple) and len(value) == 2:
-        return f"{value[0]} {value[1]}" if value[0] == "the same as" else repr(value[1])
+        return text_of(value.of) + (f" with {classes}" if classes else "")
     if isinstance(value, type):
         return value.__qualname__
     if isinstance(value, pytree.TreeSpec):
         return repr(pytree.tree_unflatten([...] * value.num_leaves, value)).replace("Ellipsis", "_")
-    return f"{len(value)} of them" if isinstance(value, frozenset) else repr(value)
+    if isinstance(value, frozenset):
+        return f"{len(value)} of them"
+    return _text_of_pair(value) if isinstance(value, tuple) and len(value) > 1 else repr(value)
+
+
+def _text_of_pair(value: tuple[Any, ...]) -> str:
+    first, second = value[:2]
+    if _is_tensor_key(value):
+        return f"{second.removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
+    if _is_tensor_key(first) or (isinstance(first, tuple) and first and _is_tensor_key(first[0])):
+        return text_of(first) + (f", {second}" if isinstance(second, str) else "")
+    if first == "tuple":
+        return f"({', '.join(map(text_of, second))})"
+    if first == "float" and isinstance(second, str):  # a zero
+        return second
+    if first == "the same as":
+        return f"the same as {second}"
+    if isinstance(second, Contents | Same):
+        return "other contents" if isinstance(second, Contents) else "another one"
+    if isinstance(first, Same):
+        return f"{first}, written {second} times" if len(value) == 2 else f"{first}: {text_of(second)}"
+    return repr(second) if isinstance(first, str) and len(value) == 2 else f"({', '.join(map(text_of, value))})"

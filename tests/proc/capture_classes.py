@@ -1,0 +1,246 @@
+"""Scenarios of captured steps: objects of classes that say of what is computed, as arguments and as what is reached."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers
+
+CHANGE = 7
+
+
+class Tag(str):
+    weight: float
+
+    def __new__(cls, text: str, weight: float = 1.0) -> Tag:
+        made = str.__new__(cls, text)
+        made.weight = weight
+        return made
+
+
+class Level(float):
+    __slots__ = ("k",)
+    k: float
+
+
+class Anything(int):
+    """Equal to whatever it is compared with."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+class Folded(str):
+    """Equal whatever its letters' case."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.lower() == other.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
+
+
+class Words(frozenset[str]):
+    weight: float
+
+
+class Rows(np.ndarray[Any, Any]):
+    weight: float
+
+
+class Point(collections.namedtuple("Point", "a b")):
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    name: str
+    weight: float = dataclasses.field(default=1.0, compare=False)
+
+
+class Cached:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    @functools.cached_property
+    def norm(self) -> float:
+        return 2.0
+
+
+def _with(made: Any, **attributes: Any) -> Any:
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+def _level(k: float) -> Level:
+    made: Level = _with(Level(1.0), k=k)
+    return made
+
+
+MADE: dict[str, tuple[Callable[[float], Any], Callable[[Any], Any]]] = {
+    "a text's attribute": (lambda k: Tag("t", k), lambda a: a.weight),
+    "a number's slot": (_level, lambda a: a.k),
+    "a text in a list": (lambda k: [[Tag("t", k)]], lambda a: a[0][0].weight),
+    "a set's attribute": (lambda k: _with(Words({"a"}), weight=k), lambda a: a.weight),
+    "an array's attribute": (lambda k: _with(np.ones(2).view(Rows), weight=k), lambda a: a.weight),
+    "a named tuple's attribute": (lambda k: _with(Point(1, 2), weight=k), lambda a: a.weight),
+    "a key's attribute": (lambda k: {Tag("t", k): 1.0}, lambda a: next(iter(a)).weight),
+    "a key that is a record": (lambda k: {Key("t", k): 1.0}, lambda a: next(iter(a)).weight),
+    "a number equal to all": (lambda k: Anything(k), int),
+    "a text of any case": (lambda k: Folded("a" if k == 1 else "A"), lambda a: 2.0 if str.__str__(a) == "A" else 1.0),
+    "numbers of two types": (lambda k: (1, 2 if k == 1 else 2.0), lambda a: 3.0 if type(a[1]) is float else 1.0),
+    "a zero in a tuple": (lambda k: (0.0 if k == 1 else -0.0,), lambda a: 1.0 + float(str(a[0]) == "-0.0")),
+}
+
+
+def records(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is in such an object is compared, whatever its class says that it equals: a fresh one for each call, as an
+    argument, and as an attribute of an object that the step reaches."""
+    model = network().to(places[0])
+    found = []
+    for name, (make, read) in MADE.items():
+
+        class Holder:
+            value: Any = None
+
+        @capture
+        def given(x: Tensor, value: Any, read: Callable[[Any], Any] = read) -> Tensor:
+            result: Tensor = (model(x.to(places[0])) * read(value)).sum().detach()
+            return result
+
+        @capture
+        def held(x: Tensor, holder: Any = Holder, read: Callable[[Any], Any] = read) -> Tensor:
+            result: Tensor = (model(x.to(places[0])) * read(holder.value)).sum().detach()
+            return result
+
+        for place, (x, _) in enumerate(batches(CHANGE + 3)):
+            Holder.value = make(1 if place < CHANGE else 3)
+            found += [given(x, make(1 if place < CHANGE else 3)), held(x)]
+        for step in (given, held):
+            assert not hasattr(step, "replays") or step.replays >= CHANGE - 4, (name, step, SAID)
+    return numbers(found)
+
+
+def classes_of_parts(places: list[torch.device], capture: Capture) -> list[float]:
+    """A module, or an optimizer, whose class is replaced."""
+
+    class Shown(nn.Tanh):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sigmoid()
+
+    class Slow(torch.optim.SGD):
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            super().zero_grad(set_to_none)
+            for parameter in self.param_groups[0]["params"]:
+                parameter.data.mul_(0.5)
+
+    found = []
+    for what in ("a part", "the optimizer"):
+        torch.manual_seed(0)
+        model = network().to(places[0])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+        @capture
+        def step(x: Tensor, y: Tensor, model: Any = model, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        for place, (x, y) in enumerate(batches(12)):
+            if place == CHANGE:
+                changed, kind = (model[1], Shown) if what == "a part" else (optimizer, Slow)
+                changed.__class__ = kind
+            found.append(step(x, y))
+        expect(step, replays=7, texts=("-> classes_of_parts.<locals>.",))
+    return numbers(found)
+
+
+def gradients_of_what_needs_none(places: list[torch.device], capture: Capture) -> list[float]:
+    """A tensor that requires no gradient may have one."""
+    model = network().to(places[0])
+    mask = torch.ones(1).to(places[0])
+
+    @capture
+    def given(x: Tensor, extra: Tensor) -> Tensor:
+        result: Tensor = model(x.to(places[0])).sum().detach() * (3.0 if extra.grad is not None else 1.0)
+        return result
+
+    @capture
+    def held(x: Tensor) -> Tensor:
+        result: Tensor = model(x.to(places[0])).sum().detach() * (3.0 if mask.grad is not None else mask)
+        return result
+
+    found = []
+    for place, (x, _) in enumerate(batches(12)):
+        extra = torch.ones(2)
+        if place >= CHANGE:
+            extra.grad, mask.grad = torch.ones(2), torch.ones(1).to(places[0])
+        found += [given(x, extra), held(x).sum()]
+    return numbers(found)
+
+
+def values_of_the_library(places: list[torch.device], capture: Capture) -> list[float]:
+    """Slices, decimal numbers, counters and the like that are made anew are equal if they say the same."""
+    model = network().to(places[0])
+
+    @capture
+    def step(x: Tensor, given: Any) -> Tensor:
+        rows, factor, pause, counter, table = given
+        scale = float(factor) * pause.total_seconds() * counter["a"] * table["k"]
+        result: Tensor = model(x.to(places[0]))[rows].sum().detach() * scale
+        return result
+
+    found = []
+    for place, (x, _) in enumerate(batches(14)):
+        given = (
+            slice(0, 2 if place < CHANGE else 3),
+            decimal.Decimal("1.5"),
+            datetime.timedelta(seconds=1),
+            collections.Counter("aab"),
+            types.MappingProxyType({"k": 2.0}),
+        )
+        found.append(step(x, given))
+    expect(step, replays=9)
+    return numbers(found)
+
+
+def told_of_arguments(places: list[torch.device], capture: Capture) -> list[float]:
+    """What an argument was used for, where each call has another one."""
+    model = network().to(places[0])
+
+    @capture
+    def writes(x: Tensor) -> Tensor:
+        result: Tensor = model(x.mul_(2)).sum().detach()
+        return result
+
+    @capture
+    def caches(batch: Cached) -> Tensor:
+        result: Tensor = model(batch.x.to(places[0])).sum().detach() * batch.norm
+        return result
+
+    found = []
+    for x, _ in batches():
+        found += [writes(x.clone().to(places[0])), caches(Cached(x))]
+    expect(writes, replays=0, texts=("writes or trains argument 0",))
+    expect(caches, replays=0, said=1, texts=("sets 'norm' of the Cached that it is given",))
+    return numbers(found)
+
+
+SCENARIOS = (records, classes_of_parts, gradients_of_what_needs_none, values_of_the_library, told_of_arguments)
