@@ -450,10 +450,10 @@ class CapturedStep:
         return tuple(parts)
 
     def _difference(self, key: Key) -> str:
-        """In what ``key`` differs from the known one that is most like it."""
+        """In what ``key`` differs from the known one that is most like it; not from what the first calls were like."""
         new = _named(key)
-        ready = [one for one, variant in self._variants.items() if variant.ready]
-        known = min(map(_named, ready or self._variants), key=lambda old: len(_differing(old, new)))
+        lately = [one for one, kind in self._variants.items() if kind.ready or self._calls - kind.used < VARIANTS_MAX]
+        known = min(map(_named, lately or self._variants), key=lambda old: len(_differing(old, new)))
         return _difference_text(_differing(known, new), known, new)
 
     def _counts(self, key: Key) -> bool:
