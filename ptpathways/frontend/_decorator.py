@@ -122,4 +122,5 @@ def _as_function(given: Callable[..., Any]) -> Callable[..., Any]:
         return given(*args, **kwargs)
 
     call.__name__ = call.__qualname__ = type(given).__name__
+    call.written_as = type(given).forward  # type: ignore[attr-defined]  # for warnings
     return call

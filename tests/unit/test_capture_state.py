@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
+import ptpathways as pw
 from ptpathways.frontend import CapturedStep
 from ptpathways.frontend.capture.objects import _walk
 from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, text_of
@@ -345,3 +346,15 @@ def test_a_structure_of_arguments_is_shown_as_python_writes_it() -> None:
     leaves, structure = pytree.tree_flatten((([1, 2], {"a": 3}), {"scale": 4.0}))
     assert len(leaves) == 4
     assert text_of(structure) == "(([_, _], {'a': _}), {'scale': _})"
+
+
+def test_a_warning_of_a_captured_module_names_its_forward() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    step: Any = pw.program(Model())
+    with pytest.warns(pw.CaptureWarning, match="step 'Model' is slow") as caught:
+        step._say("is slow")
+    assert caught[0].filename == __file__
+    assert caught[0].lineno == Model.forward.__code__.co_firstlineno

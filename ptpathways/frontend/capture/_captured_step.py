@@ -491,6 +491,7 @@ class CapturedStep:
         function: Any = self._function
         while isinstance(function, functools.partial):
             function = function.func
+        function = getattr(function, "written_as", function)
         code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
         where = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
         warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
