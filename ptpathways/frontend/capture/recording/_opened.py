@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
 _CONTAINERS = frozenset({dict, list, tuple, collections.OrderedDict, collections.defaultdict})
+_NODES = (dict, list, tuple)
 _EXACT = frozenset(PLAIN)
 _KNOWN = (collections.UserDict, types.SimpleNamespace, argparse.Namespace)
 
@@ -36,28 +37,34 @@ class Opened(NamedTuple):
 
 
 class Arguments:
-    """The leaves of a tree of arguments.
+    """The leaves of a tree of arguments, with those of the objects in it that are batches.
 
     Args:
-        places: among the leaves of the tree, of the objects to be opened.
-        home: the file of the step, whose classes are the user's.
+        batches: which objects are.
+        places: among the leaves of the tree, of those that were at another look; without, it is looked at them.
     """
 
-    def __init__(self, tree: Any, places: Collection[int], home: str) -> None:
-        self._home = home
-        self.leaves: list[Any] = []
+    def __init__(self, tree: Any, batches: Batches, places: frozenset[int] | None = None) -> None:
+        self._home = batches.home
         self.opened: list[Any] = []
         """The objects that are opened."""
         self.contents: list[Any] = []
         """What is in each of them."""
-        self.structure = self._take(tree, places)
+        leaves, structure, noted = _flatten(tree)
+        if places is None:
+            batches.look(leaves)
+        self.places = frozenset(batches.places) if places is None else places
+        self.leaves: list[Any] = [] if self.places else leaves
+        self.structure: TreeSpec | Opened
+        if self.places:
+            self.structure = self._open(leaves, structure, noted, self.places)
+        else:
+            self.structure = Opened(structure, (), noted) if noted else structure
 
-    def _take(self, tree: Any, places: Collection[int] | None) -> TreeSpec | Opened:
-        """``places``: None for all that has tensors."""
-        from torch.utils import _pytree as pytree
-
-        noted: list[Any] = []
-        leaves, structure = pytree.tree_flatten(tree, is_leaf=functools.partial(_note, noted))
+    def _open(
+        self, leaves: list[Any], structure: TreeSpec, noted: tuple[Any, ...], places: frozenset[int] | None
+    ) -> Opened:
+        """``places``: None for all objects that have tensors."""
         found = []
         for place, leaf in enumerate(leaves):
             fields = None
@@ -69,18 +76,26 @@ class Arguments:
             first = next((number for number, one in enumerate(self.opened) if one is leaf), len(self.opened))
             self.opened.append(leaf)
             self.contents.append(fields)
-            inside = None if first < len(self.opened) - 1 else self._take(fields, None)
+            inside = None if first < len(self.opened) - 1 else self._open(*_flatten(fields), None)
             found.append((place, Same(type(leaf)), first, inside))
-        return Opened(structure, tuple(found), tuple(noted)) if found or noted else structure
+        return Opened(structure, tuple(found), noted)
+
+
+def _flatten(tree: Any) -> tuple[list[Any], TreeSpec, tuple[Any, ...]]:
+    """The leaves of a tree, its structure, and what that does not say of its containers."""
+    from torch.utils import _pytree as pytree
+
+    noted: list[Any] = []
+    leaves, structure = pytree.tree_flatten(tree, is_leaf=functools.partial(_note, noted))
+    return leaves, structure, tuple(noted)
 
 
 def _note(noted: list[Any], node: Any) -> bool:
     """Of a container, to ``noted``, what its structure does not say."""
-    if isinstance(node, dict):
-        if not _EXACT.issuperset(map(type, node)):
-            noted.append(tuple(map(object_key, node)))
-    elif not isinstance(node, list | tuple):
+    if not isinstance(node, _NODES):
         return False
+    if isinstance(node, dict) and not _EXACT.issuperset(map(type, node)):
+        noted.append(tuple(map(object_key, node)))
     if type(node) not in _CONTAINERS and (attributes := attributes_key(node)):
         noted.append(attributes)
     return False

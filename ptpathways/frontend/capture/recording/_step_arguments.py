@@ -41,20 +41,16 @@ class Call:
     """The arguments of one call."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], rules: Rules) -> None:
-        from torch.utils import _pytree as pytree
-
         self.args, self.kwargs = args, kwargs
         self._batches = rules.batches
-        self._batches.look(pytree.tree_leaves((args, kwargs)))
-        self._places = frozenset(self._batches.places)
-        self.arguments = self.flatten()
+        self.arguments = Arguments((args, kwargs), self._batches)
         self.leaves, self.structure = self.arguments.leaves, self.arguments.structure
         self.lying: dict[int, str] = {}
         self.follow(rules)
 
     def flatten(self) -> Arguments:
         """The arguments as they are now: the function may have changed them."""
-        return Arguments((self.args, self.kwargs), self._places, self._batches.home)
+        return Arguments((self.args, self.kwargs), self._batches, self.arguments.places)
 
     def follow(self, rules: Rules) -> None:
         """Looks at the arguments as ``rules`` want."""
