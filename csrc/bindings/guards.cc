@@ -22,7 +22,7 @@ uint64_t VersionOf(PyObject*) { return 0; }  // not counted any more: looks at e
 // Whether a class is one whose objects are equal only if they are alike: not of the user's, whose may say anything.
 bool ComparesItself(PyTypeObject* type) {
   if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-      type == &PyBytes_Type || type == &PyComplex_Type || type == &PyRange_Type) {
+      type == &PyBytes_Type || type == &PyComplex_Type) {
     return true;
   }
   const std::string_view name = type->tp_name;

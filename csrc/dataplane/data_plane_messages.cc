@@ -100,10 +100,15 @@ Status DataPlane::HandleMessage(std::string_view route, Frames& frames) {
 
 Status DataPlane::OnData(const std::string& peer, uint64_t session, const wire::Head& head, Frames& frames) {
   PW_ASSIGN_OR_RETURN(wire::Data data, wire::Decode<wire::Data>(head.body));
+  Status allowed = sink_->MaySend(peer, data.key);
   if (peer.starts_with("c/") && peer != PeerOfClient(static_cast<uint32_t>(wire::ClientOf(data.key)))) {
-    return Status(Code::kPermissionDenied, "a client's transfers must have its own keys");
+    allowed = Status(Code::kPermissionDenied, "a client's transfers must have its own keys");
   }
-  PW_RETURN_IF_ERROR(sink_->MaySend(peer, data.key));
+  if (!allowed.ok()) {
+    // Its transfer ends, and makes room for what it may send.
+    if (data.status.ok()) (void)EmitRelease(peer, {data.key, data.release, allowed});
+    return allowed;
+  }
   if (!data.status.ok()) {
     sink_->OnTransferFailed(peer, data.key, data.status);
     return OkStatus();

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import datetime
 import decimal
+import enum
 import functools
 import types
 from collections.abc import Callable
@@ -136,6 +137,108 @@ def records(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
+class Held:
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+
+
+class Choice(enum.Enum):
+    A = Held(1.0)
+    B = [1.0]
+
+
+@dataclasses.dataclass
+class Made:
+    weight: float = 1.0
+
+
+_OWN = decimal.Context(prec=6)
+
+
+def _enum_member(k: float) -> None:
+    Choice.A.value.weight = k
+
+
+def _enum_list(k: float) -> None:
+    Choice.B.value[0] = k
+
+
+def _enum_attribute(k: float) -> None:
+    Choice.A.extra = k  # type: ignore[attr-defined]
+
+
+def _default(k: float) -> None:
+    Made.__init__.__defaults__ = (k,)
+
+
+def _context(k: float) -> None:
+    _OWN.prec = int(k)
+
+
+CHANGED: dict[str, tuple[Callable[[float], None], Callable[[], Any]]] = {
+    "what a member of an enum is": (_enum_member, lambda: Choice.A.value.weight),
+    "what is in a member of an enum": (_enum_list, lambda: Choice.B.value[0]),
+    "any member of an enum": (_enum_attribute, lambda: sum(getattr(one, "extra", 0.0) for one in Choice)),
+    "a default of a data class": (_default, lambda: Made().weight),
+    "a context of decimal numbers": (_context, lambda: float(_OWN.divide(decimal.Decimal(20), decimal.Decimal(3)))),
+}
+GIVEN: dict[str, tuple[Callable[[float], Any], Callable[[Any], Any]]] = {
+    "a NumPy boolean": (lambda k: True if k == 1 else np.True_, lambda a: float(a + True)),
+    "keys of another type": (lambda k: {1 if k == 1 else True: 1.0}, lambda a: float(next(iter(a)) is not True) + 1),
+    "one list": (lambda k: _twice(k), lambda a: float(a[0] is a[1]) + 1),
+    "a queue's limit": (lambda k: collections.deque([1.0], maxlen=int(k)), lambda a: a.maxlen),
+    "an ordered table": (
+        lambda k: {"k": 1.0} if k == 1 else collections.OrderedDict(k=1.0),
+        lambda a: 2.0 if isinstance(a, collections.OrderedDict) else 1.0,
+    ),
+    "a table with defaults": (lambda k: collections.defaultdict(lambda: k, a=1.0), lambda a: a.default_factory()),
+    "an empty range": (lambda k: range(0, 1, int(k)), lambda a: a.step),
+}
+
+
+def _twice(k: float) -> list[list[float]]:
+    one = [1.0]
+    return [one, one if k == 1 else [1.0]]
+
+
+def what_lies_deeper(places: list[torch.device], capture: Capture) -> list[float]:
+    """Values of members of enums, generated defaults, contexts; types of booleans, keys and tables; one list or two."""
+    model = network().to(places[0])
+    found = []
+    for name, (change, ask) in CHANGED.items():
+
+        @capture
+        def asks(x: Tensor, ask: Callable[[], Any] = ask) -> Tensor:
+            result: Tensor = (model(x.to(places[0])) * ask()).sum().detach()
+            return result
+
+        change(1)
+        for place, (x, _) in enumerate(batches(CHANGE + 3)):
+            if place == CHANGE:
+                change(3)
+            found.append(asks(x))
+        assert not hasattr(asks, "replays") or asks.replays >= CHANGE - 4, (name, asks, SAID)
+    for make, read in GIVEN.values():
+
+        class Holder:
+            value: Any = None
+
+        @capture
+        def given(x: Tensor, value: Any, read: Callable[[Any], Any] = read) -> Tensor:
+            result: Tensor = (model(x.to(places[0])) * read(value)).sum().detach()
+            return result
+
+        @capture
+        def held(x: Tensor, holder: Any = Holder, read: Callable[[Any], Any] = read) -> Tensor:
+            result: Tensor = (model(x.to(places[0])) * read(holder.value)).sum().detach()
+            return result
+
+        for place, (x, _) in enumerate(batches(CHANGE + 3)):
+            Holder.value = make(1 if place < CHANGE else 3)
+            found += [given(x, make(1 if place < CHANGE else 3)), held(x)]
+    return numbers(found)
+
+
 def classes_of_parts(places: list[torch.device], capture: Capture) -> list[float]:
     """A module, or an optimizer, whose class is replaced."""
 
@@ -243,4 +346,11 @@ def told_of_arguments(places: list[torch.device], capture: Capture) -> list[floa
     return numbers(found)
 
 
-SCENARIOS = (records, classes_of_parts, gradients_of_what_needs_none, values_of_the_library, told_of_arguments)
+SCENARIOS = (
+    records,
+    what_lies_deeper,
+    classes_of_parts,
+    gradients_of_what_needs_none,
+    values_of_the_library,
+    told_of_arguments,
+)

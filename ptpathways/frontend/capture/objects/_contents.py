@@ -83,12 +83,14 @@ def setting_key(value: Any) -> Any:
     """
     kind = type(value)
     if kind in _EXACT:
+        if kind is range:
+            return "range", (value.start, value.stop, value.step)
         return (kind.__name__, str(value)) if kind is float and value == 0.0 else (kind.__name__, value)
     if isinstance(value, tuple):
         parts = tuple(map(setting_key, tuple.__iter__(value)))
         return ("tuple", parts) if kind is tuple else (Same(kind), parts, attributes_key(value))
     if not isinstance(value, PLAIN) or kind.__module__ == "numpy":
-        return kind.__name__, value
+        return f"{kind.__module__}.{kind.__name__}", value
     return Same(kind), _derived_from(value), attributes_key(value)
 
 
@@ -121,8 +123,8 @@ def object_key(value: Any) -> Any:
     return Same(value if by_identity else type(value)), attributes_key(value)
 
 
-def _decimal() -> Any:
-    context = decimal.getcontext()
+def _decimal(context: decimal.Context | None = None) -> Any:
+    context = context or decimal.getcontext()
     return context.prec, context.rounding, context.Emin, context.Emax, context.clamp, str(context.traps)
 
 
@@ -153,7 +155,9 @@ def contents_of(value: Any) -> Any:
         return "array", str(value.dtype), value.shape, value.strides, digest, mask, value.flags.writeable
     if isinstance(value, set | frozenset | collections.deque):
         members = [member_key(member) for member in value]
-        return type(value), tuple(members) if isinstance(value, collections.deque) else frozenset(members)
+        if isinstance(value, collections.deque):
+            return type(value), value.maxlen, tuple(members)
+        return type(value), frozenset(members)
     if isinstance(value, functools._lru_cache_wrapper):
         return "the cache", value.cache_info().misses, value.cache_info().currsize
     if isinstance(value, bytearray | array.array) or type(type(value)).__module__ == "_ctypes":
@@ -172,6 +176,8 @@ def contents_of(value: Any) -> Any:
         return type(value), tuple((member_key(key), member_key(item)) for key, item in value.items())
     if isinstance(value, threading.local):
         return type(value), tuple((key, member_key(item)) for key, item in vars(value).items())
+    if isinstance(value, decimal.Context):
+        return _decimal(value)
     if type(value) is slice:
         return "slice", tuple(map(member_key, (value.start, value.stop, value.step)))
     if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
@@ -259,6 +265,6 @@ def equal(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if type(one) in _EXACT:
+    if type(one) in _EXACT and type(one) is not range:
         return bool(one == other) and (one != 0.0 or str(one) == str(other))
     return bool(setting_key(one) == setting_key(other)) if is_setting(one) and is_setting(other) else False

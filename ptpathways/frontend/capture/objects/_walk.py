@@ -6,12 +6,10 @@ noted which object it is.
 
 from __future__ import annotations
 
-import abc
 import argparse
 import collections
 import contextlib
 import dataclasses
-import decimal
 import enum
 import functools
 import inspect
@@ -36,7 +34,6 @@ from ptpathways.frontend.capture.objects._contents import (
     members_of,
     object_key,
     position_of,
-    registered,
     setting_key,
 )
 from ptpathways.frontend.capture.objects._reachable import (
@@ -189,19 +186,13 @@ class Walker:
             return
         if isinstance(value, enum.Enum):
             self.kind(name, Same(value))
-            self._mentioned_attributes(name, value, depth)
+            if id(value) not in self.seen:
+                self.seen[id(value)] = value
+                self.link(f"{name}.value", vars(value), "_value_", value._value_, depth)
+                self._mentioned_attributes(name, value, depth)
             return
         if isinstance(value, type):
-            self.kind(name, Same(value))
-            if getattr(value, "_is_protocol", False):  # an instance of it has what is named there
-                self.mentioned.names.update(name for base in value.__mro__ for name in vars(base))
-            if isinstance(value, abc.ABCMeta):  # what is registered with it is an instance, too
-                self.kind(f"what is registered with {name}", frozenset(map(Same, registered(value))))
-            if value is decimal.Decimal:
-                self.modules.context(decimal.getcontext)
-            if _code.is_own_class(value, self.home):
-                self.mentioned.classes[value] = True
-            self.container(type(value))
+            self.mentioned.of_class(name, value, depth)
             return
         if id(value) in self.seen:
             self.alias(name, value)
@@ -238,6 +229,10 @@ class Walker:
             self.mapping(name, value.keywords, depth)
             self._mentioned_attributes(name, value, depth)
         elif isinstance(value, dict):
+            self.kind(name, type(value))
+            if isinstance(value, collections.defaultdict):
+                factory = value.default_factory
+                self.link(f"{name}.default_factory", SlotView(value), "default_factory", factory, depth)
             self.container(type(value))
             self.mapping(name, value, depth)
             self._own_attributes(name, value, depth)
@@ -461,6 +456,8 @@ class Walker:
             and not _code.is_made_by_exec(function)
         ):
             self.kind(name, Same(function))
+            if code.co_filename.startswith("<"):  # Python has made it, as of a data class
+                self._defaults(f"{name}." if name else "", function, depth)
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
             if wrapped is not None:
                 self.visit(name, wrapped, depth + 1)
@@ -479,12 +476,7 @@ class Walker:
         self.kind(name, Same(code))
         self.found.codes.add(code)
         prefix = f"{name}." if name else ""
-        view = SlotView(function)
-        for part in ("__code__", "__defaults__", "__kwdefaults__"):
-            self.found.members.append(Link(view, part, getattr(function, part), f"{prefix}{part}"))
-        self.items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
-        for key, value in (function.__kwdefaults__ or {}).items():
-            self.link(f"{prefix}default[{key}]", function.__kwdefaults__, key, value, depth)
+        self._defaults(prefix, function, depth)
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 value = cell.cell_contents
@@ -498,3 +490,12 @@ class Walker:
         self.mentioned.records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
         self.modules.of_function(prefix, function, depth)
+
+    def _defaults(self, prefix: str, function: types.FunctionType, depth: int) -> None:
+        """Of a function's arguments, and its code."""
+        view = SlotView(function)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            self.found.members.append(Link(view, part, getattr(function, part), f"{prefix}{part}"))
+        self.items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
+        for key, value in (function.__kwdefaults__ or {}).items():
+            self.link(f"{prefix}default[{key}]", function.__kwdefaults__, key, value, depth)

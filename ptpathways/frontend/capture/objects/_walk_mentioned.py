@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+import decimal
+import enum
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -9,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._contents import Same, is_setting
+from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
 from ptpathways.frontend.capture.objects._reachable import ClassView, Link, SlotView, Watched
-from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX
+from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, ITEMS_MAX
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
@@ -35,6 +38,7 @@ class Mentioned:
         """Of attributes that are read, and not called."""
         self.classes: dict[type, bool] = {}
         """The user's, and whether code names them, so that it may make objects."""
+        self._enums: set[type] = set()
         self.records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []
         """Objects, by what they consist of."""
         self.library_records: list[tuple[str, dict[str, Any]]] = []
@@ -46,6 +50,26 @@ class Mentioned:
         # Methods that are running now, which call the step: a loop that is called `train` is not what the step means by
         # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
         self._callers = _code.running()
+
+    def of_class(self, name: str, kind: type, depth: int) -> None:
+        """A class that is reached under ``name``."""
+        walker = self._walker
+        walker.kind(name, Same(kind))
+        if getattr(kind, "_is_protocol", False):  # an instance of it has what is named there
+            self.names.update(member for base in kind.__mro__ for member in vars(base))
+        if isinstance(kind, abc.ABCMeta):  # what is registered with it is an instance, too
+            walker.kind(f"what is registered with {name}", frozenset(map(Same, registered(kind))))
+        if kind is decimal.Decimal:
+            walker.modules.context(decimal.getcontext)
+        if issubclass(kind, enum.Enum) and kind not in self._enums:  # whose members can be had without naming them
+            self._enums.add(kind)
+            members = kind._member_map_
+            walker.found.sizes.append(Watched(members, len(members), f"{name}.__members__"))
+            for key, member in [*members.items()][:ITEMS_MAX]:
+                walker.visit(f"{name}.{key}", member, depth + 1)
+        if _code.is_own_class(kind, walker.home):
+            self.classes[kind] = True
+        walker.container(type(kind))
 
     def visit(self) -> None:
         """Walks on into all of it that the code mentions."""

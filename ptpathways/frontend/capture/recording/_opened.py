@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CONTAINERS = frozenset({dict, list, tuple, collections.OrderedDict, collections.defaultdict})
 _NODES = (dict, list, tuple)
-_EXACT = frozenset(PLAIN)
+_NAMES = frozenset({str})
 _KNOWN = (collections.UserDict, types.SimpleNamespace, argparse.Namespace)
 
 
@@ -86,15 +86,20 @@ def _flatten(tree: Any) -> tuple[list[Any], TreeSpec, tuple[Any, ...]]:
     from torch.utils import _pytree as pytree
 
     noted: list[Any] = []
-    leaves, structure = pytree.tree_flatten(tree, is_leaf=functools.partial(_note, noted))
+    met: list[int] = []
+    leaves, structure = pytree.tree_flatten(tree, is_leaf=functools.partial(_note, noted, met))
+    if len(set(met)) < len(met):
+        noted.append(("which are one", tuple(map(met.index, met))))
     return leaves, structure, tuple(noted)
 
 
-def _note(noted: list[Any], node: Any) -> bool:
-    """Of a container, to ``noted``, what its structure does not say."""
+def _note(noted: list[Any], met: list[int], node: Any) -> bool:
+    """Of a container, to ``noted``, what its structure does not say; to ``met`` the ids of those that can change."""
     if not isinstance(node, _NODES):
         return False
-    if isinstance(node, dict) and not _EXACT.issuperset(map(type, node)):
+    if isinstance(node, list | dict):
+        met.append(id(node))
+    if isinstance(node, dict) and not _NAMES.issuperset(map(type, node)):
         noted.append(tuple(map(object_key, node)))
     if type(node) not in _CONTAINERS and (attributes := attributes_key(node)):
         noted.append(attributes)
