@@ -144,7 +144,7 @@ class Held:
 
 class Choice(enum.Enum):
     A = Held(1.0)
-    B = [1.0]
+    B = [1.0]  # noqa: RUF012
 
 
 @dataclasses.dataclass
