@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import threading
 import warnings
@@ -161,6 +162,25 @@ def test_mappings_of_any_class_are_moved_and_keep_it(monkeypatch: pytest.MonkeyP
     with pytest.warns(_batches.UnevenBatchWarning, match="a batch of 2 cannot"):
         _batches.warn_if_uneven(UserDict(zeros), FOUR)
     assert torch.equal(bucket(Named(x=torch.ones(2, 3)))["x"][:, 3], torch.zeros(2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    x: torch.Tensor
+    names: list[str]
+    inner: Any = None
+    late: torch.Tensor = dataclasses.field(init=False)
+
+
+def test_data_classes_are_moved_and_keep_what_is_no_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "upload", lambda tensors, layout: [tensor + 1 for tensor in tensors])
+    batch = Pair(torch.zeros(2, 3), ["a"], {"deep": Pair(torch.zeros(2), [])})
+    moved = _batches.to_devices([batch], FOUR)[0]
+    assert type(moved) is Pair and moved is not batch and moved.names == batch.names
+    assert torch.equal(moved.x, torch.ones(2, 3)) and torch.equal(moved.inner["deep"].x, torch.ones(2))
+    assert torch.equal(batch.x, torch.zeros(2, 3)) and not hasattr(moved, "late")
+    plain = Pair("text", [])  # type: ignore[arg-type]
+    assert _batches.to_devices([plain, torch.zeros(1)], FOUR)[0] is plain
 
 
 def test_batches_of_a_tokenizer_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:

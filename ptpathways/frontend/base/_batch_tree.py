@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,9 @@ def flatten_batch(batch: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]
     """The leaves of a batch, and what makes the same batch of others, given as many in the same order.
 
     As torch's pytrees, which take a mapping of a class that they do not know (a tokenizer's ``BatchEncoding``, a
-    subclass of dict) for a leaf; here its values are looked at. What is made has the same class, if an object of it can
-    be copied and takes new values, and otherwise is a dict. A ``PackedSequence`` is a leaf.
+    subclass of dict) for a leaf; here its values are looked at, and so are the fields of data classes. What is made has
+    the same class, if an object of it can be copied and takes new values, and otherwise is a dict. A ``PackedSequence``
+    is a leaf.
     """
     from torch.nn.utils.rnn import PackedSequence
     from torch.utils import _pytree as pytree
@@ -34,6 +36,11 @@ def flatten_batch(batch: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]
         for part in parts:
             if isinstance(part, Mapping):
                 makers.append(functools.partial(_made, part, {key: take(item) for key, item in part.items()}))
+            elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+                names = [one.name for one in dataclasses.fields(part) if hasattr(part, one.name)]
+                first = len(leaves)
+                fields = {name: take(getattr(part, name)) for name in names}
+                makers.append(functools.partial(_record, part, fields, first, leaves[first:]))
             else:
                 makers.append(operator.itemgetter(len(leaves)))
                 leaves.append(part)
@@ -57,3 +64,15 @@ def _made(like: Any, makers: dict[Any, Callable[[Sequence[Any]], Any]], others: 
     except Exception:  # it cannot be copied, or takes no values: whatever its class says then
         pass
     return items
+
+
+def _record(
+    like: Any, makers: dict[str, Callable[[Sequence[Any]], Any]], first: int, leaves: list[Any], others: Sequence[Any]
+) -> Any:
+    """``leaves``: those of ``like``, of which the first has the place ``first``."""
+    if all(other is leaf for other, leaf in zip(others[first:], leaves, strict=False)):
+        return like
+    made = copy.copy(like)
+    for name, make in makers.items():
+        object.__setattr__(made, name, make(others))  # it may be frozen
+    return made
