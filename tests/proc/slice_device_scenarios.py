@@ -24,6 +24,7 @@ from tests.proc.slice_moves import (
     a_slice_moves_in_mid_training,
     copies_between_slices_do_not_pass_the_client,
     functions_and_futures_follow_a_slice,
+    state_follows_a_model_to_another_slice,
     what_has_no_value_does_not_keep_a_slice_from_moving,
 )
 
@@ -451,6 +452,7 @@ SCENARIOS = (
     capturable_optimizers_take_no_lists,
     a_slice_moves_in_mid_training,
     a_captured_step_goes_on_after_a_move,
+    state_follows_a_model_to_another_slice,
     functions_and_futures_follow_a_slice,
     what_has_no_value_does_not_keep_a_slice_from_moving,
     copies_between_slices_do_not_pass_the_client,

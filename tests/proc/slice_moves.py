@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,33 @@ def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
         assert len(told) == 1 and "was moved to other devices" in str(told[0].message), [
             str(one.message) for one in told
         ]
+
+
+def state_follows_a_model_to_another_slice(cluster: pw.Cluster) -> None:
+    def loop(model: nn.Module, places: list[torch.device], wrap: Any) -> list[torch.Tensor]:
+        model.to(places[0])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), x)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = wrap(step)
+        losses = []
+        for number in range(8):
+            if number == 4:
+                model.to(places[1])
+            losses.append(step(data().to(places[number // 4])).detach())
+        return losses
+
+    wanted = loop(model_of(), [torch.device("cpu")] * 2, lambda step: step)
+    with cluster.slice((1,)) as one, cluster.slice((1,)) as other, warnings.catch_warnings():
+        warnings.simplefilter("ignore", pw.CaptureWarning)
+        for wrap in (lambda step: step, pw.program):
+            same(loop(model_of(), [one.device, other.device], wrap), wanted)
 
 
 def functions_and_futures_follow_a_slice(cluster: pw.Cluster) -> None:

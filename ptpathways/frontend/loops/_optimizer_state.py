@@ -96,23 +96,27 @@ def modules_moved() -> None:
 
 def _put_together(optimizer: Optimizer) -> None:
     """Moves state to parameters that have been moved after it was made, or loaded; as ``load_state_dict`` does."""
+    torchs = _optimizer_lists.is_torchs(optimizer, "step")
     for parameter, held in optimizer.state.items():
-        for key in _apart(parameter, held):
+        for key in _apart(parameter, held, torchs):
             held[key] = held[key].to(parameter.device)
 
 
-def _apart(parameter: Any, held: Any) -> list[str]:
-    """The state that is on the CPU while its parameter is on a device, or the other way round."""
+def _apart(parameter: Any, held: Any, torchs: bool) -> list[str]:
+    """The state that is on the CPU while its parameter is on a device, or the other way round; of torch's own
+    optimizers also what is on another slice: they compute with all of it on one device."""
     import torch
 
     if not isinstance(parameter, torch.Tensor) or not isinstance(held, dict):
         return []
-    place = parameter.device.type
-    return [
-        key
-        for key, value in held.items()
-        if isinstance(value, torch.Tensor) and value.dim() > 0 and {place, value.device.type} == {"cpu", "xla"}
-    ]
+    found = []
+    for key, value in held.items():
+        if not isinstance(value, torch.Tensor) or value.device == parameter.device:
+            continue
+        kinds = {parameter.device.type, value.device.type}
+        if (kinds == {"cpu", "xla"} and value.dim() > 0) or (kinds == {"xla"} and torchs):
+            found.append(key)
+    return found
 
 
 def _make(optimizer: Optimizer, fresh: Sequence[torch.Tensor]) -> None:
