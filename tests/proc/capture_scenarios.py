@@ -313,6 +313,27 @@ def dropout(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(losses)
 
 
+def draws_between(places: list[torch.device], capture: Capture) -> list[float]:
+    """What the loop draws between two calls, and reads later or at once, does not change what later calls draw."""
+    torch.xla.manual_seed_all(7)  # type: ignore[attr-defined]
+    model = network(nn.Dropout(0.5)).to(places[0])
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        loss: Tensor = model(x.to(places[0])).square().mean()
+        return loss.detach()
+
+    losses = []
+    x, _ = batches(1)[0]
+    for place in range(STEPS):
+        if place in (1, 6, 7, 11):
+            drawn = torch.rand(3, device=places[0])
+            losses += [drawn.sum()] if place == 7 else [torch.tensor(float(drawn.sum()))]
+        losses.append(step(x))
+    expect(step, replays=STEPS - 2)
+    return numbers(losses)
+
+
 def lazily(function: Callable[..., Any]) -> Callable[..., Any]:
     """The step as a loop would run it without capturing it."""
 
@@ -430,11 +451,12 @@ ONE: tuple[Scenario, ...] = (
     shared,
     not_captured,
     dropout,
+    draws_between,
     replaced,
     frozen,
     parted,
 )
-LAZY = (dropout,)
+LAZY = (dropout, draws_between)
 """Compared with a lazy run, because other devices draw other random numbers."""
 SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "one": ONE,

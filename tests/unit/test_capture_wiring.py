@@ -10,6 +10,7 @@ import pytest
 from ptpathways.frontend.plans._move import WHOLE, tile_box
 from ptpathways.frontend.plans._move import plan as plan_movement
 from ptpathways.frontend.plans._plan import lower
+from ptpathways.frontend.plans._seeds import MASK, seed_after, seed_at_cut, seed_chain
 from ptpathways.frontend.plans._wiring import (
     Different,
     Feed,
@@ -27,8 +28,6 @@ from ptpathways.frontend.plans._wiring import (
     is_baked,
     merge,
     number_bits,
-    seed_after,
-    seed_chain,
     wire,
 )
 from ptpathways.sharding import Tiling
@@ -233,6 +232,16 @@ def test_numbers_as_bits() -> None:
     assert number_bits(1.0, "f64") == 0x3FF0000000000000
     assert number_bits(-1, "s64") == 2**64 - 1 and number_bits(3, "s32") == 3
     assert number_bits(1e300, "f16") is None and number_bits(None, "f32") is None and number_bits(1.5, "s32") is None
+
+
+def test_what_was_drawn_since_a_cut_does_not_count_at_the_next() -> None:
+    multiplier, addend = 214013, 2531011
+    for cuts in (0, 1, 7):
+        began = now = seed_after(12345, cuts)
+        for _ in range(3):
+            assert seed_at_cut(12345, now) == began
+            now = (multiplier * now + addend) & MASK
+    assert seed_at_cut(12345, 99) == 99  # somebody has set it
 
 
 def test_seeds_of_a_step_with_several_cuts_and_draws() -> None:

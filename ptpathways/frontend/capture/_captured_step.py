@@ -36,8 +36,10 @@ from ptpathways.frontend.capture.recording._step_arguments import (
 )
 from ptpathways.frontend.diagnostics import _threads
 from ptpathways.frontend.loops import _optimizer_lists, _step
+from ptpathways.frontend.plans import _seeds
 from ptpathways.frontend.plans._wiring import Different, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
+from ptpathways.frontend.slices import _rng
 
 VARIANTS_MAX = 8
 """Kinds of calls that are known at a time."""
@@ -133,7 +135,11 @@ class CapturedStep:
                         "traced, which it does not when it is replayed; return, or write, a copy (clone())"
                     )
                     return self._run_lazily(args, kwargs)
+                drawn, cuts = _drawn_between(), _step.cut_count()
                 result = self._step(args, kwargs)
+                if drawn:
+                    cuts = _step.cut_count() - cuts
+                    buffers.set_seeds({device: _seeds.seed_after(seed, cuts) for device, seed in drawn.items()})
                 self._holders.end(self._holders.given(result))
                 return result
             finally:
@@ -348,6 +354,7 @@ class CapturedStep:
         recording = Recording(self._function, surroundings, call, self._devices)
         try:
             result = recording.run()
+            _rng.note_cut()
             self._learn(variant, key, call, recording, result, started)
             if variant.ready and self._not_met:
                 self._say_unknown(min(self._not_met), surroundings.settings)
@@ -495,6 +502,21 @@ class CapturedStep:
         code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
         where = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
         warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
+
+
+def _drawn_between() -> dict[int, int]:
+    """The seeds at the last cut of the devices on which the loop has drawn since.
+
+    What is traced before a call is submitted before it runs. In a loop without captured steps the two are cut together.
+    """
+    found = {}
+    for device, seed in buffers.seeds(_rng.in_use()).items():
+        known = _rng.at_cut.get(device, seed)
+        if known != seed:
+            known = _rng.at_cut[device] = _seeds.seed_at_cut(known, seed)
+            if known != seed:
+                found[device] = known
+    return found
 
 
 def _named(key: Key) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ptpathways.frontend.capture.recording import _results, _watch
 from ptpathways.frontend.capture.recording._effects import Effects
 from ptpathways.frontend.capture.recording._outcome import Audits, Outcome
 from ptpathways.frontend.loops import _step
-from ptpathways.frontend.plans import _plan, _wiring
+from ptpathways.frontend.plans import _plan, _seeds, _wiring
 from ptpathways.frontend.plans._wiring import (
     Alias,
     Constant,
@@ -38,8 +38,6 @@ from ptpathways.frontend.slices import _rng, _slice
 
 if TYPE_CHECKING:
     import torch
-
-_MASK = (1 << 64) - 1
 
 
 class Stale(Exception):
@@ -357,7 +355,7 @@ class Variant:
                 raise Stale(str(error)) from error
             raise native.translate(error) from error
         self._aliases.refresh()
-        buffers.set_seeds({device: _wiring.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
+        buffers.set_seeds({device: _seeds.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
         self._effects.apply(self._surroundings)
         self._gradients.leave()
@@ -403,7 +401,7 @@ class Variant:
             if given is None:
                 raise Stale(f"{feed.expressions[0]} is not what it was")
             return np.frombuffer(given, np.uint8)
-        seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _MASK
+        seed = (feed.multiplier * seeds[feed.device] + feed.addend) & _seeds.MASK
         return np.frombuffer(struct.pack("<Q", seed), np.uint8)
 
     def _leaf(self, feed: Feed, leaves: Sequence[Any]) -> Any:

@@ -8,20 +8,13 @@ seed of the random generator or by an optimizer's learning rate. What remains af
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ptpathways.frontend.plans import _seeds
 from ptpathways.sharding import Tiling
-
-_MASK = (1 << 64) - 1
-_CUT = (7012063, 1012031)
-"""PyTorch/XLA's seed after a cut is ``a * seed + b`` (mod 2**64)."""
-_DRAW = (214013, 2531011)
-"""And the same after an operation has drawn from it."""
-_CUTS_MAX, _DRAWS_MAX = 4, 128
 
 
 class Uncapturable(Exception):
@@ -335,7 +328,7 @@ class _Wirer:
         bits, dtype, device = value["scalar"], value["dtype"], value["device"]
         if bits is not None:
             if dtype in ("s64", "u64") and device in self._observed.seeds:
-                found = seed_chain(self._observed.seeds[device]).get(bits & _MASK)
+                found = _seeds.seed_chain(self._observed.seeds[device]).get(bits & _seeds.MASK)
                 if found is not None:
                     return Seed(device, *found, bits=bits)
             return Number(dtype, bits)
@@ -489,29 +482,3 @@ def bits_number(bits: int, dtype: str) -> float | int:
     if dtype == "bf16":
         return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
     return bits - (1 << 64) if dtype == "s64" and bits >> 63 else bits
-
-
-def _after(first: tuple[int, int], then: tuple[int, int]) -> tuple[int, int]:
-    """The affine map ``then(first(x))``."""
-    return (then[0] * first[0]) & _MASK, (then[0] * first[1] + then[1]) & _MASK
-
-
-@functools.lru_cache(maxsize=16)
-def seed_chain(seed: int) -> Mapping[int, tuple[int, int]]:
-    """Every seed that a step beginning with ``seed`` may give to a computation: multiplier and addend."""
-    chain: dict[int, tuple[int, int]] = {}
-    cut = (1, 0)
-    for _ in range(_CUTS_MAX):
-        drawn = cut
-        for _ in range(_DRAWS_MAX):
-            chain.setdefault((drawn[0] * seed + drawn[1]) & _MASK, drawn)
-            drawn = _after(drawn, _DRAW)
-        cut = _after(cut, _CUT)
-    return chain
-
-
-def seed_after(seed: int, cuts: int) -> int:
-    """A device's seed after so many cuts."""
-    for _ in range(cuts):
-        seed = (_CUT[0] * seed + _CUT[1]) & _MASK
-    return seed

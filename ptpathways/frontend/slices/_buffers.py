@@ -217,7 +217,7 @@ def seeds(devices: Iterable[int]) -> dict[int, int]:
 def set_seeds(seeds: Mapping[int, int]) -> None:
     """Sets what ``seeds`` gives."""
     for device, seed in seeds.items():
-        _xla.binding()._xla_set_rng_seed(seed, _xla.device_name(device))
+        _rng.put(device, seed)
 
 
 def dense_bytes(tensor: torch.Tensor) -> Any:

@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 _SEED_MASK = (1 << 63) - 1
 
 _followed: int | None = None
+at_cut: dict[int, int] = {}
+"""The seed of each device when the trace was cut last, or when it was set, as far as that was seen."""
+
+
+def put(index: int, seed: int) -> None:
+    """Sets a device's seed, as a number."""
+    _xla.binding()._xla_set_rng_seed(seed, _xla.device_name(index))
+    at_cut[index] = seed
+
+
+def note_cut() -> None:
+    """The trace has been cut, and nothing was drawn since."""
+    for index in in_use():
+        at_cut[index] = int(_xla.binding()._xla_get_rng_seed(_xla.device_name(index)))
 
 
 class OnDevice:
@@ -51,14 +65,18 @@ def set_rng_state(state: torch.Tensor, device: int | torch.device | str | None =
     """Restores what ``get_rng_state`` gave."""
 
     seed = int.from_bytes(bytes(state.tolist()), "little")
-    _xla.binding()._xla_set_rng_seed(seed, _name(device))
+    if device is None:
+        _xla.binding()._xla_set_rng_seed(seed, "")
+        at_cut.clear()  # it is the current device's
+    else:
+        put(_index(device), seed)
 
 
 def manual_seed_all(seed: int) -> None:
     """Seeds every slice that this process uses as a device, and those that it will use."""
 
     for index in in_use():
-        _xla.binding()._xla_set_rng_seed(seed & _SEED_MASK, _xla.device_name(index))
+        put(index, seed & _SEED_MASK)
 
 
 def in_use() -> list[int]:
@@ -71,13 +89,12 @@ def begin(index: int) -> None:
     """Seeds a device that is about to be used, as torch's own generator was seeded."""
     import torch
 
-    _xla.binding()._xla_set_rng_seed(torch.initial_seed() & _SEED_MASK, _xla.device_name(index))
+    put(index, torch.initial_seed() & _SEED_MASK)
 
 
 def begin_anew(index: int) -> None:
     """What is drawn next begins with the seed that it would have had, as a number and not as what is computed."""
-    name = _xla.device_name(index)
-    _xla.binding()._xla_set_rng_seed(_xla.binding()._xla_get_rng_seed(name), name)
+    put(index, int(_xla.binding()._xla_get_rng_seed(_xla.device_name(index))))
 
 
 def follow_torch() -> None:
