@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -28,6 +29,7 @@ from torch.nn import functional as F
 
 import ptpathways as pw
 from ptpathways.frontend.base import _state
+from ptpathways.frontend.capture.recording import _outcome
 from ptpathways.testing import stop_process
 
 seen: dict[str, Any] = {}
@@ -121,6 +123,8 @@ def interrupts() -> None:
             replayed()
 
     interrupt("captured back-pressure", replays, lambda: math.isfinite(replayed().item()), after_s=1.0)
+    with mock.patch.object(_outcome.Audits, "due", lambda self: True):
+        interrupt("audits", replays, lambda: math.isfinite(replayed().item()), after_s=0.5)
 
     def in_finally() -> None:
         try:

@@ -20,7 +20,7 @@ from tests.scenarios import ROOT, needs_native, outcome_of
 pytestmark = [needs_native, pytest.mark.timeout(300)]
 
 WAITS = ["item", "print", "if", "in place fallback", "large", "wait", "back-pressure", "captured back-pressure"]
-WAITS += ["finally", "future"]
+WAITS += ["audits", "finally", "future"]
 VALUES = {
     "item": 128.0,
     "print": 65.0,
@@ -30,6 +30,7 @@ VALUES = {
     "wait": 48.0,
     "back-pressure": 16.0,
     "captured back-pressure": True,
+    "audits": True,
     "finally": 128.0,
     "future": [42.0],
 }

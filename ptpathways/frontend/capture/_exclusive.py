@@ -9,6 +9,7 @@ tells nobody who shares a value, so it is read from its objects' counts. Copies 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,16 @@ class Exclusive:
         if holders.first_shared(self.tensors) < 0:
             return ""
         # A computation that is just being handed over has its arguments' values, too.
-        _xla.binding()._xla_wait_device_ops([])
+        _wait_for_hand_over()
         place = holders.first_shared(self.tensors)
         return self._names[place] if place >= 0 else ""
+
+
+def _wait_for_hand_over() -> None:
+    """On a thread of its own: this one would not hear of Ctrl-C while PyTorch/XLA waits for room on a host."""
+    thread = threading.Thread(target=_xla.binding()._xla_wait_device_ops, args=([],), daemon=True)
+    thread.start()
+    thread.join()
 
 
 @functools.cache
