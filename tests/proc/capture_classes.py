@@ -109,30 +109,40 @@ MADE: dict[str, tuple[Callable[[float], Any], Callable[[Any], Any]]] = {
 }
 
 
+def _given_and_held(
+    place: torch.device, capture: Capture, model: Any, make: Callable[[float], Any], read: Callable[[Any], Any]
+) -> tuple[list[Tensor], tuple[Any, Any]]:
+    """What two steps give, and the steps: one is given what ``make`` makes, another one for each call, and one reaches
+    it as an attribute of an object. It is another value from the call ``CHANGE`` on."""
+
+    class Holder:
+        value: Any = None
+
+    @capture
+    def given(x: Tensor, value: Any) -> Tensor:
+        result: Tensor = (model(x.to(place)) * read(value)).sum().detach()
+        return result
+
+    @capture
+    def held(x: Tensor) -> Tensor:
+        result: Tensor = (model(x.to(place)) * read(Holder.value)).sum().detach()
+        return result
+
+    found = []
+    for number, (x, _) in enumerate(batches(CHANGE + 3)):
+        Holder.value = make(1 if number < CHANGE else 3)
+        found += [given(x, make(1 if number < CHANGE else 3)), held(x)]
+    return found, (given, held)
+
+
 def records(places: list[torch.device], capture: Capture) -> list[float]:
-    """What is in such an object is compared, whatever its class says that it equals: a fresh one for each call, as an
-    argument, and as an attribute of an object that the step reaches."""
+    """What is in such an object is compared, whatever its class says that it equals."""
     model = network().to(places[0])
     found = []
     for name, (make, read) in MADE.items():
-
-        class Holder:
-            value: Any = None
-
-        @capture
-        def given(x: Tensor, value: Any, read: Callable[[Any], Any] = read) -> Tensor:
-            result: Tensor = (model(x.to(places[0])) * read(value)).sum().detach()
-            return result
-
-        @capture
-        def held(x: Tensor, holder: Any = Holder, read: Callable[[Any], Any] = read) -> Tensor:
-            result: Tensor = (model(x.to(places[0])) * read(holder.value)).sum().detach()
-            return result
-
-        for place, (x, _) in enumerate(batches(CHANGE + 3)):
-            Holder.value = make(1 if place < CHANGE else 3)
-            found += [given(x, make(1 if place < CHANGE else 3)), held(x)]
-        for step in (given, held):
+        values, steps = _given_and_held(places[0], capture, model, make, read)
+        found += values
+        for step in steps:
             assert not hasattr(step, "replays") or step.replays >= CHANGE - 4, (name, step, SAID)
     return numbers(found)
 
@@ -219,23 +229,7 @@ def what_lies_deeper(places: list[torch.device], capture: Capture) -> list[float
             found.append(asks(x))
         assert not hasattr(asks, "replays") or asks.replays >= CHANGE - 4, (name, asks, SAID)
     for make, read in GIVEN.values():
-
-        class Holder:
-            value: Any = None
-
-        @capture
-        def given(x: Tensor, value: Any, read: Callable[[Any], Any] = read) -> Tensor:
-            result: Tensor = (model(x.to(places[0])) * read(value)).sum().detach()
-            return result
-
-        @capture
-        def held(x: Tensor, holder: Any = Holder, read: Callable[[Any], Any] = read) -> Tensor:
-            result: Tensor = (model(x.to(places[0])) * read(holder.value)).sum().detach()
-            return result
-
-        for place, (x, _) in enumerate(batches(CHANGE + 3)):
-            Holder.value = make(1 if place < CHANGE else 3)
-            found += [given(x, make(1 if place < CHANGE else 3)), held(x)]
+        found += _given_and_held(places[0], capture, model, make, read)[0]
     return numbers(found)
 
 

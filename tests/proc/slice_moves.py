@@ -43,18 +43,20 @@ def a_slice_moves_in_mid_training(cluster: pw.Cluster) -> None:
         refused(pw.InvalidOption, "stays where it is", lambda: _slice.whole().move())
 
 
+def step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], torch.Tensor]:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), x)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
 def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
     def loop(model: nn.Module, x: torch.Tensor, wrap: Any, between: Callable[[int], None]) -> list[torch.Tensor]:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(x: torch.Tensor) -> torch.Tensor:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), x)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        step = wrap(step)
+        step = wrap(step_of(model, torch.optim.SGD(model.parameters(), lr=0.1)))
         losses = []
         for number in range(12):
             losses.append(step(x).detach())
@@ -79,16 +81,7 @@ def a_captured_step_goes_on_after_a_move(cluster: pw.Cluster) -> None:
 def state_follows_a_model_to_another_slice(cluster: pw.Cluster) -> None:
     def loop(model: nn.Module, places: list[torch.device], wrap: Any) -> list[torch.Tensor]:
         model.to(places[0])
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-        def step(x: torch.Tensor) -> torch.Tensor:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), x)
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        step = wrap(step)
+        step = wrap(step_of(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)))
         losses = []
         for number in range(8):
             if number == 4:

@@ -510,7 +510,7 @@ def _drawn_between() -> dict[int, int]:
     What is traced before a call is submitted before it runs. In a loop without captured steps the two are cut together.
     """
     found = {}
-    for device, seed in buffers.seeds(_rng.in_use()).items():
+    for device, seed in buffers.seeds(set(_rng.in_use()) - _threads.theirs()).items():
         known = _rng.at_cut.get(device, seed)
         if known != seed:
             known = _rng.at_cut[device] = _seeds.seed_at_cut(known, seed)

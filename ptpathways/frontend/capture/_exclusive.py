@@ -45,11 +45,28 @@ class Exclusive:
         return self._names[place] if place >= 0 else ""
 
 
+_failures: list[RuntimeError] = []
+"""Of waits that have ended, or were given up and have ended since: PyTorch/XLA tells each only once."""
+
+
 def _wait_for_hand_over() -> None:
-    """On a thread of its own: this one would not hear of Ctrl-C while PyTorch/XLA waits for room on a host."""
-    thread = threading.Thread(target=_xla.binding()._xla_wait_device_ops, args=([],), daemon=True)
+    """On a thread of its own: this one would not hear of Ctrl-C while PyTorch/XLA waits for room on a host.
+
+    Raises:
+        RuntimeError: something could not be handed over, or one of the project's errors that says so.
+    """
+    thread = threading.Thread(target=_wait_and_note, daemon=True)
     thread.start()
     thread.join()
+    if _failures:
+        raise native.translate_of_torch(_failures.pop()) from None
+
+
+def _wait_and_note() -> None:
+    try:
+        _xla.binding()._xla_wait_device_ops([])
+    except RuntimeError as error:
+        _failures.append(error)
 
 
 @functools.cache

@@ -105,22 +105,25 @@ def _derived_from(value: Any) -> Any:
     return str.__str__(value) if isinstance(value, str) else bytes.__getitem__(value, slice(None))
 
 
-def attributes_key(value: Any) -> tuple[tuple[str, Any], ...]:
-    """The attributes of an object that is compared otherwise, as a part of a key."""
+def attributes_of(value: Any) -> dict[str, Any]:
+    """What an object has in its dictionary and in slots."""
     attributes = getattr(value, "__dict__", None)
     named = dict(attributes) if isinstance(attributes, dict) else {}
-    named |= {
-        slot: getattr(value, slot) for base in type(value).__mro__ for slot in slots(base) if hasattr(value, slot)
-    }
-    return tuple((str(name), member_key(one)) for name, one in named.items())
+    places = (slot for base in type(value).__mro__ for slot in slots(base))
+    return named | {slot: getattr(value, slot) for slot in places if hasattr(value, slot)}
+
+
+def attributes_key(value: Any) -> tuple[tuple[str, Any], ...]:
+    """The attributes of an object that is compared otherwise, as a part of a key."""
+    return tuple((str(name), member_key(one)) for name, one in attributes_of(value).items())
 
 
 def object_key(value: Any) -> Any:
     """A dictionary's key as a part of a key: which one it is, unless its class says what equals it."""
     if is_setting(value):
         return setting_key(value)
-    by_identity = getattr(type(value), "__eq__", None) is getattr(object, "__eq__", None)
-    return Same(value if by_identity else type(value)), attributes_key(value)
+    compares = type(value).__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
+    return Same(type(value) if compares else value), attributes_key(value)
 
 
 def _decimal(context: decimal.Context | None = None) -> Any:

@@ -11,9 +11,9 @@ from ptpathways.frontend.base import _batch_tree, _recorded
 from ptpathways.frontend.capture.objects import _calls, _code, _contents
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
+from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws
 from ptpathways.frontend.capture.recording._effects import effects
-from ptpathways.frontend.capture.recording._opened import Arguments
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, modes, numbers, tensor_key, text_of
 from ptpathways.frontend.loops import _step

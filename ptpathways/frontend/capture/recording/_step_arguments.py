@@ -14,7 +14,7 @@ from ptpathways.frontend.capture.objects import _contents, _walk
 from ptpathways.frontend.capture.objects._contents import Contents, Same
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _results, _watch
-from ptpathways.frontend.capture.recording._opened import Arguments, Batches, Opened
+from ptpathways.frontend.capture.recording._argument_tree import Arguments, Batches, Opened
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -114,12 +114,14 @@ class Call:
 
 
 def _storages(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """For each argument the first one on the same memory."""
+    """For each tensor among the arguments the first one on the same memory."""
     import torch
 
     first: dict[int, int] = {}
-    places = [id(leaf) if not isinstance(leaf, torch.Tensor) else buffers.storage_of(leaf) for leaf in leaves]
-    return tuple(first.setdefault(place, number) for number, place in enumerate(places))
+    return tuple(
+        first.setdefault(buffers.storage_of(leaf), number) if isinstance(leaf, torch.Tensor) else -1
+        for number, leaf in enumerate(leaves)
+    )
 
 
 def _lying(leaf: Any) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._contents import PLAIN, Same, attributes_key, object_key
+from ptpathways.frontend.capture.objects._contents import PLAIN, Same, attributes_key, attributes_of, object_key
 
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
@@ -161,8 +161,7 @@ def fields_of(value: Any, home: str) -> Any:
         or _code.is_made_of_c(kind)
     ):
         return None
-    slots = [slot for base in kind.__mro__ for slot in _code.slots(base) if hasattr(value, slot)]
-    return {**getattr(value, "__dict__", {}), **{slot: getattr(value, slot) for slot in slots}}
+    return attributes_of(value)
 
 
 def _has_tensors(fields: Any) -> bool:
