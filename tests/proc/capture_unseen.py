@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from tests.proc.capture_basis import SAID, Capture, batches, network, numbers, training_step
+from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers, training_step
 
 Probe = tuple[Callable[[], Any], Callable[[], Any]]
 CALLS, CHANGED = 6, 4
@@ -264,6 +264,31 @@ def order_of_hooks(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
+def devices_asked_for(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that asks for a device when its model has run: what expects a new model then is no concern of it.
+
+    Another model runs between the calls, so that it is expected anew in each of them.
+    """
+    model, other = network().to(places[0]), network().to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        if places[0].type != "cpu":
+            assert pw.device() is not None
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = []
+    for x, y in batches(8):
+        found += [step(x, y), other(x.to(places[0])).detach().sum()]
+    expect(step, replays=5, said=0)
+    return numbers(found)
+
+
 def wrapped_functions(places: list[torch.device], capture: Capture) -> list[float]:
     """Somebody's function around one of torch's, from the beginning: it is applied once, in a recorded call, too."""
     model = network().to(places[0])
@@ -324,4 +349,5 @@ SCENARIOS = (
     installed_packages,
     methods_of_tensors,
     order_of_hooks,
+    devices_asked_for,
 )

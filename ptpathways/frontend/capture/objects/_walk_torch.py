@@ -8,7 +8,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
@@ -26,8 +26,7 @@ _GLOBAL_HOOKS = (
 )
 """Of all modules."""
 _OPTIMIZER_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
-_FIRST_FORWARD = "_global_forward_pre_hooks"
-"""Where a hook of ours comes and goes."""
+_EVERYWHERE = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS))
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
@@ -172,12 +171,11 @@ class TorchObjects:
         for kind in kinds:
             hooks = attributes.get(kind)
             if isinstance(hooks, dict):
-                users = [(key, hook) for key, hook in hooks.items() if not _is_ours(hook)]
-                if kind != _FIRST_FORWARD or len(users) == len(hooks):
-                    self._walker.found.sizes.append(Watched(hooks, len(hooks), f"{name}.{kind}"))
-                    self._walker.found.orders.append(Watched(hooks, tuple(hooks), f"{name}.{kind}"))
-                for place, (key, hook) in enumerate(users):
-                    self._walker.link(f"{name}.{kind}[{place}]", hooks, key, hook, depth)
+                users = _UsersHooks(hooks) if kind in _EVERYWHERE else hooks
+                self._walker.found.sizes.append(Watched(users, len(users), f"{name}.{kind}"))
+                self._walker.found.orders.append(Watched(users, tuple(users), f"{name}.{kind}"))
+                for place, key in enumerate(tuple(users)):
+                    self._walker.link(f"{name}.{kind}[{place}]", hooks, key, hooks[key], depth)
 
     def optimizer(self, name: str, optimizer: Any, depth: int) -> None:
         self._walker.kind(name, type(optimizer))
@@ -258,6 +256,17 @@ def _operators() -> frozenset[str]:
     return frozenset(name for name in names if callable(getattr(torch._C.TensorBase, name, None)))
 
 
-def _is_ours(hook: Any) -> bool:
-    """Whether a hook for all modules or optimizers is one of this package, which come and go."""
-    return str(getattr(hook, "__module__", "")).partition(".")[0] == "ptpathways"
+class _UsersHooks:
+    """Of hooks for all modules or optimizers, the keys of those that are not of this package, which come and go: also
+    while a step runs, as when a thread that feeds it asks for a device."""
+
+    def __init__(self, hooks: Mapping[Any, Any]) -> None:
+        self._hooks = hooks
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self) if self._hooks else 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for key, hook in tuple(self._hooks.items()):
+            if str(getattr(hook, "__module__", "")).partition(".")[0] != "ptpathways":
+                yield key
