@@ -168,8 +168,8 @@ def owning_tensors(tensor_class: type) -> list[Any]:
 def owns_its_tensor(tensor: Any) -> bool:
     """Whether this object of torch.Tensor keeps its tensor alive, and is not kept by it."""
 
-class ValueHolders:
-    """Counts who has the values of tensors on devices, in memory of torch 2.9.0 and torch_xla 2.9.0.
+class TensorValues:
+    """Which values tensors on devices have, and how many have them, read in memory of torch 2.9.0 and torch_xla 2.9.0.
 
     ``tensor``: a tensor on a device that has its value and no views; what its objects are like is learned from it. With
     other versions neither may be used.
@@ -180,6 +180,10 @@ class ValueHolders:
         """The place of the first tensor on a device whose value another one has, too, or a computation that has not
         been handed over, or of which that cannot be told; -1 when there is none. A ``detach()`` counts as the same
         tensor."""
+
+    def have(self, tensors: list[Any], handles: list[int]) -> bool:
+        """Whether each tensor has the value that PyTorch/XLA names by that handle; False where that cannot be told, and
+        where it is still to be computed. A view is looked at as it was last brought up to date."""
 
 def watch_interrupts(main_thread: int) -> None:
     """From now on SIGINT ends waits of this process's main thread inside PyTorch/XLA, with KeyboardInterrupt.

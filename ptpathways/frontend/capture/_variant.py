@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
 from ptpathways.frontend.capture import _numbers
-from ptpathways.frontend.capture._exclusive import Exclusive
+from ptpathways.frontend.capture._exclusive import Exclusive, are_at
 from ptpathways.frontend.capture._gradients import Gradients
 from ptpathways.frontend.capture._numbers import Numbers
 from ptpathways.frontend.capture.objects._contents import Same
@@ -287,6 +287,8 @@ class Variant:
 
     def _follow(self, traced: bool) -> None:
         """Binds what has moved. Assigning to ``.data`` moves a tensor to another buffer, and nothing counts that."""
+        if not (traced or self.loose) and are_at(self._tensors, self._handles):
+            return
         if traced or self.loose or buffers.handles(self._tensors) != self._handles:
             self._bind_moved()
 

@@ -173,7 +173,8 @@ class TorchObjects:
             if isinstance(hooks, dict):
                 users = _UsersHooks(hooks) if kind in _EVERYWHERE else hooks
                 self._walker.found.sizes.append(Watched(users, len(users), f"{name}.{kind}"))
-                self._walker.found.orders.append(Watched(users, tuple(users), f"{name}.{kind}"))
+                if len(users) > 1:
+                    self._walker.found.orders.append(Watched(users, tuple(users), f"{name}.{kind}"))
                 for place, key in enumerate(tuple(users)):
                     self._walker.link(f"{name}.{kind}[{place}]", hooks, key, hooks[key], depth)
 
