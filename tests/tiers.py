@@ -26,7 +26,7 @@ LONG = (
     r"proc/test_data.py::.*\[(1x1|4x1)\]",
     r"proc/test_entry.py::test_silent_and_half_open",
     r"proc/test_examples.py::(test_four_ways|.*(1x1|4x1)|.*eager_twin\[0[12]|.*at_most_six_lines)",
-    r"proc/test_examples.py::.*(08_transformers|09_accelerate|10_lightning|11_timm|12_torchvision)",
+    r"proc/test_examples.py::.*(08_transformers|09_accelerate|10_lightning|11_timm|12_torchvision|13_own_batches)",
     r"proc/test_first_step.py::(test_every_optimizer|test_models_of_libraries|test_what_cannot)",
     r"proc/test_launch_torchrun.py::test_a_rank_that_never_comes",
     r"proc/test_launch_torchrun.py::test_a_signal_to_torchrun.*\[15\]",

@@ -92,6 +92,7 @@ SHORT = {
     "10_lightning.py": ("--epochs", "2"),
     "11_timm.py": ("--epochs", "2"),
     "12_torchvision.py": ("--epochs", "2"),
+    "13_own_batches.py": ("--steps", "12"),
 }
 
 
