@@ -4,8 +4,8 @@
     python -m tests.fuzz.capture_steps found    # those that were wrong once
     python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces; given: of given_pieces
 
-Prints one JSON line per seed whose runs differ, and a summary. A loop is a text: pieces of code that ordinary steps
-have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in the step, some around it.
+Prints one JSON line per seed whose runs differ, and a summary, also after Ctrl-C. A loop is a text: pieces of code that
+ordinary steps have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in the step, some around it.
 """
 
 from __future__ import annotations
@@ -210,15 +210,18 @@ def main(loops: Iterable[tuple[int, Loop]]) -> int:
     pw.init(hosts=1, devices_per_host=1)
     started = time.monotonic()
     totals = {"loops": 0, "replayed": 0, "told": 0, "mismatch": 0, "wrong": 0}
-    for number, loop in loops:
-        outcome = check(loop, number)
-        totals["loops"] += "invalid" not in outcome
-        totals["replayed"] += outcome["replays"] > 0
-        totals["told"] += bool(outcome["told"])
-        totals["mismatch"] += "mismatch" in outcome
-        totals["wrong"] += bool(outcome["wrong"])
-        if outcome["wrong"] or "mismatch" in outcome or sys.argv[-1] == "-v":
-            print(json.dumps(outcome), flush=True)
+    try:
+        for number, loop in loops:
+            outcome = check(loop, number)
+            totals["loops"] += "invalid" not in outcome
+            totals["replayed"] += outcome["replays"] > 0
+            totals["told"] += bool(outcome["told"])
+            totals["mismatch"] += "mismatch" in outcome
+            totals["wrong"] += bool(outcome["wrong"])
+            if outcome["wrong"] or "mismatch" in outcome or sys.argv[-1] == "-v":
+                print(json.dumps(outcome), flush=True)
+    except KeyboardInterrupt:
+        print(f"ended in loop {number}", file=sys.stderr)
     print(json.dumps({**totals, "seconds": round(time.monotonic() - started, 1)}), flush=True)
     return 1 if totals["wrong"] or totals["mismatch"] else 0
 
