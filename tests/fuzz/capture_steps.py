@@ -5,7 +5,7 @@
     python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces; given: of given_pieces
 
 Prints one JSON line per seed whose runs differ, and a summary, also after Ctrl-C. A loop is a text: pieces of code that
-ordinary steps have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in the step, some around it.
+ordinary steps have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in it, some around it.
 """
 
 from __future__ import annotations
