@@ -129,6 +129,12 @@ Result<bool> ControlLine::Take(Frames& frames) {
   if (!head.ok()) return true;  // the handler says what it makes of it
   Link::Dropped dropped;
   std::lock_guard lock(mutex_);
+  // A message comes by the connection that was made last: libzmq drops what those before it have left unread. That a
+  // connection was made may be said late, of one before it.
+  if (tries_next_) {
+    curve_ = *std::exchange(next_curve_, std::nullopt);
+    tries_next_ = false;
+  }
   if (head->header.number == 0) {
     if (head->header.type != wire::Type::kHeartbeat) return true;  // a refusal of who is no member
     PW_ASSIGN_OR_RETURN(const wire::Heartbeat heartbeat, wire::Decode<wire::Heartbeat>(head->body));
@@ -163,10 +169,6 @@ void ControlLine::OnPeerEvent(Socket&, const PeerEvent& event) {
       lifeline_.Opened();
       heard_ms_ = NowMs();
       std::lock_guard lock(mutex_);
-      if (tries_next_) {
-        curve_ = *std::exchange(next_curve_, std::nullopt);
-        tries_next_ = false;
-      }
       if (welcomed_) {
         SendBeat();
       } else if (!hello_.empty()) {
