@@ -18,6 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ptpathways import native
+from ptpathways.checkpoint import _dtypes, _tree
 from ptpathways.checkpoint._plan import check_pieces
 from ptpathways.checkpoint._safetensors import read_file
 from ptpathways.core import CheckpointError
@@ -45,18 +47,24 @@ class Manifest:
     """``saved``, the time in ISO 8601, orders a series. For people: by which version, of how many devices."""
 
     def text(self) -> str:
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "about": self.about,
-                "files": self.files,
-                "tensors": self.tensors,
-                "objects": self.objects,
-                "rng": self.rng,
-            },
-            separators=(",", ":"),
-        )
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "about": self.about,
+            "files": self.files,
+            "tensors": self.tensors,
+            "objects": self.objects,
+            "rng": self.rng,
+        }
+        return _text({**content, "crc32c": _checksum(content)})
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return native.crc32c(_text(content).encode())
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -82,10 +90,18 @@ def read_manifest(directory: Path) -> Manifest:
             f"'{directory}' is of format version {found.get('version')}, and this ptpathways reads version {VERSION}; "
             "install the one that wrote it"
         )
+    expected = found.pop("crc32c", None)  # which the first saves did not have
+    if expected is not None and (got := _checksum(found)) != expected:
+        raise CheckpointError(
+            f"'{path}' is damaged: expected contents of checksum {expected}, got {got}; something has changed the file "
+            "since it was saved"
+        )
     try:
         manifest = Manifest(found["objects"], found["tensors"], found["files"], found["rng"], found.get("about", {}))
         _check(manifest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except CheckpointError as error:
+        raise CheckpointError(f"'{path}': {error}") from None
+    except Exception as error:  # whatever a wrong type raises where it is used
         raise CheckpointError(f"'{path}' is damaged: {type(error).__name__}: {error}") from None
     return manifest
 
@@ -95,34 +111,73 @@ def _check(manifest: Manifest) -> None:
     for file in manifest.files:
         if not _DATA.fullmatch(file["name"]) or file["name"].endswith(".partial"):
             raise ValueError(f"a data file must lie beside the manifest and be named data-...safetensors, got {file!r}")
-        if min(int(file["bytes"]), int(file.get("crc32c", 0))) < 0:
-            raise ValueError(f"a data file has no negative numbers, got {file!r}")
+        _check_number(file["bytes"], 2**63, "the size of a data file")
+        _check_number(file.get("crc32c", 0), 2**32, "the checksum of a data file")
     for name, entry in manifest.tensors.items():
+        _dtypes.dtype_of(entry["dtype"])
         for piece in entry["pieces"]:
-            if not 0 <= piece["file"] < len(manifest.files) or piece["offset"] < 0:
-                raise ValueError(f"a piece of {name} must lie in a data file, got {piece!r}")
+            _check_number(piece["file"], len(manifest.files), f"the file of a piece of {name}")
+            _check_number(
+                piece["offset"], manifest.files[piece["file"]]["bytes"] + 1, f"the offset of a piece of {name}"
+            )
         try:
             check_pieces(tuple(entry["shape"]), [Box(tuple(p["start"]), tuple(p["size"])) for p in entry["pieces"]])
         except ValueError as error:
             raise ValueError(f"tensor {name}: {error}") from None
+    for name, entry in manifest.objects.items():
+        if entry["kind"] not in ("state", "value"):
+            raise ValueError(f"{name} must be a 'state' or a 'value', got {entry['kind']!r}")
+        unknown = sorted(set(_tree.tensors_in(entry["tree"]).values()) - manifest.tensors.keys())
+        if unknown:
+            raise ValueError(f"{name} has the tensor {unknown[0]!r}, which the manifest does not have")
+
+
+def _check_number(value: Any, limit: int, what: str) -> None:
+    if type(value) is not int or not 0 <= value < limit:
+        raise ValueError(f"{what} must be a whole number from 0 to {limit - 1}, got {value!r}")
 
 
 class Lock:
     """Held by who saves into a directory; the system lets it go when its process ends, however that is."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises BlockingIOError when another process holds it."""
-        self._file = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def __init__(self, directory: Path, made: bool = False) -> None:
+        """
+        Args:
+            made: the directory was made for this save.
+
+        Raises BlockingIOError when another process holds it.
+        """
+        self._directory, self._made = directory, made
+        self._file = self._open()
+        while not self._is_there():  # somebody has removed the file meanwhile
+            unlock(self._file)
+            self._file = self._open()
+
+    def _open(self) -> int:
+        file = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
-            os.close(self._file)
+            os.close(file)
             raise
+        return file
+
+    def _is_there(self) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._file), os.stat(self._directory / _LOCK))
+        return False
 
     def release(self) -> None:
-        if self._file >= 0:
-            unlock(self._file)
-            self._file = -1
+        """Lets it go; a directory that has nothing else goes with it if it was made for the save."""
+        if self._file < 0:
+            return
+        with suppress(OSError):
+            if os.listdir(self._directory) == [_LOCK]:
+                (self._directory / _LOCK).unlink()
+                if self._made:
+                    self._directory.rmdir()
+        unlock(self._file)
+        self._file = -1
 
 
 def unlock(file: int) -> None:
@@ -139,9 +194,10 @@ def open_directory(directory: Path) -> Lock:
     Raises:
         CheckpointError: it cannot be made, or somebody else saves into it.
     """
+    made = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = Lock(directory)
+        lock = Lock(directory, made)
     except BlockingIOError:
         raise CheckpointError(f"another process is saving a checkpoint to '{directory}'") from None
     except OSError as error:

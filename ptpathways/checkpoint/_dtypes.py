@@ -39,6 +39,9 @@ def name_of(dtype: torch.dtype, what: str) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
+    """Raises CheckpointError for a name that the format does not have."""
+    if name not in _DTYPES:
+        raise CheckpointError(f"expected an element type of safetensors, one of {', '.join(_DTYPES)}, got {name!r}")
     return _DTYPES[name]
 
 

@@ -71,11 +71,15 @@ def path_text(value: Any, name: str = "path") -> str:
 
     Raises:
         TypeError: it is neither a text nor a ``pathlib.Path``, or one of bytes.
-        ValueError: it is empty, or has a NUL in it.
+        ValueError: it is empty, has a NUL in it, or cannot be written in UTF-8.
     """
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(found, str):
         raise TypeError(f"{name} must be a text or a pathlib.Path, got {value!r}")
     if not found or "\0" in found:
         raise ValueError(f"{name} must name a file or a folder, got {value!r}")
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be a name in UTF-8, got {value!r}") from None
     return found

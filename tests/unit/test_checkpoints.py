@@ -358,8 +358,8 @@ def test_directories_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     (series.at(7) / "notes.txt").touch()
     series.clean(series.at(9))
     series.rotate(1, series.at(9))
-    held.release()
     there = {int(path.name[11:]): sorted(entry.name for entry in path.iterdir()) for path in tmp_path.iterdir()}
+    held.release()
     assert there == {
         1: ["model.safetensors"],
         3: ["data-0a-host0-0.safetensors.partial", "notes.txt"],
@@ -381,6 +381,14 @@ def test_a_series_goes_by_the_time_of_saving(tmp_path: Path) -> None:
     finished(series.at(3200), "2025-12-31T00:00:00+00:00")  # of a host whose clock is behind
     series.rotate(2, series.at(3200))
     assert sorted(step for step, _ in series.found()) == [3100, 3200]
+
+
+def _piece(**changes: Any) -> dict[str, Any]:
+    return {
+        "dtype": "F32",
+        "shape": [],
+        "pieces": [{"file": 0, "offset": 0, "start": [], "size": [], **changes}],
+    }
 
 
 def _manifest(folder: Path, **changes: Any) -> Path:
@@ -418,6 +426,17 @@ def _manifest(folder: Path, **changes: Any) -> Path:
                 "x": {"dtype": "F32", "shape": [], "pieces": [{"file": 0, "offset": 0, "start": [0], "size": [1]}]}
             }
         },
+        {"files": [{"name": "data-0-client.safetensors", "bytes": 4, "crc32c": 1e308}]},
+        {"files": [{"name": "data-0-client.safetensors", "bytes": 4, "crc32c": 2**63}]},
+        {"tensors": {"x": _piece(offset=True)}},
+        {"tensors": {"x": _piece(offset=2**70)}},
+        {"tensors": {"x": _piece(offset=0.0)}},
+        {"objects": []},
+        {"objects": {"step": 5}},
+        {"objects": {"step": {"kind": "valuf", "tree": 1}}},
+        {"objects": {"model": {"kind": "state", "tree": {"weight": {"$parameter": "nope"}}}}},
+        {"objects": {"model": {"kind": "state", "tree": {"weight": {"$parameter": ["x"]}}}}},
+        {"objects": {"model": {"kind": "value", "tree": {"$array": "f4", "data": 3}}}},
     ],
 )
 def test_a_manifest_names_nothing_outside_its_folder(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -425,6 +444,51 @@ def test_a_manifest_names_nothing_outside_its_folder(changes: dict[str, Any], tm
     folder = _manifest(tmp_path / "saved", **changes)
     with pytest.raises(CheckpointError, match="damaged"):
         _sources.open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tensors": {"x": _piece() | {"dtype": "F33"}}},
+        {"objects": {"step": {"kind": "value", "tree": {"$unheard": 1}}}},
+    ],
+)
+def test_what_this_version_does_not_know_is_named(changes: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "data-0-client.safetensors").write_bytes(b"abcd")
+    with pytest.raises(CheckpointError, match=r"F33|\$unheard"):
+        _sources.open_checkpoint(_manifest(tmp_path / "saved", **changes))
+
+
+def test_a_save_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    made, there = tmp_path / "made", tmp_path / "there"
+    there.mkdir()
+    for folder in (made, there):
+        lock = _directory.open_directory(folder)
+        with pytest.raises(CheckpointError, match="another process is saving"):
+            _directory.open_directory(folder)
+        lock.release()
+        lock.release()
+    assert not made.exists() and not list(there.iterdir())
+    (there / "mine.txt").touch()
+    lock = _directory.open_directory(there)
+    (there / ".lock").unlink()  # as by one that was let go after this one had opened it
+    again = _directory.open_directory(there)
+    again.release()
+    lock.release()
+    assert (there / "mine.txt").exists()
+
+
+def test_a_manifest_that_was_changed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data-0-client.safetensors").write_bytes(bytes(256))
+    tensors = {"x": _piece(offset=128)}
+    files = [{"name": "data-0-client.safetensors", "bytes": 256}]
+    rng = {"python": [1.5, None, 2**60, "é😀"]}
+    _directory.commit(tmp_path, _directory.Manifest({}, tensors, files, rng, {"saved": "2026-01-01"}))
+    assert _directory.read_manifest(tmp_path).rng == rng
+    path = tmp_path / _directory.MANIFEST
+    path.write_text(path.read_text().replace('"offset":128', '"offset":120'))
+    with pytest.raises(CheckpointError, match=r"expected contents of checksum .* got .* has changed the file"):
+        _directory.read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("name", [_directory.MANIFEST, "model.safetensors", "model.safetensors.index.json", "state.pt"])
