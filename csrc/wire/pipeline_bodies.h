@@ -32,7 +32,8 @@ struct OpenPipeline {
 };
 
 // Asks a host's pipeline for a part of a batch: `what` tells its process, which answers with the bytes of the buffers
-// that were PUT under `keys`. Answered with REPLY when they have been handed over, or will never be.
+// that were PUT under `keys`. Its first line begins the text of errors. Answered with REPLY when they have been handed
+// over, or will never be.
 struct Feed {
   static constexpr Type kType = Type::kFeed;
   uint64_t request = 0;

@@ -51,8 +51,11 @@ void InputPipelines::Open(const wire::OpenPipeline& open, const transport::Frame
 }
 
 void InputPipelines::Feed(wire::Feed feed) {
-  const auto answered = [this, request = feed.request, keys = feed.keys](const Status& status, std::string text,
-                                                                         PipelineValues values) {
+  const size_t line = feed.what.find('\n');
+  const std::string label = line == std::string::npos ? "" : feed.what.substr(0, line);
+  const auto answered = [this, request = feed.request, keys = feed.keys, label](Status status, std::string text,
+                                                                                PipelineValues values) {
+    if (!status.ok() && !label.empty()) status = status.WithPrefix(label);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (status.ok()) {
         incoming_.Deliver(keys[i], values.values[i], values.owner);

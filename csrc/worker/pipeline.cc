@@ -230,12 +230,14 @@ void Pipeline::Loop() {
       if (status.ok() && (polled[i + 1].revents & POLLOUT)) status = Write(channel);
       const auto limit = channel.opening ? options_.open_timeout : options_.batch_timeout;
       if (status.ok() && !channel.waiting.empty() && Clock::now() >= channel.front_since + limit) {
-        status = Status(Code::kDeadlineExceeded,
-                        "expected input pipeline " + options_.name + " to " +
-                            (channel.opening ? "build its dataset" : "make its part of a batch") + " within " +
-                            Seconds(limit) +
-                            " s, got nothing, so its process was killed; the dataset's code hangs, or give it more "
-                            "time (timeout_s)");
+        status =
+            Status(Code::kDeadlineExceeded,
+                   "expected input pipeline " + options_.name + " to " +
+                       (channel.opening ? "build its dataset, with its first sample," : "make its part of a batch") +
+                       " within " + Seconds(limit) +
+                       " s, got nothing, so its process was killed; the dataset's code hangs, or give it more "
+                       "time (timeout_s" +
+                       (channel.opening ? " beyond that)" : ")"));
       }
       if (!status.ok()) Break(status);
     }

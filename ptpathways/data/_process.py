@@ -30,6 +30,7 @@ from typing import Any
 _FIRST_DESCRIPTOR = 3
 _ALIGNMENT = 64
 _INTERNAL = 13
+_TEXT_MAX = 16_384
 _PR_SET_PDEATHSIG = 1
 _MASK = (1 << 64) - 1
 
@@ -175,7 +176,7 @@ class Pipeline:
 def serve(channel: socket.socket, pipeline: Pipeline) -> None:
     """Answers requests until the worker closes the channel."""
     while True:
-        request = json.loads(_receive(channel))
+        request = json.loads(_receive(channel).partition(b"\n")[2])
         try:
             if request["op"] == "count":
                 _answer(channel, 0, pipeline.count(request).encode())
@@ -186,8 +187,18 @@ def serve(channel: socket.socket, pipeline: Pipeline) -> None:
 
 
 def _explain(error: BaseException) -> bytes:
+    """The error and its traceback, also of one that cannot be printed; of long ones the ends."""
+    summary = "".join(traceback.format_exception_only(error)).strip()
     lines = "".join(traceback.format_exception(error)).rstrip()
-    return f"{type(error).__name__}: {error}\nin the input pipeline, with the traceback\n{lines}".encode()
+    text = f"{_ends(summary)}\nin the input pipeline, with the traceback\n{_ends(lines)}"
+    return text.encode(errors="backslashreplace")
+
+
+def _ends(text: str) -> str:
+    left_out = len(text) - _TEXT_MAX
+    if left_out <= 0:
+        return text
+    return f"{text[: _TEXT_MAX // 2]} ... ({left_out} characters are left out) ... {text[-_TEXT_MAX // 2 :]}"
 
 
 def _receive(channel: socket.socket) -> bytes:

@@ -220,7 +220,7 @@ class RemoteLoader:
                 batch.pipeline.wait(question, host)
             except core.PathwaysError as error:
                 self.close()
-                raise type(error)(f"batch {batch.number} of epoch {epoch}: {error}") from None
+                raise _of_batch(epoch, batch.number, error) from None
 
     def _open(self) -> frontend.Pipeline:
         if self._pipeline is not None and self._pipeline.usable:
@@ -286,7 +286,7 @@ class RemoteLoader:
         next_number = start
         while True:
             while len(asked) <= self._prefetch:
-                what = json.dumps({"op": "count", "epoch": epoch, "batch": next_number})
+                what = _asked(epoch, next_number, op="count")
                 pipeline = self._open()
                 questions = [(host, pipeline.ask(host, 0, (), what)) for host in pipeline.hosts]
                 asked.append((next_number, pipeline, questions))
@@ -298,7 +298,7 @@ class RemoteLoader:
                     counts.append(json.loads(pipeline.wait(question, host))["rows"])
                 except core.PathwaysError as error:
                     self.close()
-                    raise type(error)(f"batch {number} of epoch {epoch}: {error}") from None
+                    raise _of_batch(epoch, number, error) from None
             if min(counts) != max(counts):
                 raise core.InputPipelineFailed(
                     f"batch {number} of epoch {epoch}: an iterable dataset must give the same on every host, but batch "
@@ -318,18 +318,27 @@ class RemoteLoader:
             if not mine:
                 continue
             needed = sorted({row for part in mine for row in range(part.start[0], part.start[0] + part.size[0])})
-            request: dict[str, Any] = {
-                "op": "rows",
-                "epoch": epoch,
-                "batch": number,
-                "rows": needed,
-                "takes": [[part.tensor, part.start, part.size] for part in mine],
-            }
-            if indices is not None:
-                request["indices"] = [indices[row] for row in needed]
-            question = pipeline.ask(host, number % self._workers, [part.key for part in mine], json.dumps(request))
+            takes = [[part.tensor, part.start, part.size] for part in mine]
+            of = {} if indices is None else {"indices": [indices[row] for row in needed]}
+            what = _asked(epoch, number, op="rows", rows=needed, takes=takes, **of)
+            question = pipeline.ask(host, number % self._workers, [part.key for part in mine], what)
             batch.questions.append((host, question))
         return batch
+
+
+def _label(epoch: int, batch: int) -> str:
+    return f"batch {batch} of epoch {epoch}"
+
+
+def _asked(epoch: int, batch: int, **request: Any) -> str:
+    """What a process is asked for a batch. The first line is for errors, of its values, too."""
+    return f"{_label(epoch, batch)}\n{json.dumps({'epoch': epoch, 'batch': batch, **request})}"
+
+
+def _of_batch(epoch: int, batch: int, error: core.PathwaysError) -> core.PathwaysError:
+    """``error``, which names the batch."""
+    label = _label(epoch, batch)
+    return error if label in str(error) else type(error)(f"{label}: {error}")
 
 
 def remote(

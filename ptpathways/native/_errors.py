@@ -41,6 +41,12 @@ _SLICING: dict[str, type[core.PathwaysError]] = {
 _CODES_WHILE = {"": {}, "connecting": _CONNECTING, "compiling": _COMPILING, "slicing": _SLICING}
 
 
+def _class_of(code: str, message: str) -> type[core.PathwaysError]:
+    if "input pipeline" in message and code not in ("DEADLINE_EXCEEDED", "UNAVAILABLE"):
+        return core.InputPipelineFailed  # also where a value is read that was computed from its batch
+    return _BY_CODE.get(code) or core.PathwaysError
+
+
 def translate(error: RuntimeError, while_: str = "") -> core.PathwaysError:
     """The class of ``ptpathways.core`` for a ``NativeError``.
 
@@ -49,7 +55,7 @@ def translate(error: RuntimeError, while_: str = "") -> core.PathwaysError:
     ``"slicing"`` or empty.
     """
     code = getattr(error, "code", "")
-    kind = _CODES_WHILE[while_].get(code) or _BY_CODE.get(code) or core.PathwaysError
+    kind = _CODES_WHILE[while_].get(code) or _class_of(code, str(error))
     if kind is core.DeadlineExceeded and _explain is not None:
         try:
             return kind(f"{error}{_explain()}")
@@ -78,7 +84,7 @@ def translate_of_torch(error: RuntimeError) -> RuntimeError:
     if found is None:
         return _of_lost_value(error)
     code, message = found
-    return (_BY_CODE.get(code) or core.PathwaysError)(message)
+    return _class_of(code, message)(message)
 
 
 _LOST = re.compile(r"Check failed: (data\(\)->)?tensor_data")

@@ -32,6 +32,11 @@ SAMPLES = 22
 BATCH = 8
 
 
+class Unprintable(LookupError):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class Augmented(Dataset[Any]):
     """Tells which sample it is, with random numbers of all kinds."""
 
@@ -44,6 +49,10 @@ class Augmented(Dataset[Any]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         if self.fault == "raise" and index == 9:
             raise LookupError(f"sample {index} is not there")
+        if self.fault == "long" and index == 9:
+            raise LookupError("sample 9 " + "x" * 10_000_000)
+        if self.fault == "unprintable" and index == 9:
+            raise Unprintable
         if self.fault == "exit" and index == 9:
             os._exit(7)
         if self.fault == "hang" and index == 9:
@@ -177,12 +186,12 @@ def fault(kind: str) -> dict[str, Any]:
         for total in given[2:3]:
             total.item()
     except RuntimeError as error:
-        value = str(error)
+        value = f"{type(error).__name__}: {error}"
     return {"error": name, "message": message, "given": len(given), "good": good, "value": value}
 
 
 def faults() -> dict[str, Any]:
-    return {kind: fault(kind) for kind in ("raise", "exit", "hang")}
+    return {kind: fault(kind) for kind in ("raise", "exit", "hang", "long", "unprintable")}
 
 
 def refusals() -> dict[str, Any]:

@@ -91,6 +91,8 @@ def test_two_processes_give_what_one_gives() -> None:
         ("raise", "InputPipelineFailed", ["LookupError: ", "sample 9 is not there", "in __getitem__", "Traceback"]),
         ("exit", "InputPipelineFailed", ["exit code 7", "fault.<locals>.<lambda>"]),
         ("hang", "DeadlineExceeded", ["within 2 s", "the dataset's code hangs"]),
+        ("long", "InputPipelineFailed", ["LookupError: sample 9 xxxx", "characters are left out", "Traceback"]),
+        ("unprintable", "InputPipelineFailed", ["Unprintable: ", "in __getitem__", "Traceback"]),
     ],
 )
 def test_a_fault_of_the_dataset_reaches_the_loop_at_its_batch(kind: str, name: str, said: list[str]) -> None:
@@ -100,7 +102,7 @@ def test_a_fault_of_the_dataset_reaches_the_loop_at_its_batch(kind: str, name: s
         assert text in result["message"]
     assert result["given"] in (2, 3, 4) and result["good"] == [True, True]
     if result["given"] > 2:
-        assert "host 'host0'" in result["value"]
+        assert result["value"].startswith(f"{name}: host 'host0': batch 2 of epoch 0: "), result["value"][:300]
 
 
 @pytest.mark.parametrize(
