@@ -142,7 +142,7 @@ void WaitForHosts(PyController& self, uint32_t count, double timeout_s) {
       if (status.code() != Code::kDeadlineExceeded || final_try) {
         py::gil_scoped_acquire acquire;
         if (status.code() == Code::kDeadlineExceeded) {
-          status = status.WithPrefix("waited " + std::to_string(timeout_s) + " s in all");
+          status = status.WithPrefix("after " + std::string(py::str(py::float_(timeout_s))) + " s");
         }
         return Check(status);
       }

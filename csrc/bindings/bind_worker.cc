@@ -54,7 +54,7 @@ int RunWorker(const py::dict& options) {
   if (const char* const text = std::getenv("PTPATHWAYS_MAX_MAPPINGS")) {
     char* end = nullptr;
     engine_options.max_mappings = std::strtoull(text, &end, 10);
-    if (*end != '\0' || engine_options.max_mappings < 1000) {
+    if (*text == '-' || *end != '\0' || engine_options.max_mappings < 1000) {
       Raise(
           InvalidArgument("PTPATHWAYS_MAX_MAPPINGS must be a number of at least 1000, got '" + Printable(text) + "'"));
     }

@@ -432,8 +432,7 @@ Status Controller::WaitForHosts(uint32_t count, std::chrono::milliseconds timeou
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && core_->state().live_host_count() < count) {
       std::string missing;
       for (const std::string& name : core_->state().MissingHosts()) missing += (missing.empty() ? "" : ", ") + name;
-      return DeadlineExceeded("expected " + std::to_string(count) + " hosts within " +
-                              std::to_string(timeout.count() / 1000) + " s, got " +
+      return DeadlineExceeded("expected " + std::to_string(count) + " hosts, got " +
                               std::to_string(core_->state().live_host_count()) + (came.empty() ? "" : ": " + came) +
                               (missing.empty() ? "" : "; never heard of: " + missing));
     }

@@ -73,7 +73,11 @@ def main(arguments: argparse.Namespace) -> int:
     take_descriptors()
     native.clean_up_dead_shared_memory()  # of workers that were killed here
     command = worker_command(options)
-    os.execve(command[0], command, worker_environment(options))
+    environment = worker_environment(options)
+    if arguments.platform == "cpu" and arguments.log_level != "debug":
+        # XLA writes several kB about the processor for each thing that it loads from the cache; errors are returned.
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.execve(command[0], command, environment)
 
 
 def take_descriptors() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,9 @@ WAITS = ("warn", "ignore")
 LAUNCHERS = ("local", "ray")
 """Who places the workers of a cluster that a program starts (docs/launch.md)."""
 LOG_LEVELS = ("error", "warning", "info", "debug")
+_STARTUP_MAX_S = 1_000_000
+_NUMBER_ARGUMENTS = "PTPATHWAYS_NUMBER_ARGUMENTS"  # read by the plugin
+_HOST_AND_PORT = re.compile(r"[^/]+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +155,13 @@ class Options:
         for name in ("address", "platform", "plugin", "memory_per_device", "cache_dir", "log_level", "backend"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidOption(f"option {name} must be text, got {getattr(self, name)!r}")
-        if self.address and not self.address.startswith(("tcp://", "ipc://")):
+        address = f"tcp://{self.address}" if _HOST_AND_PORT.fullmatch(self.address) else self.address
+        if address and not (_is_tcp(address) or address.startswith("ipc://")):
             raise InvalidOption(
-                f"option address must be an endpoint such as 'tcp://host:7450' or 'ipc:///path', got {self.address!r}"
+                "option address must be HOST:PORT or an endpoint such as 'tcp://host:7450' or 'ipc:///path', got "
+                f"{self.address!r}"
             )
+        object.__setattr__(self, "address", address)
         if not self.platform:
             raise InvalidOption("option platform must name a platform such as 'cpu', 'cuda' or 'tpu', got ''")
         _ = self.memory_per_device_bytes
@@ -176,8 +183,11 @@ class Options:
                 raise InvalidOption("a simulated cluster lives in this process; give address or simulated, not both")
             if self.backend != "pathways":
                 raise InvalidOption(f"a simulated cluster needs backend 'pathways', got {self.backend!r}")
-        if not _is_number(self.startup_timeout_s) or not 0 < self.startup_timeout_s < float("inf"):
-            raise InvalidOption(f"option startup_timeout_s must be a positive number, got {self.startup_timeout_s!r}")
+        if not _is_number(self.startup_timeout_s) or not 0 < self.startup_timeout_s <= _STARTUP_MAX_S:
+            raise InvalidOption(
+                f"option startup_timeout_s must be a positive number of at most {_STARTUP_MAX_S:,} seconds, got "
+                f"{self.startup_timeout_s!r}"
+            )
         if not _is_number(self.lease_s) or not 1 <= self.lease_s <= 86_400:
             raise InvalidOption(f"option lease_s must be a number of seconds from 1 to 86400, got {self.lease_s!r}")
         for name in ("wait_notice_s", "compile_notice_s"):
@@ -196,7 +206,7 @@ class Options:
             if not isinstance(getattr(self, name), str):
                 raise InvalidOption(f"option {name} must be text, got a {type(getattr(self, name)).__name__}")
         object.__setattr__(self, "token", check_token(self.token))
-        if self.bind and not self.bind.startswith("tcp://"):
+        if self.bind and not (_is_tcp(self.bind) or re.fullmatch(r"tcp://.+:\*", self.bind)):
             raise InvalidOption(f"option bind must be an endpoint such as 'tcp://0.0.0.0:7450', got {self.bind!r}")
         if self.bind and self.address:
             raise InvalidOption(
@@ -254,7 +264,15 @@ class Options:
             except ValueError:
                 kind = "an integer" if variable.parse is int else "a number"
                 raise InvalidOption(f"environment variable {variable.name} must be {kind}, got {text!r}") from None
+        if (text := environment.get(_NUMBER_ARGUMENTS, "")) not in ("", "on", "off"):
+            raise InvalidOption(f"environment variable {_NUMBER_ARGUMENTS} must be 'on' or 'off', got {text!r}")
         return cls(**values)
+
+
+def _is_tcp(endpoint: str) -> bool:
+    """Whether it has a port; which hosts there are, the network knows."""
+    found = re.fullmatch(r"tcp://.+:(\d{1,5})", endpoint)
+    return found is not None and 0 < int(found[1]) < 65536
 
 
 def _is_number(value: object) -> bool:

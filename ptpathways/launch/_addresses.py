@@ -81,7 +81,7 @@ def local_address_towards(host: str) -> str:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         return _source_of_route(family, address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise core.ConnectionFailed(
             f"there must be a route to {host!r}, got: {error}; check name and network"
         ) from None
@@ -156,7 +156,7 @@ def _in_brackets(host: str) -> str:
 
 def _resolved(host: str) -> str:
     """``host``, or its address when it is a name with IPv6 addresses only, which libzmq would not look for."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):  # it is no name: whoever connects will say so
         families = {found[0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
         if families == {socket.AF_INET6}:
             return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])

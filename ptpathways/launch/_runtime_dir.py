@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "ptpathways-"
@@ -24,12 +25,16 @@ def base_folder() -> Path:
 
     A path of a Unix socket has at most 107 bytes.
     """
+    return next(_candidates())
+
+
+def _candidates() -> Iterator[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     for folder in (runtime, tempfile.gettempdir()):
         length = len(os.fsencode(folder)) + len(f"/{PREFIX}-0000000000-xxxxxxxx") + _LONGEST_NAME
         if folder and os.access(folder, os.W_OK | os.X_OK) and length <= _SOCKET_PATH_MAX:
-            return Path(folder)
-    return Path("/tmp")
+            yield Path(folder)
+    yield Path("/tmp")
 
 
 _locks: dict[Path, int] = {}
@@ -38,8 +43,14 @@ _locks: dict[Path, int] = {}
 
 def create() -> Path:
     """A new folder that only this user can read; folders whose makers are gone are removed on the way."""
-    base = base_folder()
-    remove_dead(base)
+    for base in _candidates():
+        remove_dead(base)
+        with contextlib.suppress(OSError):  # for root everything seems writable, /proc and what is read-only, too
+            return _create(base)
+    return _create(Path("/tmp"))
+
+
+def _create(base: Path) -> Path:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
         with contextlib.suppress(OSError):  # until it was locked, another could take it for one whose maker is gone

@@ -57,7 +57,7 @@ def _listens(address: str) -> bool:
     try:
         host = _addresses.host_of(address)
         socket.create_connection((host, int(_addresses.port_of(address))), timeout=1.0).close()
-    except OSError:
+    except (OSError, UnicodeError):
         return False
     return True
 

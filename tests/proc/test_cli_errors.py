@@ -134,6 +134,11 @@ def test_a_port_in_use_and_addresses_that_are_none(tmp_path: Path) -> None:
         _check(_run("controller", "--bind", bind), 2, "with a port from 1 to 65535")
     for arguments in (["status", "--address", "nowhere"], ["worker", "--join", "host:70000"]):
         _check(_run(*arguments), 2, "HOST:PORT")
+    for host in ("h" * 64, "a..b"):  # which are no host names
+        for arguments in (["status", "--address", f"{host}:7450"], ["token", "--rotate", f"{host}:7450"]):
+            done = _run(*arguments, PTPATHWAYS_TOKEN=TOKEN)
+            _check(done, done.returncode, re.escape(host))
+            assert done.returncode in (1, 2)
     for place in ("ipc://" + "x" * 300, "ipc:///no/such/folder/x", "tcp://nowhere.invalid:1"):
         done = _run("status", "--address", place, PTPATHWAYS_TOKEN=TOKEN)
         _check(done, done.returncode, re.escape(place[:40]))

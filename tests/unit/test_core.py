@@ -35,7 +35,11 @@ def test_errors_can_be_caught_as_the_builtin_they_are() -> None:
         ("islands", 0),
         ("islands", 2),
         ("islands", True),
-        ("address", "localhost:80"),
+        ("address", "localhost"),
+        ("address", "tcp://localhost:70000"),
+        ("address", "localhost:0"),
+        ("bind", "tcp://127.0.0.1:99999"),
+        ("bind", "tcp://127.0.0.1"),
         ("address", 3),
         ("platform", ""),
         ("log_level", "loud"),
@@ -48,6 +52,7 @@ def test_errors_can_be_caught_as_the_builtin_they_are() -> None:
         ("priority", True),
         ("startup_timeout_s", 0),
         ("startup_timeout_s", float("inf")),
+        ("startup_timeout_s", 1e300),
         ("startup_timeout_s", float("nan")),
         ("startup_timeout_s", "soon"),
     ],
@@ -78,7 +83,14 @@ def test_an_address_in_the_environment_turns_a_laptop_script_into_a_cluster_clie
     assert not options.embedded and options.address == "tcp://10.0.0.1:7450"
 
 
+def test_an_address_is_taken_as_it_is_typed_for_workers() -> None:
+    assert core.Options(address="localhost:80").address == "tcp://localhost:80"
+    assert core.Options(address="ipc:///x").address == "ipc:///x"
+
+
 def test_a_bad_variable_and_an_unknown_option_are_named() -> None:
+    with pytest.raises(core.InvalidOption, match=r"PTPATHWAYS_NUMBER_ARGUMENTS must be 'on' or 'off', got 'zz'"):
+        core.Options.from_environment({"PTPATHWAYS_NUMBER_ARGUMENTS": "zz"})
     with pytest.raises(core.InvalidOption, match=r"PTPATHWAYS_HOSTS must be an integer, got 'two'"):
         core.Options.from_environment({"PTPATHWAYS_HOSTS": "two"})
     with pytest.raises(core.InvalidOption, match=r"unknown option host; the options are .*hosts"):

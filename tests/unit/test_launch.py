@@ -108,6 +108,13 @@ def test_a_folder_too_deep_for_sockets_is_passed_over(tmp_path: Path, monkeypatc
     assert _runtime_dir.base_folder() != deep
 
 
+def test_a_folder_in_which_nothing_can_be_made_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")  # root is told that it is writable
+    folder = _runtime_dir.create()
+    assert folder.is_dir() and folder.parent != Path("/proc")
+    _runtime_dir.remove(folder)
+
+
 def _python(name: str, script: str, folder: Path) -> _processes.Command:
     return _processes.Command(name, [sys.executable, "-c", script], dict(os.environ), folder / f"{name}.log")
 
