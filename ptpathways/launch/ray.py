@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import socket
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ __all__ = ["Ray", "bundle_of", "serve", "start"]
 _NOTICE_S = 5.0
 _LOOKS_S = 0.5
 _ANSWERS_S = 5.0
+_RESTARTS_MAX = 3
+"""Of a host: one that ends again and again is better looked at."""
 _HOST_AND_PORT = re.compile(r"[^/]+:\d+")
 
 
@@ -76,7 +80,8 @@ class Ray:
 
 
 class RayWorkers:
-    """The actors of one cluster. One thread, ``ptpathways-ray``, waits for them to end."""
+    """The actors of one cluster. One thread, ``ptpathways-ray``, waits for them to end, and others start new ones in
+    the places of those that did."""
 
     def __init__(self, options: core.Options, controller: native.Controller) -> None:
         self._options = options
@@ -88,6 +93,10 @@ class RayWorkers:
         self._started_ray = False
         self._group: Any = None
         self._actors: dict[str, Any] = {}
+        self._sent: dict[str, Order] = {}
+        self._restarts: Counter[str] = Counter()
+        self._restarting: dict[str, threading.Thread] = {}
+        self._restarted: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     @property
     def pids(self) -> dict[str, int]:
@@ -110,9 +119,8 @@ class RayWorkers:
                     f"every node must have ptpathways {core.__version__}, as this one; {name} on {node.hostname} has "
                     f"{node.version}"
                 )
-        token = "" if all(node.has_token for node in nodes.values()) else _tokens.worker_token(self._options.token)
-        pids = {name: self._actors[name].start.remote(order, token) for name, order in self._orders(nodes).items()}
-        self._pids = self._ask(pids, ends)
+        self._sent = self._orders(nodes)
+        self._pids = self._ask({name: self._begin(name, nodes) for name in nodes}, ends)
         self._watcher = threading.Thread(target=self._watch, name="ptpathways-ray", daemon=True)
         self._watcher.start()
 
@@ -133,7 +141,6 @@ class RayWorkers:
 
     def _place(self, ends: float) -> None:
         import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         bundle = bundle_of(self._options)
         self._group = ray.util.placement_group(
@@ -155,16 +162,32 @@ class RayWorkers:
             if not told:
                 print(f"ptpathways: {what}; waiting", file=sys.stderr, flush=True)
             told = True
-        actor_class = ray.remote(RayHost)
-        for index, name in enumerate(self._names):
-            self._actors[name] = actor_class.options(
-                name=f"{self._controller.cluster}/{name}",
+        for name in self._names:
+            self._actors[name] = self._actor(name)
+
+    def _actor(self, name: str) -> Any:
+        """A new one in the host's bundle, which Ray places elsewhere if its node is gone."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundle, again = bundle_of(self._options), self._restarts[name]
+        return (
+            ray.remote(RayHost)
+            .options(
+                name=f"{self._controller.cluster}/{name}" + (f"/{again}" if again else ""),
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
                 resources={kind: amount for kind, amount in bundle.items() if kind not in ("CPU", "GPU")},
                 max_restarts=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, index),
-            ).remote()
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, self._names.index(name)),
+            )
+            .remote()
+        )
+
+    def _begin(self, name: str, nodes: dict[str, About]) -> Any:
+        """Has an actor start its worker; the answer to come. A token goes along unless all nodes have it."""
+        token = "" if all(node.has_token for node in nodes.values()) else _tokens.worker_token(self._options.token)
+        return self._actors[name].start.remote(self._sent[name], token)
 
     def _ask(self, answers: dict[str, Any], ends: float) -> dict[str, Any]:
         """The answers of the actors, by name."""
@@ -192,14 +215,11 @@ class RayWorkers:
         options = replace(self._options, token="")
         orders: dict[str, Order] = {}
         on_machine: dict[str, int] = {}
-        bound = self._controller.endpoints[1]
         for number, (name, node) in enumerate(nodes.items()):
             index = on_machine.setdefault(node.machine, 0)
             on_machine[node.machine] += 1
-            wildcard = _addresses.is_wildcard(_addresses.host_of(bound))
-            here = _addresses.local_address_towards(node.address) if wildcard else _addresses.host_of(bound)
             orders[name] = Order(
-                controller=_addresses.with_host(bound, here),
+                controller=self._controller_for(node),
                 name=name,
                 index=index if options.platform == "cpu" else 0,
                 island=options.island_of(number),
@@ -208,12 +228,28 @@ class RayWorkers:
             )
         return orders
 
+    def _controller_for(self, node: About) -> str:
+        """Where a node reaches the controller."""
+        bound = self._controller.endpoints[1]
+        wildcard = _addresses.is_wildcard(_addresses.host_of(bound))
+        here = _addresses.local_address_towards(node.address) if wildcard else _addresses.host_of(bound)
+        return _addresses.with_host(bound, here)
+
     def _watch(self) -> None:
-        """Tells the controller of each worker that ends."""
+        """Tells the controller of each worker that ends, and has another one started."""
         import ray
 
         waiting = {actor.wait.remote(): name for name, actor in self._actors.items()}
-        while waiting and ray.is_initialized():
+        while (waiting or self._restarting) and ray.is_initialized():
+            while not self._restarted.empty():
+                name = self._restarted.get()
+                self._restarting.pop(name).join()
+                if name in self._pids:
+                    waiting[self._actors[name].wait.remote()] = name
+            if not waiting:
+                if self._stopping.wait(_LOOKS_S):
+                    return
+                continue
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=_LOOKS_S)
             for answer in done:
                 name = waiting.pop(answer)
@@ -222,7 +258,33 @@ class RayWorkers:
                 except ray.exceptions.RayError as error:
                     reason = f"was lost by Ray: {' '.join(str(error).split())}"
                 if not self._stopping.is_set():
+                    self._pids.pop(name, None)
                     self._controller.host_exited(name, reason)
+                    self._start_again(name)
+
+    def _start_again(self, name: str) -> None:
+        """A new worker in the place of one that has ended, which joins as a new host of the same name.
+
+        Not where the plugins of several hosts make one client: the others' has ended with it.
+        """
+        if self._restarts[name] >= _RESTARTS_MAX or self._sent[name].island_hosts > 0:
+            return
+        self._restarts[name] += 1
+
+        def start() -> None:
+            try:
+                ends = time.monotonic() + self._options.startup_timeout_s
+                self._actors[name] = self._actor(name)
+                nodes = self._ask({name: self._actors[name].describe.remote()}, ends)
+                self._sent[name] = replace(self._sent[name], controller=self._controller_for(nodes[name]))
+                self._pids |= self._ask({name: self._begin(name, nodes)}, ends)
+            except Exception as error:  # also what Ray raises when it ends meanwhile
+                if not self._stopping.is_set():
+                    print(f"ptpathways: {name} was not started again: {error}", file=sys.stderr, flush=True)
+            self._restarted.put(name)
+
+        self._restarting[name] = threading.Thread(target=start, name=f"ptpathways-ray-{name}", daemon=True)
+        self._restarting[name].start()
 
 
 def _resources(amounts: dict[str, float]) -> str:

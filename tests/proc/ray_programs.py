@@ -71,7 +71,23 @@ def killed(what: str) -> None:
         while time.monotonic() - began < WAIT_S:
             (there + 1).sum().item()
     except pw.HostLost as error:
-        print(json.dumps({"said": str(error), "after_s": time.monotonic() - began, "here": here.sum().item()}))
+        heard = {"said": str(error), "after_s": time.monotonic() - began, "here": here.sum().item()}
+        print(json.dumps(heard | {"again": _again()}))
+
+
+def _again() -> float:
+    """What the devices of both hosts compute when a worker is there in place of the one that ended."""
+    import torch
+
+    alive = [host for host in pw.cluster().hosts if host.alive]
+    began = time.monotonic()
+    while len(alive) < 2:
+        if time.monotonic() > began + WAIT_S:
+            raise TimeoutError("the host did not come back")
+        time.sleep(0.1)
+        alive = [host for host in pw.cluster().hosts if host.alive]
+    place = pw.cluster().slice(shape=(4,), hosts=[host.name for host in alive]).device
+    return (torch.ones(8, device=place) * 2).sum().item()
 
 
 def too_many() -> None:

@@ -85,6 +85,7 @@ def test_a_host_that_dies_is_named_at_once(ray_address: str, what: str, words: s
     assert "'host1'" in said and (words in said or "the process ended or was killed" in said), heard
     assert heard["after_s"] < NOTICED_S
     assert heard["here"] == 4
+    assert heard["again"] == 16  # on a new worker in the place of the one that ended, too
 
 
 def test_what_ray_cannot_place_is_said_in_its_words(ray_address: str) -> None:
