@@ -8,6 +8,7 @@ Usage::
     python tools/native_build.py test [--sanitize address|thread] [--room ROOM] [--changed-since REF] [--filter TEXT]
         [--no-run]
     python tools/native_build.py test-plugin    # a PJRT plugin for tests; prints its path
+    python tools/native_build.py times          # what took how long when it was last built, by target
 
 Environment: ``CXX`` the compiler, ``CXXFLAGS`` further flags, ``PW_JOBS`` compiles at once (the number of cores),
 ``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's), ``PW_LIBZMQ`` libzmq (default:
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -124,6 +126,19 @@ def build_library(target: str, output: Path) -> None:
     output.with_suffix(".new").rename(output)
 
 
+def build_times(log: str) -> dict[str, float]:
+    """Seconds of compiling and linking by target, the longest first, out of Ninja's log: of each file the last time."""
+    latest = {}
+    for line in log.splitlines():
+        if not line.startswith("#"):
+            start, end, _, output, _ = line.split("\t")
+            latest[output] = (int(end) - int(start)) / 1000
+    found: Counter[str] = Counter()
+    for output, seconds in latest.items():
+        found[output.removeprefix("CMakeFiles/").partition(".dir/")[0]] += seconds
+    return dict(found.most_common())
+
+
 def rooms_with_tests() -> list[str]:
     """Rooms of csrc that have a *_test.cc."""
     return sorted({path.parent.name for path in (ROOT / "csrc").glob("*/*_test.cc")})
@@ -213,8 +228,16 @@ def main() -> int:
     test.add_argument("--sanitize", choices=SANITIZERS)
     test.add_argument("--filter", default="", help="only tests whose name contains this")
     test.add_argument("--no-run", action="store_true", help="build only")
+    commands.add_parser("times", help="what took how long when it was last built, by target")
     args = parser.parse_args()
     try:
+        if args.command == "times":
+            log = BUILD / "release" / ".ninja_log"
+            times = build_times(log.read_text()) if log.exists() else {}
+            for target, seconds in times.items():
+                print(f"{seconds:7.1f} s  {target}")
+            print(f"{sum(times.values()):7.1f} s  in all")
+            return 0
         if args.command == "test-plugin":
             print(build(args.name) / f"lib{args.name}.so")
             return 0

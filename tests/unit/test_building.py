@@ -23,6 +23,19 @@ def test_a_missing_compiler_is_told_before_anything_is_built(monkeypatch: pytest
     native_build.check_compiler()
 
 
+def test_times_are_those_of_the_last_build_by_target() -> None:
+    rows = [
+        (0, 1000, "CMakeFiles/worker.dir/a.o"),
+        (0, 3500, "CMakeFiles/worker.dir/a.o"),
+        (3500, 4000, "CMakeFiles/worker.dir/b.o"),
+        (0, 2000, "CMakeFiles/base.dir/x/y.o"),
+        (4000, 4250, "native.so"),
+    ]
+    log = "# ninja log v6\n" + "".join(f"{start}\t{end}\t1\t{name}\tff\n" for start, end, name in rows)
+    found = native_build.build_times(log)
+    assert list(found.items()) == [("worker", 4.0), ("base", 2.0), ("native.so", 0.25)]
+
+
 def test_make_names_the_versions_of_python(tmp_path: Path) -> None:
     command = ["make", "setup", "PYTHON=/bin/false", f"VENV={tmp_path / 'venv'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
