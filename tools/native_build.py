@@ -27,7 +27,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -133,10 +133,10 @@ def build_times(log: str) -> dict[str, float]:
         if not line.startswith("#"):
             start, end, _, output, _ = line.split("\t")
             latest[output] = (int(end) - int(start)) / 1000
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for output, seconds in latest.items():
         found[output.removeprefix("CMakeFiles/").partition(".dir/")[0]] += seconds
-    return dict(found.most_common())
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def rooms_with_tests() -> list[str]:
