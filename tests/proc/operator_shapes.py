@@ -199,3 +199,56 @@ def indices_that_are_filled_count_from_the_end(device: str | torch.device) -> An
     written = table.clone()
     written.index_fill_(0, index[:1], torch.tensor(5.0).to(device))
     return [table.index_fill(1, index, -9.0), table.index_fill(-1, index.to(torch.int32).long(), 3.0), written]
+
+
+@scenario
+def what_is_written_in_place_keeps_its_shape(device: str | torch.device) -> Any:
+    """Also with an operand that is larger, which torch refuses; and what is not larger is computed."""
+
+    def vector() -> torch.Tensor:
+        return torch.tensor([1.0, 2.0, 3.0]).to(device)
+
+    larger, smaller = torch.full((3, 3), 2.0).to(device), torch.tensor(2.0).to(device)
+    by_one: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+        "lerp by a number": lambda to, of: to.lerp_(of, 0.5),
+        "lerp by a tensor": lambda to, of: to.lerp_(of, smaller / 4),
+        "masked fill": lambda to, of: to.masked_fill_(of > 1, 7.0),
+        "masked fill by a tensor": lambda to, of: to.masked_fill_(of > 1, smaller),
+        "masked scatter": lambda to, of: to.masked_scatter_(of > 1, larger[0]),
+        "heaviside": lambda to, of: to.heaviside_(of),
+        **{
+            name: lambda to, of, name=name: getattr(to, f"{name}_")(of)  # type: ignore[misc]
+            for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")
+        },
+        **{
+            f"many, {name}": lambda to, of, name=name: getattr(torch, f"_foreach_{name}_")([to], [of])  # type: ignore[misc]
+            for name in ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "clamp_min", "clamp_max", "copy")
+        },
+        "many, lerp": lambda to, of: torch._foreach_lerp_([to], [of], 0.5),
+        "many, addcmul": lambda to, of: torch._foreach_addcmul_([to], [of], [of], 0.5),
+        "many, addcdiv": lambda to, of: torch._foreach_addcdiv_([to], [of], [of], [0.5]),
+        "many, by one tensor": lambda to, of: torch._foreach_mul_([to], of),
+    }
+    found = []
+    for name, operation in by_one.items():
+        to = vector()
+        try:
+            operation(to, larger)
+        except RuntimeError:
+            pass
+        else:
+            raise AssertionError(f"{name} was not refused")
+        operation(to, smaller)
+        found.append(to)
+    matrix = torch.ones(3, 3).to(device)
+    products: tuple[Callable[[torch.Tensor], object], ...] = (
+        lambda to: to.addmm_(matrix, matrix),
+        lambda to: to.addr_(matrix[0], matrix[1]),
+    )
+    for product in products:
+        try:
+            product(vector())
+        except RuntimeError:
+            continue
+        raise AssertionError("a product was not refused")
+    return [*found, matrix.clone().addmm_(matrix, matrix), matrix.clone().addr_(matrix[0], matrix[1])]

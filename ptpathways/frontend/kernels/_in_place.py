@@ -4,7 +4,7 @@ drop an imaginary part, or give the tensor another shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _promotions, _refusals
@@ -22,10 +22,48 @@ def held(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: 
     return _held(kernel, values, *rest, **named)
 
 
-@hands_on(Plain.FITS)
 def held_of_vectors(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
     """The same of ``addr_``, whose shapes are of their own."""
+    _check_product(values, (*rest[0].shape, *rest[1].shape))
     return _held(kernel, values, *rest, **named)
+
+
+@hands_on(Plain.KEEPS_SHAPE)
+def shaped(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """For those whose types PyTorch/XLA checks itself."""
+    _check_shape(values, rest)
+    return kernel(values, *rest, **named)
+
+
+@hands_on(Plain.KEEPS_SHAPE)
+def masked(kernel: Callable[..., Any], values: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
+    """Of ``masked_scatter_``, whose source may have any shape."""
+    _check_shape(values, (mask,))
+    return kernel(values, mask, source)
+
+
+def product(
+    kernel: Callable[..., Any], values: torch.Tensor, one: torch.Tensor, two: torch.Tensor, **named: Any
+) -> Any:
+    """Of matrices, or of as many of them."""
+    if one.dim() == two.dim() > 1:
+        _check_product(values, (*one.shape[:-1], two.shape[-1]))
+    return kernel(values, one, two, **named)
+
+
+def of_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
+    """For those of many tensors, as optimizers use them."""
+    import torch
+
+    for item in rest:
+        if isinstance(item, torch.Tensor):
+            for one in values:
+                _check_shape(one, (item,))
+        elif isinstance(item, list | tuple):
+            for one, other in zip(values, item, strict=False):
+                if isinstance(other, torch.Tensor) and other.shape != one.shape:
+                    _check_shape(one, (other,))
+    return kernel(values, *rest, **named)
 
 
 @hands_on(Plain.FITS | Plain.FLOATING | Plain.KEEPS_SHAPE)
@@ -108,6 +146,11 @@ def _check_shape(values: torch.Tensor, rest: tuple[Any, ...]) -> None:
         raise RuntimeError(f"output with shape {list(values.shape)} doesn't match the broadcast shape {list(made)}")
 
 
+def _check_product(values: torch.Tensor, made: tuple[int, ...]) -> None:
+    if tuple(values.shape) != made:
+        raise RuntimeError(f"output with shape {list(values.shape)} doesn't match the shape {list(made)} of the result")
+
+
 def _check(values: torch.Tensor, rest: tuple[Any, ...], floats: bool = False) -> None:
     import torch
 
@@ -151,6 +194,37 @@ WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
 WRAPPED_FUNCTIONALIZATION |= {"addr_": held_of_vectors, "clamp_": clamp, "div_.Tensor_mode": divided}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     ("clamp_max_", "clamp_min_", "fmod_.Scalar", "pow_.Scalar", "remainder_.Scalar"), held_by_number
+)
+WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
+    (
+        *(f"{name}_.Tensor" for name in ("eq", "ge", "gt", "le", "lt", "ne")),
+        "heaviside_",
+        "lerp_.Scalar",
+        "lerp_.Tensor",
+        "logical_and_",
+        "logical_or_",
+        "logical_xor_",
+        "masked_fill_.Scalar",
+        "masked_fill_.Tensor",
+    ),
+    shaped,
+)
+WRAPPED_FUNCTIONALIZATION |= {
+    "addmm_": product,
+    "baddbmm_": product,
+    "masked_scatter_": masked,
+}
+WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
+    (
+        *(f"_foreach_{name}_.List" for name in ("add", "clamp_max", "clamp_min", "div", "lerp", "maximum", "minimum")),
+        *(f"_foreach_{name}_.List" for name in ("mul", "pow", "sub")),
+        *(f"_foreach_{name}_.{numbers}" for name in ("addcdiv", "addcmul") for numbers in ("Scalar", "ScalarList")),
+        *(f"_foreach_{name}_.Tensor" for name in ("add", "addcdiv", "addcmul", "div", "mul")),
+        "_foreach_copy_",
+        "_foreach_lerp_.Scalar",
+        "_foreach_lerp_.ScalarList",
+    ),
+    of_lists,
 )
 WRAPPED_FUNCTIONALIZATION |= {"abs_": magnitude, "addmv_": of_one_type, "cumprod_": running, "cumsum_": running}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
