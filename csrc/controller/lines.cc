@@ -16,8 +16,11 @@ Lines::Verdict Lines::Take(std::string_view route, std::string_view sender, cons
   const auto known = by_route_.find(std::string(route));
   Member* const member = known == by_route_.end() ? nullptr : known->second.get();
   const Type type = head.header.type;
-  // Of a member that is none any more: who is told so.
-  if (member != nullptr && member->dropped) return {Connection(route), {}};
+  // Of a member that is none any more: who is told so, but for a HELLO that is said twice (ControlLine::Join).
+  if (member != nullptr && member->dropped) {
+    if (type == Type::kHello) return {};
+    return {Connection(route), {}};
+  }
   // A later connection speaks for it.
   if (member != nullptr && member->route != route) return {};
   if (type == Type::kHello) {

@@ -83,6 +83,21 @@ struct LineRoom {
 
 using Texts = std::vector<std::string>;
 
+// A member says HELLO until it is answered, twice on its first connection. One that was refused is not heard again on
+// that, or it would join without a line, and nobody would learn that it has gone.
+TEST(AHelloThatIsSaidTwiceOfAMemberThatWasRefusedIsNobodys) {
+  LineRoom room;
+  const Connection member = room.Join("r1", 1);
+  room.lines.Drop(member);
+  const Lines::Verdict again = room.Take("r1", LineRoom::Hello(1));
+  EXPECT(!again.from.has_value());
+  EXPECT(!again.opened);
+  EXPECT_OK(again.refusal);
+  EXPECT(room.Take("r1", LineRoom::Message(1)).from == Connection("r1"));  // which is told that it is none
+  EXPECT(room.lines.OnClosed("r1", room.now));
+  EXPECT(room.Join("r2", 2) != member);
+}
+
 TEST(AnotherConnectionGoesOnWhereTheFirstOneWas) {
   LineRoom room;
   const Connection member = room.Join("r1", 1);
