@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ MANIFEST = "manifest.json"
 FORMAT = "ptpathways checkpoint"
 VERSION = 1
 _LOCK = ".lock"
+_LOOKS_S = 0.5
 _DATA = re.compile(r"data-[0-9a-f]+-[\w.-]+\.safetensors(\.partial)?")
 
 
@@ -194,16 +196,32 @@ def open_directory(directory: Path) -> Lock:
     Raises:
         CheckpointError: it cannot be made, or somebody else saves into it.
     """
-    made = not directory.exists()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = Lock(directory, made)
+        lock = _locked(directory)
     except BlockingIOError:
         raise CheckpointError(f"another process is saving a checkpoint to '{directory}'") from None
     except OSError as error:
         raise CheckpointError(f"cannot save to '{directory}': {error.strerror or error}") from error
     remove_leftovers(directory)
     return lock
+
+
+def _locked(directory: Path) -> Lock:
+    """Makes the directory, if it is not there, and takes its lock.
+
+    Another program that saves into the same series looks there for what is left over, for a moment, and may remove the
+    directory before the lock is taken.
+    """
+    until = time.monotonic() + _LOOKS_S
+    while True:
+        made = not directory.exists()
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            return Lock(directory, made)
+        except (BlockingIOError, FileNotFoundError):
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_LOOKS_S / 20)
 
 
 def commit(directory: Path, manifest: Manifest) -> None:
@@ -329,7 +347,10 @@ def _is_leftover(entry: Path) -> bool:
 
 def _has_only_leftovers(directory: Path) -> bool:
     """Whether a save began in a directory, and there is no checkpoint in it nor anything else."""
-    entries = list(directory.iterdir())
+    try:
+        entries = list(directory.iterdir())
+    except FileNotFoundError:  # another program has removed it
+        return False
     return bool(entries) and all(map(_is_leftover, entries))
 
 
@@ -340,7 +361,7 @@ def _remove(directory: Path, still: Callable[[Path], bool]) -> None:
         still: asked again under the lock whether it is one to remove: somebody may have saved there meanwhile.
     """
     with suppress(OSError):
-        lock = Lock(directory)
+        lock = Lock(directory, made=True)  # also if another program has emptied it meanwhile
         try:
             if not still(directory):
                 return

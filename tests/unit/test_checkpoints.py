@@ -8,6 +8,8 @@ import os
 import random
 import warnings
 from collections import Counter, OrderedDict, UserDict, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -476,6 +478,30 @@ def test_a_save_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
     again.release()
     lock.release()
     assert (there / "mine.txt").exists()
+
+
+def test_two_programs_save_into_one_series(tmp_path: Path) -> None:
+    series = _directory.Series(str(tmp_path / "s{step}"))
+
+    def save_all(first: int) -> None:
+        for step in range(first, 1000, 2):
+            directory = series.at(step)
+            series.clean(directory)
+            lock = _directory.open_directory(directory)
+            try:
+                (directory / f"data-0{step:x}-client.safetensors").touch()
+                files = [{"name": f"data-0{step:x}-client.safetensors", "bytes": 0}]
+                now = datetime.now(UTC).isoformat()
+                _directory.commit(directory, _directory.Manifest({}, {}, files, None, {"saved": now}))
+                series.rotate(2, directory)
+            finally:
+                lock.release()
+
+    with ThreadPoolExecutor(2) as programs:
+        for outcome in [programs.submit(save_all, first) for first in (0, 1)]:
+            outcome.result()
+    series.clean(series.at(1000))
+    assert 2 <= len(series.finished()) <= 3 and [path for _, path in series.found()] == sorted(series.finished())
 
 
 def test_a_manifest_that_was_changed_is_named(tmp_path: Path) -> None:
