@@ -74,12 +74,12 @@ class Feed:
                 yield batch
                 if frontend.cut_count() == cuts:
                     frontend.step()
+            position.end(begun)
         except KeyboardInterrupt:
             patience_s = 0.0  # nobody waits for a slow loader then
             raise
         finally:
             batches.close(patience_s)
-            position.end(begun)
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]  # as the loader's own: TypeError if it has no length
@@ -108,8 +108,9 @@ class Feed:
         """Where the loop is: texts, numbers, lists and dicts, but for what a loader with its own state says of itself.
 
         Batches count as given when the loop has got them, not when they were loaded ahead. After the last batch of an
-        epoch, while the loop still works on it, the position is the end of that epoch; once the loop has ended or was
-        left, it is the beginning of the next.
+        epoch, while the loop still works on it, the position is the end of that epoch; once the loop has ended, it is
+        the beginning of the next. A loop that was left, by a ``break`` or an error, leaves it where it is until the
+        next one begins, with the next epoch.
         """
         return self._position.state_dict(self._loader)
 

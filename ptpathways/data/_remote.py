@@ -133,37 +133,35 @@ class RemoteLoader:
         requests = self._mapped(epoch, start) if self._length is not None else self._streamed(epoch, start)
         unanswered: deque[_Batch] = deque()
         coming: deque[_Batch] = deque()
-        try:
-            while True:
-                while len(coming) <= self._prefetch and (batch := next(requests, None)) is not None:
-                    coming.append(batch)
-                    unanswered.append(batch)
-                # At most so many batches are used before they were made; their errors then come where they are used.
-                while unanswered and (
-                    not coming
-                    or unanswered[0].number + self._prefetch < coming[0].number
-                    or (
-                        unanswered[0].number <= coming[0].number
-                        and all(question.done for _, question in unanswered[0].questions)
-                    )
-                ):
-                    self._settle(epoch, unanswered.popleft())
-                if not coming:
-                    return
-                batch = coming.popleft()
-                if iteration is self._iteration:
-                    self._given = batch.number + 1
-                value, batch.value = batch.value, None
-                cuts = frontend.cut_count()
-                yield value
-                del value
-                if frontend.cut_count() == cuts:
-                    frontend.step()
-        finally:
-            self._end_epoch(iteration)
+        while True:
+            while len(coming) <= self._prefetch and (batch := next(requests, None)) is not None:
+                coming.append(batch)
+                unanswered.append(batch)
+            # At most so many batches are used before they were made; their errors then come where they are used.
+            while unanswered and (
+                not coming
+                or unanswered[0].number + self._prefetch < coming[0].number
+                or (
+                    unanswered[0].number <= coming[0].number
+                    and all(question.done for _, question in unanswered[0].questions)
+                )
+            ):
+                self._settle(epoch, unanswered.popleft())
+            if not coming:
+                self._end_epoch(iteration)
+                return
+            batch = coming.popleft()
+            if iteration is self._iteration:
+                self._given = batch.number + 1
+            value, batch.value = batch.value, None
+            cuts = frontend.cut_count()
+            yield value
+            del value
+            if frontend.cut_count() == cuts:
+                frontend.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop is: numbers and None only. Batches count when the loop has got them."""
+        """Where the loop is, or was left: numbers and None only. Batches count when the loop has got them."""
         return {
             "version": _VERSION,
             "epoch": self._epoch,

@@ -181,13 +181,21 @@ def fault(kind: str) -> dict[str, Any]:
             given.append(batch["drawn"].sum())
     except pw.PathwaysError as error:
         message, name = str(error), type(error).__name__
+    position = loader.position
     good = [bool(torch.isfinite(total)) for total in given[:2]]
     try:
         for total in given[2:3]:
             total.item()
     except RuntimeError as error:
         value = f"{type(error).__name__}: {error}"
-    return {"error": name, "message": message, "given": len(given), "good": good, "value": value}
+    return {
+        "error": name,
+        "message": message,
+        "given": len(given),
+        "position": position,
+        "good": good,
+        "value": value,
+    }
 
 
 def faults() -> dict[str, Any]:

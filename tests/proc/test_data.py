@@ -101,6 +101,7 @@ def test_a_fault_of_the_dataset_reaches_the_loop_at_its_batch(kind: str, name: s
     for text in ["batch 2 of epoch 0", "host 'host0'", *said]:
         assert text in result["message"]
     assert result["given"] in (2, 3, 4) and result["good"] == [True, True]
+    assert result["position"] == [0, result["given"]]  # where a state that is saved now goes on
     if result["given"] > 2:
         assert result["value"].startswith(f"{name}: host 'host0': batch 2 of epoch 0: "), result["value"][:300]
 
