@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class Feed:
             raise
         finally:
             batches.close(patience_s)
+            position.leave(begun)
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]  # as the loader's own: TypeError if it has no length
@@ -92,7 +94,7 @@ class Feed:
     @property
     def position(self) -> tuple[int, int]:
         """The epoch, and how many of its batches the loop has been given. Both count from 0."""
-        return self._position.epoch, self._position.batch
+        return self._position.now()
 
     def set_epoch(self, epoch: int) -> None:
         """Tells the loader, its samplers and its dataset, those of them that want to know, which epoch comes."""
@@ -108,9 +110,9 @@ class Feed:
         """Where the loop is: texts, numbers, lists and dicts, but for what a loader with its own state says of itself.
 
         Batches count as given when the loop has got them, not when they were loaded ahead. After the last batch of an
-        epoch, while the loop still works on it, the position is the end of that epoch; once the loop has ended, it is
-        the beginning of the next. A loop that was left, by a ``break`` or an error, leaves it where it is until the
-        next one begins, with the next epoch.
+        epoch, while the loop still works on it, the position is the end of that epoch; once the loop has ended or was
+        left, it is the beginning of the next, with which the next loop begins. While an error is handled (in an
+        ``except`` or ``finally``), it is where the loop was left.
         """
         return self._position.state_dict(self._loader)
 
@@ -172,7 +174,8 @@ class _Position:
         self.epoch = 0
         self.batch = 0
         self._begun: object | None = None
-        """The iteration under way."""
+        """The iteration under way, or that was left."""
+        self._is_left = False
         self._source: Source | None = None
         self._mark = Mark()
         self._start: _Start | None = None
@@ -215,11 +218,27 @@ class _Position:
         if begun is self._begun:
             self._next_epoch()
 
+    def leave(self, begun: object) -> None:
+        """The iteration was given up, if it has not ended: by an error or a ``break``, which look the same here."""
+        if begun is self._begun:
+            self._is_left = True
+
+    def now(self) -> tuple[int, int]:
+        """Epoch and batch."""
+        self._end_if_left()
+        return self.epoch, self.batch
+
+    def _end_if_left(self) -> None:
+        if self._is_left and sys.exc_info()[1] is None:
+            self._next_epoch()
+
     def _next_epoch(self) -> None:
         self.epoch, self.batch = self.epoch + 1, 0
         self._begun, self._source, self._start, self._mark = None, None, None, Mark()
+        self._is_left = False
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
+        self._end_if_left()
         loading = self._mark.random if self._source is not None and self._source.draws else None
         workers = self._mark.workers
         if self._resume != "from the start":  # loaded, and not yet gone on from
@@ -245,6 +264,7 @@ class _Position:
         now.set(loader)
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
         self._begun, self._source, self._mark = None, None, Mark()
+        self._is_left = False
         self._start, self._resume, self._had_workers = None, "from the start", now.workers
         self._workers = None
         if state["loader"] is not None:

@@ -94,6 +94,7 @@ class RemoteLoader:
         self._epoch = 0
         self._given = 0
         self._iteration: object | None = None
+        self._is_left = False
         self._resume = 0
 
     def place(self, layout: frontend.BatchLayout) -> None:
@@ -105,6 +106,7 @@ class RemoteLoader:
     @property
     def position(self) -> tuple[int, int]:
         """The epoch, and how many of its batches the loop has been given. Both count from 0."""
+        self._end_if_left()
         return self._epoch, self._given
 
     def set_epoch(self, epoch: int) -> None:
@@ -112,6 +114,8 @@ class RemoteLoader:
 
         Said again of the epoch that a loaded state is in the middle of, it changes nothing.
         """
+        if self._is_left:
+            self._end_epoch(self._iteration)
         if epoch != self._epoch:
             self._epoch, self._given, self._resume = epoch, 0, 0
 
@@ -133,35 +137,41 @@ class RemoteLoader:
         requests = self._mapped(epoch, start) if self._length is not None else self._streamed(epoch, start)
         unanswered: deque[_Batch] = deque()
         coming: deque[_Batch] = deque()
-        while True:
-            while len(coming) <= self._prefetch and (batch := next(requests, None)) is not None:
-                coming.append(batch)
-                unanswered.append(batch)
-            # At most so many batches are used before they were made; their errors then come where they are used.
-            while unanswered and (
-                not coming
-                or unanswered[0].number + self._prefetch < coming[0].number
-                or (
-                    unanswered[0].number <= coming[0].number
-                    and all(question.done for _, question in unanswered[0].questions)
-                )
-            ):
-                self._settle(epoch, unanswered.popleft())
-            if not coming:
-                self._end_epoch(iteration)
-                return
-            batch = coming.popleft()
+        try:
+            while True:
+                while len(coming) <= self._prefetch and (batch := next(requests, None)) is not None:
+                    coming.append(batch)
+                    unanswered.append(batch)
+                # At most so many batches are used before they were made; their errors then come where they are used.
+                while unanswered and (
+                    not coming
+                    or unanswered[0].number + self._prefetch < coming[0].number
+                    or (
+                        unanswered[0].number <= coming[0].number
+                        and all(question.done for _, question in unanswered[0].questions)
+                    )
+                ):
+                    self._settle(epoch, unanswered.popleft())
+                if not coming:
+                    self._end_epoch(iteration)
+                    return
+                batch = coming.popleft()
+                if iteration is self._iteration:
+                    self._given = batch.number + 1
+                value, batch.value = batch.value, None
+                cuts = frontend.cut_count()
+                yield value
+                del value
+                if frontend.cut_count() == cuts:
+                    frontend.step()
+        finally:
             if iteration is self._iteration:
-                self._given = batch.number + 1
-            value, batch.value = batch.value, None
-            cuts = frontend.cut_count()
-            yield value
-            del value
-            if frontend.cut_count() == cuts:
-                frontend.step()
+                self._is_left = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop is, or was left: numbers and None only. Batches count when the loop has got them."""
+        """Where the loop is: numbers and None only. Batches count when the loop has got them. Of a loop that was left,
+        as of a ``DataLoader``'s."""
+        self._end_if_left()
         return {
             "version": _VERSION,
             "epoch": self._epoch,
@@ -182,7 +192,7 @@ class RemoteLoader:
             ValueError: the state is of another order: of another seed, batch size, number of samples.
         """
         self.check_state_dict(state)
-        self._iteration = None
+        self._iteration, self._is_left = None, False
         self._epoch, self._given = int(state["epoch"]), int(state["batch"])
         self._resume = self._given
 
@@ -209,8 +219,13 @@ class RemoteLoader:
 
     def _end_epoch(self, iteration: object) -> None:
         if iteration is self._iteration:
-            self._iteration = None
+            self._iteration, self._is_left = None, False
             self._epoch, self._given = self._epoch + 1, 0
+
+    def _end_if_left(self) -> None:
+        """A loop that was left is over, but while the error is handled that left it."""
+        if self._is_left and sys.exc_info()[1] is None:
+            self._end_epoch(self._iteration)
 
     def _settle(self, epoch: int, batch: _Batch) -> None:
         for host, question in batch.questions:

@@ -176,12 +176,12 @@ def fault(kind: str) -> dict[str, Any]:
     given: list[Any] = []
     loader = pw.data.remote(lambda: Augmented(kind), batch_size=4, shuffle=False, timeout_s=2.0, prefetch=1)
     message = name = value = ""
+    position = (-1, -1)
     try:
         for batch in loader:
             given.append(batch["drawn"].sum())
     except pw.PathwaysError as error:
-        message, name = str(error), type(error).__name__
-    position = loader.position
+        message, name, position = str(error), type(error).__name__, loader.position
     good = [bool(torch.isfinite(total)) for total in given[:2]]
     try:
         for total in given[2:3]:

@@ -185,30 +185,33 @@ def test_samples_passed_over_are_not_made() -> None:
     assert dataset.made == rest and len(rest) == SAMPLES - 6
 
 
-def test_a_loop_that_was_left_is_saved_where_it_was_and_followed_by_the_next_epoch() -> None:
+def test_leaving_a_loop_begins_the_next_epoch() -> None:
     feed = Feed(DataLoader(Numbers(), batch_size=3), WHOLE)
     for _ in feed:
         break
-    assert feed.position == (0, 1)
-    state = feed.state_dict()
+    assert feed.position == (1, 0)
     assert len(run(feed, 1)[0]) == 4 and feed.position == (2, 0)
-    again = Feed(DataLoader(Numbers(), batch_size=3), WHOLE)
-    again.load_state_dict(state)
-    assert len(run(again, 1)[0]) == 3 and again.position == (1, 0)
 
 
-def test_an_error_in_a_loop_skips_no_sample_of_a_run_that_goes_on_from_there() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_what_is_saved_while_an_error_is_handled_skips_no_sample(error: type[BaseException]) -> None:
     seed(5)
     feed, given = Feed(DataLoader(Numbers(), batch_size=3, shuffle=True), WHOLE), []
-    with pytest.raises(ZeroDivisionError):
+    try:
         for batch in feed:
             given.append([int(index) for index in batch])
             if len(given) == 2:
-                raise ZeroDivisionError
+                raise error
+    except error:
+        assert feed.position == (0, 2)
+        state = feed.state_dict()
+    assert feed.position == (1, 0)
+    assert len(run(feed, 1)[0]) == 4 and feed.position == (2, 0)
     again = Feed(DataLoader(Numbers(), batch_size=3, shuffle=True), WHOLE)
-    again.load_state_dict(feed.state_dict())
+    again.load_state_dict(state)
     rest = [[int(index) for index in batch] for batch in run(again, 1)[0]]
     assert sorted(index for batch in (*given, *rest) for index in batch) == list(range(SAMPLES))
+    assert again.position == (1, 0)
 
 
 @pytest.mark.parametrize(
