@@ -272,6 +272,24 @@ def replaced_data(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
+def moved_and_back(places: list[torch.device], capture: Capture) -> list[float]:
+    """A model with statistics that goes to the CPU and back between the calls, as to be saved; at each place among the
+    calls once, also before audits."""
+    found = []
+    for moves_at in range(3, 8):
+        torch.manual_seed(1)
+        model = network(nn.BatchNorm1d(16)).to(places[0])
+        step = capture(training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), places[0]))
+        for place, (x, y) in enumerate(batches(10)):
+            if place == moves_at:
+                model.cpu()
+                model.to(places[0])
+            found.append(step(x, y))
+        found += [part.detach().float().sum() for part in model.state_dict().values()]
+        assert not isinstance(step, pw.CapturedStep) or step.replays + step.audits >= 2, step
+    return numbers(found)
+
+
 def one_cycle(places: list[torch.device], capture: Capture) -> list[float]:
     """A schedule that changes the rate and a beta at each call."""
     model = network().to(places[0])
@@ -401,6 +419,7 @@ counts_of: list[list[Tensor]] = []
 
 SCENARIOS = (
     replaced_data,
+    moved_and_back,
     one_cycle,
     counts,
     order_of_parts,

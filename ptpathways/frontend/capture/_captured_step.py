@@ -375,7 +375,7 @@ class CapturedStep:
             self._variants.clear()
             self._last = None
             return
-        checks, audited = variant.ready and self._checks, variant.ready and variant.audits.due()
+        checks, audited = variant.ready and self._checks and not variant.moved, variant.ready and variant.audits.due()
         try:
             outcome, wiring = recording.outcome(result)
             variant.made = outcome.renewed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -70,6 +71,9 @@ class Variant:
         self._feeds: dict[Any, int] = {}
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
+        self._tensors: list[torch.Tensor] = []
+        self._lasting: list[bool] = []
+        """Whether each is there between the calls, as gradients need not be."""
         self._gradients = Gradients()
         self._effects = Effects()
         self._aliases = buffers.Aliases([])
@@ -77,6 +81,9 @@ class Variant:
         """Whether it has let go of that memory."""
         self._order: list[int] | None = None
         """Of the buffers that it writes, by age, when its program was made."""
+        self.moved = False
+        """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
+        traced then may be another computation with the same results, so it proves nothing of replays."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
         self.used = 0
@@ -183,7 +190,7 @@ class Variant:
         self._order = None
         self.bind(outcome.surroundings)
         self._order = self._order_of_written()
-        self.ready = True
+        self.ready, self.moved = True, False
 
     def take_apart(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What ``Outcome.together`` gives, of the last replay; only once, as nobody may hold results."""
@@ -256,7 +263,10 @@ class Variant:
         self._surroundings.prepare()  # before it is counted who holds a tensor
         self._states_returned = {name: tensors[name] for name in returned}
         self._states_beside = [tensors[name] for name in self._apart.states]
-        self._tensors = [tensors[name] for name in self._states]
+        former, self._tensors = self._tensors, [tensors[name] for name in self._states]
+        self._lasting = [not name.endswith(".grad") for name in self._states]
+        changed = map(operator.is_not, former, self._tensors)
+        self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
         buffers.part_from_bases(self._tensors)
         if self._order not in (None, self._order_of_written()):
             raise Stale("a tensor that the step writes is another one, and PyTorch/XLA orders results by tensors' age")
@@ -311,6 +321,7 @@ class Variant:
         with native.translated():
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
                 if handle != old:
+                    self.moved = self.moved or self._lasting[place]
                     self._replay.bind(place, buffers.cell_of(self._tensors[place]))
         self._handles, self.loose = handles, False
 
