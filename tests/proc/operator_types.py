@@ -294,6 +294,26 @@ def strides_are_those_of_the_memory(device: str | torch.device) -> Any:
 
 
 @scenario
+def what_is_set_is_written_where_it_lies(device: str | torch.device) -> Any:
+    """Also through what else has that memory; what devices cannot do is refused."""
+    memory: Any = torch.arange(12.0).reshape(3, 4).to(device)
+    plain: Any = torch.zeros(4).to(device)
+    assigned: Any = torch.zeros(4).to(device)
+    plain.set_(memory[0])
+    plain.add_(5)
+    assigned.data = memory[1]
+    assigned.data = memory[2]
+    assigned.mul_(2)
+    try:
+        assigned.set_(memory[1])
+    except NotImplementedError:
+        assert str(device) != "cpu"
+    else:
+        assert str(device) == "cpu", "writes of it would go to the memory of before"
+    return [memory, plain]
+
+
+@scenario
 def what_torch_refuses_is_refused(device: str | torch.device) -> Any:
     ones, mask = torch.ones(2, 3).to(device), torch.tensor([True, False]).to(device)
     whole = torch.arange(4).to(device)

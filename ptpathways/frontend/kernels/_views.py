@@ -335,9 +335,27 @@ def _in_memory_order(values: torch.Tensor) -> bool:
     return all(_name(step) in _SAME or _name(step) in _IN_ORDER for step in _steps(values))
 
 
+def placed(kernel: Callable[..., Any], values: torch.Tensor, source: torch.Tensor) -> Any:
+    """Of ``set_``, which leaves with a view what led to it: later writes would go to the memory of before.
+
+    Raises:
+        NotImplementedError: of a view, but by itself, as parametrizations do.
+    """
+    if source is not values and is_view(values):
+        raise NotImplementedError(
+            "set_() of a tensor that is a part of another one is not known on devices: assign to .data, or make a new "
+            "tensor"
+        )
+    return kernel(values, source)
+
+
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
     "as_strided": as_strided,
     "flatten.using_ints": flatten,
     "ravel": ravel,
 }
-WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(("fill_.Scalar", "zero_"), filled)
+WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = {
+    "fill_.Scalar": filled,
+    "set_.source_Tensor": placed,
+    "zero_": filled,
+}
