@@ -304,13 +304,24 @@ def what_is_set_is_written_where_it_lies(device: str | torch.device) -> Any:
     assigned.data = memory[1]
     assigned.data = memory[2]
     assigned.mul_(2)
+    made: Any = torch.nn.Parameter(plain.clone())
+    same: Any = torch.ones(2).to(device)
+    tied: Any = torch.nn.Parameter(memory[2])
+    ones: Any = torch.ones(3).to(device)
+    with torch.no_grad():
+        made.set_(ones)  # as parametrizations do with their original
+        made.mul_(3)
+        same.set_(same)
+        tied.set_(memory[2])
+    same.add_(1)
+    memory.sub_(1)
     try:
         assigned.set_(memory[1])
     except NotImplementedError:
         assert str(device) != "cpu"
     else:
         assert str(device) == "cpu", "writes of it would go to the memory of before"
-    return [memory, plain]
+    return [memory, plain, made, same, tied]
 
 
 @scenario

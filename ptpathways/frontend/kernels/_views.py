@@ -336,17 +336,28 @@ def _in_memory_order(values: torch.Tensor) -> bool:
 
 
 def placed(kernel: Callable[..., Any], values: torch.Tensor, source: torch.Tensor) -> Any:
-    """Of ``set_``, which leaves with a view what led to it: later writes would go to the memory of before.
+    """Of ``set_``, which leaves memory that nobody can write any more: of tensors in one memory, their own.
 
     Raises:
-        NotImplementedError: of a view, but by itself, as parametrizations do.
+        NotImplementedError: to another part of the memory that the tensor is in.
     """
-    if source is not values and is_view(values):
-        raise NotImplementedError(
-            "set_() of a tensor that is a part of another one is not known on devices: assign to .data, or make a new "
-            "tensor"
-        )
-    return kernel(values, source)
+    import torch
+
+    if not (torch._is_functional_tensor(values) and torch._is_functional_tensor(source)):
+        return kernel(values, source)
+    if not torch._C._is_alias_of(values, source):  # type: ignore[attr-defined]
+        return kernel(values, source)
+    if _place(values) == _place(source) and values.shape == source.shape:
+        return values
+    raise NotImplementedError(
+        "set_() to another part of the memory that a tensor is in is not known on devices: assign that part to .data, "
+        "or make a new tensor"
+    )
+
+
+def _place(values: torch.Tensor) -> list[tuple[Any, ...]]:
+    """Where in its memory a view lies; equal for tensors that have the same elements."""
+    return [(name, *step.as_tuple()) for step in _steps(values) if (name := _name(step)) != "detach"]
 
 
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {

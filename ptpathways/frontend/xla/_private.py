@@ -87,6 +87,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C._functionalization.get_view_meta_sequence",
         "_C._functionalization.InverseReturnMode",
         "_C._functorch.peek_interpreter_stack",
+        "_C._is_alias_of",
         "_C._len_torch_dispatch_stack",
         "_C._len_torch_function_stack",
         "_C._storage_Use_Count",
