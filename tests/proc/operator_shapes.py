@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,7 @@ def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: ones.put(few[0], flat[:3]),
         lambda: ones.put(flat[:2], flat[:2]),
         lambda: torch.take(ones, flat),
+        lambda: F.embedding(flat, ones),
         lambda: ones.clone().index_fill_(0, few, 1.0),
         lambda: ones.clamp(),
         lambda: ones.clone().clamp_(),
@@ -202,6 +204,35 @@ def indices_that_are_filled_count_from_the_end(device: str | torch.device) -> An
 
 
 @scenario
+def elements_of_a_source_go_where_a_mask_says(device: str | torch.device) -> Any:
+    """As language models put the features of an image in the place of its tokens; also by more than are asked for."""
+    found: list[Any] = []
+    cases: list[Any] = [((3, 4), (3, 4), (30,)), ((3, 4), (4,), (2, 8)), ((), (), (1,)), ((4,), (2, 4), (9,))]
+    for shape, of_mask, of_source in [*cases, ((0, 3), (3,), (2,))]:
+        mask = torch.arange(math.prod(of_mask)).reshape(of_mask).remainder(3).ne(1).to(device)
+        values, source = torch.zeros(shape).to(device), torch.arange(1.0, 1 + math.prod(of_source)).reshape(of_source)
+        values, source = values.requires_grad_(), source.to(device).requires_grad_()
+        result = values.masked_scatter(mask, source)
+        (result * torch.arange(1.0, 1 + result.numel()).reshape(result.shape).to(device)).sum().backward()
+        whole = torch.zeros(shape, dtype=torch.int64).to(device).masked_scatter(mask, source.detach().long())
+        found += [result, values.grad, source.grad, whole]
+    return found
+
+
+@scenario
+def places_of_pooled_elements_are_whole_numbers(device: str | torch.device) -> Any:
+    values = torch.arange(32.0).reshape(1, 2, 4, 4).to(device).requires_grad_()
+    found: list[Any] = []
+    for pool in (F.max_pool2d, F.adaptive_max_pool2d):
+        pooled, places = pool(values, 2, return_indices=True)
+        found += [places, -places, places.max(), places / 2, places.to(torch.int32), places.to(torch.float64)]
+        found += [values.flatten(2).gather(2, places.flatten(2)), F.max_unpool2d(pooled, places, (2, 2))]
+        found[-1].square().sum().backward()
+    found += [F.max_pool1d(values[0], 2, return_indices=True)[1].float()]
+    return [*found, F.max_pool3d(values, 2, return_indices=True)[1].float(), values.grad]
+
+
+@scenario
 def what_is_written_in_place_keeps_its_shape(device: str | torch.device) -> Any:
     """Also with an operand that is larger, which torch refuses; and what is not larger is computed."""
 
@@ -215,6 +246,8 @@ def what_is_written_in_place_keeps_its_shape(device: str | torch.device) -> Any:
         "masked fill": lambda to, of: to.masked_fill_(of > 1, 7.0),
         "masked fill by a tensor": lambda to, of: to.masked_fill_(of > 1, smaller),
         "masked scatter": lambda to, of: to.masked_scatter_(of > 1, larger[0]),
+        "ldexp": lambda to, of: to.ldexp_(of),
+        "product into itself": lambda to, of: torch.mul(to, of, out=to),
         "heaviside": lambda to, of: to.heaviside_(of),
         **{
             name: lambda to, of, name=name: getattr(to, f"{name}_")(of)  # type: ignore[misc]

@@ -105,6 +105,14 @@ def gather(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: to
 
 
 def embedding(kernel: Callable[..., Any], weight: torch.Tensor, indices: torch.Tensor, *rest: Any) -> Any:
+    """
+    Raises:
+        RuntimeError: the indices are no whole numbers.
+    """
+    import torch
+
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(f"embedding needs indices that are torch.int64 or torch.int32, got {indices.dtype}")
     found = kernel(weight, indices, *rest)
     return _out_of_range.put_out(found, _out_of_range.outside(indices, weight.shape[0]).unsqueeze(-1))
 

@@ -160,7 +160,7 @@ def largest(
     rank = len(kernel)
     axes = _axes(values.shape[-rank:], kernel, stride, padding, dilation, ceil_mode)
     if not _needs_own(values, axes, ceil_mode):
-        return kernel_of_xla(values, kernel, stride, padding, dilation, ceil_mode)
+        return _as_int64(*kernel_of_xla(values, kernel, stride, padding, dilation, ceil_mode))
     lowest = -math.inf if values.is_floating_point() else torch.iinfo(values.dtype).min
     padded = _padded(values, axes, lowest)
     places = torch.arange(math.prod(axis.size for axis in axes)).reshape([axis.size for axis in axes])
@@ -177,6 +177,11 @@ def largest(
     found, chosen = stacked.max(-1)
     table = torch.stack(where, -1).to(values.device).expand(stacked.shape)
     return found, table.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+
+def _as_int64(found: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """PyTorch/XLA says that its places are int64, and they are uint32: negatives are wrong, and casts fail."""
+    return found, places + 0
 
 
 def largest_backward(
@@ -231,7 +236,8 @@ def to_size(operation: str) -> Callable[..., Any]:
         import torch
 
         if 0 not in output_size:
-            return kernel_of_xla(values, output_size)
+            found = kernel_of_xla(values, output_size)
+            return _as_int64(*found) if isinstance(found, tuple) else found
         return _fallback.on_client(getattr(torch.ops.aten, operation).default, values, output_size)
 
     return pool

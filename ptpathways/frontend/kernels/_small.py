@@ -124,7 +124,6 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
         "index_reduce",
         "kthvalue",
         "logcumsumexp",
-        "masked_scatter",
         "median.dim",
         "mode",
         "nanmedian.dim",
