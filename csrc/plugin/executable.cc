@@ -230,8 +230,9 @@ Status Executable_Fingerprint(PJRT_Executable_Fingerprint_Args* args) {
 
 Status Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args* args) {
   using Args = PJRT_Executable_GetCompiledMemoryStats_Args;
+  // PyTorch/XLA asks this, for its log, of each program before it runs: nothing is compiled for the answer.
   PW_ASSIGN_OR_RETURN(const client::QueryAnswer answer,
-                      args->executable->program->Ask(wire::QueryKind::kCompiledMemory));
+                      args->executable->program->AskOfCompiled(wire::QueryKind::kCompiledMemory));
   const size_t from = offsetof(Args, generated_code_size_in_bytes);
   const size_t end = std::min(args->struct_size, sizeof(Args));
   std::memset(reinterpret_cast<char*>(args) + from, 0, end - from);

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +91,24 @@ def test_what_is_damaged_is_compiled_again_and_told(tmp_path: Path, capfd: pytes
         assert len(stored.read_bytes()) == len(whole)
     told = capfd.readouterr().err
     assert f"ptpathways: a compiled program in the cache cannot be used and is compiled again: '{stored}'" in told
+
+
+STEP_ON_A_SLICE = """
+import torch, ptpathways as pw
+pw.init(hosts=1, devices_per_host=2)
+layers = [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.LayerNorm(16), torch.nn.GELU()) for _ in range(4)]
+model = torch.nn.Sequential(*layers).to(pw.device())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(8, 16).to(pw.device())).square().mean().backward()
+optimizer.step()
+print(float(model[0][0].weight.detach().sum()))
+"""
+
+
+def test_a_step_on_several_devices_is_not_compiled_for_one_too(tmp_path: Path) -> None:
+    """PyTorch/XLA asks for the memory of what it has compiled, before anything runs."""
+    pytest.importorskip("torch_xla")
+    environment = {**os.environ, "PTPATHWAYS_CACHE_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    subprocess.run([sys.executable, "-c", STEP_ON_A_SLICE], env=environment, check=True, timeout=TIMEOUT_S)
+    assert len(list(tmp_path.glob("*.pwx"))) == 1
