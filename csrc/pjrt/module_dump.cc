@@ -14,6 +14,7 @@
 
 #include "csrc/base/proto.h"
 #include "csrc/pjrt/compile_options.h"
+#include "csrc/pjrt/hlo_proto.h"
 
 namespace pathways::pjrt {
 namespace {
@@ -99,6 +100,51 @@ Result<std::optional<std::string>> ReadDump(const std::string& folder, std::stri
   return DataLoss("expected a module in what the plugin wrote as '" + std::string(part) + "', got none");
 }
 
+// An instruction that partitioning carries over and no plugin can compile. What comes after the stage would be thrown
+// away, and takes most of the time.
+constexpr std::string_view kEnd = "pathways.end";
+// Of OpSharding: without a side effect it would be removed as dead, and among instructions with one only those of this
+// type are neither refused nor put into a branch of their own.
+constexpr uint32_t kShardingType = 1;
+constexpr int64_t kManual = 4;
+
+Result<std::string> WithEnd(std::string_view module) {
+  return EditComputations(module, [](std::string_view computation, bool is_entry) -> Result<std::string> {
+    if (!is_entry) return std::string(computation);
+    int64_t last = 0;
+    ProtoWriter out, sharding, fields;
+    const auto copy = [&last](std::string_view bytes) -> Result<bool> {
+      PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(bytes));
+      last = std::max(last, instruction.id);
+      return false;
+    };
+    PW_RETURN_IF_ERROR(EditInstructions(computation, copy, &out));
+    sharding.Int64(kShardingType, kManual);
+    fields.Bytes(instruction_field::kCustomCallTarget, kEnd);
+    fields.Bytes(instruction_field::kSharding, sharding.bytes());
+    fields.Bool(instruction_field::kHasSideEffect, true);
+    fields.Int64(instruction_field::kCustomCallApiVersion, kTypedFfi);
+    WriteInstruction(last + 1, kEnd, "custom-call", ArrayShape(DType::kF32, {}), {}, fields.bytes(), &out);
+    return std::move(out).Take();
+  });
+}
+
+Result<std::string> WithoutEnd(std::string_view module) {
+  return EditComputations(module, [](std::string_view computation, bool) -> Result<std::string> {
+    ProtoWriter out;
+    const auto is_end = [](std::string_view bytes) -> Result<bool> {
+      ProtoReader reader(bytes);
+      ProtoField field;
+      while (reader.Next(&field)) {
+        if (field.is(instruction_field::kCustomCallTarget, WireType::kBytes)) return field.bytes == kEnd;
+      }
+      return false;
+    };
+    PW_RETURN_IF_ERROR(EditInstructions(computation, is_end, &out));
+    return std::move(out).Take();
+  });
+}
+
 }  // namespace
 
 Result<std::optional<std::string>> CompileAndDump(Client* client, std::string_view module, std::string_view format,
@@ -113,10 +159,18 @@ Result<std::optional<std::string>> CompileAndDump(Client* client, std::string_vi
   // What comes after the stage is thrown away: let it be quick.
   overrides.Integer("xla_backend_optimization_level", 0);
   overrides.Flag("xla_llvm_disable_expensive_passes", true);
-  const Status compiled = client->Compile(module, format, with_dump.bytes()).status();
+  std::string ended;
+  if (stage == Stage::kPartitioned && format == "hlo") {
+    PW_ASSIGN_OR_RETURN(ended, WithEnd(module));
+  }
+  const Status compiled = client->Compile(ended.empty() ? module : ended, format, with_dump.bytes()).status();
   const std::string part =
       stage == Stage::kPartitioned ? "after_" + std::string(kPartitioning) : "before_optimizations";
   PW_ASSIGN_OR_RETURN(std::optional<std::string> dumped, ReadDump(folder->path(), part));
+  if (dumped && !ended.empty()) {
+    PW_ASSIGN_OR_RETURN(dumped, WithoutEnd(*dumped));
+    return dumped;
+  }
   if (!dumped || stage == Stage::kPartitioned) PW_RETURN_IF_ERROR(compiled);
   return dumped;
 }

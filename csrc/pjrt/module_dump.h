@@ -22,8 +22,8 @@ enum class Stage : uint8_t {
 };
 
 // A serialized HloModuleProto; nothing if the plugin does not write it down. `scratch`: an existing folder for files
-// that live as long as the call; empty: the system's temporary folder. A compile that fails is an error, but for one
-// that has come past kRead.
+// that live as long as the call; empty: the system's temporary folder. A compile that fails before the stage is an
+// error; of HLO that is to be partitioned, no more than that is compiled.
 Result<std::optional<std::string>> CompileAndDump(Client* client, std::string_view module, std::string_view format,
                                                   std::string_view options, Stage stage, const std::string& scratch);
 

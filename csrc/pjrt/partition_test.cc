@@ -58,6 +58,7 @@ TEST(OneShardOfAnElementwiseComputation) {
   const Partitioner partitioner(client->api(), scratch.path());
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 8));
   EXPECT(scratch.empty());
+  EXPECT(shard.module.find("custom-call") == std::string::npos);  // what ends the compile there
   EXPECT(!shard.differs);
   EXPECT(shard.collectives.empty());
   EXPECT_EQ(shard.info.parameters[0].ToString(), "f32[2]");
