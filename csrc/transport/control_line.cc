@@ -22,6 +22,7 @@ constexpr std::chrono::milliseconds kHearsNothing{1000};
 constexpr std::chrono::milliseconds kTick{100};
 // How long it is tried with the same keys, when either may be asked for.
 constexpr std::chrono::milliseconds kOtherKeys{100};
+constexpr std::chrono::milliseconds kRefusesAgain{5'000};  // less than a handshake that nobody answers takes
 // Of what the controller has not taken: far more than a member that waits for its results can have on the way.
 constexpr LineLimits kLimits{size_t{1} << 18, size_t{1} << 30};
 
@@ -188,6 +189,10 @@ void ControlLine::OnPeerEvent(Socket&, const PeerEvent& event) {
         std::lock_guard lock(mutex_);
         if (welcomed_) return;  // its listener may be about to go, or to come
       }
+      // A controller that dies meanwhile looks the same, once; who refuses does it again at once.
+      const int64_t now = NowMs();
+      const std::optional<int64_t> before = std::exchange(refused_ms_, now);
+      if (!before || now - *before > kRefusesAgain.count()) return;
       return Lose(Unavailable(RefusedText(endpoint_, socket_->options().curve)));
     }
   }

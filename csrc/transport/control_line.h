@@ -89,6 +89,7 @@ class ControlLine : private SocketHandler {
   int64_t lease_ms_ = 0;         // 0 before the controller's answer
   uint64_t controller_pid_ = 0;  // 0: not of our process space
   int64_t called_ms_ = 0;
+  std::optional<int64_t> refused_ms_;  // when a connection ended last before it was one
   bool lost_ = false;
   std::atomic<bool> overflowed_{false};
   std::atomic<int64_t> heard_ms_{0};  // when the controller's latest message came

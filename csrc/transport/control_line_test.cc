@@ -1,6 +1,11 @@
 // A member's end of its line: which keys it calls with after they were changed.
 #include "csrc/transport/control_line.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "csrc/transport/keys.h"
@@ -113,6 +118,39 @@ TEST(AMemberThatHearsLateOfAConnectionDoesNotTakeItsKeysForTheNextOnes) {
   EXPECT(controller.connected.WaitFor(by_former + 1));
   const uint64_t beats = controller.beats.value();
   EXPECT(controller.beats.WaitFor(beats + 1));
+  EXPECT_EQ(member.lost.value(), 0);
+  line->Close();
+  reactor->Stop();
+}
+
+// As a controller that is killed while it is stopped: the kernel has taken the connection, and nobody answers it.
+TEST(AConnectionThatEndsOnceBeforeItIsOneIsMadeAgain) {
+  ASSERT_OK(UseZmq());
+  ASSERT_OK_AND_ASSIGN(const CurveKeyPair keys, GenerateCurveKeyPair());
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string endpoint = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+
+  ASSERT_OK_AND_ASSIGN(auto reactor, Reactor::Start({.name = "member"}));
+  ASSERT_OK_AND_ASSIGN(auto line, ControlLine::Open(endpoint, Calls(keys)));
+  Member member;
+  ASSERT_OK(line->Attach(reactor.get(), &member));
+  ASSERT_OK(line->Join(wire::Hello()));
+  const int connection = ::accept(listener, nullptr, nullptr);
+  ASSERT(connection >= 0);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};  // the port is free then
+  ASSERT_EQ(::setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+  ::close(listener);
+  ::close(connection);
+  Answerer controller;
+  ASSERT_OK(controller.Listen(keys, endpoint));
+  EXPECT(member.welcomed.WaitFor(1));
   EXPECT_EQ(member.lost.value(), 0);
   line->Close();
   reactor->Stop();
