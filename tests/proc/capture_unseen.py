@@ -7,9 +7,12 @@ traced at every call and say so.
 from __future__ import annotations
 
 import abc
+import collections
 import contextlib
 import decimal
+import functools
 import gc
+import hashlib
 import importlib
 import logging
 import mmap
@@ -35,6 +38,7 @@ from tests.proc.capture_basis import SAID, Capture, batches, expect, network, nu
 
 Probe = tuple[Callable[[], Any], Callable[[], Any]]
 CALLS, CHANGED = 6, 4
+FACTOR = 2.0
 _held: list[Any] = []
 
 
@@ -122,6 +126,11 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
     logger.setLevel(logging.WARNING)
     mapped, shared = mmap.mmap(-1, 16), multiprocessing.Value("d", 2.0)
     text, part, error = string.Template("1$a"), Fraction(3, 2), ValueError("an error")
+    globals()["FACTOR"] = 2.0
+    weights, ordered = {"a": 1.0, "b": 2.0}, collections.OrderedDict(a=1.0)
+    terms, pairs, names = weights.values(), weights.items(), ordered.keys()
+    word, digest = collections.UserString("2"), hashlib.sha256(b"1")
+    bound: Any = functools.partial(lambda value: value, 2.0)
     node = inmost = types.SimpleNamespace()
     for _ in range(90):
         inmost.next = types.SimpleNamespace()
@@ -143,6 +152,16 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         (lambda: part, lambda: setattr(part, "_numerator", 9)),
         (lambda: isinstance(error.__cause__, KeyError), lambda: setattr(error, "__cause__", KeyError("one"))),
         (lambda: follow(node), lambda: setattr(inmost, "value", 3.0)),
+        (lambda: sum(terms), lambda: weights.__setitem__("a", 3.0)),
+        (lambda: sum(len(key) * value for key, value in pairs), lambda: weights.pop("b")),
+        (lambda: len(names), lambda: names.mapping and ordered.update(b=1.0)),
+        (lambda: float(word), lambda: setattr(word, "data", "3")),
+        (lambda: digest.digest()[0], lambda: digest.update(b"more")),
+        (lambda: bound(), lambda: bound.__setstate__((bound.func, (3.0,), {}, None))),
+        (lambda: torch.initial_seed() % 97, lambda: torch.manual_seed(5)),
+        (lambda: float(torch.get_rng_state()[0]), lambda: torch.manual_seed(6)),
+        (lambda: eval("FACTOR * 1.0"), lambda: globals().__setitem__("FACTOR", 3.0)),
+        (lambda: sys._getframe().f_globals["FACTOR"], lambda: globals().__setitem__("FACTOR", 4.0)),
     ]
     return _follow(capture, places[0], iter(probes))
 
@@ -340,6 +359,42 @@ def functions_of_torch_itself(places: list[torch.device], capture: Capture) -> l
     return numbers(found)
 
 
+def found_by_audits(places: list[torch.device], capture: Capture) -> list[float]:
+    """What nothing sees before a replay, as the name of a function: the next audit must, whatever state there is."""
+    found: list[Tensor] = []
+    for make in (None, nn.Linear, torch.optim.SGD, torch.optim.AdamW):
+
+        def named() -> float:
+            return 1.0
+
+        named.__name__ = "1"
+        model, step_of = network().to(places[0]), None if make in (None, nn.Linear) else make
+        optimizer = None if step_of is None else step_of(model.parameters(), lr=0.1)  # type: ignore[operator]
+
+        def one(
+            x: Tensor, model: Any = model, make: Any = make, optimizer: Any = optimizer, named: Any = named
+        ) -> Tensor:
+            x = x.to(places[0]) * float(named.__name__)
+            result: Tensor = x.sum() if make is None else model(x).square().mean()
+            if optimizer is not None:
+                optimizer.zero_grad()
+                result.backward()
+                optimizer.step()
+            return result.detach()
+
+        step, mismatch = capture(one), 0
+        for call in range(24):
+            if call == CHANGED + 2:
+                named.__name__ = "1.5"
+            try:
+                step(batches(1)[0][0])
+            except pw.CaptureMismatch:
+                mismatch += 1
+        assert mismatch == isinstance(step, pw.CapturedStep), (make, step)
+        found.append(model(batches(1)[0][0].to(places[0])).sum() * 0)
+    return numbers(found)
+
+
 SCENARIOS = (
     wrapped_functions,
     functions_of_torch_itself,
@@ -350,4 +405,5 @@ SCENARIOS = (
     methods_of_tensors,
     order_of_hooks,
     devices_asked_for,
+    found_by_audits,
 )

@@ -74,6 +74,7 @@ class Variant:
         self._tensors: list[torch.Tensor] = []
         self._lasting: list[bool] = []
         """Whether each is there between the calls, as gradients need not be."""
+        self._handles: list[int] = []
         self._gradients = Gradients()
         self._effects = Effects()
         self._aliases = buffers.Aliases([])
@@ -273,8 +274,10 @@ class Variant:
         over = [name for name in self._states if name in self._wiring.written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
         self._parameters = [tensor for tensor in self._tensors if isinstance(tensor, torch.nn.Parameter)]
-        self._handles: list[int] = []
+        known, self._handles = self._handles, []
         self._bind_moved()
+        others = map(operator.ne, known, self._handles)
+        self.moved = self.moved or any(map(operator.and_, others, self._lasting))
         self._gradients.bind(self._surroundings, tensors, self._states)
 
     def _order_of_written(self) -> list[int]:
@@ -321,7 +324,7 @@ class Variant:
         with native.translated():
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
                 if handle != old:
-                    self.moved = self.moved or self._lasting[place]
+                    self.moved = self.moved or (old != 0 and self._lasting[place])
                     self._replay.bind(place, buffers.cell_of(self._tensors[place]))
         self._handles, self.loose = handles, False
 

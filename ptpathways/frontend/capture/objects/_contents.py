@@ -7,11 +7,13 @@ from __future__ import annotations
 import abc
 import array
 import collections
+import collections.abc
 import contextvars
 import datetime
 import decimal
 import fractions
 import functools
+import gc
 import logging
 import mmap
 import pathlib
@@ -183,9 +185,16 @@ def contents_of(value: Any) -> Any:
         return _decimal(value)
     if type(value) is slice:
         return "slice", tuple(map(member_key, (value.start, value.stop, value.step)))
+    if type(value).__module__ in _HASHES:
+        return value.name, value.hexdigest(*(() if value.digest_size else (32,)))
     if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
         return type(value), repr(value)
     return None
+
+
+def mapping_of(view: collections.abc.MappingView) -> Any:
+    """That a view of keys, values or items is of."""
+    return view._mapping if hasattr(view, "_mapping") else gc.get_referents(view)[0]
 
 
 def members_of(value: Any) -> Iterable[Any]:
@@ -236,6 +245,7 @@ def position_of(value: Any) -> Any:
     return None
 
 
+_HASHES = frozenset({"_hashlib", "_md5", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512", "_blake2"})
 _EXACT_ITERATORS = ("builtins", "itertools")
 """Modules whose iterators say what they can be made again from, if they can."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import collections.abc
 import contextlib
 import dataclasses
 import enum
@@ -30,6 +31,7 @@ from ptpathways.frontend.capture.objects._contents import (
     Same,
     contents_of,
     is_setting,
+    mapping_of,
     member_key,
     members_of,
     object_key,
@@ -53,6 +55,15 @@ _RECORDS = frozenset({"csv", "fractions", "json.decoder", "json.encoder", "pprin
 """Modules of Python whose objects are options that their methods read."""
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_OF_PARTIALS = ("func", "args", "keywords")
+_NOT_COMPARED = {
+    "_version": "how often tensors were written is",
+    "initial_seed": "seeds of random generators are",
+    "get_rng_state": "states of random generators are",
+    "_getframe": "what frames have is",
+    "currentframe": "what frames have is",
+}
+"""What functions of these names tell, of which nothing says that it has changed."""
 
 
 def walk(
@@ -112,8 +123,9 @@ class Walker:
         self._look_into_modules()
         self._torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
-        if "_version" in self.mentioned.names and not self.found.unknown:
-            self.found.unknown = "it mentions _version, and how often tensors were written is not compared"
+        for name, what in _NOT_COMPARED.items():
+            if name in self.mentioned.names and not self.found.unknown:
+                self.found.unknown = f"it mentions {name}, and {what} not compared"
         for name, group, key in self.noted:
             if self.mentioned.has(key):
                 self.found.settings[name] = (group, key, group[key])
@@ -224,6 +236,8 @@ class Walker:
             self.visit(name, value.__func__, depth + 1)
         elif isinstance(value, functools.partial):
             self.kind(name, functools.partial)
+            view = SlotView(value)
+            self.found.members += [Link(view, part, getattr(value, part), f"{name}.{part}") for part in _OF_PARTIALS]
             self.visit(f"{name}.func", value.func, depth + 1)
             self.items(name, enumerate(value.args), depth, value.args)
             self.mapping(name, value.keywords, depth)
@@ -235,6 +249,13 @@ class Walker:
                 self.link(f"{name}.default_factory", SlotView(value), "default_factory", factory, depth)
             self.container(type(value))
             self.mapping(name, value, depth)
+            self._own_attributes(name, value, depth)
+        elif isinstance(value, collections.abc.MappingView):
+            self.kind(name, type(value))
+            self.visit(f"{name}.mapping", mapping_of(value), depth + 1)
+        elif isinstance(value, collections.UserString):
+            self.kind(name, type(value))
+            self.container(type(value))
             self._own_attributes(name, value, depth)
         elif isinstance(value, (collections.UserDict, *_WEAK)):
             self.kind(name, type(value))

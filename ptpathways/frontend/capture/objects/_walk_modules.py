@@ -33,6 +33,8 @@ _PARTS_MAX = 3
 _GLOBALS_BY_TEXT = frozenset({"globals", "eval", "exec", "vars"})
 """Ways to a global variable that do not name it in the code."""
 
+_CODE_IN_TEXTS = frozenset({"eval", "exec"})
+
 
 class Modules:
     """Those that ``walker`` meets."""
@@ -44,7 +46,11 @@ class Modules:
         """What a function of the user's names in its own module, and in those that it imports when it runs."""
         code = function.__code__
         names = _code.all_names(code)
-        variables = _code.global_names(code) if _GLOBALS_BY_TEXT.isdisjoint(names) else names
+        loaded = _code.global_names(code)
+        variables = loaded if _GLOBALS_BY_TEXT.isdisjoint(names) else names
+        texts = sorted(_CODE_IN_TEXTS.intersection(loaded))
+        if texts and not self._walker.found.unknown:
+            self._walker.found.unknown = f"it calls {texts[0]}(), and what the text reads is not compared"
         self._absent(function.__globals__, variables, depth)
         self._variables(prefix, function.__globals__, variables, names, depth)
         for imported in _code.imported_names(code):
