@@ -55,7 +55,8 @@ enum Plain : uint32_t {
   kFits = 16384,
   kKeepsShape = 32768,
   kNoView = 65536,
-  kAll = 131071,
+  kNoStatistics = 131072,
+  kAll = 262143,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -156,6 +157,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   if ((plain & kFits) && !Fit(arguments)) return false;
   if ((plain & kKeepsShape) && !KeepsShape(arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
+  if ((plain & kNoStatistics) && !(arguments[3].isNone() && arguments[4].isNone())) return false;
   if ((plain & kSmallNumbers) && arguments.size() == 2 && arguments[1].isDouble() &&
       !at::isFloatingType(arguments[0].toTensor().scalar_type())) {
     return false;  // which it makes floating

@@ -362,14 +362,15 @@ def functions_of_torch_itself(places: list[torch.device], capture: Capture) -> l
 def found_by_audits(places: list[torch.device], capture: Capture) -> list[float]:
     """What nothing sees before a replay, as the name of a function: the next audit must, whatever state there is."""
     found: list[Tensor] = []
-    for make in (None, nn.Linear, torch.optim.SGD, torch.optim.AdamW):
+    makes: tuple[Any, ...] = (None, nn.Linear, torch.optim.SGD, torch.optim.AdamW)
+    for make in makes:
 
         def named() -> float:
             return 1.0
 
         named.__name__ = "1"
         model, step_of = network().to(places[0]), None if make in (None, nn.Linear) else make
-        optimizer = None if step_of is None else step_of(model.parameters(), lr=0.1)  # type: ignore[operator]
+        optimizer = None if step_of is None else step_of(model.parameters(), lr=0.1)
 
         def one(
             x: Tensor, model: Any = model, make: Any = make, optimizer: Any = optimizer, named: Any = named

@@ -63,6 +63,8 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
         held.append(max(kinds) == kinds[0])
     if Plain.KEEPS_SHAPE in plain:
         held.append(all(_fits(tuple(tensor.shape), tuple(arguments[0].shape)) for tensor in tensors[1:]))
+    if Plain.NO_STATISTICS in plain:
+        held.append(arguments[3] is None and arguments[4] is None)
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)
@@ -189,11 +191,12 @@ def test_a_wrapper_hands_on_what_it_says(name: str) -> None:
     assert handed_on > 0, "no call was plain"
 
 
+OF_ONE_OPERATION = Plain.NORMALIZATION | Plain.NO_STATISTICS
 SEVERAL = Plain.WIDE | Plain.REAL | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED
 
 
 @needs_torch_kernels
-@pytest.mark.parametrize("plain", [*(flag for flag in Plain if flag != Plain.NORMALIZATION), SEVERAL])
+@pytest.mark.parametrize("plain", [*(flag for flag in Plain if flag not in OF_ONE_OPERATION), SEVERAL])
 def test_plain_calls_stay_out_of_python(plain: Plain) -> None:
     space = f"plain_{int(plain)}"
     library = torch.library.Library(space, "DEF")

@@ -58,3 +58,4 @@ def register() -> None:
     _optimizers.take_own_clipping()
     _reductions.take_own_norm()
     _views.take_own_copies()
+    _views.refuse_unknown_memory()

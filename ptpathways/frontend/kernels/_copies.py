@@ -40,6 +40,13 @@ def copy(
     return made
 
 
+def clone(
+    kernel: Callable[..., Any], source: torch.Tensor, *, memory_format: torch.memory_format | None = None
+) -> torch.Tensor:
+    made: torch.Tensor = kernel(_own(source), memory_format=memory_format)
+    return made
+
+
 def alias_copy(kernel: Callable[..., Any], source: torch.Tensor) -> torch.Tensor:
     """``alias`` where there are no views."""
     made: torch.Tensor = kernel(_own(source))
@@ -61,4 +68,4 @@ def _own(source: torch.Tensor) -> torch.Tensor:
     return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
 
 
-WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "alias_copy": alias_copy}
+WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "clone": clone, "alias_copy": alias_copy}

@@ -52,7 +52,8 @@ def product(
 
 
 def of_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
-    """For those of many tensors, as optimizers use them."""
+    """For those of many tensors, as optimizers use them. A tensor that is named twice is written twice, and autograd is
+    told, which torch does not do for devices: a value that it has kept for a gradient may be gone."""
     import torch
 
     for item in rest:
@@ -63,7 +64,14 @@ def of_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: 
             for one, other in zip(values, item, strict=False):
                 if isinstance(other, torch.Tensor) and other.shape != one.shape:
                     _check_shape(one, (other,))
-    return kernel(values, *rest, **named)
+    if len(set(map(id, values))) < len(values):
+        for place in range(len(values)):
+            part = slice(place, place + 1)
+            kernel(values[part], *(item[part] if isinstance(item, list | tuple) else item for item in rest), **named)
+    else:
+        kernel(values, *rest, **named)
+    torch.autograd.graph.increment_version([one for one in values if not one.is_inference()])
+    return None
 
 
 @hands_on(Plain.FITS | Plain.FLOATING | Plain.KEEPS_SHAPE)
@@ -164,6 +172,14 @@ def _check(values: torch.Tensor, rest: tuple[Any, ...], floats: bool = False) ->
         )
 
 
+def _in_place_of_lists() -> list[str]:
+    import torch
+
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key("Functionalize")
+    names = [name.removeprefix("aten::") for name in registered]
+    return [name for name in names if name.startswith("_foreach_") and name.partition(".")[0].endswith("_")]
+
+
 WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "add_.Tensor",
@@ -214,18 +230,7 @@ WRAPPED_FUNCTIONALIZATION |= {
     "baddbmm_": product,
     "masked_scatter_": masked,
 }
-WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
-    (
-        *(f"_foreach_{name}_.List" for name in ("add", "clamp_max", "clamp_min", "div", "lerp", "maximum", "minimum")),
-        *(f"_foreach_{name}_.List" for name in ("mul", "pow", "sub")),
-        *(f"_foreach_{name}_.{numbers}" for name in ("addcdiv", "addcmul") for numbers in ("Scalar", "ScalarList")),
-        *(f"_foreach_{name}_.Tensor" for name in ("add", "addcdiv", "addcmul", "div", "mul")),
-        "_foreach_copy_",
-        "_foreach_lerp_.Scalar",
-        "_foreach_lerp_.ScalarList",
-    ),
-    of_lists,
-)
+WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(_in_place_of_lists(), of_lists)
 WRAPPED_FUNCTIONALIZATION |= {"abs_": magnitude, "addmv_": of_one_type, "cumprod_": running, "cumsum_": running}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision, _refusals
+from ptpathways.frontend.kernels import _precision, _refusals, _views
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -52,6 +52,25 @@ def batch_norm(
         factor = count / (count - 1) if count > 1 else float("nan")
         running_var.copy_(kept + (running_var - kept) * factor)
     return result, mean, deviation
+
+
+@hands_on(Plain.NO_STATISTICS)
+def with_statistics(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    *rest: Any,
+) -> Any:
+    """Of running statistics that are views, or have some: torch's functionalization is not told that they are written,
+    and keeps for others what there was."""
+    result = kernel(values, weight, bias, running_mean, running_var, training, *rest)
+    if training:
+        _views.were_written(item for item in (running_mean, running_var) if item is not None)
+    return result
 
 
 def batch_norm_of_batch(
@@ -192,6 +211,7 @@ REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"_native_batch_norm_le
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
     "native_group_norm": group_norm,
     "native_layer_norm": layer_norm,
+    "native_batch_norm": with_statistics,
 }
 WRAPPED: dict[str, Callable[..., Any]] = {
     "_native_batch_norm_legit": batch_norm,  # by compiled graphs

@@ -105,7 +105,7 @@ def into(operator: torch._ops.OpOverload) -> Callable[..., Any]:
         import torch
 
         results = [item for item in named.values() if isinstance(item, torch.Tensor)]
-        fixed = [item for item in results if _views.is_view(item) or any(given is item for given in arguments)]
+        fixed = [item for item in results if _views.shares_memory(item) or any(given is item for given in arguments)]
         if not special and _are_floats_of_one_type(arguments, results) and not fixed:
             return kernel(*_of_tensors(arguments, numbered), **named)  # what they give, a tensor of their type can hold
         _check_type(name, operator, arguments, named)
@@ -116,8 +116,9 @@ def into(operator: torch._ops.OpOverload) -> Callable[..., Any]:
         for item, shape in zip(named.values(), shapes or (), strict=False):
             if shape is not None and shape != item.shape and any(item is one for one in fixed):
                 raise RuntimeError(
-                    f"{operator} has a result of shape {tuple(shape)}, and out= is a part of a tensor, or an argument, "
-                    f"of shape {tuple(item.shape)}, which keeps its shape; give a tensor of its own, or of that shape"
+                    f"{operator} has a result of shape {tuple(shape)}, and out= is a part of a tensor, or has parts, "
+                    f"or is an argument, of shape {tuple(item.shape)}, which keeps its shape; give a tensor of its "
+                    "own, or of that shape"
                 )
         return kernel(*_of_tensors(arguments, numbered), **named)
 

@@ -121,6 +121,7 @@ def running(operation: str) -> Callable[..., Any]:
 
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
+        "flip",
         "index_reduce",
         "kthvalue",
         "logcumsumexp",

@@ -8,7 +8,7 @@ functionalisation keeps of a view: the operations that lead to it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,25 @@ def is_view(values: torch.Tensor) -> bool:
     return bool(_steps(values))
 
 
+def shares_memory(values: torch.Tensor) -> bool:
+    """Whether it is a view, or others are views of it."""
+    import torch
+
+    if not torch._is_functional_tensor(values):
+        return False
+    return is_view(values) or torch._C._storage_Use_Count(values.untyped_storage()._cdata) > 1
+
+
+def were_written(tensors: Iterable[torch.Tensor]) -> None:
+    """Tells torch's functionalization that a kernel has written tensors, so that what shares their memory follows."""
+    import torch
+
+    for tensor in tensors:
+        if torch._is_functional_tensor(tensor):
+            torch._functionalize_commit_update(tensor)
+            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+
+
 def _name(step: Any) -> str:
     return type(step).__name__.removesuffix("_ViewMeta")
 
@@ -197,9 +216,10 @@ def layout(values: torch.Tensor) -> _Layout | bool:
     They are where no operation since the tensor that holds them can have changed that.
     """
     steps = _steps(values)
-    if not steps or all(_name(step) in _SAME or _name(step) in _IN_ORDER for step in steps):
+    names = set(map(_name, steps))
+    if names <= _SAME | _IN_ORDER | _OF_ANOTHER_TYPE:
         return True
-    if any(_name(step) in _OF_ANOTHER_TYPE for step in steps):
+    if names & _OF_ANOTHER_TYPE:
         return False
     base = values._base
     above = () if base is None else _steps(base)
@@ -285,6 +305,27 @@ def take_own_copies() -> None:
     patched.Tensor.contiguous, patched.Tensor.reshape, patched.reshape = contiguous, reshape, reshape_function
 
 
+def refuse_unknown_memory() -> None:
+    """``allow_mutation_on_saved_tensors`` tells tensors apart by their addresses, which they do not have on devices."""
+    import torch
+
+    graph: Any = torch.autograd.graph
+
+    def refusing(plain: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+        @functools.wraps(plain)
+        def asked(tensor: torch.Tensor) -> Any:
+            if tensor.device.type == "xla":
+                raise NotImplementedError(
+                    "allow_mutation_on_saved_tensors() needs the addresses of tensors, which a device's tensors do not "
+                    "have; write a clone() in place of what autograd keeps"
+                )
+            return plain(tensor)
+
+        return asked
+
+    graph._get_tid, graph._get_sid = refusing(graph._get_tid), refusing(graph._get_sid)
+
+
 def ravel(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
     """As ``contiguous().view(-1)``."""
     import torch
@@ -335,6 +376,20 @@ def _in_memory_order(values: torch.Tensor) -> bool:
     return all(_name(step) in _SAME or _name(step) in _IN_ORDER for step in _steps(values))
 
 
+@hands_on(Plain.NO_VIEW)
+def filled_diagonal(kernel: Callable[..., Any], values: torch.Tensor, number: complex, wrap: bool = False) -> Any:
+    """PyTorch/XLA counts elements as if they lay in order, which those of a view need not."""
+    if values.dim() < 2 or not is_view(values) or (values.dim() > 2 and len(set(values.shape)) > 1):
+        return kernel(values, number, wrap)
+    period = values.shape[1] + 1
+    for start in range(0, values.shape[0] if wrap and values.dim() == 2 else 1, period):
+        diagonal = values[start : start + values.shape[1]] if values.dim() == 2 else values
+        while diagonal.dim() > 1:
+            diagonal = diagonal.diagonal(0, 0, 1)
+        diagonal.fill_(number)
+    return values
+
+
 def placed(kernel: Callable[..., Any], values: torch.Tensor, source: torch.Tensor) -> Any:
     """Of ``set_``, which leaves memory that nobody can write any more: of tensors in one memory, their own.
 
@@ -362,6 +417,7 @@ def _place(values: torch.Tensor) -> list[tuple[Any, ...]]:
 
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
     "as_strided": as_strided,
+    "fill_diagonal_": filled_diagonal,
     "flatten.using_ints": flatten,
     "ravel": ravel,
 }

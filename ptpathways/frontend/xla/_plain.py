@@ -59,6 +59,8 @@ class Plain(enum.IntFlag):
     """Others can be broadcast to the first argument's shape."""
     NO_VIEW = 65536
     """Holds its elements itself."""
+    NO_STATISTICS = 131072
+    """Of ``native_batch_norm``: without running statistics."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

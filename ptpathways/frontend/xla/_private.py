@@ -118,6 +118,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_sync",
         "_to_functional_tensor",
     ),
+    "torch.autograd.graph": ("_get_sid", "_get_tid"),
     "torch.overrides": ("_get_current_function_mode_stack", "_pop_mode", "_push_mode"),
     "torch._utils": (
         "_get_restore_location",

@@ -1,0 +1,143 @@
+"""Operators on tensors that share memory with others, or have come from others. Run by `operator_scenarios.py`."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tests.proc.operator_basis import scenario
+
+
+def _refused(operation: Any, error: type[Exception] = RuntimeError) -> bool:
+    try:
+        operation()
+    except error:
+        return True
+    return False
+
+
+@scenario
+def a_clone_and_its_original_keep_their_values(device: str | torch.device) -> Any:
+    """Whichever is written, where both have been read before."""
+    found: list[Any] = []
+    copies = (torch.clone, copy.deepcopy, lambda one: one.detach().clone(), lambda one: one.to(one.device, copy=True))
+    for make in copies:
+        for writes_copy in (True, False):
+            one = torch.arange(8.0).to(device)
+            one.cpu()
+            other = make(one)
+            other.cpu()
+            written = other if writes_copy else one
+            written.mul_(2)
+            written.cpu()
+            found += [one, other]
+    return found
+
+
+@scenario
+def the_best_weights_are_kept_while_training_goes_on(device: str | torch.device) -> Any:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses: list[Any] = []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4).to(device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().cpu())
+        if step == 0:
+            best = copy.deepcopy(model.state_dict())
+            torch.save(best, io.BytesIO())
+        if step == 1:
+            torch.save(model.state_dict(), io.BytesIO())
+            model.load_state_dict(best)
+    return losses
+
+
+@scenario
+def running_statistics_are_written_where_they_lie(device: str | torch.device) -> Any:
+    """In views of others, in what has views, and in what was made of nothing."""
+    values = torch.arange(6.0).reshape(2, 3).to(device)
+    made = torch.nn.BatchNorm1d(3, device="meta").to_empty(device=torch.device(device))
+    made.reset_parameters()
+    made(values)
+    state = made.state_dict()
+    of_tasks, deviations = torch.zeros(2, 3).to(device), torch.ones(2, 3).to(device)
+    F.batch_norm(values, of_tasks[1], deviations[0], training=True)
+    plain = torch.nn.BatchNorm1d(3).to(device)
+    assert plain.running_mean is not None
+    part = plain.running_mean[:2]
+    plain(values)
+    part.add_(1)
+    plain(values)
+    return [state["running_mean"], state["running_var"], of_tasks, deviations, part, plain.running_mean]
+
+
+@scenario
+def diagonals_of_views_are_filled(device: str | torch.device) -> Any:
+    square, tall, cube = torch.zeros(4, 4).to(device), torch.zeros(9, 2).to(device), torch.zeros(3, 3, 3, 3).to(device)
+    square[1:, 1:].fill_diagonal_(1)
+    square.t()[:2].fill_diagonal_(2)
+    tall.t().fill_diagonal_(3)
+    tall[1:].fill_diagonal_(4, wrap=True)
+    cube[1].fill_diagonal_(5)
+    cube.transpose(0, 3)[2].fill_diagonal_(6)
+    return [square, tall, cube]
+
+
+@scenario
+def a_tensor_that_has_views_keeps_its_shape(device: str | torch.device) -> Any:
+    """torch gives it another one with ``out=``, and says that it will not for long."""
+    base = torch.arange(6.0).to(device)
+    view = base[2:4]
+    refused = _refused(lambda: torch.mul(torch.ones(4, 1).to(device), 3, out=base))
+    assert refused == (str(device) != "cpu")
+    if refused:
+        view.zero_()
+    return [torch.mul(torch.ones(4, 1).to(device), 3, out=torch.empty(0).to(device))]
+
+
+@scenario
+def views_of_another_type_are_views(device: str | torch.device) -> Any:
+    whole, same, pairs = torch.zeros(4).to(device), torch.zeros(4).to(device), torch.zeros(4).to(device)
+    whole.view(torch.int32).reshape(2, 2).fill_(1065353216)
+    same.view(torch.float32).contiguous().add_(1)
+    torch.view_as_complex(pairs.view(2, 2)).flatten().add_(1 + 2j)
+    short = torch.zeros(4).to(device)
+    short.view(torch.int16).reshape(2, 4).add_(3)
+    complexes = torch.zeros(2, 2, dtype=torch.complex64).to(device)
+    complexes.t().real.reshape(-1).add_(1)  # a copy
+    return [whole, same, pairs, short.view(torch.int16), complexes]
+
+
+@scenario
+def what_writes_many_tensors_tells_autograd(device: str | torch.device) -> Any:
+    """A value that is kept for a gradient may not be written before; a tensor that is named twice is written twice."""
+    twice = torch.ones(3).to(device)
+    torch._foreach_mul_([twice, twice], 2.0)
+    for options in ({"foreach": True}, {"foreach": False}):
+        weight = torch.nn.Parameter(torch.tensor([3.0]).to(device))
+        optimizer = torch.optim.SGD([weight], lr=1.0, **options)
+        loss = weight.square().sum()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        assert _refused(loss.backward)
+    return [twice]
+
+
+@scenario
+def what_needs_addresses_is_refused(device: str | torch.device) -> Any:
+    values = torch.zeros(2).to(device).requires_grad_()
+
+    def written() -> None:
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            result = values.exp()
+            result.mul_(3)
+
+    assert _refused(written, NotImplementedError) == (str(device) != "cpu")
+    return [torch.tensor(1.0).to(device).flip(0)]
