@@ -41,6 +41,17 @@ def biases_of_convolutions_in_16_bits(device: str | torch.device) -> Any:
 
 
 @scenario
+def parts_of_histograms_are_those_of_the_type(device: str | torch.device) -> Any:
+    """Values beside the bounds of parts, whose places are rounded as the values are."""
+    found: list[Any] = []
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        values = (torch.arange(200.0) / 33 - 3).to(dtype).to(device)
+        for low, high in ((-1.0, 1.0), (0.1, 0.9), (0.0, 3.3), (0.0, 0.0)):
+            found += [torch.histc(values, bins, low, high) for bins in (3, 100)]
+    return found
+
+
+@scenario
 def quotients_that_are_rounded(device: str | torch.device) -> Any:
     far = torch.tensor([2**62 + 1, -(2**40) - 1, 123456789, -123456789, -7, 7, 0, -(2**63)]).to(device)
     near = torch.tensor([3, -7, 1, 2, 2, -2, 5, 3]).to(device)

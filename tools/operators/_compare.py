@@ -65,13 +65,16 @@ def _near(expected: torch.Tensor, found: torch.Tensor, tolerance: tuple[float, f
 
 
 def _as_near(expected: torch.Tensor, found: torch.Tensor, wide: torch.Tensor, tolerance: tuple[float, float]) -> bool:
-    """Whether ``found`` is as near to ``wide`` as ``expected``, or nearer: finite where the CPU's overflowed, say."""
+    """Whether ``found`` is as near to ``wide`` as ``expected``, or nearer: finite where the CPU's overflowed, say. Where
+    both are the same infinity, or no numbers, nothing is compared."""
     if not expected.is_floating_point() and not expected.is_complex():
         return False
     known = torch.isfinite(wide.to(expected.dtype))
     expected, found = expected.to(wide.dtype), found.to(wide.dtype)
-    if not torch.equal(torch.isfinite(found), known) or not bool(known.any()):
+    both = (torch.isnan(expected) & torch.isnan(found)) | (torch.isinf(expected) & (expected == found))
+    if not torch.equal(torch.isfinite(found)[~both], known[~both]) or not bool(known[~both].any()):
         return False
+    known &= ~both
     own = (expected - wide)[known & torch.isfinite(expected)].abs()
     margin = MARGIN * own.max() if own.numel() else 0.0
     relative, absolute = tolerance

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _refusals
+from ptpathways.frontend.kernels import _precision, _refusals
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -77,15 +77,39 @@ def histc(values: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
         flat = flat.to(torch.int64)
     low: torch.Tensor | float = min
     high: torch.Tensor | float = max
+    width: torch.Tensor | float = max - min
+    if flat.is_floating_point():  # rounded as the values are, as torch does
+        bounds = torch.tensor([min, max], dtype=flat.dtype)
+        low, high, width = *bounds.tolist(), float(bounds[1] - bounds[0])
     if min == max:  # as torch: the range of the data, and one to either side where that is a single value
         low, high = flat.min(), flat.max()
         same = (low == high).to(flat.dtype)
         low, high = low - same, high + same
+        width = high.float() - low if _precision.is_short(flat.dtype) else high - low
     inside = (flat >= low) & (flat <= high)
-    scaled = (flat - low) * bins
-    place = torch.div(scaled, high - low, rounding_mode="floor").clamp(0, bins - 1)  # the last part is closed
+    if _precision.is_short(flat.dtype):  # torch rounds after each operation, XLA after the last one
+        rounded = _rounding(flat.dtype)
+        scaled = rounded(rounded(flat.float() - low) * float(torch.tensor(bins, dtype=flat.dtype)))
+        width = rounded(width.float()) if isinstance(width, torch.Tensor) else width
+        scaled, width = rounded(scaled / width), 1
+    else:
+        scaled = (flat - low) * bins
+    place = torch.div(scaled, width, rounding_mode="floor").clamp(0, bins - 1)  # the last part is closed
     place = torch.where(inside, place, torch.zeros_like(place)).to(torch.int64)
     return torch.zeros(bins, dtype=values.dtype, device=values.device).scatter_add(0, place, inside.to(values.dtype))
+
+
+def _rounding(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What leaves of a float32 the digits that a type of 16 bits has, as Veltkamp splits numbers."""
+    import torch
+
+    factor = 2.0 ** (16 if dtype == torch.bfloat16 else 13) + 1
+
+    def rounded(values: torch.Tensor) -> torch.Tensor:
+        large = values * factor
+        return large - (large - values)
+
+    return rounded
 
 
 def grouped_mm(
