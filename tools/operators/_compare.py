@@ -65,7 +65,7 @@ def _near(expected: torch.Tensor, found: torch.Tensor, tolerance: tuple[float, f
 
 
 def _as_near(expected: torch.Tensor, found: torch.Tensor, wide: torch.Tensor, tolerance: tuple[float, float]) -> bool:
-    """Whether ``found`` is as near to ``wide`` as ``expected``, or nearer: finite where the CPU's overflowed, say. Where
+    """Whether ``found`` is as near to ``wide`` as ``expected``, or nearer: finite where the CPU overflowed, say. Where
     both are the same infinity, or no numbers, nothing is compared."""
     if not expected.is_floating_point() and not expected.is_complex():
         return False
