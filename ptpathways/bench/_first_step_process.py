@@ -1,6 +1,7 @@
 """Process of ``first-step``: builds a model and makes two training steps, once, and tells how long that took.
 
-Arguments: the training's name; ``ptpathways``, ``torch_xla``, ``torch.compile`` or ``eager``.
+Arguments: the training's name; ``ptpathways``, ``torch_xla``, ``torch.compile`` or ``eager``; of the first of them
+hosts and devices per host, all of which are one slice.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ STEPS = 2
 def _own() -> Callable[[str], Any]:
     import ptpathways as pw
 
-    pw.init()
-    device = pw.device(0)
+    pw.init(hosts=int(sys.argv[3]), devices_per_host=int(sys.argv[4]))
+    device = pw.device()
     from ptpathways.bench._step_loop import Loop
 
     return lambda name: Loop(name, device, pw.step)
