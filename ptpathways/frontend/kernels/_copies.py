@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.base import _recorded
 from ptpathways.frontend.xla import _trace, _xla
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +38,8 @@ def copy(
     """What ``copy_`` gives its target."""
     if target.device == source.device and target.dtype == source.dtype:
         source = _own(source)
+    elif source.device.type == "cpu" and source.dim() == 0 and is_to_be_alone():
+        source = alone(source, target.dtype, target.device)
     made: torch.Tensor = kernel(target, source, non_blocking)
     return made
 
@@ -53,6 +57,40 @@ def alias_copy(kernel: Callable[..., Any], source: torch.Tensor) -> torch.Tensor
     return made
 
 
+@hands_on(Plain.WITH_DIMENSIONS)
+def to_copy(
+    kernel: Callable[..., Any],
+    source: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    **named: Any,
+) -> torch.Tensor:
+    """What ``to`` gives, and ``torch.tensor`` with a device."""
+    is_number = source.device.type == "cpu" and source.dim() == 0
+    if is_number and device is not None and device.type == "xla" and is_to_be_alone():
+        return alone(source, dtype or source.dtype, device)
+    made: torch.Tensor = kernel(source, dtype=dtype, device=device, **named)
+    return made
+
+
+def is_to_be_alone() -> bool:
+    """Whether a number that is uploaded gets a buffer: a recorded call looks at its uploads itself."""
+    return not _recorded.is_recording() and not _trace.tracing()
+
+
+def alone(number: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A CPU tensor without dimensions, in a buffer of its own on a device.
+
+    PyTorch/XLA makes a number of its traces of it, one with all that are equal and of that type, and no buffer at all
+    of 0 and 1: a captured step would take its argument for a number of its own.
+    """
+    place = _xla.device_name(_xla.index_of(device))
+    (made,) = _xla.binding()._xla_tensors_from_aten([number.detach().to(dtype, copy=True)], [place], None)
+    result: torch.Tensor = made
+    return result
+
+
 def _own(source: torch.Tensor) -> torch.Tensor:
     """A computed copy of a value that is there. ``clone()`` and products with one are the same buffer.
 
@@ -68,4 +106,4 @@ def _own(source: torch.Tensor) -> torch.Tensor:
     return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
 
 
-WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "clone": clone, "alias_copy": alias_copy}
+WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "clone": clone, "alias_copy": alias_copy, "_to_copy": to_copy}

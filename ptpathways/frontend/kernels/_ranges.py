@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _copies
+
 if TYPE_CHECKING:
     import torch
 
@@ -34,10 +36,15 @@ def full(
     dtype: torch.dtype | None = None,
     **named: Any,
 ) -> Any:
-    if dtype is None and isinstance(fill_value, complex):
-        import torch
+    """A single number gets a buffer of its own, as those that are uploaded do (``_copies.alone``)."""
+    import torch
 
+    if dtype is None and isinstance(fill_value, complex):
         dtype = torch.get_default_dtype().to_complex()
+    device = named.get("device")
+    if not size and device is not None and _copies.is_to_be_alone():
+        made = torch.full((), fill_value, dtype=dtype)
+        return _copies.alone(made, made.dtype, device)
     return kernel(size, fill_value, dtype=dtype, **named)
 
 
