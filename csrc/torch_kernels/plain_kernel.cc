@@ -56,7 +56,8 @@ enum Plain : uint32_t {
   kKeepsShape = 32768,
   kNoView = 65536,
   kNoStatistics = 131072,
-  kAll = 262143,
+  kNoNumber = 262144,
+  kAll = 524287,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -157,6 +158,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   if ((plain & kFits) && !Fit(arguments)) return false;
   if ((plain & kKeepsShape) && !KeepsShape(arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
+  if ((plain & kNoNumber) && arguments[0].toTensor().is_cpu() && arguments[0].toTensor().dim() == 0) return false;
   if ((plain & kNoStatistics) && !(arguments[3].isNone() && arguments[4].isNone())) return false;
   if ((plain & kSmallNumbers) && arguments.size() == 2 && arguments[1].isDouble() &&
       !at::isFloatingType(arguments[0].toTensor().scalar_type())) {

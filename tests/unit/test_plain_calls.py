@@ -65,6 +65,8 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
         held.append(all(_fits(tuple(tensor.shape), tuple(arguments[0].shape)) for tensor in tensors[1:]))
     if Plain.NO_STATISTICS in plain:
         held.append(arguments[3] is None and arguments[4] is None)
+    if Plain.NO_NUMBER in plain:
+        held.append(arguments[0].dim() > 0)
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)
@@ -150,6 +152,7 @@ def _choices(kind: str, name: str) -> list[Any]:
         "number": [1, 2.5, 3.0, 1j],
         "bool": [False, True],
         "str": ["sum"],
+        "Device": [torch.device("cpu")],
         "List[int]": [[0], [], [0, 1]],
         "List[SymInt]": [[1], []],
         "List[bool]": [[True, True, True]],

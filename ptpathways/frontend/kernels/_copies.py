@@ -57,7 +57,7 @@ def alias_copy(kernel: Callable[..., Any], source: torch.Tensor) -> torch.Tensor
     return made
 
 
-@hands_on(Plain.WITH_DIMENSIONS)
+@hands_on(Plain.NO_NUMBER)
 def to_copy(
     kernel: Callable[..., Any],
     source: torch.Tensor,
@@ -66,7 +66,7 @@ def to_copy(
     device: torch.device | None = None,
     **named: Any,
 ) -> torch.Tensor:
-    """What ``to`` gives, and ``torch.tensor`` with a device."""
+    """What ``to`` gives, and ``torch.tensor`` with a device. A read waits, and Ctrl-C must find no kernel in Python."""
     is_number = source.device.type == "cpu" and source.dim() == 0
     if is_number and device is not None and device.type == "xla" and is_to_be_alone():
         return alone(source, dtype or source.dtype, device)

@@ -61,6 +61,8 @@ class Plain(enum.IntFlag):
     """Holds its elements itself."""
     NO_STATISTICS = 131072
     """Of ``native_batch_norm``: without running statistics."""
+    NO_NUMBER = 262144
+    """The first argument is no tensor of the CPU without dimensions."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
