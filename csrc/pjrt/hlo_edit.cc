@@ -12,13 +12,11 @@ namespace {
 
 // Field numbers of xla_data.proto.
 constexpr uint32_t kLiteralShape = 1, kLiteralU32s = 6;
-constexpr uint32_t kShardingType = 1, kShardingTuple = 5;
-constexpr int64_t kShardingTypeTuple = 2;
 
 std::string TupleSharding(std::span<const std::string> elements) {
   ProtoWriter out;
-  out.Int64(kShardingType, kShardingTypeTuple);
-  for (const std::string& element : elements) out.Bytes(kShardingTuple, element);
+  out.Int64(sharding_field::kType, sharding_field::kTuple);
+  for (const std::string& element : elements) out.Bytes(sharding_field::kTupleShardings, element);
   return std::move(out).Take();
 }
 
@@ -76,7 +74,8 @@ class EntryAnnotator {
       if (results_[0]) Append("copy", root_->shape, {root_id_}, -1, *results_[0]);
       return OkStatus();
     }
-    PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> old, SubMessages(old_sharding, kShardingTuple));
+    PW_ASSIGN_OR_RETURN(const std::vector<std::string_view> old,
+                        SubMessages(old_sharding, sharding_field::kTupleShardings));
     std::vector<std::string> shardings;
     for (size_t i = 0; i < results_.size(); ++i) {
       shardings.push_back(results_[i].value_or(i < old.size() ? std::string(old[i]) : std::string()));

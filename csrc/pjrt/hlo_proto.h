@@ -40,6 +40,10 @@ constexpr uint32_t kHasSideEffect = 65, kUseGlobalDeviceIds = 71, kCustomCallApi
 constexpr uint32_t kCollectiveDeviceList = 87, kIotaDeviceList = 92, kMeshAxesDeviceList = 93;
 }  // namespace instruction_field
 constexpr int64_t kTypedFfi = 4;  // CustomCallApiVersion.API_VERSION_TYPED_FFI
+namespace sharding_field {        // OpSharding
+constexpr uint32_t kType = 1, kTupleShardings = 5;
+constexpr int64_t kTuple = 2, kManual = 4;  // OpSharding.Type
+}  // namespace sharding_field
 namespace shape_field {
 constexpr uint32_t kElementType = 2, kDimensions = 3, kTupleShapes = 4, kLayout = 5, kIsDynamicDimension = 6;
 constexpr int64_t kTuple = 13;  // PrimitiveType::TUPLE

@@ -101,12 +101,9 @@ Result<std::optional<std::string>> ReadDump(const std::string& folder, std::stri
 }
 
 // An instruction that partitioning carries over and no plugin can compile. What comes after the stage would be thrown
-// away, and takes most of the time.
+// away, and takes most of the time. Without a side effect it would be removed as dead; with one, only a manual sharding
+// is neither refused nor put into a branch of its own.
 constexpr std::string_view kEnd = "pathways.end";
-// Of OpSharding: without a side effect it would be removed as dead, and among instructions with one only those of this
-// type are neither refused nor put into a branch of their own.
-constexpr uint32_t kShardingType = 1;
-constexpr int64_t kManual = 4;
 
 Result<std::string> WithEnd(std::string_view module) {
   return EditComputations(module, [](std::string_view computation, bool is_entry) -> Result<std::string> {
@@ -119,7 +116,7 @@ Result<std::string> WithEnd(std::string_view module) {
       return false;
     };
     PW_RETURN_IF_ERROR(EditInstructions(computation, copy, &out));
-    sharding.Int64(kShardingType, kManual);
+    sharding.Int64(sharding_field::kType, sharding_field::kManual);
     fields.Bytes(instruction_field::kCustomCallTarget, kEnd);
     fields.Bytes(instruction_field::kSharding, sharding.bytes());
     fields.Bool(instruction_field::kHasSideEffect, true);

@@ -418,21 +418,7 @@ counts_of: list[list[Tensor]] = []
 """Parameters that eager PyTorch gave."""
 
 
-def thawed_again(places: list[torch.device], capture: Capture) -> list[float]:
-    """A layer that is frozen and thawed in turns, across audits."""
-    model = network().to(places[0])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    step = capture(training_step(model, optimizer, places[0]))
-    found: list[Tensor] = []
-    for call, (x, y) in enumerate(batches(30)):
-        found += [step(x, y), *(torch.tensor(float(one.grad is not None)) for one in model.parameters())]
-        model[0].weight.requires_grad_(call % 6 < 3)
-    assert not isinstance(step, pw.CapturedStep) or step.audits >= 1, step
-    return numbers(found)
-
-
 SCENARIOS = (
-    thawed_again,
     replaced_data,
     moved_and_back,
     one_cycle,

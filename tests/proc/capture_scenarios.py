@@ -25,6 +25,7 @@ from torch.nn import functional as F
 import ptpathways as pw
 from ptpathways.frontend.base import _state
 from tests.proc import (
+    capture_audits,
     capture_batches,
     capture_changes,
     capture_classes,
@@ -462,7 +463,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "one": ONE,
     "two": (pipeline,),
     "tight": (crowded, lost),
-    "changes": capture_changes.SCENARIOS,
+    "changes": (*capture_changes.SCENARIOS, *capture_audits.SCENARIOS),
     "batches": capture_batches.SCENARIOS,
     "classes": capture_classes.SCENARIOS,
     "unseen": capture_unseen.SCENARIOS,

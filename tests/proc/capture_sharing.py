@@ -358,35 +358,7 @@ def ways_to_write_it(places: list[torch.device], capture: Capture) -> list[float
     return numbers(losses)
 
 
-def numbers_on_the_devices(places: list[torch.device], capture: Capture) -> list[float]:
-    """Tensors without dimensions, as arguments and as state, that equal numbers of the step when it is recorded."""
-    place = places[0]
-    makes: tuple[Callable[[float], Tensor], ...] = (
-        lambda value: torch.tensor(value).to(place),
-        lambda value: torch.tensor(value, device=place),
-        lambda value: torch.full((), value, device=place),
-        lambda value: nn.Parameter(torch.tensor(value)).to(place).detach(),
-        lambda value: torch.tensor(0.5).to(place).fill_(value),
-    )
-    found: list[Tensor] = []
-    for make in makes:
-        for number in (2.0, 1.0, 0.0):
-            state = make(number)
-
-            def one(k: Tensor, number: float = number, state: Tensor = state) -> Tensor:
-                return k * 2.0 + k * number + state * number + state * 3.0
-
-            step = capture(one)
-            for call in range(9):
-                if call == 6:
-                    state.copy_(torch.tensor(7.0))
-                found.append(step(make(number if call < 5 else float(call))))
-            assert not isinstance(step, pw.CapturedStep) or step.replays + step.audits >= 3, step
-    return numbers(found)
-
-
 SCENARIOS: tuple[Scenario, ...] = (
-    numbers_on_the_devices,
     copied_data,
     copied_by_to,
     copied_items,

@@ -359,43 +359,6 @@ def functions_of_torch_itself(places: list[torch.device], capture: Capture) -> l
     return numbers(found)
 
 
-def found_by_audits(places: list[torch.device], capture: Capture) -> list[float]:
-    """What nothing sees before a replay, as the name of a function: the next audit must, whatever state there is."""
-    found: list[Tensor] = []
-    makes: tuple[Any, ...] = (None, nn.Linear, torch.optim.SGD, torch.optim.AdamW)
-    for make in makes:
-
-        def named() -> float:
-            return 1.0
-
-        named.__name__ = "1"
-        model, step_of = network().to(places[0]), None if make in (None, nn.Linear) else make
-        optimizer = None if step_of is None else step_of(model.parameters(), lr=0.1)
-
-        def one(
-            x: Tensor, model: Any = model, make: Any = make, optimizer: Any = optimizer, named: Any = named
-        ) -> Tensor:
-            x = x.to(places[0]) * float(named.__name__)
-            result: Tensor = x.sum() if make is None else model(x).square().mean()
-            if optimizer is not None:
-                optimizer.zero_grad()
-                result.backward()
-                optimizer.step()
-            return result.detach()
-
-        step, mismatch = capture(one), 0
-        for call in range(24):
-            if call == CHANGED + 2:
-                named.__name__ = "1.5"
-            try:
-                step(batches(1)[0][0])
-            except pw.CaptureMismatch:
-                mismatch += 1
-        assert mismatch == isinstance(step, pw.CapturedStep), (make, step)
-        found.append(model(batches(1)[0][0].to(places[0])).sum() * 0)
-    return numbers(found)
-
-
 SCENARIOS = (
     wrapped_functions,
     functions_of_torch_itself,
@@ -406,5 +369,4 @@ SCENARIOS = (
     methods_of_tensors,
     order_of_hooks,
     devices_asked_for,
-    found_by_audits,
 )

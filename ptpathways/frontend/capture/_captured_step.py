@@ -53,7 +53,7 @@ BLOCKED_MAX = 2
 TURNS_MAX = 8
 """Calls in a row that found a value that Python had read to be another one."""
 
-_ASKED_BY_REPLAYS = ("how argument", "which parameters have gradients", "which tensors share")
+_ASKED_BY_REPLAYS = ("how argument", "which tensors share")
 """Parts of a key of which a replay itself finds out whether they still hold."""
 
 Key = tuple[tuple[str, Any], ...]

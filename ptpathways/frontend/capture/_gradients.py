@@ -67,9 +67,10 @@ class Gradients:
         return {f"{name}.grad" for name in self._found if name not in self._left}
 
     def bind(self, surroundings: Surroundings, tensors: Mapping[str, Any], states: Mapping[str, int]) -> None:
-        """Takes parameters and gradients from where they are now: ``zero_grad`` makes gradients come and go."""
+        """Takes parameters and gradients from where they are now: ``zero_grad`` makes gradients come and go, also those
+        that were left of a layer when it was frozen."""
         self._with_gradients, self._gradients, self._beside, self._to_set = [], [], [], []
-        for name, parameter in surroundings.parameters.items():
+        for name, parameter in {**surroundings.trainable, **surroundings.parameters}.items():
             gradient = tensors.get(f"{name}.grad")
             found, left = name in self._found, name in self._left
             if found and f"{name}.grad" not in states and gradient is not None:

@@ -55,21 +55,13 @@ def batch_norm(
 
 
 @hands_on(Plain.NO_STATISTICS)
-def with_statistics(
-    kernel: Callable[..., Any],
-    values: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    training: bool,
-    *rest: Any,
-) -> Any:
+def with_statistics(kernel: Callable[..., Any], *arguments: Any) -> Any:
     """Of running statistics that are views, or have some: torch's functionalization is not told that they are written,
     and keeps for others what there was."""
-    result = kernel(values, weight, bias, running_mean, running_var, training, *rest)
+    result = kernel(*arguments)
+    *statistics, training = arguments[3:6]
     if training:
-        _views.were_written(item for item in (running_mean, running_var) if item is not None)
+        _views.were_written(item for item in statistics if item is not None)
     return result
 
 

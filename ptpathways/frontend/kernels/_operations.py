@@ -90,13 +90,12 @@ def histc(values: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     if _precision.is_short(flat.dtype):  # torch rounds after each operation, XLA after the last one
         rounded = _rounding(flat.dtype)
         scaled = rounded(rounded(flat.float() - low) * float(torch.tensor(bins, dtype=flat.dtype)))
-        width = rounded(width.float()) if isinstance(width, torch.Tensor) else width
-        scaled, width = rounded(scaled / width), 1
+        place = rounded(scaled / (rounded(width) if isinstance(width, torch.Tensor) else width)).floor()
     else:
-        scaled = (flat - low) * bins
-    place = torch.div(scaled, width, rounding_mode="floor").clamp(0, bins - 1)  # the last part is closed
-    place = torch.where(inside, place, torch.zeros_like(place)).to(torch.int64)
-    return torch.zeros(bins, dtype=values.dtype, device=values.device).scatter_add(0, place, inside.to(values.dtype))
+        place = torch.div((flat - low) * bins, width, rounding_mode="floor")
+    place = torch.where(inside, place.clamp(0, bins - 1), torch.zeros_like(place)).to(torch.int64)  # the last is closed
+    counts = torch.zeros(bins, dtype=torch.int64, device=values.device)  # 16-bit floats would stop at 256, or 2,048
+    return counts.scatter_add(0, place, inside.to(torch.int64)).to(values.dtype)
 
 
 def _rounding(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
