@@ -172,6 +172,25 @@ def _fit(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Any) -> li
     return losses
 
 
+def best_weights_are_kept(prepare: Prepare) -> list[float]:
+    """Clones and targets of ``copy_`` keep their values while the originals are trained on."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    average = copy.deepcopy(model)
+    prepare(model, optimizer)
+    prepare(average)
+    batches = prepare(list(DataLoader(data(24), batch_size=8)))
+    losses = _fit(model, optimizer, batches)
+    kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        for mine, theirs in zip(average.parameters(), model.parameters(), strict=True):
+            mine.copy_(theirs)
+    losses += _fit(model, optimizer, batches)
+    then = [float(average(next(iter(batches))[0]).square().sum())]
+    model.load_state_dict(kept)
+    return losses + then + _fit(model, optimizer, batches)
+
+
 def ops_on_the_client(prepare: Prepare) -> list[float]:
     """Operations without an XLA form give the right numbers, and say once per line that they wait."""
     (values,) = prepare([torch.tensor([3.0, 0.0, 2.0, 0.0, 5.0, 1.0, 0.0, 4.0])])
@@ -252,6 +271,7 @@ TOGETHER: tuple[Scenario, ...] = (
     two_optimizers,
     checkpointed,
     resumed,
+    best_weights_are_kept,
     ops_on_the_client,
     dropout_is_recomputed_with_its_mask,
 )

@@ -92,7 +92,7 @@ def alone(number: torch.Tensor, dtype: torch.dtype, device: torch.device) -> tor
 
 
 def _own(source: torch.Tensor) -> torch.Tensor:
-    """A computed copy of a value that is there. ``clone()`` and products with one are the same buffer.
+    """A computed copy of a value that is there.
 
     A function that is traced by itself has no values to share.
     """
@@ -103,7 +103,7 @@ def _own(source: torch.Tensor) -> torch.Tensor:
         or _xla.binding()._check_tensor_need_materialization([source])[0]
     ):
         return source
-    return _xla.said_to_lie(source, ((1,) * source.dim(), (0,)))
+    return _xla.computed_copy(source)
 
 
 WRAPPED: dict[str, Callable[..., Any]] = {"copy": copy, "clone": clone, "alias_copy": alias_copy, "_to_copy": to_copy}

@@ -48,7 +48,23 @@ def said_to_lie(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:
     the targets of custom calls and not their other attributes.
     """
     parts, tiles = (",".join(map(str, numbers)) for numbers in tiling)
-    target = f"{SHARD_TARGET}:parts={parts};tiles={tiles}"
+    return _custom_call(tensor, f"{SHARD_TARGET}:parts={parts};tiles={tiles}")
+
+
+def computed_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of ``tensor`` whose buffer is its own, as PyTorch/XLA's clones and products with one are not.
+
+    Raises:
+        RuntimeError: PyTorch/XLA has no client yet.
+    """
+    from torch_xla import runtime
+
+    if runtime.device_type() == "CPU":  # of PyTorch/XLA itself, which only knows XLA's own targets
+        return _custom_call(tensor, "Sharding")
+    return said_to_lie(tensor, ((1,) * tensor.dim(), (0,)))
+
+
+def _custom_call(tensor: torch.Tensor, target: str) -> torch.Tensor:
     (made,) = binding()._xla_custom_call([tensor], target, [list(tensor.shape)], [tensor.dtype], False, "", 0, {})
     result: torch.Tensor = made
     return result
