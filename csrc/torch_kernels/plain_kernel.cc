@@ -29,6 +29,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,7 +58,9 @@ enum Plain : uint32_t {
   kNoView = 65536,
   kNoStatistics = 131072,
   kNoNumber = 262144,
-  kAll = 524287,
+  kAtMostMatrices = 524288,
+  kUntilRefused = 1048576,
+  kAll = 2097151,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -151,6 +154,7 @@ bool IsNormalization(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
+  if (plain == kUntilRefused) return true;
   if (plain & kDimensionsNamed) {
     if (arguments.size() < 2 || !arguments[1].isIntList() || arguments[1].toIntList().empty()) return false;
   }
@@ -164,6 +168,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
       !at::isFloatingType(arguments[0].toTensor().scalar_type())) {
     return false;  // which it makes floating
   }
+  if ((plain & kAtMostMatrices) && arguments[0].toTensor().dim() > 2) return false;
   if ((plain & kMatrices) && (!arguments[0].isTensor() || arguments[0].toTensor().dim() < 2)) return false;
   for (const c10::IValue& argument : arguments) {
     if (!IsPlain(argument, plain)) return false;
@@ -199,12 +204,30 @@ class PlainKernel final : public c10::OperatorKernel {
       wrapper_.callBoxed(operation, keys, stack);
     } else if (plain_ & kNormalization) {
       CallShifted(wrapped_, operation, keys, stack);
+    } else if (plain_ & kUntilRefused) {
+      CallUntilRefused(operation, keys, stack);
     } else {
       wrapped_.callBoxed(operation, keys, stack);
     }
   }
 
  private:
+  // What Python raises is no runtime_error, and goes on.
+  void CallUntilRefused(const c10::OperatorHandle& operation, c10::DispatchKeySet keys,
+                        torch::jit::Stack* stack) const {
+    const std::vector<c10::IValue> arguments = torch::jit::last(*stack, operation.schema().arguments().size()).vec();
+    const size_t below = stack->size() - arguments.size();
+    try {
+      wrapped_.callBoxed(operation, keys, stack);
+      return;
+    } catch (const c10::Error&) {
+    } catch (const std::runtime_error&) {
+    }
+    torch::jit::drop(*stack, stack->size() - below);
+    for (const c10::IValue& argument : arguments) stack->push_back(argument);
+    wrapper_.callBoxed(operation, keys, stack);
+  }
+
   const uint32_t plain_;
   const c10::SafeKernelFunction wrapped_;
   const c10::SafeKernelFunction wrapper_;

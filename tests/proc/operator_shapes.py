@@ -13,6 +13,57 @@ from tests.proc.operator_basis import scenario
 
 
 @scenario
+def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> Any:
+    """Each refusal is of torch's kind, with its text; where PyTorch's kernels and references say it differently, its
+    beginning."""
+
+    def ones(*shape: int) -> torch.Tensor:
+        return torch.ones(*shape).to(device)
+
+    x, index = ones(4, 3), torch.zeros(9, 9, dtype=torch.int64).to(device)
+    sizes = "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1"
+    expanded = "The expanded size of the tensor"
+    refused: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
+        (lambda: x + ones(5), RuntimeError, sizes),
+        (lambda: x.add_(ones(5)), RuntimeError, sizes),
+        (lambda: x.copy_(ones(5)), RuntimeError, sizes),
+        (lambda: torch.maximum(x, ones(5)), RuntimeError, sizes),
+        (lambda: x > ones(5), RuntimeError, sizes),
+        (lambda: torch.atan2(x, ones(2, 4, 5)), RuntimeError, sizes.replace("dimension 1", "dimension 2")),
+        (lambda: x.view(3), RuntimeError, "shape '[3]' is invalid for input of size 12"),
+        (lambda: x.view(-1, 5), RuntimeError, "shape '[-1, 5]' is invalid for input of size 12"),
+        (lambda: x.t().reshape(5, 5), RuntimeError, "shape '[5, 5]' is invalid for input of size 12"),
+        (lambda: x.view(-1, -1), RuntimeError, "only one dimension can be inferred"),
+        (lambda: x.__setitem__(0, ones(5)), RuntimeError, expanded),
+        (lambda: x.expand(3, 3), RuntimeError, expanded),
+        (lambda: F.linear(x, ones(2, 3), ones(5)), RuntimeError, f"{expanded} (2) must match the existing size (5)"),
+        (lambda: torch.addmm(ones(7), x, ones(3, 2)), RuntimeError, f"{expanded} (2) must match the existing size (7)"),
+        (
+            lambda: x.transpose(0, 5),
+            IndexError,
+            "Dimension out of range (expected to be in range of [-2, 1], but got 5)",
+        ),
+        (lambda: x.sum(5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 5)"),
+        (lambda: x.unsqueeze(5), IndexError, "Dimension out of range (expected to be in range of [-3, 2], but got 5)"),
+        (lambda: x.permute(0, 0), RuntimeError, "permute(): duplicate dims are not allowed."),
+        (lambda: torch.bmm(x, x), RuntimeError, "batch1 must be a 3D tensor"),
+        (lambda: torch.cat([x, ones(2, 2)]), RuntimeError, "Sizes of tensors must match except in dimension 0."),
+        (lambda: torch.stack([x, ones(2, 2)]), RuntimeError, "stack expects each tensor to be equal size"),
+        (lambda: x.gather(1, index), RuntimeError, "Size does not match at dimension 0 expected index"),
+        (lambda: x.repeat(2), RuntimeError, "Number of dimensions of repeat dims can not be smaller"),
+        (lambda: torch.full((2**62,), 0.0, device=device), RuntimeError, "Storage size calculation overflowed"),
+    )
+    for operation, kind, text in refused:
+        try:
+            operation()
+        except Exception as error:
+            assert type(error) is kind and str(error).startswith(text), f"{text}: got {error!r}"
+        else:
+            raise AssertionError(f"not refused: {text}")
+    return [x]
+
+
+@scenario
 def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
     ones, image = torch.ones(3, 4).to(device), torch.ones(1, 1, 4, 4).to(device)
     cube, volume, flat = torch.ones(2, 3, 4).to(device), torch.ones(1, 1, 4, 4, 4).to(device), torch.ones(4).to(device)
@@ -56,6 +107,9 @@ def shapes_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: torch.take(ones, flat),
         lambda: F.embedding(flat, ones),
         lambda: ones.clone().index_fill_(0, few, 1.0),
+        lambda: cube.t(),
+        lambda: ones.as_strided((9, 9), (9, 1)),
+        lambda: ones.t()[1:].as_strided((5, 2), (4, 1), 0),
         lambda: ones.clamp(),
         lambda: ones.clone().clamp_(),
         lambda: torch.linalg.inv(ones),

@@ -13,7 +13,7 @@ import torch
 
 from ptpathways import native
 from ptpathways.frontend import kernels
-from ptpathways.frontend.kernels import _checks, _refusals
+from ptpathways.frontend.kernels import _checks, _refusals, _texts
 from ptpathways.frontend.xla import _plain, _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -26,13 +26,15 @@ WRAPPED = ("WRAPPED", "WRAPPED_ABOVE_AUTOGRAD", "WRAPPED_FUNCTIONALIZATION")
 def _tensors() -> Iterator[Any]:
     for dtype, shape in itertools.product(
         (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.complex64),
-        ((2, 3), (3,), (), (0, 3)),
+        ((2, 3), (3,), (), (0, 3), (1, 2, 3)),
     ):
         yield torch.zeros(shape, dtype=dtype)
 
 
 def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
     """What ``Plain`` says, once more."""
+    if int(plain) == Plain.UNTIL_REFUSED:
+        return True
     tensors = [item for item in arguments if isinstance(item, torch.Tensor)]
     whole = [item for item in arguments if isinstance(item, int) and not isinstance(item, bool)]
     numbers = whole + [item for item in arguments if isinstance(item, float | complex)]
@@ -67,6 +69,8 @@ def _means(plain: Plain, arguments: tuple[Any, ...]) -> bool:
         held.append(arguments[3] is None and arguments[4] is None)
     if Plain.NO_NUMBER in plain:
         held.append(arguments[0].dim() > 0)
+    if Plain.AT_MOST_MATRICES in plain:
+        held.append(arguments[0].dim() <= 2)
     if Plain.MATRICES in plain:
         held.append(isinstance(arguments[0], torch.Tensor) and arguments[0].dim() >= 2)
     return all(held) and not any(isinstance(number, complex) for number in numbers)
@@ -194,7 +198,7 @@ def test_a_wrapper_hands_on_what_it_says(name: str) -> None:
     assert handed_on > 0, "no call was plain"
 
 
-OF_ONE_OPERATION = Plain.NORMALIZATION | Plain.NO_STATISTICS
+OF_ONE_OPERATION = Plain.NORMALIZATION | Plain.NO_STATISTICS | Plain.UNTIL_REFUSED
 SEVERAL = Plain.WIDE | Plain.REAL | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED
 
 
@@ -234,9 +238,62 @@ def test_plain_calls_stay_out_of_python(plain: Plain) -> None:
 
 
 @needs_torch_kernels
+@pytest.mark.parametrize("plain", [Plain.UNTIL_REFUSED, Plain.UNTIL_REFUSED | Plain.FLOATING])
+def test_what_a_kernel_refuses_is_its_wrappers(plain: Plain) -> None:
+    cases: dict[Plain, tuple[str, list[Any], list[Any]]] = {
+        Plain.UNTIL_REFUSED: ("linalg_cross", [torch.ones(2, 3)] * 2, [torch.ones(2, 4)] * 2),
+        Plain.UNTIL_REFUSED | Plain.FLOATING: (
+            "_fft_r2c",
+            [torch.ones(2, 4), [1], 0, True],
+            [torch.ones(2, 4), [7], 0, True],
+        ),
+    }
+    name, good, bad = cases[plain]
+    operator = getattr(torch.ops.aten, name)
+    expected = operator(*good)
+    reached: list[tuple[Any, ...]] = []
+    remembered = _plain.Remembered(f"aten::{name}", "CPU")
+    library = torch.library.Library("aten", "IMPL")
+
+    def wrapper(*given: Any, **named: Any) -> Any:
+        reached.append(given)
+        raise ValueError(f"refused: {tuple(given[0].shape)}")
+
+    library.impl(name, wrapper, "CPU", allow_override=True)
+    _kept.append(library)
+    remembered.hand_on(plain)
+    assert torch.equal(operator(*good), expected)
+    assert not reached
+    with pytest.raises(ValueError, match=r"refused: \(2, 4\)"):
+        operator(*bad)
+    (((values, *_),)) = reached
+    assert values is bad[0] or torch.equal(values, bad[0])
+    assert torch.equal(operator(*good), expected)
+
+
+_kept: list[torch.library.Library] = []
+"""What is registered stays, because what stands before it does."""
+
+
+@needs_torch_kernels
 def test_an_operation_that_torch_does_not_have_is_named() -> None:
     with pytest.raises(RuntimeError, match="aten::no_such_thing cannot be wrapped"):
         _plain.Remembered("aten::no_such_thing", "CPU")
+
+
+def test_what_is_not_refused_by_torch_is_raised_as_it_was() -> None:
+    def kernel(*given: Any) -> Any:
+        raise RuntimeError("host 3 was lost")
+
+    told = _texts.in_torchs_words("add.Tensor", _checks.as_it_is)
+    assert _plain.of_wrapper(told) == Plain.UNTIL_REFUSED
+    with pytest.raises(RuntimeError, match="host 3 was lost"):
+        told(kernel, torch.ones(2, 3), torch.ones(3))
+    with pytest.raises(
+        RuntimeError, match=r"The size of tensor a \(3\) must match the size of tensor b \(2\)"
+    ) as found:
+        told(kernel, torch.ones(2, 3), torch.ones(2))
+    assert "host 3" in str(found.value.__cause__)
 
 
 def test_without_the_library_every_call_goes_through_python_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _checks, _optimizers, _reductions, _views
+from ptpathways.frontend.kernels import _checks, _optimizers, _reductions, _texts, _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ def register() -> None:
         for where in _CHECKS:
             checks = getattr(module, f"CHECKED{where}", {})
             _checks.put_before(checks, found.get(f"REPLACED{where}", {}), found[f"WRAPPED{where}"])
+    wrapped = found["WRAPPED"]
+    for name in _texts.TOLD:
+        if name not in found["REPLACED"]:
+            wrapped[name] = _texts.in_torchs_words(name, wrapped.get(name, _checks.as_it_is))
     for table, kernels in found.items():
         put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
         _libraries.append(put(kernels, _KEYS[table]))

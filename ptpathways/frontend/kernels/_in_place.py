@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _promotions, _refusals
 from ptpathways.frontend.kernels._mixed_types import as_number, common
+from ptpathways.frontend.kernels._texts import check_broadcast
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _check_shape(values: torch.Tensor, rest: tuple[Any, ...]) -> None:
     import torch
 
     shapes = [tuple(item.shape) for item in rest if isinstance(item, torch.Tensor)]
-    made = torch.broadcast_shapes(tuple(values.shape), *shapes)
+    made = check_broadcast(tuple(values.shape), *shapes)
     if made != values.shape:
         raise RuntimeError(f"output with shape {list(values.shape)} doesn't match the broadcast shape {list(made)}")
 

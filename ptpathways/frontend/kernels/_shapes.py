@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla._plain import Plain
+
 if TYPE_CHECKING:
     import torch
 
 
 class Shapes:
-    """A check by a function of the operation's name and its arguments, which no call does without."""
+    """A check by a function of the operation's name and its arguments; only ``plain`` calls do without it."""
 
-    plain = None
-
-    def __init__(self, of: Callable[..., None]) -> None:
-        self._of = of
+    def __init__(self, of: Callable[..., None], plain: Plain | None = None) -> None:
+        self._of, self.plain = of, plain
 
     def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """
@@ -259,6 +259,11 @@ def _factor(name: str, values: torch.Tensor, factor: int) -> None:
         raise RuntimeError(f"{name} expects a positive factor, but got {factor}")
 
 
+def _transposed(name: str, values: torch.Tensor) -> None:
+    if values.dim() > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {values.dim()}D")
+
+
 def _vectors(name: str, one: torch.Tensor, other: torch.Tensor) -> None:
     if one.dim() != 1 or other.dim() != 1:
         raise RuntimeError(f"{name}: 1D tensors expected, but got {one.dim()}D and {other.dim()}D tensors")
@@ -285,6 +290,7 @@ CHECKED: dict[str, Shapes] = {
     "pixel_unshuffle": Shapes(_factor),
     "put": Shapes(_put),
     "softshrink": Shapes(_softshrink),
+    "t_copy": Shapes(_transposed, Plain.AT_MOST_MATRICES),
     "take": Shapes(_take),
     "vdot": Shapes(_vectors),
 }

@@ -354,21 +354,32 @@ def as_strided(
 
     Raises:
         NotImplementedError: of a view, where that memory is that of no tensor that is known.
+        RuntimeError: the memory has fewer elements.
     """
     import torch
 
+    last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if _in_memory_order(values):
+        _check_inside(values, size, last + (storage_offset or 0))
         return kernel(values, size, stride, storage_offset)
     base = values._base
     if storage_offset is not None and base is not None and _in_memory_order(base):
+        _check_inside(base, size, last + storage_offset)
         return kernel(base, size, stride, storage_offset)
-    last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if storage_offset is None and _is_contiguous(values, torch.contiguous_format) and last < values.numel():
         return kernel(values, size, stride, 0)
     raise NotImplementedError(
         "as_strided of a view needs the view's place in memory, which a device's tensors do not have; take it of the "
         "tensor that this is a view of, or of a clone()"
     )
+
+
+def _check_inside(holder: torch.Tensor, size: Sequence[int], last: int) -> None:
+    if 0 not in size and last >= holder.numel():
+        raise RuntimeError(
+            f"as_strided: its last element would be number {last} of the {holder.numel()} that the memory has "
+            "(size, stride, storage_offset)"
+        )
 
 
 def _in_memory_order(values: torch.Tensor) -> bool:

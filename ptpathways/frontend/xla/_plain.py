@@ -63,6 +63,11 @@ class Plain(enum.IntFlag):
     """Of ``native_batch_norm``: without running statistics."""
     NO_NUMBER = 262144
     """The first argument is no tensor of the CPU without dimensions."""
+    AT_MOST_MATRICES = 524288
+    """The first argument has at most two dimensions."""
+    UNTIL_REFUSED = 1048576
+    """What the kernel raises of them is the wrapper's, which is called when the kernel has refused. Lists of tensors
+    and complex numbers are handed on, too, where nothing else is said."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
