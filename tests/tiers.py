@@ -32,7 +32,7 @@ LONG = (
     r"proc/test_launch_torchrun.py::test_(a_rank_that_never_comes|a_job_is_restarted)",
     r"proc/test_launch_torchrun.py::test_a_signal_to_torchrun.*\[15\]",
     r"proc/test_mesh.py::.*(\((1, 4|4, 1)\)|from_the_cpu)",
-    r"proc/test_metrics.py::.*\[single-",
+    r"proc/test_metrics.py::(.*\[single-|test_a_run_of_weights)",
     r"proc/test_models.py::.*\[(bert|t5|llama|mixtral|resnet18)\]",
     r"proc/test_notebook.py::.*interrupts-spmd",
     r"proc/test_numbers.py::.*1x1",

@@ -162,6 +162,23 @@ def sinks() -> dict[str, Any]:
     }
 
 
+def weights_and_biases() -> dict[str, Any]:
+    """A run of wandb that is kept on this machine, fed by a callback."""
+    import wandb
+
+    settings = wandb.Settings(silent=True)
+    run = wandb.init(project="digits", mode="offline", dir=str(FOLDER), settings=settings)
+    pw.metrics.to(pw.metrics.Callback(lambda step, values: run.log(values, step=step, commit=True)))
+    for value in range(1, 26):
+        pw.log({"loss": torch.tensor(float(value), device=pw.device())})
+        pw.step()
+    pw.metrics.flush()
+    pw.metrics.to()
+    kept = dict(run.summary)
+    run.finish()
+    return {"loss": kept["loss"], "step": kept["_step"], "runs": len(list(FOLDER.glob("wandb/offline-run-*")))}
+
+
 def refused() -> list[str]:
     said = []
     for value in (torch.ones(2, device=pw.device()), torch.ones(3), "text", None):
@@ -229,6 +246,7 @@ SCENARIOS = {
     "together": (logged_before_the_cut, logged_after_the_cut, not_logged, steps_and_every, sinks, refused,
                  progress_in_lines),
     "single": (logged_after_the_cut, captured_steps, lost),
+    "tracked": (weights_and_biases,),
 }  # fmt: skip
 
 
@@ -236,7 +254,7 @@ def main() -> None:
     global FOLDER
     mode, folder = sys.argv[1:]
     FOLDER = Path(folder)
-    pw.init(hosts=1, devices_per_host={"together": 2, "single": 1}[mode])
+    pw.init(hosts=1, devices_per_host={"together": 2}.get(mode, 1))
     results: dict[str, Any] = {}
     for scenario in SCENARIOS[mode]:
         try:

@@ -82,6 +82,12 @@ def test_sinks_write_and_one_that_fails_is_told_of_once(folder: str) -> None:
     assert "the sink Broken failed" in said and "no space left on device" in said
 
 
+def test_a_run_of_weights_and_biases_has_what_is_logged(folder: str) -> None:
+    pytest.importorskip("wandb")
+    result = outcome("tracked", "weights_and_biases", folder)
+    assert result == {"step": 25, "loss": 23.0, "runs": 1}, "the mean of the last window, 21 to 25"
+
+
 def test_what_is_no_number_is_refused_by_name(folder: str) -> None:
     vector, plain, text, nothing, sink, every = outcome("together", "refused", folder)
     assert "'odd' of shape [2]" in vector and "'odd' of shape [3]" in plain
