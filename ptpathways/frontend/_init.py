@@ -25,7 +25,7 @@ from ptpathways.frontend.loops import (
     _wrapped,
 )
 from ptpathways.frontend.slices import _first_forward, _rng, _slice
-from ptpathways.frontend.xla import _autograd, _backend, _safetensors
+from ptpathways.frontend.xla import _accelerate, _autograd, _backend, _safetensors
 
 if TYPE_CHECKING:
     import torch
@@ -196,6 +196,7 @@ def init(
         _inference.register()
         _loading.register()
         _safetensors.register()
+        _accelerate.register()
         _cpu_operands.register()
         if connection is not None:
             _locator.register()

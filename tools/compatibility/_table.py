@@ -133,8 +133,9 @@ MODEL_NOTES = """\
   accelerate, whose losses are all within 1e-4 but for the rounding of bfloat16 and noise that a device draws (NEFTune).
   An evaluation of a stream counts the samples of its last batch, which accelerate does not where it runs on XLA.
   accelerate gathers no objects there (`gather_object`, `use_gather_object=True`): it raises `NotImplementedError`.
-  `accelerator.save_model` fails in accelerate, which asks for addresses of storages: save
-  `accelerator.get_state_dict(model)`."""
+  `Trainer(torch_compile=True)`, `Accelerator(dynamo_backend=...)` and `accelerator.save_model` work; on other
+  XLA devices they fail in accelerate. A captured step (`pw.program`) takes the optimizer itself, not accelerate's wrapper of it:
+  with the wrapper it is traced at every call, and a warning says so."""
 
 
 def notes(pairs: Sequence[tuple[str, str]]) -> str:

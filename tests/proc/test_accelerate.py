@@ -1,0 +1,33 @@
+"""What of accelerate fails on XLA devices by itself, and is mended: imported before the cluster is there, and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch_xla")
+pytest.importorskip("accelerate")
+
+from tests.proc import accelerate_scenarios as scenarios
+from tests.scenarios import needs_native, outcome_of
+
+pytestmark = [needs_native, pytest.mark.timeout(300)]
+
+
+def outcome(order: str) -> Any:
+    return outcome_of(Path(scenarios.__file__), order)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_model_that_accelerate_compiles_has_the_losses_of_eager_pytorch(order: str) -> None:
+    found = outcome(order)
+    assert found["is compiled"]
+    assert found["compiled"] == pytest.approx(found["eager"], rel=1e-5)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_save_model_writes_tied_weights_once(order: str) -> None:
+    found = outcome(order)
+    assert found["names"] == ["first.bias", "first.weight", "last.bias"] and found["right"]
