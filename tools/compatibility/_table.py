@@ -134,8 +134,8 @@ MODEL_NOTES = """\
   An evaluation of a stream counts the samples of its last batch, which accelerate does not where it runs on XLA.
   accelerate gathers no objects there (`gather_object`, `use_gather_object=True`): it raises `NotImplementedError`.
   `Trainer(torch_compile=True)`, `Accelerator(dynamo_backend=...)` and `accelerator.save_model` work; on other
-  XLA devices they fail in accelerate. A captured step (`pw.program`) takes the optimizer itself, not accelerate's wrapper of it:
-  with the wrapper it is traced at every call, and a warning says so."""
+  XLA devices they fail in accelerate. A captured step (`pw.program`) takes the optimizer itself: with accelerate's
+  wrapper of it the step is traced at every call, and a warning says so."""
 
 
 def notes(pairs: Sequence[tuple[str, str]]) -> str:
