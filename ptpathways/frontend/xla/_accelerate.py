@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def _mend() -> None:
     modules: dict[str, Any] = sys.modules
-    accelerator = getattr(modules[_MODULE], "Accelerator", None)
+    accelerator: Any = getattr(modules[_MODULE], "Accelerator", None)
     names = getattr(accelerator, "_get_named_parameters", None)
     if names is not None and not hasattr(names, "__wrapped__"):  # else another version, or done
 
