@@ -40,6 +40,7 @@ FOUND = (
     ("spectral norm on top", "SGD"),
     ("warm-up from 0", "gradients of 0", "AdamW"),
     ("number like the rate", "AdamW"),
+    ("sparse", "no rows", "SGD"),
 )
 """Loops that were found wrong once: names of pieces and of an optimizer."""
 

@@ -38,8 +38,10 @@ def token_of(tensor: torch.Tensor) -> int | None:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """The memory that the tensor shares with its views."""
-    return int(tensor.untyped_storage()._cdata)
+    """The memory that the tensor shares with its views; of a sparse tensor, which has none, the tensor itself."""
+    import torch
+
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
 
 
 def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
