@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,6 +32,41 @@ def celu_does_not_run_another_alphas_computation(device: str | torch.device) -> 
         result = F.celu(values, alpha)
         results += [result, torch.autograd.grad(result.sum(), values)[0]]
     return results
+
+
+@scenario
+def formulas_that_use_their_inputs_in_other_places_are_two_computations(device: str | torch.device) -> Any:
+    """PyTorch/XLA's hash had only the operations, the types, and in which order inputs are met first."""
+    x, w, v = (torch.full((2,), number).to(device) for number in (6.0, 1.0, 3.0))
+
+    def made(formula: Callable[[], Any]) -> Any:
+        found = formula()
+        if device != "cpu":
+            pw.step()
+        return found
+
+    def inner(second: bool) -> torch.Tensor:
+        one, other = torch.sin(x), torch.sin(w)
+        return one * other + (other if second else one)
+
+    def results(second: bool) -> list[torch.Tensor]:
+        one, other = torch.cos(x), torch.cos(w)
+        return [one, other, one.max(0).values, (other if second else one).clone()]
+
+    formulas: tuple[Callable[[], Any], ...] = (
+        lambda: x * w + v + w,
+        lambda: x * w + w + v,
+        lambda: (x - w) * v + w,
+        lambda: (x - w) * w + v,
+        lambda: torch.where(x > w, x, v) * x,
+        lambda: torch.where(x > w, w, v) * x,
+        lambda: inner(False),
+        lambda: inner(True),
+        lambda: results(False),
+        lambda: results(True),
+        lambda: x.max(0).values + x.max(0).indices * v,
+    )
+    return [made(formula) for formula in formulas]
 
 
 @scenario

@@ -298,13 +298,13 @@ def test_what_is_not_refused_by_torch_is_raised_as_it_was() -> None:
 
 def test_without_the_library_every_call_goes_through_python_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "find_torch_kernels", lambda: None)
-    _plain._library.cache_clear()
+    _plain.native_library.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match=r"required beside the C\+\+ extension, got: there is none"):
             remembered = _plain.Remembered("aten::sqrt", "XLA")
         remembered.hand_on(Plain.REAL)
     finally:
-        _plain._library.cache_clear()
+        _plain.native_library.cache_clear()
 
 
 def test_a_wrapper_keeps_what_was_said_of_it() -> None:

@@ -110,14 +110,14 @@ class Remembered:
         operator, _, overload = name.partition(".")
         self._error = ctypes.create_string_buffer(_ERROR_BYTES)
         self._kernel: int | None = None
-        if (library := _library()) is not None:
+        if (library := native_library()) is not None:
             words = (operator.encode(), overload.encode(), key.encode())
             self._kernel = library.ptpathways_remember_kernel(*words, self._error, _ERROR_BYTES)
             self._check(self._kernel is not None)
 
     def hand_on(self, plain: Plain) -> None:
         """To be called when the wrapper is registered. Raises RuntimeError when torch refuses."""
-        if (library := _library()) is not None:
+        if (library := native_library()) is not None:
             self._check(library.ptpathways_hand_on(self._kernel, int(plain), self._error, _ERROR_BYTES))
 
     def _check(self, done: bool) -> None:
@@ -126,7 +126,7 @@ class Remembered:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL | None:
+def native_library() -> ctypes.CDLL | None:
     """None where there is none for this torch: then every call goes through Python, and a warning says so."""
     import torch
 
