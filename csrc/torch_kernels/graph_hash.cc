@@ -95,8 +95,8 @@ Executor::PostOrderData RunPostOrder(torch::lazy::LazyGraphExecutor* executor, c
 struct Library {
   ElfW(Addr) base;
   const char* names = nullptr;
-  const ElfW(Sym)* symbols = nullptr;
-  const ElfW(Rela)* relocations = nullptr;
+  const ElfW(Sym) * symbols = nullptr;
+  const ElfW(Rela) * relocations = nullptr;
   size_t relocation_count = 0;
 };
 
@@ -125,8 +125,8 @@ Library Describe(const link_map& map) {
 void** FindEntry(const Library& library) {
   if (library.names == nullptr || library.symbols == nullptr || library.relocations == nullptr) return nullptr;
   for (size_t place = 0; place < library.relocation_count; ++place) {
-    const ElfW(Rela)& relocation = library.relocations[place];
-    const ElfW(Sym)& symbol = library.symbols[ELF64_R_SYM(relocation.r_info)];
+    const ElfW(Rela) & relocation = library.relocations[place];
+    const ElfW(Sym) & symbol = library.symbols[ELF64_R_SYM(relocation.r_info)];
     if (std::strcmp(library.names + symbol.st_name, kName) == 0) {
       return reinterpret_cast<void**>(library.base + relocation.r_offset);
     }

@@ -50,7 +50,7 @@ EXAMPLES: tuple[Example, ...] = (
         "vae", "vae/main.py",
         (after("import argparse", IMPORT), _DEVICE, after("optimizer = optim", PREPARE)),
         _DIGITS,
-        note="reads the loss before `optimizer.step()`, which cuts each step in two",
+        note="reads the loss before `optimizer.step()`, which splits each step into two computations",
     ),
     Example(
         "siamese_network", "siamese_network/main.py",
@@ -75,7 +75,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         data="none",
         per_step=3,
-        note="two models, two optimizers; torchvision's FakeData; six values are read in each step",
+        note="two models, two optimizers; torchvision's FakeData; each step reads six values",
     ),
     Example(
         "word_language_model (LSTM)", "word_language_model/main.py",
@@ -91,7 +91,7 @@ EXAMPLES: tuple[Example, ...] = (
             "--bptt", "16", "--data", "text",
         ),
         data="text",
-        note="the corpus stays on the client: a slice of it at another place would be another computation",
+        note="the corpus stays on the client, because a slice of it at another position would be another computation",
     ),
     Example(
         "word_language_model (Transformer)", "word_language_model/main.py",
@@ -117,7 +117,7 @@ EXAMPLES: tuple[Example, ...] = (
             after("param.data.add_", "pw.step()"),
         ),
         data="none",
-        note="no optimizer to cut after, so it says `pw.step()`",
+        note="no optimizer, so it calls `pw.step()`",
         optimizer=False,
     ),
     Example(

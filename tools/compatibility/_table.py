@@ -66,34 +66,34 @@ def examples_table(titles: Sequence[tuple[str, str]], rows: Mapping[str, Row]) -
 
 TEXT = """# Compatibility
 
-Models and programs that nobody here wrote, trained for {steps} steps on a cluster and in plain PyTorch on the CPU, with
-the same weights, data and seeds. This file is written by a command:
+Third-party models and programs, trained for {steps} steps on a cluster and in plain PyTorch on the CPU, with
+the same weights, data and seeds. A command writes this file:
 
 ```bash
 python -m tools.compatibility --examples PATH_TO_A_CHECKOUT_OF_PYTORCH_EXAMPLES
 ```
 
 {date}; {versions}; {machine}; a cluster of {hosts} hosts x {devices} devices, CPU workers, data parallel. The machine
-had other work, too, so times say little more than their order of magnitude.
+had other work, too, so times show only the order of magnitude.
 
 - **lines changed**: new or changed lines of the user's program.
 - **loss difference**: the largest relative difference of a step's loss, over all steps, to plain PyTorch.
 - **of PyTorch to itself**: the same number for two runs of plain PyTorch, one with weights that were changed by about
-  one rounding of their type. Training amplifies rounding, some models by orders of magnitude in a few steps; a right
-  implementation cannot be expected to be much nearer than this.
-- **recompiles**: computations compiled after step 3. Before that there are one or two (docs/recompilation.md).
+  one rounding of their type. Training amplifies rounding, for some models by orders of magnitude in a few steps. A
+  correct implementation cannot be much closer than this.
+- **recompiles**: computations compiled after step 3. Before that one or two are compiled (docs/recompilation.md).
   An evaluation has its own.
-- **on the client**: operations that have no XLA form, so they are computed by the client, which waits for their
-  arguments.
-- **client ms per step**: what a step takes of the calling thread, which does not wait for the devices; the median.
+- **on the client**: operations without an XLA form. The client computes them, and waits for their arguments.
+- **client ms per step**: the time of the calling thread per step, without waits for the devices; the median.
 - **captured**: the same training with its step as a `pw.program` ([capture.md](capture.md)).
 
 ## Models
 
-`transformers` and `torchvision`, tiny random configurations, nothing downloaded; `prepare(model, optimizer, loader)`,
-labels in, loss out, AdamW with the library's own schedules (torchvision's convolutional networks: SGD with momentum).
-Dropout is 0, because devices draw other random numbers than PyTorch does on a CPU. The three lines are the import,
-`pw.init` and `pw.prepare`; a fourth is a setting of the model.
+The models are from `transformers` and `torchvision`, with tiny random configurations and no downloads. The loop uses
+`prepare(model, optimizer, loader)`, with labels in and loss out, and AdamW with the library's own schedules
+(torchvision's convolutional networks: SGD with momentum). Dropout is 0, because devices draw other random numbers than
+PyTorch does on a CPU. The three changed lines are the import, `pw.init` and `pw.prepare`; a fourth is a setting of the
+model.
 
 {models}
 
@@ -101,11 +101,11 @@ Dropout is 0, because devices draw other random numbers than PyTorch does on a C
 
 ## Programs of pytorch/examples
 
-From <https://github.com/pytorch/examples>, none of it copied here: the command is given a checkout, and applies lists
-of edits to the programs' own text when it runs them. Their data sets would be downloaded; others from installed
-packages take their place (scikit-learn's digits for MNIST, its photographs for BSDS300, Python's documentation for
-Wikitext), in both runs, and are not counted. Nor are dropout 0, and normal numbers drawn on the CPU in both. What is
-compared is the loss at each `backward()`.
+These are from <https://github.com/pytorch/examples>. None of it is copied here: the command takes a checkout, and
+applies lists of edits to the programs' own text when it runs them. In both runs, data sets from installed packages
+replace those that would be downloaded (scikit-learn's digits for MNIST, its photographs for BSDS300, Python's
+documentation for Wikitext), dropout is 0, and normal numbers are drawn on the CPU. These edits are not counted. The
+loss at each `backward()` is compared.
 
 {examples}
 
@@ -115,27 +115,27 @@ compared is the loss at each `backward()`.
 MODEL_NOTES = """\
 - **Mixture of experts.** The default (`grouped_mm`) works: a grouped product is computed with static shapes, every row
   against every expert, so its work grows with the number of experts. `batched_mm` gathers the weights of each token
-  instead: less arithmetic, more memory. Both are equally far from PyTorch, so that is not due to the products; probably
-  a token whose experts nearly tie goes to another. `experts_implementation="eager"` asks which experts were chosen
-  (`nonzero`), so it waits in each layer and compiles for each number of tokens: do not use it here.
-- **Padding.** With an `attention_mask`, BERT asks on the host whether it is all ones, also with
-  `attn_implementation="eager"`: the step waits for the mask, which was uploaded long before; that is a round trip.
+  instead: less arithmetic, more memory. Both differ equally from PyTorch, so the products are not the cause; probably
+  a token whose experts nearly tie goes to another expert. `experts_implementation="eager"` reads which experts were
+  chosen (`nonzero`), so it waits in each layer and compiles for each number of tokens: do not use it here.
+- **Padding.** With an `attention_mask`, BERT checks on the host whether it is all ones, also with
+  `attn_implementation="eager"`. The step waits for the mask, which was uploaded long before; this costs a round trip.
 - **Capturing.** A captured step of GPT-2 (others were not tried) needs `position_ids` and `attention_mask` among its
   arguments; without them transformers reads a value on the host, so the step is traced at each call.
 - **Lengths.** Each length of sequence is a computation of its own. Pad to a few lengths.
 - `transformers.Trainer` 5.23.0 and accelerate 1.15.0: [examples/08](../examples/08_transformers_trainer.py) and
   [examples/09](../examples/09_accelerate.py) change one line, `pw.init`, and a test compares their losses on 1 x 1,
   2 x 2 and 4 x 1 hosts x devices with one eager process: within 1e-4 (2e-6 on 2026-11-23). Both see one process
-  (`num_processes` is 1), whose batches are divided over the devices, so `per_device_train_batch_size` is the whole
+  (`num_processes` is 1), whose batches are split over the devices, so `per_device_train_batch_size` is the whole
   batch. accelerate shuffles in another order on XLA devices than elsewhere.
   By hand on 2026-11-23, 2 x 2 against eager: 15 more settings of Trainer (bfloat16, gradient checkpointing, label
   smoothing, streams, uneven batches, loader processes, best model at the end, Adafactor and others) and 10 of
-  accelerate, whose losses are all within 1e-4 but for the rounding of bfloat16 and noise that a device draws (NEFTune).
-  An evaluation of a stream counts the samples of its last batch, which accelerate does not where it runs on XLA.
-  accelerate gathers no objects there (`gather_object`, `use_gather_object=True`): it raises `NotImplementedError`.
+  accelerate, whose losses are all within 1e-4 except for the rounding of bfloat16 and noise that a device draws
+  (NEFTune). An evaluation of a stream counts the samples of its last batch; accelerate on XLA otherwise does not.
+  accelerate gathers no objects on XLA (`gather_object`, `use_gather_object=True`): it raises `NotImplementedError`.
   `Trainer(torch_compile=True)`, `Accelerator(dynamo_backend=...)` and `accelerator.save_model` work; on other
-  XLA devices they fail in accelerate. A captured step (`pw.program`) takes the optimizer itself: with accelerate's
-  wrapper of it the step is traced at every call, and a warning says so."""
+  XLA devices they fail in accelerate. A captured step (`pw.program`) needs the optimizer itself; with accelerate's
+  wrapper of it the step is traced, with a warning."""
 
 
 def notes(pairs: Sequence[tuple[str, str]]) -> str:

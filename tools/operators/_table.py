@@ -18,7 +18,7 @@ TEXT = """# Operators
 
 Every operator of PyTorch's own database (`torch.testing._internal.common_methods_invocations.op_db`) on a cluster's
 device and on the CPU: results, gradients, shapes and types, and of the first samples the variants in place and with
-`out=`. This file is written by a command, which exits with 1 when anything is wrong:
+`out=`. A command writes this file, and exits with 1 when anything is wrong:
 
 ```bash
 make operators                                                  # all samples and types: hours on two cores
@@ -28,12 +28,12 @@ python -m tools.operators --only nn.functional.elu --types float32 --output /dev
 {date}; {versions}; {machine}; one CPU worker; {command}. {samples} samples of {operators} operators.
 
 - **right**: the CPU's values, within the tolerance.
-- **client**: right, and at least part of it is computed by the client, because PyTorch/XLA has no form of it, or a
-  wrong one. The line waits for its arguments, and a `ClientFallbackWarning` says so. Not for hot loops.
+- **client**: right, but the client computes at least a part of it, because PyTorch/XLA has no form of it, or a
+  wrong one. The line waits for its arguments, with a `ClientFallbackWarning`. Avoid it in hot loops.
 - **random**: shapes and types are the CPU's, and the same seed gives the same values; see Distributions.
-- **refused**: the device raises an error that says why. The CPU does not.
-- **unclear**: it raises one that does not.
-- **wrong**, **crash**, **hang**: what the words say. A crash ends the user's process.
+- **refused**: the device raises an error that gives the reason. The CPU does not.
+- **unclear**: the device raises an error without a clear reason.
+- **wrong**, **crash**, **hang**: as named. A crash ends the user's process.
 
 | samples | {header} |
 | --- | {rule} |
@@ -46,34 +46,39 @@ python -m tools.operators --only nn.functional.elu --types float32 --output /dev
 ## How results are compared
 
 Relative and absolute tolerance: {tolerances}; integers and booleans exactly; or what the database states for an
-operator where that is more. A value that is farther away is right, too, if it is at most twice as far from the answer
-in float64 or complex128 as the CPU's own value is. Gradients are of a weighted sum of all results, so that none is
-zero by symmetry. Values of `empty` and its relatives are not compared.
+operator where that is more. A value outside the tolerance is also right if its distance from the answer in float64 or
+complex128 is at most twice that of the CPU's own value. Gradients are of a weighted sum of all results, so that none
+is zero by symmetry. Values of `empty` and its relatives are not compared.
 
-Where a result is not unique, what all right results have in common is compared: of `eigh`, `svd` and `qr` the product
-of the factors and that columns are orthonormal (signs and phases may differ, those of gradients do not matter); of
-`sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` what indices of equal elements point to.
+Where a result is not unique, the common properties of all right results are compared. For `eigh`, `svd` and `qr`
+these are the product of the factors and the orthonormality of columns (signs and phases may differ, those of
+gradients do not matter). For `sort`, `argsort`, `topk`, `kthvalue`, `median` and `mode` they are the elements to
+which the indices point.
 
 The database gives all arguments of a sample one type. `python -m tests.fuzz.promotions` compares each pair of types,
-tensors without dimensions, and numbers of Python; what differs there is that complex numbers of 16 bits, powers of
-booleans and complex powers of integers are refused.
+tensors without dimensions, and Python numbers. The only differences are refusals: complex numbers of 16 bits, powers of
+booleans and complex powers of integers.
 
-What torch refuses for its types is refused, too: `python -m tests.fuzz.refusals` asks each operator for the types that
-it is not for, for tensors of two types, small indices, and results that `out=` or a tensor in place cannot hold. Left
-are `int16` and `uint8` as indices of others than `gather`, and `out=` of a wider type than the result, of which torch's
-own kernels refuse some: both give what was meant.
-Types of which the CPU lacks a kernel are computed.
+Calls that torch refuses for their types are refused, too. `python -m tests.fuzz.refusals` calls each operator with
+unsupported types, tensors of two types, small indices, and results that `out=` or a tensor in place cannot hold. Two
+exceptions are computed as intended: `int16` and `uint8` as indices of operators other than `gather`, and `out=` of a
+wider type than the result, which some of torch's own kernels refuse. Types for which the CPU lacks a kernel are
+computed.
 
-What torch refuses for shapes and numbers is refused when the operator is called (`python -m tests.fuzz.error_inputs`
-asks the database's own list). Left are values on devices, which nobody looks at (probabilities; what is read at an
-index out of range is NaN), `out=` in the memory of an argument, more than 64 dimensions, `t()` of more than two; masks
-that are no booleans in `masked_fill` and `where`, and too large an `output_padding`, are computed with.
+Calls that torch refuses for shapes and numbers are refused when the operator is called
+(`python -m tests.fuzz.error_inputs` calls the database's own list). These are not checked: values on devices (probabilities; a
+read at an index out of range is NaN), `out=` in the memory of an argument, and more than 64 dimensions. Masks that
+are not booleans in `masked_fill` and `where`, and an `output_padding` that is too large, are accepted.
 
-What the database does not ask, and differs: where a window of `max_pool` has nan, or minus infinity only, its index is
-another than torch's (the value is right; `max_unpool` is not). XLA's CPU compiler takes numbers below 1.2e-38 for zero.
-Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused. XLA takes
-a boolean times a float for a choice: false times infinity, or times no number, is zero.
-On other platforms than the CPU nothing of this was run.
+The database does not cover these differences:
+
+- Where a window of `max_pool` has nan, or only minus infinity, its index differs from torch's (the value is right;
+  `max_unpool` is not).
+- XLA's CPU compiler treats numbers below 1.2e-38 as zero.
+- Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused.
+- XLA treats a boolean times a float as a choice: false times infinity, or times NaN, is zero.
+
+None of this was run on other platforms than the CPU.
 
 ## Refused, and what to do
 
@@ -81,14 +86,15 @@ On other platforms than the CPU nothing of this was run.
 
 ## On the client
 
-Types are left out where all that there are behave alike.
+Types are omitted where all types of the operator behave alike.
 
 {client}
 
 ## Distributions
 
-{count} numbers of each, against the CPU's: the Kolmogorov-Smirnov distance, values that must not be there, the same
-numbers for the same seed and others for another, and that neighbours and two calls are not correlated.
+{count} numbers of each are compared with the CPU's: the Kolmogorov-Smirnov distance, impossible values, equal numbers
+for equal seeds and different ones for different seeds, and the absence of correlation between neighbors and between
+two calls.
 
 {distributions}
 
