@@ -66,9 +66,10 @@ wider type than the result, which some of torch's own kernels refuse. Types for 
 computed.
 
 Calls that torch refuses for shapes and numbers are refused when the operator is called
-(`python -m tests.fuzz.error_inputs` calls the database's own list). These are not checked: values on devices (probabilities; a
-read at an index out of range is NaN), `out=` in the memory of an argument, and more than 64 dimensions. Masks that
-are not booleans in `masked_fill` and `where`, and an `output_padding` that is too large, are accepted.
+(`python -m tests.fuzz.error_inputs` calls the database's own list). These are not checked: values on devices
+(probabilities; a read at an index out of range is NaN), `out=` in the memory of an argument, and more than 64
+dimensions. Masks that are not booleans in `masked_fill` and `where`, and an `output_padding` that is too large, are
+accepted.
 
 The database does not cover these differences:
 
