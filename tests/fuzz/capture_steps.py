@@ -41,6 +41,7 @@ FOUND = (
     ("warm-up from 0", "gradients of 0", "AdamW"),
     ("number like the rate", "AdamW"),
     ("sparse", "no rows", "SGD"),
+    ("state passed on", "rows that vary", "SGD"),
 )
 """Loops that were found wrong once: names of pieces and of an optimizer."""
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import queue
+import threading
+import types
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -107,6 +112,106 @@ def replaced(places: list[torch.device], capture: Capture) -> list[float]:
     texts = ("MSELoss -> L1Loss", "Tanh -> Sigmoid", "mse_loss -> l1_loss", "0.5 -> 0.1", "argument 2")
     expect(step, replays=5, said=5, texts=texts)
     return numbers(losses)
+
+
+def containers_replaced(places: list[torch.device], capture: Capture) -> list[float]:
+    """A dictionary or a list inside a module or an optimizer, in whose place another one is put between two calls."""
+
+    def hooks(model: Any, optimizer: Any) -> None:
+        model[0]._forward_hooks = OrderedDict()
+
+    def parameters(model: Any, optimizer: Any) -> None:
+        model[0]._parameters = {"weight": model[0].weight, "bias": None}
+
+    def modules(model: Any, optimizer: Any) -> None:
+        model._modules = {"0": model[0], "1": nn.Sigmoid(), "2": model[2]}
+
+    def state(model: Any, optimizer: Any) -> None:
+        model[0].__setstate__({**vars(model[0]), "_parameters": {"weight": model[0].weight, "bias": None}})
+
+    def attributes(model: Any, optimizer: Any) -> None:
+        model[0].__dict__ = {**vars(model[0]), "_forward_hooks": OrderedDict()}
+
+    def parts(model: Any, optimizer: Any) -> None:
+        vars(model).update(vars(copy.deepcopy(model)))
+
+    def group(model: Any, optimizer: Any) -> None:
+        optimizer.param_groups[0]["params"] = list(model[2].parameters())
+
+    def longer(model: Any, optimizer: Any) -> None:
+        optimizer.param_groups[1]["params"] = [*model[0].parameters()]
+
+    def of_an_optimizer(model: Any, optimizer: Any) -> None:
+        optimizer.__dict__ = {**vars(optimizer), "param_groups": [{**one, "lr": 0.2} for one in optimizer.param_groups]}
+
+    found = []
+    for edit in (hooks, parameters, modules, state, attributes, parts, group, longer, of_an_optimizer):
+        model = network().to(places[0])
+        model[0].register_forward_hook(_doubled)
+        groups: Any = [{"params": list(model.parameters())}]
+        if edit is longer:
+            groups = [{"params": list(model[2].parameters())}, {"params": [model[0].weight]}]
+        optimizer = torch.optim.SGD(groups, lr=0.05)
+        step = capture(training_step(model, optimizer, places[0]))
+        for place, (x, y) in enumerate(batches(9)):
+            if place == 5:
+                edit(model, optimizer)
+            found += [step(x, y), *(value.detach().sum().clone() for value in model.parameters())]
+        assert not isinstance(step, pw.CapturedStep) or step.replays >= 2, edit
+    return numbers(found)
+
+
+def left_of_another_shape(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step keeps what it made of a batch, and some batches are smaller."""
+    model = network().to(places[0])
+    kept = types.SimpleNamespace(hidden=torch.zeros(4, 16).to(places[0]))
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        kept.hidden = torch.tanh(model[0](x.to(places[0]))).detach()
+        return kept.hidden.sum()
+
+    found = []
+    for place, (x, _) in enumerate(batches(24)):
+        found.append(step(x[:2] if place % 6 == 5 else x))
+        found += [kept.hidden.sum().clone(), torch.tensor(float(kept.hidden.shape[0]))]
+    assert not isinstance(step, pw.CapturedStep) or step.replays >= 10
+    return numbers(found)
+
+
+def fed_by_a_thread(places: list[torch.device], capture: Capture) -> list[float]:
+    """Another thread uploads the next batches, and a number with each, while calls are recorded."""
+    losses = []
+    for _ in range(3):
+        model = network().to(places[0])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        given: queue.Queue[Any] = queue.Queue(2)
+
+        def feed(given: queue.Queue[Any] = given) -> None:
+            for place, (x, y) in enumerate(batches(16)):
+                given.put((x.to(places[0]), y.to(places[0]), torch.tensor(float(place % 3)).to(places[0])))
+            given.put(None)
+
+        @capture
+        def step(x: Tensor, y: Tensor, scale: Tensor, model: Any = model, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y) * scale
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        thread = threading.Thread(target=feed)
+        thread.start()
+        while (batch := given.get()) is not None:
+            losses.append(step(*batch))
+        thread.join()
+        expect(step, said=0)
+        assert not isinstance(step, pw.CapturedStep) or step.replays >= 10
+    return numbers(losses)
+
+
+def _doubled(module: nn.Module, given: Any, made: Tensor) -> Tensor:
+    return made * 2
 
 
 def frozen(places: list[torch.device], capture: Capture) -> list[float]:
@@ -419,6 +524,9 @@ counts_of: list[list[Tensor]] = []
 
 
 SCENARIOS = (
+    containers_replaced,
+    left_of_another_shape,
+    fed_by_a_thread,
     replaced_data,
     moved_and_back,
     one_cycle,

@@ -250,7 +250,9 @@ class CapturedStep:
         if self._last is None or not (self._checks and self._last[1].audits.due()):
             return
         old, new = _named(self._last[0]), _named(key)
-        missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
+        own = {name for name, _ in self._last[1].renewed}  # the last call has left them, of whatever shape they were
+        differing = (name for name in _differing(old, new) if name not in own)
+        missed = [name for name in differing if not name.startswith(_ASKED_BY_REPLAYS)]
         if missed:
             difference = _difference_text(missed, old, new)
             replays = self._last[1].audits.replays

@@ -76,7 +76,7 @@ def to_copy(
 
 def is_to_be_alone() -> bool:
     """Whether a number that is uploaded gets a buffer: a recorded call looks at its uploads itself."""
-    return not _recorded.is_recording() and not _trace.tracing()
+    return not _recorded.is_recorded_here() and not _trace.tracing()
 
 
 def alone(number: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

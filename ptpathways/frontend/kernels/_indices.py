@@ -65,7 +65,7 @@ def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) ->
 
 def _check(index: torch.Tensor, dim: int, size: int) -> None:
     """Of the CPU, but where a replay would take another one."""
-    if _recorded.is_recording() or index.numel() == 0:
+    if _recorded.is_recorded_here() or index.numel() == 0:
         return
     for place in (int(index.max()), int(index.min())):
         if not -size <= place < size:

@@ -177,7 +177,7 @@ def _upload_at_once(plain_to: Any, tensor: Any, args: tuple[Any, ...], kwargs: d
         return None
     if tensor.layout is not torch.strided or (tensor.requires_grad and torch.is_grad_enabled()):
         return None
-    if _recorded.is_recording():  # which looks at how arguments are uploaded
+    if _recorded.is_recorded_here():  # which looks at how arguments are uploaded
         return None
     rest = {name: value for name, value in kwargs.items() if name != "device"}
     on_cpu = plain_to(tensor.detach(), "cpu" if dtype is None else dtype, *args[1:], **{"copy": True, **rest})

@@ -176,7 +176,7 @@ def _changes_in_place(tensor: torch.Tensor) -> bool:
 
     if not tensor.is_leaf or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    return tensor.requires_grad or isinstance(tensor, torch.nn.Parameter) or not _recorded.is_recording()
+    return tensor.requires_grad or isinstance(tensor, torch.nn.Parameter) or not _recorded.is_recorded_here()
 
 
 def _call(tensor: torch.Tensor, tiling: Tiling) -> torch.Tensor:

@@ -19,7 +19,7 @@ from ptpathways import native
 from ptpathways.frontend.capture.objects._contents import contents_of, equal
 from ptpathways.frontend.loops import _optimizer_options
 
-_gradient = operator.attrgetter("grad")
+_gradient, _attributes = operator.attrgetter("grad"), operator.attrgetter("__dict__")
 _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -173,6 +173,7 @@ class Surroundings:
     _no_hooks: list[tuple[None, None]] = field(default_factory=list)
     _instances: list[Any] = field(default_factory=list)
     _types: list[type] = field(default_factory=list)
+    _attributes: list[dict[str, Any]] = field(default_factory=list)
     _containers: list[Any] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
 
@@ -188,6 +189,7 @@ class Surroundings:
         if any(hooks for _, hooks, _ in self.hooked):
             self._no_hooks = []  # never equal: each is looked at
         self._instances, self._types = [one.of for one in self.classes], [one.contents for one in self.classes]
+        self._attributes = list(map(_attributes, self._instances))
         self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
         self._token = abc.get_cache_token()
         self._guards = native.Guards(links)  # which borrows what this object holds
@@ -202,6 +204,8 @@ class Surroundings:
             if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
                 return False
         if list(map(len, self._containers)) != self._lengths or list(map(type, self._instances)) != self._types:
+            return False
+        if not all(map(operator.is_, map(_attributes, self._instances), self._attributes)):
             return False
         if any(gradient is not None for gradient in map(_gradient, self.ungraded)):
             return False

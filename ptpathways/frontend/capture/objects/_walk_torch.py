@@ -90,6 +90,8 @@ class TorchObjects:
             self._hooks(where, vars(part), _HOOKS, depth)
             for key, value in vars(part).items():
                 if key in self._own_private:
+                    if isinstance(value, dict):  # in whose place somebody may put another one
+                        self._walker.found.links.append(Link(vars(part), key, value, f"{where}.{key}"))
                     continue
                 if isinstance(value, list | dict) and type(part) in self._walker.mentioned.classes:
                     self._walker.mentioned.records.append((where, vars(part), (key,), depth))
@@ -207,8 +209,9 @@ class TorchObjects:
             known = ("defaults", "state", "param_groups", *_OPTIMIZER_METHODS)
             names = tuple(key for key in vars(optimizer) if key not in known and not key.startswith("_"))
             self._walker.mentioned.records.append((name, vars(optimizer), names, depth))
-        self._hooks(name, vars(optimizer), ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"), depth)
-        for key in ("state", "param_groups"):
+        hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+        self._hooks(name, vars(optimizer), hooks, depth)
+        for key in ("state", "param_groups", *(key for key in hooks if key in vars(optimizer))):
             self._walker.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
         groups = f"{name}.param_groups"
         self._walker.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
@@ -221,6 +224,7 @@ class TorchObjects:
                         self._walker.noted.append((f"{where}.{key}", group, key))
                     continue
                 if key == "params":
+                    self._walker.found.links.append(Link(group, key, value, f"{where}.params"))
                     self._walker.found.sequences.append(Watched(value, tuple(value), f"{where}.params"))
                     self._walker.items(where, enumerate(value), depth)
                 elif isinstance(value, self._torch.Tensor):
