@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     import torch
 
     from ptpathways.launch.simulated import Trace
+
+_LOOK_S = 0.01
+"""How often a process that leaves looks whether all is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +290,10 @@ def shutdown() -> None:
             return
         atexit.unregister(shutdown)
         try:
-            _backend.finish()
+            with _long_waits.waiting("what was submitted before the process leaves the cluster"):
+                while this.connection is not None and this.connection.session.pending():
+                    time.sleep(_LOOK_S)  # which Ctrl-C ends, as it does not PyTorch/XLA's waits
+                _backend.finish()
         except RuntimeError:
             pass  # what could not be done, because a host is lost perhaps, is told by the values
         finally:

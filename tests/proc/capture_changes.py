@@ -169,7 +169,8 @@ def left_of_another_shape(places: list[torch.device], capture: Capture) -> list[
     @capture
     def step(x: Tensor) -> Tensor:
         kept.hidden = torch.tanh(model[0](x.to(places[0]))).detach()
-        return kept.hidden.sum()
+        total: Tensor = kept.hidden.sum()
+        return total
 
     found = []
     for place, (x, _) in enumerate(batches(24)):

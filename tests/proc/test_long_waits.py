@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,14 @@ except pw.DeadlineExceeded as error:
     print(error)
 """
 
+LEFT = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+testing.stop_process(pid)
+kept = value * 3
+pw.step()
+print("leaving", flush=True)
+"""
+
 LOST = """
 os.kill(pid, signal.SIGKILL)
 for read in (lambda: value.sum().item(), lambda: bool(value.sum() > 0), lambda: value.cpu(), lambda: value.to("cpu"),
@@ -112,6 +121,22 @@ def test_a_compilation_that_lasts_is_shown_with_the_users_line(tmp_path: Path) -
     )
     assert any(f"program.py:{line}) on host" in text and " s so far" in text for text in begun), done.stderr
     assert any(f"program.py:{line}): about" in text for text in ended), done.stderr
+
+
+def test_a_process_that_leaves_says_what_it_waits_for_and_control_c_ends_that() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PTPATHWAYS_WAIT_NOTICE": "0.5"}
+    command = [sys.executable, "-c", PROGRAM + LEFT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as left:
+        assert left.stdout is not None and left.stderr is not None
+        said = ""
+        for line in left.stderr:
+            said += line
+            if "does not answer" in line:
+                break
+        assert "has waited" in said and "before the process leaves the cluster" in said and "host 'host1'" in said
+        left.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in left.stderr.read()
+        assert left.stdout.read() == "leaving\n"
 
 
 def test_a_deadline_says_the_same() -> None:

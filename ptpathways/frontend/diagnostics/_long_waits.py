@@ -6,7 +6,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ptpathways import native
@@ -117,7 +118,7 @@ class Watcher:
             if self._due is None:
                 continue
             silent = _tell_of_silence(silent, set(self._session.silent_hosts()))
-            waits = [wait for wait in native.waits_under_way() if wait[0] != own]
+            waits = [wait for wait in (*_waits_here(), *native.waits_under_way()) if wait[0] != own]
             due = self._due.pick(waits, time.monotonic())
             if not due:
                 continue
@@ -131,6 +132,25 @@ class Watcher:
                 print("\n  ".join([text, *lines]), file=sys.stderr, flush=True)
         if self._notice is not None:
             self._notice.close()
+
+
+_here: dict[int, tuple[str, float]] = {}
+"""Waits outside of the extension: of a thread, for what, and since when."""
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """For as long as it lasts this thread waits for that, in PyTorch/XLA."""
+    own = threading.get_ident()
+    _here[own] = what, time.monotonic()
+    try:
+        yield
+    finally:
+        del _here[own]
+
+
+def _waits_here() -> list[tuple[int, str, float]]:
+    return [(thread, what, time.monotonic() - since) for thread, (what, since) in list(_here.items())]
 
 
 def _tell_of_silence(before: set[str], now: set[str]) -> set[str]:

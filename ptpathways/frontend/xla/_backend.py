@@ -88,6 +88,12 @@ def leave_exit_to_parent() -> None:
 
 
 def finish() -> None:
-    """Lets torch_xla finish what it has begun, as its own exit handler does. It may run twice."""
+    """Lets torch_xla finish what it has begun, as its own exit handler does. It may run twice.
 
-    _xla.binding()._prepare_to_exit()
+    That handler keeps the interpreter's lock while it waits, so other threads could not report the wait.
+    """
+    binding = _xla.binding()
+    try:
+        binding._xla_wait_device_ops([])
+    finally:
+        binding._prepare_to_exit()
