@@ -450,6 +450,7 @@ class CapturedStep:
         parts += [(f"how argument {number} lies", way) for number, way in call.lying.items()]
         for name, (_, _, value) in surroundings.settings.items():
             parts.append((name, _contents.setting_key(value)))
+        parts += [(name, float) for name in surroundings.options]  # whose values are no part of it
         parts += [(name or "the function", kind) for name, kind in surroundings.kinds.items()]
         for name, tensor in surroundings.tensors.items():
             if not name.endswith(".grad"):

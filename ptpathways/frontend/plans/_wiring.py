@@ -411,7 +411,13 @@ def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, wha
         raise Different(f"{what} no longer follows {' or '.join(one.expressions[:3])}")
     if one == other:
         return other
-    raise Different(f"an argument of {what} was {_describe(one)} at first and {_describe(other)} then")
+    then, now = _describe(one), _describe(other)
+    if then == now:
+        raise Different(
+            f"an argument of {what} was another {then.removeprefix('a ')} each time: an upload, or a part of a tensor "
+            "that was computed anew; give it a tensor of its own (clone())"
+        )
+    raise Different(f"an argument of {what} was {then} at first and {now} then")
 
 
 def _merge_numbers(one: Seed | Number, other: Seed | Number, first: Wiring, second: Wiring, what: str) -> Source:

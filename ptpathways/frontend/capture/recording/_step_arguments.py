@@ -280,7 +280,9 @@ def text_of(value: Any) -> str:
         return repr(pytree.tree_unflatten([...] * value.num_leaves, value)).replace("Ellipsis", "_")
     if isinstance(value, frozenset):
         return f"{len(value)} of them"
-    return _text_of_pair(value) if isinstance(value, tuple) and len(value) > 1 else repr(value)
+    if isinstance(value, tuple) and value:
+        return _text_of_pair(value) if len(value) > 1 else f"({text_of(value[0])},)"
+    return repr(value)
 
 
 def _text_of_pair(value: tuple[Any, ...]) -> str:
