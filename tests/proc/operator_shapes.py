@@ -37,6 +37,8 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         (lambda: x.__setitem__(0, ones(5)), RuntimeError, expanded),
         (lambda: x.expand(3, 3), RuntimeError, expanded),
         (lambda: F.linear(x, ones(2, 3), ones(5)), RuntimeError, f"{expanded} (2) must match the existing size (5)"),
+        (lambda: F.linear(x, ones(2, 5)), RuntimeError, "mat1 and mat2 shapes cannot be multiplied (4x3 and 5x2)"),
+        (lambda: F.linear(x, ones(2, 5), ones(2)), RuntimeError, "mat1 and mat2 shapes cannot be multiplied (4x3 and"),
         (lambda: torch.addmm(ones(7), x, ones(3, 2)), RuntimeError, f"{expanded} (2) must match the existing size (7)"),
         (
             lambda: x.transpose(0, 5),

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 Kernel = Callable[..., Any]
 Shape = tuple[int, ...]
 
-_BROADCAST = "Attempting to broadcast"
+_OF_REFERENCES = ("Attempting to broadcast", "a and b must have same reduction dim")
 """How torch's references in Python begin what its kernels say otherwise."""
+_PRODUCTS = {"mm": 0, "addmm": 1}
+"""Of products of matrices, which argument is the first factor."""
 
 TOLD = (
     *("view_copy", "_unsafe_view", "expand_copy", "permute_copy", "transpose_copy.int", "unsqueeze_copy", "repeat"),
@@ -83,12 +85,15 @@ def _torchs_error(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) 
     except AssertionError as error:
         return RuntimeError(str(error))
     except (RuntimeError, IndexError) as error:
-        if not str(error).startswith(_BROADCAST):
+        if not str(error).startswith(_OF_REFERENCES):
             return error.with_traceback(None)
     try:
-        if name == "addmm":
-            added, left, right = map(_without_memory, arguments[:3])
-            added.expand(left.shape[0], right.shape[1])
+        if name in _PRODUCTS:
+            left, right = arguments[_PRODUCTS[name] :][:2]
+            if left.shape[1] != right.shape[0]:
+                sizes = " and ".join("x".join(map(str, factor.shape)) for factor in (left, right))
+                return RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({sizes})")
+            _without_memory(arguments[0]).expand(left.shape[0], right.shape[1])
         else:
             check_broadcast(*(tuple(tensor.shape) for tensor in _tensors(arguments)))
     except RuntimeError as error:

@@ -92,8 +92,7 @@ def finish() -> None:
 
     That handler keeps the interpreter's lock while it waits, so other threads could not report the wait.
     """
-    binding = _xla.binding()
     try:
-        binding._xla_wait_device_ops([])
+        _xla.binding()._xla_wait_device_ops([])
     finally:
-        binding._prepare_to_exit()
+        _xla.binding()._prepare_to_exit()
