@@ -218,21 +218,21 @@ class _Mailbox:
 def watch(
     model: nn.Module, optimizer: Optimizer, on_nonfinite: Callable[[core.NonFinite], None] | None = None
 ) -> Watch:
-    """Looks for NaN and infinity in the outputs of all layers, in gradients and in parameters, at each training step.
+    """Watches the outputs of all layers, gradients and parameters for NaN and infinity, at each training step.
 
-    The devices do it, beside the step. Nothing waits: a later ``optimizer.step()`` raises what was found, before it
-    changes anything. ``check()`` of the result waits for all steps so far. Gradients are looked at as
-    ``optimizer.step()`` finds them; with a ``GradScaler`` those of skipped steps are not.
+    The devices check them beside the step, and nothing waits: a later ``optimizer.step()`` raises the finding, before
+    it changes anything. ``check()`` of the result waits for all steps so far; ``remove()`` ends the watch. Gradients
+    are checked as ``optimizer.step()`` finds them; with a ``GradScaler``, those of skipped steps are not.
 
     Args:
         model: prepared, or made on the devices.
-        optimizer: whose ``step()`` ends a step; steps count from 1.
-        on_nonfinite: called instead of raising, in the loop's thread, once for each step that has such values.
+        optimizer: its ``step()`` ends a step; steps count from 1.
+        on_nonfinite: called instead of raising, in the loop's thread, once for each step with such values.
 
     Raises:
-        NonFinite: later, by ``optimizer.step()``: the step and the first tensor, in the order in which they are
-            computed: parameters, outputs of the forward pass, gradients of the backward pass.
-        TypeError: one of the arguments is none of these.
+        NonFinite: later, by ``optimizer.step()``, with the step and its first such tensor in the order of computation:
+            parameters, outputs of the forward pass, gradients of the backward pass.
+        TypeError: an argument is not a module, an optimizer or a function.
     """
     if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
         raise TypeError(
