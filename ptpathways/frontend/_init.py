@@ -39,14 +39,18 @@ _LOOK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of the cluster as it was when ``cluster`` was called."""
+    """A host of the cluster as it was when ``cluster`` or ``init`` was called."""
 
     name: str
+    """Name of the host, as ``hosts=`` of ``Cluster.slice`` takes it."""
     platform: str
+    """Platform of its devices: ``cpu``, ``cuda`` or ``tpu``."""
     island: str
+    """Name of its island."""
     alive: bool
+    """Whether it has not been lost."""
     devices: tuple[int, ...]
-    """Numbers for ``device``, of this host's devices."""
+    """Cluster-wide numbers of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ def init(
     Without ``address``, it embeds a controller in this process and starts ``hosts`` worker processes on this machine,
     or with ``launcher="ray"`` on the nodes of a Ray cluster; with ``bind``, it also waits for ``remote_hosts`` workers
     of other machines. With ``simulated``, the devices are simulated inside this process: everything is scheduled and
-    dispatched as usual, computations only take time, and every value is zero; ``trace`` returns what ran when.
+    dispatched as usual, computations only take time, and every value is zero. ``trace`` returns what ran when.
 
     Call it before the first tensor goes to an XLA device; torch and torch_xla may be imported earlier. If it is called
     again while its cluster runs, it returns that cluster, provided that the given options are the same (``log_level``
@@ -252,7 +256,8 @@ def device(index: int | None = None) -> torch.device:
     A tensor on a slice lies on all its devices, in shards or as replicas (``shard`` chooses), and computations on it
     are divided over them. ``VirtualSlice.device`` is the torch device of any other slice; a process may use all kinds
     side by side. ``with pw.device(): model = Net()`` makes the parameters on the devices; for the same
-    ``torch.manual_seed`` their values do not depend on the number of hosts and devices. ``step`` ends a step there.
+    ``torch.manual_seed`` their values do not depend on the number of hosts and devices. ``step`` marks the step
+    boundary.
 
     Args:
         index: number of a device, from 0 to ``Cluster.device_count - 1``; None: the slice of all devices (with

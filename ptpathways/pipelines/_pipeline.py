@@ -186,6 +186,7 @@ class Pipeline:
 
         Raises:
             PipelineError: parameters were changed since the last step, without having read this property before.
+            HostLost: parameters were lost with a host.
         """
         with self._lock:
             self._values.fetch_parameters()
@@ -197,7 +198,7 @@ class Pipeline:
         Waits for the last step. The state depends neither on the number of stages nor on the schedule.
 
         Raises:
-            HostLost: values were lost with a host.
+            PipelineError, HostLost: as ``module``.
         """
         with self._lock:
             return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}

@@ -124,6 +124,7 @@ class Program:
 
         Raises:
             InvalidProgram: it has irregular functions, computes nothing, or was traced for several kinds of arguments.
+            TypeError, ValueError: ``path`` is not a path, or ``weights`` has a position without an argument.
         """
         target = core.path_text(path)
         return self._bundle(args, kwargs, weights, "save()").save(target)

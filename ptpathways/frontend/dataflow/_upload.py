@@ -28,7 +28,7 @@ def put(tree: Any, slice: VirtualSlice, placements: Any = None) -> Any:
 
     Args:
         tree: a value, or nested tuples, lists and dictionaries of values. A float becomes a float32 scalar; a list of
-            numbers becomes a tensor, of float32 or int64. Other values, such as ints and strings, are kept.
+            numbers becomes what ``torch.tensor`` makes of it. Others, such as ints, strings and futures, are kept.
         slice: where the values go.
         placements: how they lie there, as in ``function``: one layout for all, or nested like ``tree``. Default: a
             replica on each device.

@@ -41,7 +41,7 @@ _NAMES_MAX = 2000
 class RecompileWarning(UserWarning):
     """Warns that a computation was compiled after its loop's warm-up, and why. Given once per compile.
 
-    Warm-up is the first three runs of a line. At most ``recompile_limit`` compiles are reported.
+    Warm-up is the first three runs of a line. ``recompile_limit`` compiles are reported one by one.
     """
 
 

@@ -19,8 +19,8 @@ SECONDS_MIN = 0.02
 class WaitWarning(UserWarning):
     """Warns that a line waits for a device value at every step (``item()``, ``float(tensor)``, ``if tensor:``).
 
-    Given once per line, after at least 5 steps that waited 20 ms and a twentieth of the time in total. The line's first
-    3 waits are not counted.
+    Given once per line, when at least 5 steps after its first 3 waits have waited there, in total for at least 20 ms
+    and a twentieth of the time.
     """
 
 

@@ -46,7 +46,7 @@ def layout_of(spec: TensorSpec, sharding: Sharding, slice: VirtualSlice) -> Layo
 
 
 class Future:
-    """Refers to a tensor on a slice that exists or will exist (Pathways, section 4.1).
+    """Refers to a tensor on a slice that exists or will exist (a logical buffer of Pathways, section 4.2).
 
     Functions and programs take and return futures; to drop a future frees its value. It has no tensor operations: pass
     it to a function, or fetch its value with ``result``. A future of one number converts to a Python number, which
