@@ -61,9 +61,7 @@ class Save:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the call of ``save`` until the checkpoint was on the disk. Waits for that, and raises as
-        ``wait`` does.
-        """
+        """Seconds from the call of ``save`` until the checkpoint was on the disk. Waits and raises as ``wait`` does."""
         self.wait()
         return self._pending.result()
 

@@ -19,9 +19,7 @@ from ptpathways.sharding import Box
 
 
 class Loaded(Mapping[str, Any]):
-    """The plain values of a loaded checkpoint by name, such as ``loaded["step"]``: a read-only mapping. Made by
-    ``load``.
-    """
+    """A mapping of a loaded checkpoint's plain values by name, such as ``loaded["step"]``. Made by ``load``."""
 
     def __init__(self, path: Path, values: dict[str, Any], bytes_read: int, seconds: float) -> None:
         self.path = path

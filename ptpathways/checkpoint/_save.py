@@ -23,9 +23,10 @@ from ptpathways.sharding import Box
 def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool = True, **objects: Any) -> _handle.Save:
     """Writes a checkpoint: every host its own shards, to a file system that all hosts and this process share.
 
-    Returns at once, or when an earlier save to the same path, or the older of two others, has finished. Written are the
-    values of now, whatever the loop does next; old values stay in memory until then. The checkpoint appears at ``path``
-    once all of it is on the disk. Until then, and if this process or a worker dies, what was there before stays.
+    Returns at once, except that it first waits for an earlier save to the same path, and for the older of two saves
+    under way. It writes the current values, whatever the loop does next; they stay in memory until they are
+    written. The checkpoint appears at ``path`` once all of it is on the disk. Until then, and if this process or a
+    worker dies, what was there before stays.
 
         pw.save("run/step{step}", keep=3, model=model, optimizer=optimizer, loader=loader, step=step)
         pw.save("model.safetensors", model=model)

@@ -268,6 +268,7 @@ def device(index: int | None = None) -> torch.device:
         NotOneIsland: without ``index``, if the hosts lie in several islands and are not all CPU hosts.
         TypeError: ``index`` is not an int.
         IndexError: there is no device of that number.
+        SliceUnavailable: the process uses more slices as torch devices than ``logical_devices``.
     """
     import torch
 
@@ -290,7 +291,7 @@ def devices() -> list[torch.device]:
     """Returns the torch device of every single device of the cluster, in the order of their numbers.
 
     Raises:
-        NotInitialized: before ``init``.
+        NotInitialized, SliceUnavailable: as ``device``.
     """
     return [device(index) for index in range(_state.runtime().device_count)]
 

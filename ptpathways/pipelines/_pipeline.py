@@ -119,9 +119,8 @@ class Pipeline:
                 divides; also scalar tensors, numbers, strings and None, which every microbatch gets.
 
         Returns:
-            A future of a scalar: the microbatches' losses combined by ``reduction``, by default their mean, which is
-                eager
-            PyTorch's loss of the whole batch if the loss is a mean over samples.
+            A future of a scalar: the microbatches' losses combined by ``reduction``. Their mean, the default, equals
+            eager PyTorch's loss of the whole batch if the loss is a mean over samples.
 
         Raises:
             PipelineError: the tensors' numbers of samples differ, the microbatches do not divide them, or an entry is
@@ -261,8 +260,7 @@ class Pipeline:
         )
 
     def compile_for(self, target: str, *batch: Any, plugin: str = "") -> programs.CompiledFor:
-        """Compiles a whole training step for chips that need not be here, as ``Program.compile_for`` does; nothing
-        runs.
+        """Compiles a whole training step for chips that need not be here (``Program.compile_for``); nothing runs.
 
         Before the first step, it compiles the step that makes the optimizer's state.
 

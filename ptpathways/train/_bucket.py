@@ -26,8 +26,8 @@ def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue 
         batch: a tensor, or any nest of tuples, lists and dictionaries. Another mapping comes back as a dictionary.
         dim: the dimension to pad, from 0, or from the end if negative.
         sizes: the allowed sizes, positive integers; ``"pow2"``: the powers of two.
-        pad_value: value of the padding. Or values by key or position of ``batch`` (``{"input_ids": 0, "labels":
-            -100}``): entries without one get 0.
+        pad_value: value of the padding. Or values by key or position of ``batch``, such as
+            ``{"input_ids": 0, "labels": -100}``: entries without one get 0.
         mask: whether to add a bool tensor that is True where the batch had values, of shape [rows, padded length], or
             [padded length] for ``dim=0``. A dictionary gets it under this name, or with True under ``"mask"`` unless it
             has that key. A tuple or list gets one more element; a tensor becomes a pair of both.

@@ -69,7 +69,7 @@ class CapturedStep:
 
     A call returns what the function returns, with tensors that have no gradient history and whose values may not exist
     yet. It leaves behind what the function would: tensors, gradients, Python numbers and booleans. A function with
-    other effects (a list that grows, a counter that affects what is computed) is traced at every call, and
+    other effects (a list that grows, a counter without end) is traced at every call, and
     ``CaptureWarning`` has the reason. See ``docs/capture.md``.
 
     Attributes:
@@ -77,10 +77,11 @@ class CapturedStep:
     """
 
     def __init__(self, function: Callable[..., Any], *, name: str = "", ignore: Collection[str] = ()) -> None:
-        """
+        """Makes a captured step, as ``program`` does.
+
         Args:
-            ignore: names of numbers, texts and switches, as in the messages (``self.steps``), that are no concern of
-                what is computed: they are not compared, and replays leave them as they are.
+            ignore: names of Python numbers, strings and booleans, as in its warnings (``self.steps``), that do not
+                affect what it computes: guards do not check them, and replays do not change them.
         """
         functools.update_wrapper(self, function, updated=())
         self.name = name or getattr(function, "__name__", "step")

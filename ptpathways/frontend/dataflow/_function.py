@@ -79,8 +79,11 @@ class CompiledFunction:
         name: str = "",
         seed: int | None = None,
     ) -> None:
-        """As ``function``. ``seed``: which tensor argument, an int64 scalar, its random numbers follow; None: each call
-        draws a seed of its own.
+        """Makes a compiled function, as ``function`` does.
+
+        Args:
+            seed: which tensor argument, an int64 scalar, seeds its random numbers; None: each call draws a seed of its
+                own.
         """
         functools.update_wrapper(self, function, updated=())
         self.slice = slice
@@ -143,8 +146,11 @@ class CompiledFunction:
         return self._signature
 
     def call_on_host(self, leaves: Sequence[Any], structure: Any) -> Any:
-        """Runs the Python function without gradients on ``leaves``, CPU tensors and other values, and returns its
-        result.
+        """Runs the Python function on the client, without gradients.
+
+        Args:
+            leaves: of ``(args, kwargs)``: CPU tensors and other values.
+            structure: that of ``(args, kwargs)``.
         """
         args, kwargs = _arguments.unflatten(leaves, structure)
         import torch

@@ -22,8 +22,9 @@ class WaitStats:
 
 
 def wait_stats() -> WaitStats:
-    """Returns how long, and how often, threads of this process waited for the devices: ``item()``, ``print``,
-    back-pressure.
+    """Returns how long, and how often, threads of this process waited for the devices.
+
+    Reads (``item()``, ``print``) wait, and so does a submission while too much is in flight.
 
         before = pw.wait_stats()
         ...
