@@ -210,10 +210,10 @@ class ImpureFunction(PathwaysError, ValueError):
 
 
 class UsedAfterDonation(PathwaysError, ValueError):
-    """Signals the use of a future or a tensor that an earlier call received as a donation (``donate=``).
+    """Signals the use of a future or a tensor that was donated to an earlier call (``donate=``).
 
-    Raised by calls and by waits. For a future, the message names the call that took it. Use that call's results
-    instead.
+    Raised by calls and by waits, and by a call that gets one future twice and donates it. For a future, the message
+    names the call that took it: use that call's results instead.
     """
 
 
