@@ -21,31 +21,34 @@ _executor: ThreadPoolExecutor | None = None
 
 
 class Save:
-    """A checkpoint that is being written. The loop goes on; nothing needs to be done with it.
+    """A checkpoint that is being written while the loop continues. Made by ``save``.
 
-    ``await`` it, or ``wait`` for it, to know that it is on the disk. When nobody does, a failure is a
+    ``await`` it, or call ``wait``, to know that it is on the disk. If nobody does, a failure is a
     ``CheckpointWarning``.
     """
 
     def __init__(self, path: Path, pending: Pending[float], blocked_s: float) -> None:
         self.path = path
-        """Where it will be."""
+        """Path of the checkpoint, with ``{step}`` replaced."""
         self.blocked_s = blocked_s
-        """Seconds that the call to ``save`` took of the loop."""
+        """Seconds that the call of ``save`` took."""
         self._pending = pending
         self._told = False
 
     def done(self) -> bool:
-        """Whether it is written, or failed."""
+        """Returns whether the checkpoint is written, or has failed. Never waits."""
         return self._pending.done()
 
     def wait(self, timeout_s: float = FINISH_TIMEOUT_S) -> None:
         """Waits until the checkpoint is on the disk.
 
+        Args:
+            timeout_s: seconds to wait; default: an hour.
+
         Raises:
-            CheckpointError: it could not be written. The one that was there before still is.
+            CheckpointError: it could not be written. The checkpoint that was there before is unchanged.
             DeadlineExceeded: it is still being written.
-            TypeError, ValueError: ``timeout_s`` is no number of seconds.
+            TypeError, ValueError: ``timeout_s`` is not a number of seconds.
         """
         timeout_s = core.check_seconds(timeout_s)
         self._told = True
@@ -58,7 +61,7 @@ class Save:
 
     @property
     def seconds(self) -> float:
-        """From the call to ``save`` until all was on the disk. Waits for that."""
+        """Seconds from the call of ``save`` until the checkpoint was on the disk. Waits and raises as ``wait`` does."""
         self.wait()
         return self._pending.result()
 

@@ -19,13 +19,15 @@ from ptpathways.sharding import Box
 
 
 class Loaded(Mapping[str, Any]):
-    """What ``load`` gives: the plain values of a checkpoint by name, such as ``loaded["step"]``."""
+    """A mapping of a loaded checkpoint's plain values by name, such as ``loaded["step"]``. Made by ``load``."""
 
     def __init__(self, path: Path, values: dict[str, Any], bytes_read: int, seconds: float) -> None:
         self.path = path
+        """Path of the checkpoint, with ``{step}`` replaced."""
         self.bytes_read = bytes_read
-        """Bytes that the hosts read."""
+        """Number of bytes that the hosts read."""
         self.seconds = seconds
+        """Seconds that ``load`` took."""
         self._values = values
 
     def __getitem__(self, name: str) -> Any:
@@ -51,32 +53,34 @@ def load(
     timeout_s: float = 3600.0,
     **objects: Any,
 ) -> Loaded:
-    """Puts a checkpoint's contents into objects, on whatever hosts and devices, sharded however they are now.
+    """Loads a checkpoint into objects, whatever hosts, devices and shardings they were saved from and have now.
 
-    Tensors keep their identity: parameters, the state of an optimizer that has some, and captured steps go on with the
-    new contents. State that an optimizer does not have yet is made, and lies as its parameters do. Everything is
-    checked and read before anything is changed; if an object then refuses its state, all is put back.
+    Tensors keep their identity: parameters, optimizer state and captured steps continue with the new contents. State
+    that an optimizer does not have yet is made, laid out as its parameters are. Everything is checked and read before
+    anything is changed; if an object then refuses its state, all is put back. Waits for this process's saves first.
 
         loaded = pw.load("run/step{step}", model=model, optimizer=optimizer, loader=loader)
         first = loaded["step"] + 1
 
     Args:
-        path: what ``save`` wrote, where ``{step}`` stands for the one that was saved last; a ``.safetensors`` file, a
-            Hugging Face ``.index.json`` of several, or a directory with such; or a file of ``torch.save``.
-        strict: names that are missing or left over in a module are errors; otherwise they are left out.
-        rng: also the random generators of Python, NumPy, torch and the devices, if they were saved.
-        allow_pickle: values that JSON has no form for may be unpickled, which may run code of who wrote them.
-        timeout_s: for the hosts to read.
-        objects: modules, optimizers and others with ``load_state_dict()``, and tensors, by the names they were saved
-            by. A file of one object's tensors needs a single one, of any name. An object with ``check_state_dict()``
-            is asked before anything is changed; ValueError says that the state does not fit.
+        path: a path that ``save`` wrote, where ``{step}`` stands for the most recently completed checkpoint; a
+            ``.safetensors`` file, a Hugging Face ``.index.json`` of several, or a directory with such files; or a file
+            of ``torch.save``.
+        strict: whether names that are missing or left over in a module are errors; False skips them.
+        rng: whether to restore the random generators of Python, NumPy, torch and the devices, if they were saved.
+        allow_pickle: whether to unpickle values that JSON cannot represent, which may run code of whoever wrote them.
+        timeout_s: seconds for the hosts to read; default: an hour.
+        objects: modules, optimizers, other objects with ``load_state_dict()``, and tensors, by the names they were
+            saved under. A file of one object's tensors takes a single object of any name. An object's
+            ``check_state_dict()``, if it has one, is called before anything is changed, and raises ValueError if the
+            state does not fit.
 
     Raises:
-        CheckpointMismatch: it is of another model; everything that differs is listed.
-        CheckpointError: no such checkpoint, a file that was cut off or that a host does not see, a newer format; an
-            object's ``load_state_dict()`` raised something.
-        DeadlineExceeded: a host did not answer.
-        TypeError, ValueError: ``path``, ``timeout_s`` or a switch cannot be used.
+        CheckpointMismatch: the checkpoint does not fit the objects; the message lists every difference.
+        CheckpointError: no such checkpoint, a truncated file or one that a host does not see, a newer format; or an
+            object's ``load_state_dict()`` raised an error.
+        DeadlineExceeded: a host did not read within ``timeout_s`` seconds.
+        TypeError, ValueError: ``path``, ``timeout_s`` or a bool argument cannot be used.
         NotInitialized: before ``init``.
     """
     started = time.monotonic()

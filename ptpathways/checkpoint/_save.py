@@ -21,10 +21,11 @@ from ptpathways.sharding import Box
 
 
 def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool = True, **objects: Any) -> _handle.Save:
-    """Writes a checkpoint: every host its own shards, to a file system that all of them and this process share.
+    """Writes a checkpoint: every host its own shards, to a file system that all hosts and this process share.
 
-    Returns at once. What is written are the values of now, whatever the loop does next; old values stay in memory until
-    they are. The checkpoint appears at ``path`` when all of it is on the disk: until then, and when this process or a
+    Returns at once, except that it first waits for an earlier save to the same path, and for the older of two saves
+    under way. It writes the current values, whatever the loop does next; they stay in memory until they are
+    written. The checkpoint appears at ``path`` once all of it is on the disk. Until then, and if this process or a
     worker dies, what was there before stays.
 
         pw.save("run/step{step}", keep=3, model=model, optimizer=optimizer, loader=loader, step=step)
@@ -32,15 +33,16 @@ def save(path: str | os.PathLike[str], /, *, keep: int | None = None, rng: bool 
 
     Args:
         path: a directory; ``{step}`` in its name stands for the object ``step`` (``{step:06d}`` works, too). Or a file
-            ``*.safetensors``, for the state of a single object, such as other programs read.
-        keep: of the checkpoints of a path with ``{step}``, the so many saved last stay; default: all.
-        rng: also the states of the random generators of Python, NumPy, torch and the devices.
-        objects: anything with ``state_dict()``, or plain values (numbers, texts, containers, tensors), by names of
-            your choice. What JSON lacks is pickled, and ``load`` asks before it reads that.
+            ``*.safetensors``, for the tensors of a single object, which other programs can read.
+        keep: number of checkpoints of a path with ``{step}`` to keep, the last saved; default: all.
+        rng: whether to save the states of the random generators of Python, NumPy, torch and the devices (directories).
+        objects: objects with ``state_dict()``, or plain values (numbers, strings, containers, tensors), by names of
+            your choice. Values that JSON cannot represent are pickled; ``load`` needs ``allow_pickle=True`` for those.
 
     Raises:
-        CheckpointError: an object that cannot be saved, no permission, another process saves there. A full disk and
-            other things that happen later are raised by ``Save.wait``.
+        CheckpointError: an object or path that cannot be saved, no permission, or another process saves there. Later
+            failures, such as a full disk, are raised by ``Save.wait``.
+        DeadlineExceeded: the older of two saves is still being written after an hour.
         TypeError, ValueError: ``path``, ``keep`` or ``rng`` cannot be used.
         NotInitialized: before ``init``.
     """

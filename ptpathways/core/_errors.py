@@ -4,228 +4,242 @@ from __future__ import annotations
 
 
 class PathwaysError(RuntimeError):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
-    A RuntimeError, because that is what PyTorch raises: a value asked for through PyTorch (``tensor.item()``) whose
-    computation failed raises a plain RuntimeError with the same message as the class below would have.
+    It is a RuntimeError because that is what PyTorch raises: if the computation of a value that is read through PyTorch
+    (``tensor.item()``) failed, a plain RuntimeError may be raised with the message of the class below.
 
-    Raised itself only for failures that no caller can handle better than by reporting them: a broken promise between
-    our own parts. Please report it with the message.
+    Raised itself only for failures that a caller can only report, such as an internal invariant that does not hold.
+    Please report it with its message.
     """
 
 
 class NotInitialized(PathwaysError):
-    """Something needs a cluster and there is none.
+    """Signals that a call needs a cluster and the process has none.
 
-    Raised by everything but ``init`` before ``init`` was called or after ``shutdown``. Call ``init`` first.
+    Raised by calls that need a cluster before ``init`` or after ``shutdown``, in a process forked from a member of a
+    cluster, and by slices, functions and programs with ``backend="xla-cpu"``. Call ``init`` first.
     """
 
 
 class AlreadyInitialized(PathwaysError):
-    """``init`` was called a second time in this process, for a cluster that it cannot have.
+    """Signals that this process cannot join the cluster that a further ``init`` asks for.
 
-    Raised by ``init``. PyTorch/XLA starts its runtime once per process and keeps its number of devices. The same
-    ``init`` again returns the running cluster; for another one with as many devices call ``shutdown`` first; for one
-    with other devices start another process.
+    Raised by ``init`` if the running cluster differs in a given option, or if the backend or the number of torch
+    devices differs from that of the process's former cluster. PyTorch/XLA starts its runtime once per process. The same
+    ``init`` again returns the running cluster. For another cluster, call ``shutdown`` first or restart the process, as
+    the message says.
     """
 
 
 class RuntimeAlreadyStarted(PathwaysError):
-    """PyTorch/XLA had started its own runtime before ``init`` could give it ours.
+    """Signals that PyTorch/XLA had started its own runtime before ``init``.
 
-    Raised by ``init``, and by ``prepare`` or ``device`` when the process already uses its devices the other way (one
-    by one, or as one mesh). Call ``init`` before the first tensor is put on an XLA device.
+    Raised by ``init``. PyTorch/XLA starts its runtime when the first tensor goes to an XLA device, or when devices are
+    listed. Call ``init`` before that.
     """
 
 
 class InvalidOption(PathwaysError, ValueError):
-    """An argument of ``init``, or an environment variable that stands for one, has a value that cannot be used.
+    """Signals an option, or the environment variable that stands for it, whose value cannot be used.
 
-    Raised by ``Options``. The message names the option, the value and the values that are allowed.
+    Raised by ``init``, ``Options`` and ``Simulated``, and by calls whose option does not suit the cluster or cannot be
+    parsed (``trace``, ``compile_for``, ``Cluster.slice(min_memory=...)``). The message has the value and what is
+    allowed.
     """
 
 
 class ConnectionFailed(PathwaysError):
-    """The controller cannot be reached, or the connection to it ended.
+    """Signals that the controller cannot be reached, or that the connection to it ended.
 
-    Raised by ``init``, and by waits when the controller has gone. Check the address and that the controller runs.
+    Raised by ``init``, and by waits after the controller has ended. Check the address and that the controller runs.
     """
 
 
 class VersionMismatch(PathwaysError):
-    """Two sides that must be of one version are not: client and controller, worker and controller, Python and C++.
+    """Signals two parts of different versions: client and controller, worker and controller, or Python and C++.
 
-    Raised by ``init`` and by a worker that joins. Install the same version on every host; after an upgrade in a
-    source checkout, build the extension again.
+    Raised by ``init``, also if torch or torch_xla lacks a function that this package uses, and by a worker that joins.
+    Install the same version on every host; after an upgrade in a source checkout, build the extension again.
     """
 
 
 class PluginNotFound(PathwaysError):
-    """The PJRT plugin that a worker's platform needs is not installed, or is not where the option says.
+    """Signals that a platform's PJRT plugin is not installed, or is not at the given path.
 
-    Raised when workers start. Install the package that the message names, or give the plugin's path.
+    Raised when workers start, and by ``compile_for``. Install the package that the message names, or give the plugin's
+    path.
     """
 
 
 class HostLost(PathwaysError):
-    """A host, or the worker process on it, ended or stopped answering while something depended on it.
+    """Signals that a host, or the worker process on it, ended or stopped answering while something depended on it.
 
-    Raised by waits for values that lived on that host or were computed there, and by ``init`` when a worker dies
-    while starting. Restart from a checkpoint; the message has the host's name and the reason.
+    Raised by waits for values that lived on that host or were computed there, by ``init`` if a worker dies while it
+    starts or the running cluster has lost a host, and by ``VirtualSlice.move``. Restart from a checkpoint. The message
+    has the host's name and the reason.
     """
 
 
 class OutOfDeviceMemory(PathwaysError):
-    """A computation or a buffer needs more device memory than there can ever be free for it.
+    """Signals that a computation or a buffer needs more device memory than can ever be free for it.
 
-    Raised by waits for its result. Use a smaller batch, shard over more devices, or recompute activations; the
-    message has the sizes.
+    Raised by waits for its result, and by a pipeline's first ``step``. The message has the sizes. Use a smaller batch,
+    shard over more devices, or recompute activations.
     """
 
 
 class InputPipelineFailed(PathwaysError):
-    """A dataset's code raised in an input pipeline on a worker's host, or its process ended.
+    """Signals that a dataset's code raised in an input pipeline on a worker's host, or that its process ended.
 
-    Raised by loops over ``data.remote``, and by reads of values that were computed from the batch. The message names
-    the host and the batch and has the original traceback.
+    Raised by loops over ``data.remote``, and by reads of values computed from the batch. The message names the host and
+    the batch, and has the original traceback.
     """
 
 
 class CompileFailed(PathwaysError):
-    """The devices' compiler refused a computation.
+    """Signals that the devices' compiler refused a computation.
 
-    Raised by waits for its results. The message has the compiler's reason and the line of the user's program.
+    Raised by waits for its results, and by ``compile_for`` if the compiler ends without an answer. For a computation,
+    the message has the compiler's reason and the line of the user's program.
     """
 
 
 class TooManyRecompiles(PathwaysError):
-    """More computations were compiled after warm-up than ``recompile_limit``.
+    """Signals that more computations were compiled after warm-up than ``recompile_limit``.
 
-    Raised where a loop submits a step, with ``pw.init(recompiles="raise")``. The message has the last one's cause;
-    ``recompiles`` lists all.
+    Raised with ``init(recompiles="raise")`` at the step boundary or read that caused the compile. The message has the
+    cause of the last one; ``recompiles`` lists all.
     """
 
 
 class CaptureMismatch(PathwaysError):
-    """An audit of a captured step found that its replays did something else than the function does.
+    """Signals that replays of a captured step did something else than its function does.
 
-    Raised by a call of the step; what its replays computed since the last audit may be wrong. The message says in what
-    the two differ. Leave the step uncaptured, or make what it depends on an argument.
+    Raised by the call of the step that is the audit. What the replays since the audit before computed may be wrong. The
+    message has the difference. Leave the step uncaptured, or make what it depends on an argument.
     """
 
 
 class ConcurrentUse(PathwaysError):
-    """Two threads compute on one device at the same time, which PyTorch/XLA cannot do.
+    """Signals that two threads compute on one device at the same time, which PyTorch/XLA does not support.
 
-    Raised where the second one begins, before it does harm. Give each thread a slice of its own, or let them take
-    turns.
+    Raised where the second thread begins, before it changes anything. The message has both threads and lines. Give each
+    thread a slice of its own, or use a lock around each thread's step.
     """
 
 
 class NotOneIsland(PathwaysError):
-    """One computation was asked to run on devices that no collective connects.
+    """Signals that one computation was to run on devices that no collective connects.
 
-    Raised by ``prepare`` and ``device`` when the cluster's devices lie in several islands and are not all CPUs. Use a
+    Raised by ``prepare`` and ``device`` if the cluster's hosts lie in several islands and are not all CPU hosts. Use a
     slice of each island.
     """
 
 
 class DeadlineExceeded(PathwaysError, TimeoutError):
-    """A wait reached its timeout.
+    """Signals that a wait reached its timeout.
 
-    Raised by every wait that takes a timeout. Nothing is cancelled: what was waited for may still complete.
+    Raised by every wait that takes a timeout. It cancels nothing: what was waited for may still complete.
     """
 
 
 class InvalidSharding(PathwaysError, ValueError):
-    """A tensor cannot lie on a mesh the way it was asked to.
+    """Signals that a tensor cannot be laid out on a mesh as requested.
 
-    Raised where meshes, placements and partition specs are given, and when a shape meets them. The message names
-    dimension, size, mesh axis and parts: pad the dimension, shard another one, or replicate.
+    Raised where meshes, placements and partition specs are given, and where they are applied to a shape. The message
+    names dimension, size, mesh axis and number of parts. Pad the dimension, shard another one, or replicate.
     """
 
 
 class InvalidProgram(PathwaysError, ValueError):
-    """A program's graph breaks a rule: types that do not fit, a value defined twice or never, a cycle, no such slice.
+    """Signals a program whose graph breaks a rule.
 
-    Raised when a program is built or read from text, and after every lowering pass. The message names the nodes with
-    the user's lines.
+    Rules concern types that do not fit, a value defined twice or never, a cycle, or an unknown slice. Raised when a
+    program is built or read from text, after every lowering pass, and by ``Program`` methods that cannot handle
+    irregular functions. The message names the nodes and the user's lines.
     """
 
 
 class PipelineError(PathwaysError, ValueError):
-    """A pipeline cannot be made, or cannot take a step, as it was asked for.
+    """Signals a pipeline that cannot be made, or a step that it cannot take.
 
-    Raised by ``pipeline`` and its ``step``: an unknown schedule, stages or microbatches that do not fit each other, the
-    slices or the batch. The message says what was required, what was got, and what to do.
+    Raised by ``pipeline`` and the methods of ``Pipeline``: an unknown schedule, or stages, microbatches, slices and
+    batch that do not fit each other. The message has what was required, what was given, and the remedy.
     """
 
 
 class ModelCannotBeCut(PipelineError):
-    """A model is no sequence of blocks, or cannot be divided where it was asked to be.
+    """Signals a model that is not a sequence of blocks, or that cannot be divided as requested.
 
-    Raised by ``pipeline``, and by its first ``step``. The message names the module, and the line where it is known.
+    Raised by ``pipeline``, and by its first ``step`` for each kind of batch. The message names the module, and the line
+    where it is known.
     """
 
 
 class SliceUnavailable(PathwaysError):
-    """The cluster cannot give a slice as it was asked for.
+    """Signals that the cluster cannot provide a slice as requested, or that a slice was released.
 
-    Raised by ``Cluster.slice``. The message says what was asked, and what each island has and has free.
+    Raised by ``Cluster.slice`` and ``VirtualSlice.move``, whose message has the request and what each island has and
+    has free, and by calls that use a released slice or more torch devices than ``logical_devices``.
     """
 
 
 class DifferentSlices(PathwaysError, ValueError):
-    """An operation has operands on two slices.
+    """Signals an operation with operands on two slices.
 
-    Raised where it is called, or by ``backward`` where a gradient lies on another slice than its tensor. The message
-    names the line, both tensors and both slices. Move one with ``tensor.to(slice.device)``.
+    Raised where it is called, or by ``backward`` if a gradient lies on another slice than its tensor. The message names
+    the line, both tensors and both slices. Move one of them with ``tensor.to(slice.device)``.
     """
 
 
 class CapturedTensor(PathwaysError, ValueError):
-    """A function or program uses a tensor that is not one of its arguments.
+    """Signals a function or program that uses a tensor which is not one of its arguments.
 
-    Raised when it is traced, by its first call. What is compiled knows only its arguments: pass the tensor as one (a
-    module's parameters with ``torch.func.functional_call``).
+    Raised by its first call, which traces it. Pass the tensor as an argument (a module's parameters with
+    ``torch.func.functional_call``).
     """
 
 
 class ImpureFunction(PathwaysError, ValueError):
-    """A traced function or program does something besides returning a value: it ran once, and would not do it again.
+    """Signals a function or program that does more than return a value, which its replays would not repeat.
 
-    Raised when it is traced, by its first call: an argument changed in place, a traced value kept outside. Return what
+    Raised by its first call, which traces it: an argument changed in place, or a traced value kept outside. Return what
     the caller needs.
     """
 
 
 class UsedAfterDonation(PathwaysError, ValueError):
-    """A future or a tensor is used that was given up by an earlier call (``donate=``).
+    """Signals the use of a future or a tensor that was donated to an earlier call (``donate=``).
 
-    Raised by calls and by waits. Of a future the message names the call that took it. Use that call's results instead.
+    Raised by calls and by waits, and by a call that gets one future twice and donates it. For a future, the message
+    names the call that took it: use that call's results instead.
     """
 
 
 class WrongCluster(PathwaysError, ValueError):
-    """A slice, function or future of one cluster is used with another.
+    """Signals that a slice, function or future of one cluster is used with another.
 
-    Raised by calls. Fetch the value with ``result()`` and pass that.
+    Raised by calls. For a future, fetch the value with ``result()`` and pass that.
     """
 
 
 class UntrainedParameters(PathwaysError, ValueError):
-    """An optimizer's first step found no gradient in any of its parameters, which no prepared module has.
+    """Signals that an optimizer's first step found no gradients, and that no prepared module has its parameters.
 
     Raised by ``optimizer.step()`` of a prepared optimizer. It was built from the parameters of another model, such as
-    the one that was copied or rebuilt since. Build it from those of the model that is trained.
+    one that was since copied or rebuilt. Build it from those of the model that is trained.
     """
 
 
 class NonFinite(PathwaysError, ArithmeticError):
-    """A watched tensor had a value that is NaN or infinite.
+    """Signals that a watched tensor had a value that is NaN or infinite.
 
-    Raised by ``optimizer.step()`` after ``watch``, some steps later. ``step`` is the step it happened in, counted from
-    1, and ``tensor`` the first such tensor.
+    Raised by ``optimizer.step()`` after ``watch``, some steps later, or by ``check()`` of its result.
+
+    Attributes:
+        step: the step it happened in, counted from 1.
+        tensor: the first such tensor in the order of computation, such as ``"the gradient of 0.weight"``.
     """
 
     def __init__(self, message: str, step: int = 0, tensor: str = "") -> None:
@@ -235,28 +249,31 @@ class NonFinite(PathwaysError, ArithmeticError):
 
 
 class CheckpointError(PathwaysError):
-    """A checkpoint cannot be written or read: no such file, no permission, a full disk, a file that was cut off.
+    """Signals a checkpoint that cannot be written or read: no such file, no permission, a full disk, a truncated file.
 
-    Raised by ``load``, and by the wait for a ``save``. The message names file and host. Nothing was changed: neither
-    the tensors that were to be loaded nor the last good checkpoint.
+    Raised by ``save``, ``Save.wait`` and ``load``. The message names file and host. The last good checkpoint is
+    unchanged. So are the objects to load into, unless the message names those that could not be put back.
     """
 
 
 class CheckpointMismatch(CheckpointError, ValueError):
-    """A checkpoint is of another model: names are missing or left over, or shapes differ.
+    """Signals a checkpoint of another model: names are missing or left over, or shapes differ.
 
-    Raised by ``load`` before anything is changed. The message lists them. ``strict=False`` leaves out what has no
-    counterpart.
+    Raised by ``load`` before anything is changed. The message lists every difference. ``strict=False`` skips names
+    without a counterpart.
     """
 
 
 class CacheWarning(UserWarning):
-    """The folder for compiled programs cannot be used: they are compiled again at the next start."""
+    """Warns that ``cache_dir`` cannot be used, so that computations are compiled again at the next start."""
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint that nobody waits for could not be written."""
+    """Warns that a checkpoint could not be written whose ``Save`` nobody waits for."""
 
 
 class PipelineWarning(UserWarning):
-    """A pipeline computes something else than eager PyTorch would on the whole batch. The message says what and why."""
+    """Warns that a pipeline differs from eager PyTorch on the whole batch, and why.
+
+    Also given for gradient clipping of what a pipeline trains, which has no effect.
+    """

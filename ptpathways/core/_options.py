@@ -69,74 +69,81 @@ ENVIRONMENT: tuple[Variable, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``init`` was asked for. Validated once, here.
+    """Holds the options of ``init``, validated when it is made. Immutable.
 
     Raises:
-        InvalidOption: a value cannot be used; the message names option, value and what is allowed.
+        InvalidOption: a value cannot be used; the message names the option, the value and what is allowed.
     """
 
     address: str = ""
-    """Endpoint of a standalone controller; empty: embed one in this process and start workers beside it."""
+    """Endpoint of a standalone controller: ``HOST:PORT``, ``tcp://HOST:PORT`` or ``ipc:///PATH``. Empty: embed a
+    controller in this process and start workers for it."""
     token: str = field(default="", repr=False)
-    """The cluster's join token, from which all its members' keys are made; needed to leave this machine."""
+    """The cluster's join token, from which the keys of all members are derived; required beyond this machine."""
     launcher: str = "local"
-    """Who places the workers of an embedded cluster: ``local``, on this machine, or ``ray``, on the nodes of a Ray
-    cluster. With ``address``, ignored."""
+    """Where the workers of an embedded cluster are started: ``local``, on this machine, or ``ray``, on the nodes of a
+    Ray cluster. Ignored with ``address``."""
     bind: str = ""
     """Endpoint such as ``tcp://0.0.0.0:7450`` where an embedded controller also listens, so that workers of other
-    machines can join (``ptpathways worker --join``); needs ``token``. Empty: only this machine's."""
+    machines can join (``ptpathways worker --join``); needs ``token``. Empty: workers of this machine only."""
     remote_hosts: int = 0
-    """Workers of other machines that ``init`` waits for, besides the ``hosts`` it starts; needs ``bind``."""
+    """Number of workers on other machines that ``init`` waits for, besides the ``hosts`` it starts; needs ``bind`` or
+    ``address``."""
     hosts: int = 1
-    """Worker processes to start with an embedded controller; with ``address``, ignored. 0 when ``remote_hosts`` are
-    expected."""
+    """Number of worker processes to start with an embedded controller; ignored with ``address``. May be 0 if
+    ``remote_hosts`` is not."""
     devices_per_host: int = 1
-    """Devices of each started worker (the CPU platform's device count)."""
+    """Devices of each started worker (CPU platform)."""
     islands: int | None = None
-    """Islands that the started workers are divided into, neighbours together: a slice, and a computation with
-    collectives, lies in one island. None: all hosts are one island on the CPU platform; on others each host is one,
-    because the processes of one machine have no collectives between them there."""
+    """Number of islands that the started workers are divided into, consecutive hosts together. A slice, and a
+    computation with collectives, lies in one island. None: on the CPU platform all hosts are one island; on others each
+    host is one, because processes of one machine have no collectives between them there."""
     platform: str = "cpu"
-    """What the workers' devices are: cpu, cuda, tpu."""
+    """Platform of the workers' devices: ``cpu``, ``cuda`` or ``tpu``."""
     plugin: str = ""
-    """Path of the PJRT plugin that workers load; empty: found by platform."""
+    """Path of the PJRT plugin that workers load; empty: the one installed for the platform."""
     memory_per_device: str = ""
-    """Limit of each device's memory for an embedded cluster, e.g. ``"512MiB"``; empty: what the device has."""
+    """Memory limit of each device of an embedded cluster, in bytes or as ``"512MiB"``, at least 1 MiB; empty: all that
+    the device has."""
     cache_dir: str = ""
-    """Folder where the workers of an embedded cluster keep what they compiled, for the next time; only this user may
+    """Folder where the workers of an embedded cluster keep compiled executables for the next start; only this user may
     write there. Empty: ``ptpathways/compiled`` in the user's cache folder. ``off``: nothing is kept."""
     startup_timeout_s: float = 60.0
-    """How long ``init`` waits until every host has joined."""
+    """Seconds that ``init`` waits until every host has joined."""
     log_level: str = "warning"
-    """Of controller, workers and the client's native part."""
+    """Log level of controller, workers and the client's native part: ``error``, ``warning``, ``info`` or ``debug``."""
     policy: str = "fifo"
-    """How an embedded controller shares devices among clients: ``fifo``, ``fair`` or ``priority``. ``arrival`` gives
-    computations to each host as they come, in no common order: for experiments with the deadlocks that this makes."""
+    """How an embedded controller shares devices among clients: ``fifo``, ``fair`` or ``priority``. ``arrival`` runs
+    computations on each host as they arrive, without a common order: only for experiments with the deadlocks that this
+    causes."""
     weight: float = 1.0
-    """This client's share of an island's time under the fair policy, relative to other clients' weights."""
+    """This client's share of an island's time under the fair policy, relative to other clients' weights (0.001 to
+    1000000)."""
     priority: int = 0
-    """This client's class under the priority policy: higher goes first."""
+    """This client's class under the priority policy, from -1000000 to 1000000: the higher class runs first."""
     recompiles: str = "warn"
-    """What a computation that is compiled after its loop's warm-up does: ``warn`` with its cause, ``ignore``, or
-    ``raise`` when there are more than ``recompile_limit``."""
+    """Effect of a compile after its loop's warm-up: ``warn`` with its cause, ``ignore``, or ``raise`` if there are more
+    than ``recompile_limit``."""
     recompile_limit: int = 64
-    """Compiles after warm-up that are told of."""
+    """Number of compiles after warm-up that are reported one by one."""
     waits: str = "warn"
-    """What a line does that reads a value (``item()``) at every step: ``warn`` once with its cost, or ``ignore``."""
+    """Effect of a line that reads a value (``item()``) at every step: ``warn`` once with its cost, or ``ignore``."""
     lease_s: float = 60.0
-    """How long a member of the cluster that is silent (stopped, suspended, cut off) stays one, in seconds. It goes on
-    where it was when it comes back in time. A process that ends is lost at once."""
+    """Seconds for which a silent member of the cluster (stopped, suspended, cut off) stays one, from 1 to 86400. If it
+    answers again in time, it continues. A process that ends is lost at once."""
     wait_notice_s: float = 10.0
-    """Seconds after which a wait says on standard error for what, and what the hosts do meanwhile; 0: never."""
+    """Seconds after which a wait reports on standard error what it waits for and what the hosts do meanwhile; 0:
+    never."""
     compile_notice_s: float = 2.0
-    """Seconds after which a compilation is shown: what, for which line, how long so far; 0: never."""
+    """Seconds after which a running compilation is shown, with its line and time so far; 0: never."""
     logical_devices: int = 64
-    """Slices that this process can use as torch devices at the same time, that of everything among them. Autograd
-    starts a thread for each at the first backward pass."""
+    """Number of torch devices of this process, from 2 to 120, the slice of all devices included: so many slices can be
+    in use as torch devices at a time. Autograd starts a thread for each at the first backward pass."""
     backend: str = "pathways"
-    """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, as the thing to compare with."""
+    """``pathways``, or ``xla-cpu``: PyTorch/XLA's own CPU client in this process, for comparison."""
     simulated: Simulated | None = None
-    """Simulated devices in this process, in place of worker processes; ``hosts`` and the like are in there."""
+    """Simulated devices in this process instead of worker processes; they replace ``hosts`` and
+    ``devices_per_host``."""
 
     def __post_init__(self) -> None:
         self._check_members()
@@ -217,32 +224,35 @@ class Options:
 
     @property
     def memory_per_device_bytes(self) -> int:
-        """``memory_per_device`` in bytes; 0 when it is empty."""
+        """``memory_per_device`` in bytes; 0 if it is empty."""
         return memory_limit(self.memory_per_device)
 
     def island_of(self, host: int) -> str:
-        """Name of the island that the ``host``-th started worker is in; empty: one of its own."""
+        """Returns the name of the island of the ``host``-th started worker; empty: an island of its own."""
         if self.islands is None and self.platform != "cpu":
             return ""
         return f"island{host * (self.islands or 1) // self.hosts}"
 
     @property
     def embedded(self) -> bool:
-        """Whether this process starts its own controller and workers."""
+        """Whether this process starts its own controller (``address`` is empty)."""
         return not self.address
 
     @property
     def device_count(self) -> int:
-        """Devices that an embedded cluster will have."""
+        """Devices of the workers that an embedded cluster starts, or of the simulated cluster."""
         return self.hosts * self.devices_per_host if self.simulated is None else self.simulated.device_count
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, /, **given: Any) -> Options:
-        """The options that were ``given``, else those of the environment, else the defaults.
+        """Returns the options that were ``given``, else those of the environment, else the defaults.
 
-        A value of None counts as not given, so that a program need not know which options it leaves open. With
-        ``PTPATHWAYS_ADDRESS`` set, a program that says ``init(hosts=1)`` joins that cluster unchanged: it gives no
-        address, and ``hosts`` matters only to an embedded cluster.
+        A value of None counts as not given. With ``PTPATHWAYS_ADDRESS`` set, a program that calls ``init(hosts=1)``
+        joins that cluster unchanged, because ``hosts`` matters only to an embedded cluster.
+
+        Args:
+            environment: environment variables by name; default: ``os.environ``. Empty values count as not set.
+            given: options by name.
 
         Raises:
             InvalidOption: an unknown option, or a value that cannot be used.

@@ -14,37 +14,41 @@ RENDEZVOUS = ("always", "explicit", "never")
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A cluster of simulated devices inside this process, for ``init(simulated=...)``.
+    """Describes a cluster of simulated devices inside this process, for ``init(simulated=...)``.
 
     Controller, scheduler, programs and messages are the real ones. The devices compute nothing: a computation
-    occupies its devices for its cost, and every value that is fetched is zero.
+    occupies its devices for its cost, and every fetched value is zero.
 
     Raises:
         InvalidOption: a value cannot be used; the message names it and what is allowed.
     """
 
     hosts: int = 1
-    """Hosts, each with ``devices_per_host`` devices."""
+    """Hosts, each with ``devices_per_host`` devices (1 to 16384)."""
     devices_per_host: int = 1
+    """Devices of each host (1 to 1024)."""
     islands: int = 1
-    """The hosts are divided into so many islands, neighbours together."""
+    """Number of islands that the hosts are divided into, consecutive hosts together."""
     cost_us: float | Mapping[str, float] = 10.0
-    """Microseconds a computation takes. A mapping goes by the function's name: the first pattern that fits counts
-    (``"*"`` stands for any text), and 10 where none fits."""
+    """Microseconds that a computation takes. A mapping has patterns of function names (``"*"`` matches any text): the
+    first match counts; without one it is 10."""
     collective_us: float = 0.0
-    """On top, for computations whose devices meet."""
+    """Additional microseconds of a computation over several devices that starts on all of them at once
+    (``rendezvous``)."""
     latency_us: float = 0.0
-    """Microseconds that the bytes of a transfer between hosts take to arrive."""
+    """Microseconds until the bytes of a transfer between hosts arrive."""
     bandwidth_gbs: float = 0.0
-    """1e9 bytes per second that a host sends; 0: no limit."""
+    """Send bandwidth of a host in 1e9 bytes per second; 0: unlimited."""
     local_bandwidth_gbs: float = 0.0
-    """The same from device to device of one host."""
+    """Bandwidth between devices of one host in 1e9 bytes per second; 0: unlimited."""
     compile_us: float = 0.0
+    """Microseconds that a compilation takes."""
     memory: str = "16GiB"
-    """Of each device; more is refused, or waits for room."""
+    """Memory of each device, in bytes or with a unit. A computation that needs more than is free waits; one that can
+    never fit is refused."""
     rendezvous: str = "always"
-    """Which computations over several devices start on all of them at once, when the last is free: ``always``, those
-    whose module names a collective (``explicit``), or ``never``."""
+    """Which computations over several devices start on all of them at once, when the last is free: ``always``, all;
+    ``explicit``, those whose module has a collective; ``never``, none."""
 
     def __post_init__(self) -> None:
         for name, most in (("hosts", 16384), ("devices_per_host", 1024), ("islands", self.hosts)):
@@ -77,12 +81,12 @@ class Simulated:
 
     @property
     def default_cost_us(self) -> float:
-        """Where no pattern fits."""
+        """Microseconds of a computation that no pattern of ``cost_us`` matches."""
         return 10.0 if isinstance(self.cost_us, Mapping) else float(self.cost_us)
 
     @property
     def costs_us(self) -> tuple[tuple[str, float], ...]:
-        """The patterns and their costs, the first that fits counts."""
+        """The patterns of ``cost_us`` with their microseconds, in order: the first match counts."""
         return tuple(self.cost_us.items()) if isinstance(self.cost_us, Mapping) else ()
 
 

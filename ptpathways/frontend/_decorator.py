@@ -64,24 +64,29 @@ def program(
     kind: Kind | None = None,
     ignore: Collection[str] = (),
 ) -> Any:
-    """Makes one program of what ``fn`` does; use as ``@pw.program``.
+    """Compiles what ``fn`` does into one program; use as ``@pw.program``.
 
-    - *dataflow*: ``fn`` calls compiled functions (``pw.function``). A ``Program``: traced once, its calls give futures.
-    - *step*: ``fn`` is a training step on ``pw.device()``. A ``CapturedStep``: traced until two calls agree, then
-      replayed with parameters and optimizer state re-bound in place.
+    - *dataflow*: ``fn`` calls compiled functions (``function``). Makes a ``Program``: traced once, its calls return
+      futures (Pathways, sections 3 and 4.2).
+    - *step*: ``fn`` is a training step on ``device()``. Makes a ``CapturedStep``: traced until two calls agree, then
+      replayed on the current parameters and optimizer state, which it changes in place.
 
     Args:
-        donate: of a dataflow program, positions of arguments whose futures the caller gives up with the call.
-        name: what errors and status call it; default: its own name.
-        dispatch: of a dataflow program. ``"parallel"``: one message per host for all nodes. ``"sequential"``: node by
-            node, each when what it needs exists, so that a call waits; to compare with, and to find a node that fails.
-        kind: one of the two. None: dataflow if ``fn``, or the user's code that it names, refers to a compiled function
-            or a dataflow program at this time; else a step.
-        ignore: of a step, names of numbers, texts and switches as its warnings call them (``"self.calls"``), that are
-            no concern of what it computes. They are not compared, and replays do not change them.
+        fn: a function, or for a step also a module; None: returns a decorator.
+        donate: of a dataflow program, positions of arguments whose futures the caller donates with the call.
+        name: name in errors and status; default: the function's own.
+        dispatch: of a dataflow program. ``"parallel"``: one message per host for all nodes (Pathways, section 4.5).
+            ``"sequential"``: node by node, each when its inputs exist, so a call waits; for comparison, and to find a
+            node that fails.
+        kind: ``"dataflow"`` or ``"step"``. None: dataflow if ``fn``, or the user's code that it names, refers to a
+            compiled function or a dataflow program at this time, or if ``donate`` or ``dispatch="sequential"`` is
+            given; else a step.
+        ignore: of a step, names of Python numbers, strings and booleans that do not affect what it computes, as its
+            warnings name them (``"self.calls"``). Guards do not check them, and replays do not change them.
 
     Raises:
-        TypeError, ValueError: an argument cannot be used.
+        TypeError: an argument has the wrong type.
+        ValueError: an unknown ``kind`` or ``dispatch``, a negative position, or an argument of the other kind.
     """
     core.check_text(name, "name")
     donate = _function.check_donate(donate)

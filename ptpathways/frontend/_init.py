@@ -39,24 +39,36 @@ _LOOK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of the cluster as it was when ``cluster`` was called."""
+    """A host of the cluster as it was when ``cluster`` or ``init`` was called."""
 
     name: str
+    """Name of the host, as ``hosts=`` of ``Cluster.slice`` takes it."""
     platform: str
+    """Platform of its devices: ``cpu``, ``cuda`` or ``tpu``."""
     island: str
+    """Name of its island."""
     alive: bool
+    """Whether it has not been lost."""
     devices: tuple[int, ...]
-    """Numbers for ``device``, of this host's devices."""
+    """Cluster-wide numbers of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster of this process as it was when ``cluster`` was called."""
+    """Describes the cluster of this process as it was when ``cluster`` or ``init`` was called.
+
+    It does not change later, e.g. if a host is lost: call ``cluster`` again. ``slice`` asks the running cluster.
+    """
 
     name: str
+    """Name of the cluster; ``"none"`` with ``backend="xla-cpu"``."""
     backend: str
+    """``"pathways"`` or ``"xla-cpu"``, as in ``Options``."""
     device_count: int
+    """Number of devices of all hosts."""
     hosts: tuple[Host, ...]
+    """The hosts, each with ``name``, ``platform``, ``island``, ``alive`` and ``devices`` (cluster-wide device
+    numbers)."""
 
     def __repr__(self) -> str:
         return _show.text(self)
@@ -76,24 +88,27 @@ class Cluster:
         name: str = "",
         timeout_s: float = 10.0,
     ) -> _slice.VirtualSlice:
-        """Devices of one island for functions to be compiled for; the least loaded that fit. Slices may share devices.
+        """Requests devices of one island from the resource manager as a virtual slice (Pathways, section 4.1).
+
+        The resource manager chooses the least loaded devices that fit. Slices may share devices.
 
         Args:
-            shape: devices along each of one to three axes; a number for one axis.
-            axis_names: names of the axes, for partition specs; default x, y, z.
-            island: where; default: anywhere.
-            platform: of the devices, such as ``"cpu"``; default: any.
-            min_memory: of each device, in bytes or as ``"1GiB"``.
-            hosts: spread evenly over so many hosts; 0: over as few as it takes. Or the names of hosts: devices of those
-                only, and on CPU also of several islands.
-            name: what programs and errors call it; default: slice0, slice1...
-            timeout_s: how long to wait for the resource manager's answer.
+            shape: number of devices along each of one to three axes; a number for one axis.
+            axis_names: names of the axes, for partition specs; default: ``"x"``, ``"y"``, ``"z"``.
+            island: name of the island; default: any.
+            platform: platform of the devices, such as ``"cpu"``; default: any.
+            min_memory: least memory of each device, in bytes or as ``"1GiB"``; 0: any.
+            hosts: number of hosts to spread the devices over evenly; 0: as few as possible. Or names of hosts: only
+                devices of those, on CPU also of several islands.
+            name: name of the slice in programs and errors; default: ``slice0``, ``slice1``, ...
+            timeout_s: seconds to wait for the resource manager's answer.
 
         Raises:
-            SliceUnavailable: no island has such devices, or there is no host of that name; says what there is.
-            InvalidSharding: not a mesh.
+            SliceUnavailable: no island has such devices, or no host has that name; the message has what there is.
+            InvalidSharding: ``shape`` and ``axis_names`` are no mesh of one to three distinctly named axes.
+            DeadlineExceeded: no answer within ``timeout_s`` seconds.
             TypeError, ValueError, InvalidOption: another argument cannot be used.
-            NotInitialized: after ``shutdown``.
+            NotInitialized: after ``shutdown``, or with ``backend="xla-cpu"``.
         """
         return _slice.request(
             shape,
@@ -137,26 +152,34 @@ def init(
 ) -> Cluster:
     """Connects this process to a cluster and makes its devices PyTorch's XLA devices.
 
-    Without ``address`` a controller is embedded in this process and ``hosts`` worker processes are started on this
-    machine, or with ``launcher="ray"`` on the nodes of a Ray cluster; with ``bind`` it waits for ``remote_hosts``
-    workers of other machines, too. What is not given is taken from the environment (see ``core.ENVIRONMENT``), then
-    from the defaults of ``core.Options``, where each option is
-    explained.
+    Without ``address``, it embeds a controller in this process and starts ``hosts`` worker processes on this machine,
+    or with ``launcher="ray"`` on the nodes of a Ray cluster; with ``bind``, it also waits for ``remote_hosts`` workers
+    of other machines. With ``simulated``, the devices are simulated inside this process: everything is scheduled and
+    dispatched as usual, computations only take time, and every value is zero. ``trace`` returns what ran when.
 
-    With ``simulated`` the devices are simulated inside this process: everything is scheduled and dispatched as ever,
-    computations only take time, and every value is zero. ``trace`` then tells what ran when.
+    Call it before the first tensor goes to an XLA device; torch and torch_xla may be imported earlier. If it is called
+    again while its cluster runs, it returns that cluster, provided that the given options are the same (``log_level``
+    and ``startup_timeout_s`` may differ), so a notebook's cell can run again. After ``shutdown``, a process can join
+    another cluster.
 
-    Call it before the first tensor goes to an XLA device; importing torch or torch_xla before is fine.
+    Args:
+        address: endpoint of a standalone controller such as ``tcp://host:7450``; this and all further arguments are the
+            attributes of ``Options`` with the same names. None: the environment variable
+            (``ptpathways.core.ENVIRONMENT`` lists them), else the default of ``Options``.
 
-    Called again while that cluster runs, it returns the same cluster, if nothing else is asked for: a notebook's cell
-    can run again. After ``shutdown`` a process can join another cluster.
+    Returns:
+        The cluster as it is now, as from ``cluster``.
 
     Raises:
         InvalidOption: an argument or environment variable cannot be used.
         NotInitialized: the process was forked from one that is part of a cluster.
         AlreadyInitialized: the process is part of another cluster, or used another backend before.
         RuntimeAlreadyStarted: PyTorch/XLA has already started its own runtime.
-        ConnectionFailed, VersionMismatch, PluginNotFound, HostLost, DeadlineExceeded: there is no such cluster.
+        ConnectionFailed: the controller cannot be reached, or refuses this process.
+        VersionMismatch: the controller or the installed torch_xla is of another version.
+        PluginNotFound: a worker's PJRT plugin is not installed.
+        HostLost: a worker ended while it started, or the running cluster has lost a host.
+        DeadlineExceeded: a host did not join within ``startup_timeout_s`` seconds.
     """
     given = _reinit.given_options(locals())
     _state.refuse_in_fork()
@@ -213,10 +236,10 @@ def init(
 
 
 def cluster() -> Cluster:
-    """The cluster of this process: its hosts and their devices, now.
+    """Returns the cluster of this process: its hosts and their devices, now.
 
     Raises:
-        NotInitialized: there is none.
+        NotInitialized: before ``init``.
     """
     this = _state.runtime()
     if this.connection is None:
@@ -228,17 +251,24 @@ def cluster() -> Cluster:
 
 
 def device(index: int | None = None) -> torch.device:
-    """The slice of everything, or of the ``index``-th device of the cluster alone, to be used as any torch device.
+    """Returns the torch device of a slice: that of all devices, or that of the ``index``-th device alone.
 
-    A tensor on a slice lies on all its devices, in parts or as copies, and what is computed there is divided over them
-    (``pw.shard`` says how). ``cluster.slice(...).device`` is that of any other slice; a process may use all kinds side
-    by side. ``with pw.device(): model = Net()`` makes the parameters on the devices, with the same values for the same
-    ``torch.manual_seed`` whatever the number of hosts and devices. Cut the trace with ``step``.
+    A tensor on a slice lies on all its devices, in shards or as replicas (``shard`` chooses), and computations on it
+    are divided over them. ``VirtualSlice.device`` is the torch device of any other slice; a process may use all kinds
+    side by side. ``with pw.device(): model = Net()`` makes the parameters on the devices; for the same
+    ``torch.manual_seed`` their values do not depend on the number of hosts and devices. ``step`` marks the step
+    boundary.
+
+    Args:
+        index: number of a device, from 0 to ``Cluster.device_count - 1``; None: the slice of all devices (with
+            ``backend="xla-cpu"``: device 0).
 
     Raises:
         NotInitialized: before ``init``.
-        NotOneIsland: without ``index``, when the devices lie in several islands and are not all CPUs.
-        IndexError: there are not that many devices.
+        NotOneIsland: without ``index``, if the hosts lie in several islands and are not all CPU hosts.
+        TypeError: ``index`` is not an int.
+        IndexError: there is no device of that number.
+        SliceUnavailable: the process uses more slices as torch devices than ``logical_devices``.
     """
     import torch
 
@@ -258,16 +288,25 @@ def device(index: int | None = None) -> torch.device:
 
 
 def devices() -> list[torch.device]:
-    """Every device of the cluster. Raises as ``device`` does."""
+    """Returns the torch device of every single device of the cluster, in the order of their numbers.
+
+    Raises:
+        NotInitialized, SliceUnavailable: as ``device``.
+    """
     return [device(index) for index in range(_state.runtime().device_count)]
 
 
 def trace(*, clear: bool = False) -> Trace:
-    """What every simulated device did so far, or since the last call with ``clear``. ``save`` it as .json or .svg.
+    """Returns what every simulated device ran since ``init``, or since the last call with ``clear``.
+
+        pw.trace().save("run.svg")      # or run.json, for Chrome's about:tracing
+
+    Args:
+        clear: whether to forget what is returned, so that the next trace begins here.
 
     Raises:
         NotInitialized: before ``init``.
-        InvalidOption: the devices of this cluster are real; their profilers tell more.
+        InvalidOption: the devices of this cluster are not simulated.
     """
     connection = _state.runtime().connection
     if connection is None or connection.simulated is None:
@@ -276,9 +315,10 @@ def trace(*, clear: bool = False) -> Trace:
 
 
 def shutdown() -> None:
-    """Leaves the cluster; an embedded one ends with it. Tensors on its devices cannot be used afterwards. Idempotent.
+    """Leaves the cluster, after everything that was submitted has run; an embedded cluster ends.
 
-    Runs by itself when the process exits.
+    Tensors on its devices cannot be used afterwards. Runs by itself when the process exits. Idempotent, and without
+    effect in a process that was forked from a member.
     """
     if _state.is_forked():  # it is the parent's
         return

@@ -52,20 +52,23 @@ def to(*sinks: Sink, every: int | None = None) -> None:
 
 
 def log(values: Mapping[str, Any], step: int | None = None, *, every: int | None = None) -> None:
-    """Logs metrics of a step, and returns at once: nothing is fetched here, and the trace is not cut.
+    """Logs metrics of a step and returns at once: it fetches nothing and is not a step boundary.
 
     The values of a name are averaged on the device over ``every`` calls, fetched by another thread, and given to the
-    sinks (``pw.metrics.to``) with the number of the last step, in order. What is not yet a full window is sent by
-    ``pw.metrics.flush()``, and at the end of the program.
+    sinks (``metrics.to``) with the number of the last step, in order. Incomplete windows are sent by
+    ``metrics.flush()`` and at the end of the program.
+
+        pw.log({"loss": loss, "lr": scheduler.get_last_lr()[0]})
 
     Args:
-        values: by name a tensor of one element, on a device or the CPU, or a number.
-        step: the step's number; default: how often the name has been logged.
-        every: for these values, instead of what ``pw.metrics.to`` said; 1: each is sent as it is, as fits a figure
-            that comes once per epoch.
+        values: by name, a real tensor of one element on a device or the CPU, a future of one, or a number.
+        step: number of the step; default: one more than at the name's last call, from 1.
+        every: number of values averaged for one that is sent; default: as set by ``metrics.to``, at first 10. 1 suits
+            values that come once per epoch.
 
     Raises:
-        TypeError, ValueError: a value is no number; the message names it. A name, ``step`` or ``every`` is none.
+        TypeError: ``values`` is not a mapping from names to numbers, or ``step`` or ``every`` is not a whole number.
+        ValueError: a tensor or future does not have exactly one real number, or ``every`` is less than 1.
         NotInitialized: a tensor on a device, without a cluster.
         RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
     """
@@ -87,11 +90,19 @@ def latest() -> dict[str, float]:
 
 
 def progress(loader: Iterable[T], description: str = "", *, lines_every_s: float = 10.0) -> Progress[T]:
-    """Shows how a loop over ``loader`` goes on: ``for x, y in pw.progress(loader)``.
+    """Returns ``loader`` with a display of its progress: ``for x, y in pw.progress(loader)``.
 
-    Batches done, samples per second, the metrics that were delivered last, the share of the time in which the devices
-    computed for this process, and the share in which the client waited for them. A bar on a terminal, a renewed line
-    in a notebook, else a line on stderr every ``lines_every_s`` seconds. The loop itself only counts; all is asked and
-    shown by a thread.
+    It shows the batches done, samples per second, the metrics delivered last, the share of the time in which the
+    devices computed for this process, and the share in which the client waited for them: as a bar on a terminal, as one
+    output in a notebook, else as lines on standard error. The loop itself only counts; a thread does everything else.
+
+    Args:
+        loader: any iterable; its length, if it has one, is the total.
+        description: text before the display; default: none.
+        lines_every_s: seconds between lines, where neither a terminal nor a notebook shows them.
+
+    Raises:
+        TypeError: ``loader`` is not iterable, or another argument has the wrong type.
+        ValueError: ``lines_every_s`` is negative or NaN.
     """
     return Progress(loader, description, lines_every_s, _log)

@@ -20,7 +20,7 @@ SHUTDOWN_TIMEOUT_S = 30.0
 
 
 class MetricsWarning(UserWarning):
-    """A logged value could not be had, or a sink failed; the message says which and why. The training goes on."""
+    """Warns that a logged value could not be computed or fetched, or that a sink failed. Training continues."""
 
 
 class Log:

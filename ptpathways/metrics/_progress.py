@@ -18,7 +18,10 @@ _ASK_TIMEOUT_S = 5.0
 
 
 class Progress(Generic[T]):
-    """A loader that shows how far a loop over it is. Made by ``progress``; everything else is asked of the loader."""
+    """A loader that shows the progress of loops over it. Made by ``progress``.
+
+    Its length and all other attributes are those of the loader.
+    """
 
     def __init__(self, loader: Iterable[T], description: str, lines_every_s: float, log: Log) -> None:
         if not isinstance(loader, Iterable):

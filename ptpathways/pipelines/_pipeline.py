@@ -28,14 +28,17 @@ Placements = Callable[[str, Tensor], Any]
 
 
 class Pipeline:
-    """A module in stages on several slices, with its optimizer. Made by ``pipeline``.
+    """A module in stages on several slices, with its optimizer (Pathways, section 5.3). Made by ``pipeline``.
 
     Attributes:
-        optimizer: the user's, for learning-rate schedulers. Its hyperparameters count at each step. Its ``state_dict``
-            and ``load_state_dict`` fetch and send its state; ``optimizer.state`` is here only after ``state_dict``.
-        slices: one per rank.
-        size: ranks, microbatches and stages per rank.
-        clip_grad_norm: as given; may be changed between steps. From None to a number and back compiles once more.
+        optimizer: the user's, for learning-rate schedulers; each step uses its current hyperparameters. Its
+            ``state_dict`` and ``load_state_dict`` fetch and send its state; ``optimizer.state`` is present only after
+            ``state_dict``.
+        slices: one slice per rank.
+        schedule: the schedule of a step.
+        size: number of ranks, of microbatches, and of stages per rank (``chunks``).
+        clip_grad_norm: as in ``pipeline``; may be changed between steps. A change from None to a number or back
+            compiles the step once more.
     """
 
     def __init__(
@@ -106,16 +109,25 @@ class Pipeline:
         self.optimizer.register_load_state_dict_post_hook(given)
 
     def step(self, *batch: Any) -> Future:
-        """Trains on a batch; the loss at once, a future of a scalar.
+        """Trains on a batch and returns its loss at once.
 
-        The tensors' first dimension is the samples; it is divided into the microbatches. With ``loss=``, the batch is
-        what the model takes and, last, what the loss takes beside the model's output. The loss is the mean of the
-        microbatches' losses: eager PyTorch's, if a loss is the mean over samples.
+        With ``loss=``, the model is called with all but the last entry of the batch, and the loss with the model's
+        output and that last entry.
+
+        Args:
+            batch: tensors, futures or arrays of shape [samples, ...], with a number of samples that ``microbatches``
+                divides; also scalar tensors, numbers, strings and None, which every microbatch gets.
+
+        Returns:
+            A future of a scalar: the microbatches' losses combined by ``reduction``. Their mean, the default, equals
+            eager PyTorch's loss of the whole batch if the loss is a mean over samples.
 
         Raises:
-            PipelineError: the microbatches do not divide the batch.
-            HostLost: it, or a step before, needs a host that is lost.
-            ModelCannotBeCut, OutOfDeviceMemory: by the first call with a batch of this shape, which exports the model.
+            PipelineError: the tensors' numbers of samples differ, the microbatches do not divide them, or an entry is
+                of another kind.
+            HostLost: this step, or one before, needs a host that is lost.
+            ModelCannotBeCut, OutOfDeviceMemory: by the first call with a batch of these shapes, which exports the
+                model.
         """
         with self._lock, host_may_be_lost(), _flat.outside_autocast() as mode:
             return self._step(batch, mode)
@@ -152,10 +164,10 @@ class Pipeline:
 
     @property
     def grad_norm(self) -> Future:
-        """The norm of all gradients of the last step before they were clipped, a future of a scalar.
+        """Norm of all gradients of the last step before clipping, a future of a scalar.
 
         Raises:
-            PipelineError: no step was taken, or it was taken without ``clip_grad_norm``.
+            PipelineError: no step was taken, or the last one had no ``clip_grad_norm``.
         """
         with self._lock:
             if self._norm is None:
@@ -169,30 +181,37 @@ class Pipeline:
     def module(self) -> nn.Module:
         """The user's module, on the CPU, with the current parameters. Waits for the last step.
 
-        What is changed in it before the next step goes to the slices with that step.
+        Changes made to it before the next step are sent to the slices with that step.
 
         Raises:
-            PipelineError: parameters were changed since the last step, without having asked for the module before.
+            PipelineError: parameters were changed since the last step, without having read this property before.
+            HostLost: parameters were lost with a host.
         """
         with self._lock:
             self._values.fetch_parameters()
             return self._model
 
     def state_dict(self) -> dict[str, Any]:
-        """``{"model": ..., "optimizer": ...}`` as of the module and the optimizer alone. Waits for the last step.
+        """Returns ``{"model": ..., "optimizer": ...}``, as of a module and an optimizer without a pipeline.
 
-        It does not depend on the number of stages, nor on the schedule.
+        Waits for the last step. The state depends neither on the number of stages nor on the schedule.
+
+        Raises:
+            PipelineError, HostLost: as ``module``.
         """
         with self._lock:
             return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what ``state_dict`` gave, also of a pipeline with other stages, or of a module and optimizer alone.
+        """Loads what ``state_dict`` returned, also of a pipeline with other stages, or of a module and optimizer alone.
 
-        It takes the place of what is on the slices, also of what was lost there with a host.
+        It replaces what is on the slices, also what was lost there with a host.
+
+        Args:
+            state: ``{"model": ..., "optimizer": ...}``.
 
         Raises:
-            TypeError, PipelineError: as ``check_state_dict``. Nothing was changed then.
+            TypeError, PipelineError: as ``check_state_dict``. Nothing was changed.
         """
         with self._lock:
             self.check_state_dict(state)
@@ -203,23 +222,25 @@ class Pipeline:
                 step.forget_sent()
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Whether ``load_state_dict`` would take a state, of which only the tensors' shapes and types count.
+        """Checks that ``load_state_dict`` accepts a state. Of its tensors, only shapes and dtypes matter.
 
         Raises:
-            TypeError: it is no dictionary.
-            PipelineError: it has not both a model and an optimizer; it is of another model or kind of optimizer.
+            TypeError: it is not a dictionary.
+            PipelineError: it lacks a model or an optimizer, or is of another model or another kind of optimizer.
         """
         _loading.check(state, self._model, self._rule)
 
     def plan(self, *batch: Any, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
-        """The schedule of a step in time, planned from the stages' floating point operations or from ``costs``.
+        """Returns the schedule of a step in time, planned from the stages' floating point operations or from ``costs``.
+
+            print(pipe.plan(tokens, targets))      # or .svg("plan.svg")
 
         Args:
-            batch: an example, needed before the first step.
-            costs: of all stages or one for each.
+            batch: an example of a batch, needed before the first step.
+            costs: of all stages, or one for each, in any unit. Default: estimates, in forward passes.
 
         Raises:
-            PipelineError: no step was taken yet and there is no example; or as ``step``.
+            PipelineError: no step was taken yet and there is no example, or ``costs`` do not fit; or as ``step``.
         """
         if batch:
             leaves, structure = _pytree.tree_flatten(batch)
@@ -239,13 +260,13 @@ class Pipeline:
         )
 
     def compile_for(self, target: str, *batch: Any, plugin: str = "") -> programs.CompiledFor:
-        """Compiles a whole training step for chips that need not be here; nothing runs (``Program.compile_for``).
+        """Compiles a whole training step for chips that need not be here (``Program.compile_for``); nothing runs.
 
-        Before the first step this is the step that makes the optimizer's state.
+        Before the first step, it compiles the step that makes the optimizer's state.
 
         Args:
-            target: ``"h200:2x8"``, ``"v5e:4x4"``, ...
-            batch: an example, as of ``step``.
+            target: chip and shape: ``"h200:2x8"``, ``"v5e:4x4"``, ...
+            batch: an example of a batch, as for ``step``.
             plugin: path of the PJRT plugin that compiles; default: the best that is installed.
 
         Raises:
@@ -261,17 +282,17 @@ class Pipeline:
             return step.program.compile_for(target, *self._arguments(step, leaves), plugin=plugin)
 
     def measured(self, *, costs: schedules.Costs | Sequence[schedules.Costs] | None = None) -> Plan:
-        """The last whole step as the devices ran it, in the colours of ``plan``. Waits for the last step.
+        """Returns the last whole step as the devices ran it, in the colours of ``plan``. Waits for the last step.
 
-        Hosts note when each computation began and ended, for the last few steps. Times are in microseconds after the
-        step's first action; slices on several machines are compared by these machines' clocks.
+        Hosts record when each computation began and ended, for the last few steps. Times are in microseconds after the
+        step's first action. Slices on several machines are compared by these machines' clocks.
 
         Args:
-            costs: for its theory, as of ``plan``.
+            costs: for the bubble in theory, as in ``plan``.
 
         Raises:
-            PipelineError: no step was taken, or no whole step is known any more; ``costs`` are none.
-            HostLost: a host is lost, and with it what it noted.
+            PipelineError: no step was taken, no whole step is recorded any more, or ``costs`` do not fit.
+            HostLost: a host is lost, and its record with it.
         """
         if costs is not None:
             costs = _plan.costs_of_stages(costs, self.size.stages)
@@ -297,7 +318,11 @@ class Pipeline:
             raise error from failure
 
     def stages(self) -> list[list[str]]:
-        """The model's parameters in each stage, by name. Raises PipelineError before the first step or plan."""
+        """Returns the names of the model's parameters in each stage.
+
+        Raises:
+            PipelineError: before the first step or plan.
+        """
         if self._last is None:
             raise core.PipelineError("the model is cut by the first step, or by plan() with an example of a batch")
         return [[one.stage.graph.parameters[name] for name in one.stage.parameters] for one in self._last.parts]
@@ -408,37 +433,41 @@ def pipeline(
     reduction: str = "mean",
     clip_grad_norm: float | None = None,
 ) -> Pipeline:
-    """Divides a model into stages on slices and trains it, a step as one program (paper, section 5.3).
+    """Divides a model into stages on slices and trains it, each step as one program (Pathways, section 5.3).
 
-        pipe = pw.pipeline(model, stages=4, microbatches=8, slices=slices, loss=loss,
+        pipe = pw.pipeline(model, stages=4, microbatches=8, loss=loss_of,
                            optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
         loss = pipe.step(tokens, targets)
 
     Args:
         model: a module on the CPU that is a sequence of blocks: an ``nn.Sequential``, or a module that has them in an
-            ``nn.Sequential`` or ``nn.ModuleList``, with anything before, between and after. Parameters may be used by
-            several stages, and values of one stage by any later one.
-        stages: how many, so that they cost about the same; or where to cut: the names of the modules with which the
-            second, the third stage begins.
-        microbatches: how many a batch is divided into.
+            ``nn.Sequential`` or ``nn.ModuleList``, with anything before, between and after. Several stages may use the
+            same parameter, and any later stage the values of an earlier one.
+        stages: number of stages, divided so that they cost about the same; or the names of the modules with which the
+            second, the third stage and so on begin.
+        microbatches: number of microbatches that a batch is divided into.
         schedule: ``"gpipe"``, ``"1f1b"``, ``"interleaved"`` or ``"zero-bubble"``; see ``docs/pipelines.md``.
         slices: stage ``s`` runs on slice ``s % len(slices)``. Inside a slice, a microbatch is divided over the devices
-            along the slice's first axis. None: one slice per stage, of equal parts of the cluster's devices.
-        loss: a function of the model's output and the batch's last tensor that gives the mean over samples, or what
-            ``reduction`` says. None: the model is called with the batch and returns the loss.
-        optimizer: makes a dense torch optimizer for the parameters it is called with.
-        recompute: keep only what enters a stage and run its forward pass again before its backward pass.
-        placements: how parameters lie on their slice: called with name and value, gives placements as for
-            ``function``. None: a copy on each device.
+            along the slice's first axis. None: one slice per stage, each of an equal part of the cluster's devices.
+        loss: a function of the model's output and the batch's last entry that returns the mean over samples, or what
+            ``reduction`` states. None: the model is called with the batch and returns the loss.
+        optimizer: a function that makes a dense torch optimizer of the parameters it is called with.
+        recompute: whether to keep only the inputs of a stage, and to run its forward pass again before its backward
+            pass.
+        placements: how parameters lie on their slice: a function of name and parameter that returns placements as for
+            ``function``. None: a replica on each device.
         reduction: how the microbatches' losses become the batch's: ``"mean"``, for losses that are a mean over samples;
-            ``"sum"``, for those that are a sum; ``"weighted"``, for losses that return a sum and its weight, of which
-            all sums are divided by all weights.
-        clip_grad_norm: the largest norm of the gradients of all parameters of the optimizer together; larger ones are
-            scaled down as ``torch.nn.utils.clip_grad_norm_`` does. ``pipe.grad_norm`` is what it was. None: as it is.
+            ``"sum"``, for losses that are a sum; ``"weighted"``, for losses that return a sum and its weight: the sum
+            of all sums is divided by the sum of all weights.
+        clip_grad_norm: largest norm of the gradients of all the optimizer's parameters together; larger ones are
+            scaled down as by ``torch.nn.utils.clip_grad_norm_``. ``Pipeline.grad_norm`` is the norm before. None: no
+            clipping.
 
     Raises:
-        PipelineError: an unknown schedule or norm, or stages, slices and microbatches that do not fit each other.
-        ModelCannotBeCut: the model has no blocks, or less than stages.
+        PipelineError: an unknown schedule, reduction or norm, or stages, slices and microbatches that do not fit.
+        ModelCannotBeCut: the model has no blocks, or fewer than stages.
+        TypeError: an argument is of the wrong kind.
+        NotInitialized, SliceUnavailable: without ``slices``, there is no cluster, or no such slices.
     """
     if slices is None:
         if isinstance(stages, bool) or not isinstance(stages, int | list | tuple):

@@ -17,26 +17,29 @@ PadValue = float | Mapping[Any, float]
 
 
 def bucket(batch: Any, dim: int = 1, sizes: Sizes = "pow2", pad_value: PadValue = 0, mask: bool | str = False) -> Any:
-    """``batch`` with its tensors padded on the right along ``dim``, up to the next of a few sizes.
+    """Pads the tensors of ``batch`` on the right along ``dim`` to the next of a few sizes, to limit recompilations.
 
-    The first tensor that has the dimension gives the length; those as long along ``dim`` are padded, others stay as
-    they are. With a padded first dimension (``dim=0``) the added rows count in a mean: use the mask.
+    The first tensor that has the dimension gives the length; those of the same length along ``dim`` are padded, others
+    are kept. With ``dim=0``, the added rows count in a mean: use the mask.
 
     Args:
         batch: a tensor, or any nest of tuples, lists and dictionaries. Another mapping comes back as a dictionary.
-        dim: from 0, or from the end if negative.
-        sizes: the sizes there are; ``"pow2"``: the powers of two.
-        pad_value: what is put there; or by key or position of ``batch`` (``{"input_ids": 0, "labels": -100}``), where
-            what is not named gets 0.
-        mask: adds a boolean tensor that is True where the batch had something: of shape [rows, padded length], or
-            [padded length] for ``dim=0``. A dictionary gets it under this name; with True under ``"mask"``, unless it
-            has one. A tuple or list gets one more element; a tensor becomes the pair of both.
+        dim: the dimension to pad, from 0, or from the end if negative.
+        sizes: the allowed sizes, positive integers; ``"pow2"``: the powers of two.
+        pad_value: value of the padding. Or values by key or position of ``batch``, such as
+            ``{"input_ids": 0, "labels": -100}``: entries without one get 0.
+        mask: whether to add a bool tensor that is True where the batch had values, of shape [rows, padded length], or
+            [padded length] for ``dim=0``. A dictionary gets it under this name, or with True under ``"mask"`` unless it
+            has that key. A tuple or list gets one more element; a tensor becomes a pair of both.
+
+    Returns:
+        The batch with padded tensors, of the same dtypes.
 
     Raises:
         ValueError: the batch is longer than the largest size, no tensor has the dimension, ``sizes`` cannot be used,
-            ``pad_value`` names a part that the batch does not have or is no value of a tensor's type, or the batch has
-            something under the mask's name.
-        TypeError: there is no place for a mask in a batch of this kind; an argument is of another kind.
+            ``pad_value`` names a part that the batch does not have or is not a value of a tensor's dtype, or the batch
+            already has a key of the mask's name.
+        TypeError: a mask cannot be added to a batch of this kind, or an argument has the wrong type.
     """
     dim = core.whole_number(dim, "dim")
     sizes = check_sizes(sizes)
@@ -74,9 +77,18 @@ def bucketed(
     pad_value: PadValue = 0,
     mask: bool | str = False,
 ) -> Callable[[Any], Any]:
-    """A ``collate_fn`` for a ``DataLoader`` that pads what ``collate_fn`` makes, as ``bucket`` does.
+    """Returns a ``collate_fn`` for a ``DataLoader`` that pads the batch of ``collate_fn`` as ``bucket`` does.
 
-    Default: torch's ``default_collate``. It can be pickled if ``collate_fn`` can, so loaders may have workers.
+        loader = DataLoader(dataset, batch_size=32, collate_fn=pw.bucketed(sizes=[64, 128, 256]))
+
+    It can be pickled if ``collate_fn`` can, so loaders may have worker processes.
+
+    Args:
+        collate_fn: makes a batch of a list of samples; default: torch's ``default_collate``.
+        dim: as in ``bucket``, as are ``sizes``, ``pad_value`` and ``mask``.
+
+    Raises:
+        TypeError, ValueError: an argument cannot be used, as in ``bucket``.
     """
     sizes = check_sizes(sizes)
     core.whole_number(dim, "dim")

@@ -67,46 +67,49 @@ def prepare(
     batch_axis: Any = None,
     capture: bool = False,
 ) -> Any:
-    """Makes modules, optimizers, loaders and schedulers work on a slice, by default on all devices of all hosts.
+    """Moves modules, optimizers, loaders and schedulers to a slice, by default all devices of all hosts.
 
-    - A **module**'s parameters and buffers move to the slice and lie there as ``strategy`` says. They stay the same
+    - A **module**'s parameters and buffers move to the slice and are laid out by ``strategy``. They stay the same
       Python objects, so tied weights stay tied, and an optimizer that was built before keeps its parameters. Parameters
-      made on the devices (``with slice.device: model = Net()``) are computed there now; those of another slice come
-      from its hosts. What was said of them before (``pw.shard``, ``xs.mark_sharding``, FSDPv2) is kept.
-    - An **optimizer**'s state moves with its parameters; after each ``step()`` the trace is cut.
-    - A **loader** (a ``DataLoader``, or anything that can be iterated again and again) becomes a ``Feed``: its
-      batches arrive on the devices ahead of use, divided along the first dimension: a device is sent only its part.
-      What cannot be divided evenly is copied to every device: the result is the same, every device computes all of it.
+      traced on the devices (``with slice.device: model = Net()``) are computed now; those of another slice are
+      transferred from worker to worker. Shardings that were set before (``shard``, ``xs.mark_sharding``, FSDPv2) are
+      kept.
+    - An **optimizer**'s state moves with its parameters; each ``step()`` ends with a step boundary.
+    - A **loader** (a ``DataLoader``, or any other iterable that can be iterated repeatedly) becomes a ``Feed``: its
+      batches are uploaded ahead of use, divided along the first dimension, so that a device gets only its part. A
+      tensor that cannot be divided evenly is copied to every device: the result is the same, but every device computes
+      all of it.
     - A **learning-rate scheduler** is returned as it is.
-    - A **function**, the loop's training step or evaluation, becomes a captured step (``program(kind="step")``) with
-      ``capture=True``: traced a few times, then replayed. Without it, it is returned as it is.
+    - A **function**, the loop's training step or evaluation, becomes a ``CapturedStep`` with ``capture=True``: traced a
+      few times, then replayed. Otherwise it is returned as it is.
 
-    The devices compute what one device would compute with the whole batch: a mean is over all of it, batch
-    normalisation sees all of it. Wherever values lie, results are the same up to rounding.
-
-    ``torch.manual_seed`` before the call seeds the devices' random numbers (dropout), too.
-
-    Any number in any order, in several calls if need be; returned in the same order, a single one bare.
+    Results are, up to rounding, those of one device with the whole batch: a mean covers all of it, and so does batch
+    normalisation. ``torch.manual_seed`` before the call also seeds the devices' random numbers (dropout).
 
     Args:
-        slice: from ``cluster.slice``; default: all devices (``pw.device()``). An optimizer that is prepared alone stays
+        objects: any number of these in any order; ``prepare`` may be called several times.
+        slice: from ``Cluster.slice``; default: all devices (``device()``). An optimizer that is prepared alone stays
             with its parameters.
-        strategy: ``"ddp"``: a copy of each parameter on every device; ``"fsdp"``: of each parameter the largest
-            dimension that divides is cut over all devices, and what is small (less than 256 elements) copied; or a
-            function ``(name, parameter) -> layout`` as in ``pw.shard``, where None means a copy.
+        strategy: ``"ddp"``: a replica of each parameter on every device. ``"fsdp"``: each parameter sharded over all
+            devices along its largest dimension that they divide; a replica if none is, or if it has fewer than 256
+            elements. Or a function ``(name, parameter) -> layout`` as in ``shard``, where None means a replica.
         mesh: a ``ptpathways.sharding.Mesh`` or torch_xla's ``spmd.Mesh`` over the devices of the slice, for loaders
-            and rules; default: torch_xla's global mesh if one is set, else the slice's own axes.
+            and layouts; default: torch_xla's global mesh if one is set, else the slice's own axes.
         batch_axis: the mesh axis that divides a batch's first dimension, or a tuple of axes; ``()``: every device gets
             the whole batch. A list has one such entry per dimension, ``["data", "sequence"]``. Default: the axes
             named ``data`` and ``fsdp``, or the slice's only one.
         capture: whether functions among the objects are captured.
 
+    Returns:
+        The objects in the same order as a tuple; a single one by itself.
+
     Raises:
         NotInitialized: before ``init``.
-        SliceUnavailable, WrongCluster: the slice was released, or is of another cluster.
+        NotOneIsland: without ``slice``, if the hosts lie in several islands and are not all CPU hosts.
+        SliceUnavailable, WrongCluster: the slice was released, or belongs to another cluster.
         InvalidSharding: ``mesh``, ``batch_axis`` or ``strategy`` cannot be used.
-        TypeError: an object of none of these kinds; ``capture`` without a function.
-        ValueError: a parameter on the meta device, or on a device that is not of the cluster; nothing was moved.
+        TypeError: an object is of none of these kinds, there is none, or ``capture`` is set without a function.
+        ValueError: a parameter is on the meta device, or on a device outside of the cluster; nothing was moved.
         RuntimeError: a parameter cannot be replaced in place, because an autograd graph holds it.
     """
     if not objects:

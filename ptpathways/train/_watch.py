@@ -22,16 +22,16 @@ from ptpathways import core, frontend
 
 
 class Watch:
-    """What ``watch`` returns. Steps are the optimizer's; they count from 1, or as ``step`` was set.
+    """Watches a model's training steps; made by ``watch``.
 
-    For the thread of the loop, except that a thread of this object's own fetches.
+    Its methods are for the thread of the loop; a thread of its own fetches the findings.
     """
 
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, on_nonfinite: Callable[[core.NonFinite], None] | None
     ) -> None:
         self.step = 0
-        """Steps begun so far. May be set, for a loop that goes on from a checkpoint."""
+        """Number of steps begun so far. May be set, for a loop that continues from a checkpoint."""
         self._model = model
         self._tell = on_nonfinite
         self._passes = 0
@@ -47,11 +47,15 @@ class Watch:
         self._handles.append(optimizer.register_step_pre_hook(self._begin_step))
 
     def check(self, timeout_s: float = 60.0) -> None:
-        """Waits for what is known of all steps so far.
+        """Waits until all steps so far have been checked.
+
+        Args:
+            timeout_s: seconds to wait.
 
         Raises:
-            NonFinite: a tensor was not finite (unless there is a callback, which is called).
+            NonFinite: a tensor was not finite (with ``on_nonfinite``, that is called instead).
             DeadlineExceeded: the devices have not computed it within ``timeout_s`` seconds.
+            TypeError, ValueError: ``timeout_s`` is not a number of seconds.
         """
         timeout_s = core.check_seconds(timeout_s)
         self._send(submit=True)
@@ -59,7 +63,7 @@ class Watch:
         self._report()
 
     def remove(self) -> None:
-        """Ends the watch. What was found and not yet raised is dropped."""
+        """Ends the watch. Findings that were not raised yet are dropped."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -218,21 +222,21 @@ class _Mailbox:
 def watch(
     model: nn.Module, optimizer: Optimizer, on_nonfinite: Callable[[core.NonFinite], None] | None = None
 ) -> Watch:
-    """Looks for NaN and infinity in the outputs of all layers, in gradients and in parameters, at each training step.
+    """Watches the outputs of all layers, gradients and parameters for NaN and infinity, at each training step.
 
-    The devices do it, beside the step. Nothing waits: a later ``optimizer.step()`` raises what was found, before it
-    changes anything. ``check()`` of the result waits for all steps so far. Gradients are looked at as
-    ``optimizer.step()`` finds them; with a ``GradScaler`` those of skipped steps are not.
+    The devices check them beside the step, and nothing waits: a later ``optimizer.step()`` raises the finding, before
+    it changes anything. ``check()`` of the result waits for all steps so far; ``remove()`` ends the watch. Gradients
+    are checked as ``optimizer.step()`` finds them; with a ``GradScaler``, those of skipped steps are not.
 
     Args:
         model: prepared, or made on the devices.
-        optimizer: whose ``step()`` ends a step; steps count from 1.
-        on_nonfinite: called instead of raising, in the loop's thread, once for each step that has such values.
+        optimizer: its ``step()`` ends a step; steps count from 1.
+        on_nonfinite: called instead of raising, in the loop's thread, once for each step with such values.
 
     Raises:
-        NonFinite: later, by ``optimizer.step()``: the step and the first tensor, in the order in which they are
-            computed: parameters, outputs of the forward pass, gradients of the backward pass.
-        TypeError: one of the arguments is none of these.
+        NonFinite: later, by ``optimizer.step()``, with the step and its first such tensor in the order of computation:
+            parameters, outputs of the forward pass, gradients of the backward pass.
+        TypeError: an argument is not a module, an optimizer or a function.
     """
     if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
         raise TypeError(

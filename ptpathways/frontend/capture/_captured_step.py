@@ -61,22 +61,27 @@ Key = tuple[tuple[str, Any], ...]
 
 
 class CaptureWarning(UserWarning):
-    """A captured step is traced again, or cannot be captured; the message says why. Given once per reason."""
+    """Warns that a captured step is traced again or cannot be captured, and why. Given once per reason."""
 
 
 class CapturedStep:
-    """A training step that is replayed. Made by ``program``; see ``docs/capture.md``.
+    """A training step that is recorded and then replayed. Made by ``program`` or ``prepare(capture=True)``.
 
-    A call returns what the function returns, with tensors whose values come later and that have no gradient history,
-    and leaves behind what the function would: tensors, gradients, numbers and switches. A function that does more
-    (appends to lists, counts for ever) is traced at every call, and ``CaptureWarning`` says why.
+    A call returns what the function returns, with tensors that have no gradient history and whose values may not exist
+    yet. It leaves behind what the function would: tensors, gradients, Python numbers and booleans. A function with
+    other effects (a list that grows, a counter without end) is traced at every call, and
+    ``CaptureWarning`` has the reason. See ``docs/capture.md``.
+
+    Attributes:
+        name: name in warnings and errors.
     """
 
     def __init__(self, function: Callable[..., Any], *, name: str = "", ignore: Collection[str] = ()) -> None:
-        """
+        """Makes a captured step, as ``program`` does.
+
         Args:
-            ignore: names of numbers, texts and switches, as in the messages (``self.steps``), that are no concern of
-                what is computed: they are not compared, and replays leave them as they are.
+            ignore: names of Python numbers, strings and booleans, as in its warnings (``self.steps``), that do not
+                affect what it computes: guards do not check them, and replays do not change them.
         """
         functools.update_wrapper(self, function, updated=())
         self.name = name or getattr(function, "__name__", "step")
@@ -101,17 +106,18 @@ class CapturedStep:
         self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
         self._holders = Holders(lambda: list(self._variants.values()))
         self.replays = 0
-        """Calls that were replayed."""
+        """Number of calls that were replayed."""
         self.audits = 0
-        """Calls that were traced although they could have been replayed, to compare the two."""
+        """Number of calls that were traced although they could have been replayed, to compare the two."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """One step, submitted; returns at once.
+        """Submits one step and returns at once.
 
         Raises:
-            CaptureMismatch: an audit has found that earlier replays did something else than the function does.
+            CaptureMismatch: an audit found that earlier replays did something else than the function does.
             ConcurrentUse: another thread computes on a device of the step.
-            Whatever the function raises.
+            NotInitialized: before ``init``.
+            Exception: whatever the function raises.
         """
         if _state.runtime().connection is None:
             return self._function(*args, **kwargs)

@@ -29,10 +29,10 @@ SEED_SPEC = TensorSpec((), "s64")
 
 
 class IrregularFunctionWarning(UserWarning):
-    """A function's result shapes, or its branches, depend on values, so it cannot be compiled (paper, appendix B).
+    """Warns that a function's result shapes or branches depend on values, so it is not compiled (Pathways, appendix B).
 
-    It runs on the client, after its arguments have been fetched, and what follows it waits for that. Given once per
-    function; say ``regular=False`` if that is meant, or rewrite the line with operations of known output size.
+    It runs on the client after its arguments have been fetched, and what follows waits for it. Given once per function.
+    Pass ``regular=False`` if this is intended, or rewrite the line with operations of known output size.
     """
 
 
@@ -55,9 +55,16 @@ class Specialisation:
 
 
 class CompiledFunction:
-    """A function for a slice. Called alone it is a program of one node; inside ``@pw.program`` it becomes a node.
+    """A function compiled for a slice (Pathways, section 3). Made by ``function``.
 
-    A call returns futures in the structure that the function returns. Made by ``function``.
+    Called alone, it runs as a program of one node; inside a ``program``, a call adds a node to its graph. A call
+    returns futures in the structure that the function returns.
+
+    Attributes:
+        slice: the slice it runs on.
+        name: name in programs and errors.
+        source: where it is defined, ``file.py:12``.
+        donate: positions of the donated arguments.
     """
 
     def __init__(
@@ -72,8 +79,11 @@ class CompiledFunction:
         name: str = "",
         seed: int | None = None,
     ) -> None:
-        """As ``function``. ``seed``: which tensor argument, an int64 scalar, its random numbers follow; None: each call
-        draws a seed of its own.
+        """Makes a compiled function, as ``function`` does.
+
+        Args:
+            seed: which tensor argument, an int64 scalar, seeds its random numbers; None: each call draws a seed of its
+                own.
         """
         functools.update_wrapper(self, function, updated=())
         self.slice = slice
@@ -99,9 +109,11 @@ class CompiledFunction:
         The first call with new types of arguments traces the function. An irregular function waits for its arguments.
 
         Raises:
-            CapturedTensor, ImpureFunction: when tracing finds the function not pure.
-            InvalidSharding: placements do not divide a shape.
-            UsedAfterDonation, WrongCluster, NotInitialized: an argument or the slice cannot be used any more.
+            CapturedTensor, ImpureFunction: tracing finds that the function is not pure.
+            InvalidProgram: the function depends on values, and ``regular=True``.
+            InvalidSharding: a placement does not fit the slice or does not divide a shape.
+            UsedAfterDonation, WrongCluster, SliceUnavailable, NotInitialized: an argument or the slice cannot be used.
+            TypeError: an argument can be neither a value nor hashed, or the function returns no tensor.
         """
         if _trace.tracing():
             return self._function(*args, **kwargs)
@@ -112,28 +124,34 @@ class CompiledFunction:
 
     @property
     def label(self) -> str:
-        """``a (file.py:12)``"""
+        """Name and source, ``f (file.py:12)``, as in errors."""
         return f"{self.name} ({self.source})" if self.source else self.name
 
     @property
     def irregular(self) -> bool:
-        """Whether it runs on the client; decided by ``regular=`` or by its first trace."""
+        """Whether it runs on the client; known from ``regular=``, or after its first trace."""
         return self._regular is False
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Keyword arguments that have a position, in it. Raises TypeError as a call would."""
+        """Returns the arguments with keyword arguments moved to their positions. Raises TypeError as a call would."""
         if not kwargs:
             return args, kwargs
         bound = self.signature().bind(*args, **kwargs)
         return bound.args, bound.kwargs
 
     def signature(self) -> inspect.Signature:
+        """Returns the signature of the Python function."""
         if self._signature is None:
             self._signature = inspect.signature(self._function)
         return self._signature
 
     def call_on_host(self, leaves: Sequence[Any], structure: Any) -> Any:
-        """Runs the function itself on CPU tensors (its leaves are tensors and values)."""
+        """Runs the Python function on the client, without gradients.
+
+        Args:
+            leaves: of ``(args, kwargs)``: CPU tensors and other values.
+            structure: that of ``(args, kwargs)``.
+        """
         args, kwargs = _arguments.unflatten(leaves, structure)
         import torch
 
@@ -143,7 +161,7 @@ class CompiledFunction:
     def specialise(
         self, leaves: Sequence[TensorSpec | Static], structure: Any, source: str = ""
     ) -> Specialisation | None:
-        """The function compiled for these leaves of ``(args, kwargs)``; None when it turns out to be irregular."""
+        """Returns the function compiled for these leaves of ``(args, kwargs)``; None if it is irregular."""
         if self.irregular:
             return None
         key = (structure, tuple(leaves))
@@ -160,10 +178,10 @@ class CompiledFunction:
         return found
 
     def in_shardings(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> list[Any]:
-        """How each leaf of ``(args, kwargs)`` must lie; None for what is no tensor.
+        """Returns the sharding that each leaf of ``(args, kwargs)`` must have; None for a leaf that is not a tensor.
 
         Raises:
-            InvalidSharding: a placement does not fit the slice or divide a shape; names the argument.
+            InvalidSharding: a placement does not fit the slice or divide a shape; the message names the argument.
         """
         args, kwargs = _arguments.unflatten(range(len(leaves)), structure)
         given = self._in_placements
@@ -247,7 +265,7 @@ class CompiledFunction:
         return ir.ValueType(specs[position].dtype, specs[position].shape, sharding_of[position])
 
     def results_on_slice(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> list[Layout | Static]:
-        """How what an irregular function returned will lie."""
+        """Returns the layouts of what an irregular function returned, once it is on the slice."""
         return self._results(leaves, structure)
 
     def _results(self, leaves: Sequence[TensorSpec | Static], structure: Any) -> list[Layout | Static]:
@@ -265,7 +283,7 @@ class CompiledFunction:
         ]
 
     def donated_leaves(self, structure: Any) -> set[int]:
-        """Leaves of ``(args, kwargs)`` that the caller gives up."""
+        """Returns the positions of the leaves of ``(args, kwargs)`` that the caller donates."""
         return leaves_at(self.donate, structure, f"donate of {self.label}")
 
     def _donated_leaves(self, structure: Any, tensors: Sequence[int]) -> set[int]:
@@ -341,23 +359,27 @@ def function(
     regular: bool | None = None,
     name: str = "",
 ) -> CompiledFunction | Callable[[Callable[..., Any]], CompiledFunction]:
-    """Compiles a PyTorch function for a slice; use as ``@pw.function(slice=s)``.
+    """Compiles a PyTorch function for a slice (Pathways, section 3); use as ``@pw.function(slice=s)``.
 
-    It is traced by its first call with new argument types. It must be pure: everything it uses is an argument, all it
-    makes is returned. Floats, lists of numbers, arrays and tensors are values; anything else, such as an int or a text,
-    becomes part of the compiled function. Factory functions such as ``torch.zeros`` make tensors on the device.
+    Its first call with new argument types traces it. It must be pure: it uses only its arguments, and returns all that
+    it makes. Arguments that are floats (float32), lists of numbers, arrays and tensors are values; others, such as ints
+    and strings, are compiled into the function. Factory functions such as ``torch.zeros`` make tensors on the slice.
 
     Args:
+        fn: the function; None: returns a decorator.
+        slice: where it runs.
         in_placements: how arguments lie on the slice. Per mesh axis ``torch.distributed.tensor``'s ``Shard(dim)`` or
             ``Replicate()`` in a list; or a partition spec, a tuple of axis names per dimension. One for all; or a list
-            with one per argument; or a dict by argument name. Default: a copy on each device.
+            with one per argument; or a dict by argument name. Default: a replica on each device.
         out_placements: the same for what it returns.
-        donate: positions of arguments that the caller gives up, so that results may take their memory.
-        regular: whether result types are known before it runs; None: find out. An irregular one runs on the client.
-        name: what programs and errors call it; default: its own name.
+        donate: positions of arguments that the caller donates, so that results may use their memory.
+        regular: whether result shapes are known before it runs; None: found out by tracing. An irregular function runs
+            on the client.
+        name: name in programs and errors; default: the function's own.
 
     Raises:
-        TypeError, ValueError: an argument cannot be used.
+        TypeError: an argument has the wrong type, such as a ``slice`` that is not a ``VirtualSlice``.
+        ValueError: a position in ``donate`` is negative.
     """
     if not isinstance(slice, VirtualSlice):
         raise TypeError(f"slice must be a slice from cluster.slice(), got {slice!r}")

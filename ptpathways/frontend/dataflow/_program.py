@@ -20,11 +20,18 @@ from ptpathways.frontend.slices._future import Future, Layout
 
 
 class Program:
-    """A traced program. Made by ``program``.
+    """A traced dataflow program (Pathways, sections 3 and 4.2). Made by ``program``.
 
-    A call submits one run, one message per host that takes part, and returns futures in the structure that the Python
-    returned. It is traced once per structure, types and static values of its arguments; a replay runs none of its
-    Python. With irregular functions in it, see ``docs/programs.md``.
+    A call submits one run, with one message per host that takes part, and returns futures in the structure that the
+    Python function returned. It is traced once per structure, types and static values of its arguments; a replay runs
+    none of its Python, except for irregular functions (``docs/programs.md``). Inside another program, a call is
+    inlined.
+
+    Attributes:
+        name: name in errors and status.
+        source: where it is defined, ``file.py:12``.
+        donate: positions of the donated arguments.
+        sequential: whether nodes are dispatched one by one.
     """
 
     def __init__(
@@ -49,11 +56,11 @@ class Program:
         self._signature: inspect.Signature | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Submits a run; futures at once.
+        """Submits a run and returns futures at once.
 
         Raises:
             CapturedTensor, ImpureFunction, InvalidProgram, InvalidSharding: by the call that traces it.
-            UsedAfterDonation, WrongCluster, SliceUnavailable, NotInitialized: something cannot be used any more.
+            UsedAfterDonation, WrongCluster, SliceUnavailable, NotInitialized: an argument or a slice cannot be used.
         """
         if current_trace() is not None:
             return self._body(*args, **kwargs)  # inlined
@@ -75,10 +82,11 @@ class Program:
             self._quick.clear()
 
     def trace(self, *args: Any, **kwargs: Any) -> ir.Program:
-        """The program's graph for such arguments; nothing runs. ``print`` it.
+        """Returns the program's graph for such arguments; nothing runs. ``print`` it.
 
         Raises:
-            InvalidProgram: it has an irregular function, whose results nobody knows yet; call it once before.
+            InvalidProgram: it has an irregular function, whose result shapes are not known yet; call the program once
+                before.
         """
         leaves, structure = self._prepare(args, kwargs)
         entry = self._entry(leaves, structure)
@@ -86,40 +94,53 @@ class Program:
         return entry.whole
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """The graph after each pass of its lowering, and the plan of each host. Raises as ``trace`` does."""
+        """Returns the graph after each lowering pass, and the plan of each host, as text. Raises as ``trace`` does."""
         leaves, structure = self._prepare(args, kwargs)
         entry = self._entry(leaves, structure)
         assert entry.whole is not None
         return ir.explain(entry.whole, entry.devices, programs.hosts_of(_slice.current_session()))
 
     def svg(self, path: str | Path, *args: Any, **kwargs: Any) -> Path:
-        """Writes a picture of the graph for such arguments, nodes coloured by slice. Raises as ``trace`` does."""
+        """Writes the graph for such arguments as an SVG picture, nodes coloured by slice. Raises as ``trace`` does.
+
+        Returns:
+            The path of the file.
+        """
         target = Path(core.path_text(path))
         target.write_text(ir.to_svg(self.trace(*args, **kwargs)), encoding="utf-8")
         return target
 
     def save(self, path: str | Path, *args: Any, weights: Sequence[int] | None = None, **kwargs: Any) -> Path:
-        """Writes the program into one file, which ``ptpathways replay`` runs without torch; the path.
+        """Writes the program into one file, which ``ptpathways replay`` runs without torch.
 
         Args:
-            args: example arguments. Without any, the program must have been traced for one kind of arguments, and no
-                values are saved.
-            weights: positions of the arguments whose values go into the file; default: all that were given.
+            path: the file to write.
+            args: example arguments, as are ``kwargs``. Without any, the program must have been traced for one kind of
+                arguments, and no values are saved.
+            weights: positions of the arguments whose values are saved; default: all example arguments.
+
+        Returns:
+            The path of the file.
 
         Raises:
             InvalidProgram: it has irregular functions, computes nothing, or was traced for several kinds of arguments.
+            TypeError, ValueError: ``path`` is not a path, or ``weights`` has a position without an argument.
         """
         target = core.path_text(path)
         return self._bundle(args, kwargs, weights, "save()").save(target)
 
     def compile_for(self, target: str, *args: Any, plugin: str = "", **kwargs: Any) -> programs.CompiledFor:
-        """Compiles the program for chips that need not be here; nothing runs. ``ptpathways compile`` does the same.
+        """Compiles the program for chips that need not be here, as ``ptpathways compile`` does; nothing runs.
 
         Args:
             target: chip and shape: ``"h200:2x8"`` is 2 hosts of 8 GPUs, ``"v5e:4x4"`` a torus of 16 TPUs.
-            args: example arguments, of which only the types matter. Without any, the program must have been traced for
-                one kind of arguments.
+            args: example arguments, as are ``kwargs``; only their types matter. Without any, the program must have been
+                traced for one kind of arguments.
             plugin: path of the PJRT plugin that compiles; default: the best that is installed.
+
+        Returns:
+            Peak memory per device in bytes and an estimated time of a run in seconds. Functions that the compiler
+            refuses are reported there (``verdict``), not raised.
 
         Raises:
             InvalidOption: no such target, or one with fewer devices than a slice of the program.
@@ -151,7 +172,7 @@ class Program:
 
     @property
     def label(self) -> str:
-        """``f (file.py:12)``"""
+        """Name and source, ``f (file.py:12)``, as in errors."""
         return f"{self.name} ({self.source})" if self.source else self.name
 
     def __repr__(self) -> str:
@@ -271,12 +292,13 @@ class Program:
         return leaves, structure
 
     def signature(self) -> inspect.Signature:
+        """Returns the signature of the Python function."""
         if self._signature is None:
             self._signature = inspect.signature(self._body)
         return self._signature
 
     def argument_names(self, leaves: Sequence[Any], structure: Any) -> list[str]:
-        """A name per leaf: the parameter's, with a number where it has several."""
+        """Returns a name per leaf: that of the parameter, with a number if it has several."""
         args, kwargs = _arguments.unflatten(range(len(leaves)), structure)
         names = ["arg"] * len(leaves)
         try:
@@ -290,4 +312,5 @@ class Program:
         return names
 
     def body(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Runs the Python function."""
         return self._body(*args, **kwargs)

@@ -24,15 +24,22 @@ def upload(tensor: torch.Tensor, layout: Layout) -> native.Buffer:
 
 
 def put(tree: Any, slice: VirtualSlice, placements: Any = None) -> Any:
-    """``tree`` with each tensor, array, float and list of numbers in it uploaded to ``slice``; futures at once.
+    """Uploads each tensor, array, float and list of numbers in ``tree`` to a slice, and returns at once.
 
     Args:
-        placements: how they lie, as in ``function``: one layout for all, or nested like ``tree``.
+        tree: a value, or nested tuples, lists and dictionaries of values. A float becomes a float32 scalar; a list of
+            numbers becomes what ``torch.tensor`` makes of it. Others, such as ints, strings and futures, are kept.
+        slice: where the values go.
+        placements: how they lie there, as in ``function``: one layout for all, or nested like ``tree``. Default: a
+            replica on each device.
+
+    Returns:
+        ``tree`` with futures in place of what was uploaded.
 
     Raises:
-        InvalidSharding: a placement does not divide a shape.
+        InvalidSharding: a placement does not fit the slice, divide a shape, or match ``tree``.
         NotInitialized, WrongCluster, SliceUnavailable: the slice cannot be used.
-        TypeError: ``slice`` is none.
+        TypeError: ``slice`` is not a slice, or a value can neither be uploaded nor hashed.
     """
     if not isinstance(slice, VirtualSlice):
         raise TypeError(f"put() needs a slice, as cluster.slice() gives them, got {slice!r}; x.to() takes a device")

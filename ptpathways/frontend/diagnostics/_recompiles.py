@@ -39,23 +39,27 @@ _NAMES_MAX = 2000
 
 
 class RecompileWarning(UserWarning):
-    """A computation was compiled after its loop's warm-up; the message says why. Given once per compile."""
+    """Warns that a computation was compiled after its loop's warm-up, and why. Given once per compile.
+
+    Warm-up is the first three runs of a line. ``recompile_limit`` compiles are reported one by one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Recompile:
-    """A compile after warm-up."""
+    """Describes a compile after warm-up. Listed by ``recompiles``."""
 
     line: str
-    """Of the user, where the computation was submitted: ``file:line``."""
+    """Line of the user's program that caused it, ``file:line``; empty if it is not known."""
     run: int
-    """Which run of that line it was, from 1."""
+    """Which run of the line that submitted it, counted from 1."""
     kind: str
-    """What differs: ``shape``, ``dtype``, ``number``, ``slice``, ``kept`` or ``structure``."""
+    """What differs from earlier computations: ``shape``, ``dtype``, ``number``, ``slice``, ``kept`` or
+    ``structure``."""
     cause: str
-    """In words."""
+    """The difference in words."""
     hint: str
-    """What to do about it."""
+    """How to avoid it."""
 
 
 class Watch:
@@ -224,12 +228,13 @@ def report() -> None:
 
 
 def recompiles() -> tuple[Recompile, ...]:
-    """Compiles after warm-up so far, each with its cause; of more than 1000 the last.
+    """Returns the compiles after warm-up so far, each with its cause; the last 1000 if there are more.
 
-    Empty with ``recompiles="ignore"``, and on PyTorch/XLA's own CPU client, which tells nobody what it compiles.
+    Empty with ``init(recompiles="ignore")`` and with ``backend="xla-cpu"``, which does not report compiles.
 
     Raises:
         NotInitialized: before ``init``.
+        TooManyRecompiles: with ``init(recompiles="raise")``, for a compile that no step boundary has reported yet.
     """
     _state.runtime()
     report()

@@ -10,17 +10,25 @@ from ptpathways.frontend.xla import _xla
 
 @dataclass(frozen=True, slots=True)
 class WaitStats:
-    """Waits of this process since ``init``; subtract two to get those between."""
+    """Totals of the waits of this process since ``init``; the difference of two covers the time between them."""
 
     seconds: float
+    """Seconds waited, all threads together."""
     count: int
+    """Number of waits."""
 
     def __sub__(self, earlier: WaitStats) -> WaitStats:
         return WaitStats(self.seconds - earlier.seconds, self.count - earlier.count)
 
 
 def wait_stats() -> WaitStats:
-    """How long, and how often, threads of this process waited for the devices: ``item()``, ``print``, back-pressure.
+    """Returns how long, and how often, threads of this process waited for the devices.
+
+    Reads (``item()``, ``print``) wait, and so does a submission while too much is in flight.
+
+        before = pw.wait_stats()
+        ...
+        waited = pw.wait_stats() - before
 
     Raises:
         NotInitialized: before ``init``.

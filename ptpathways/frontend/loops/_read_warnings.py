@@ -17,9 +17,10 @@ SECONDS_MIN = 0.02
 
 
 class WaitWarning(UserWarning):
-    """A line waits for a value of the devices again and again (``item()``, ``float(tensor)``, ``if tensor``).
+    """Warns that a line waits for a device value at every step (``item()``, ``float(tensor)``, ``if tensor:``).
 
-    Given once per line that waits often and for more than a twentieth of the time.
+    Given once per line, when at least 5 steps after its first 3 waits have waited there, in total for at least 20 ms
+    and a twentieth of the time.
     """
 
 

@@ -17,17 +17,20 @@ _cuts = 0
 
 
 def step(*devices: torch.device) -> None:
-    """Submits everything traced so far, and returns at once.
+    """Marks a step boundary: submits everything traced so far, and returns at once.
 
-    ``prepare`` calls it after each ``optimizer.step()`` and after each batch without one.
+    ``prepare`` calls it after each ``optimizer.step()`` and after each batch without one. It corresponds to
+    PyTorch/XLA's ``torch_xla.sync()``, for all slices that are in use.
 
     Args:
-        devices: of the slices whose trace is submitted; none: of all but those on which another thread computes.
+        devices: torch devices of the slices whose trace is submitted; none: all except those on which another thread
+            computes.
 
     Raises:
         NotInitialized: before ``init``.
         ConcurrentUse: another thread computes on one of ``devices``.
-        TypeError: one of ``devices`` is no device of a slice.
+        TooManyRecompiles: with ``init(recompiles="raise")``.
+        TypeError: one of ``devices`` is not the device of a slice.
         RuntimeError: PyTorch/XLA reports here that an earlier submission failed.
     """
     for device in devices:
@@ -42,14 +45,18 @@ def submit() -> None:
 
 
 def wait(timeout_s: float = 600.0) -> None:
-    """Submits everything traced so far and waits until every device has done it.
+    """Submits everything traced so far and waits until every device has completed it.
+
+    Args:
+        timeout_s: seconds to wait, infinity allowed; without effect with ``backend="xla-cpu"``.
 
     Raises:
         NotInitialized: before ``init``.
-        TypeError, ValueError: ``timeout_s`` is no number of seconds.
-        DeadlineExceeded: the devices still work after ``timeout_s``.
-        RuntimeError: PyTorch/XLA could not submit something. What fails on the devices is told by the values that it
-            should have given, each with the root cause.
+        TypeError, ValueError: ``timeout_s`` is not a number of seconds.
+        DeadlineExceeded: the devices still work after ``timeout_s`` seconds; nothing is cancelled.
+        TooManyRecompiles: with ``init(recompiles="raise")``.
+        RuntimeError: PyTorch/XLA could not submit something. Failures on the devices are raised by reads of the values
+            that depend on them, each with the root cause.
     """
     timeout_s = core.check_seconds(timeout_s)
     this = _state.runtime()

@@ -46,10 +46,12 @@ def layout_of(spec: TensorSpec, sharding: Sharding, slice: VirtualSlice) -> Layo
 
 
 class Future:
-    """A tensor on a slice that exists, or will. Functions and programs take and give them; dropping it frees the value.
+    """Refers to a tensor on a slice that exists or will exist (a logical buffer of Pathways, section 4.2).
 
-    It has no operations: pass it to a function, or ask for its value with ``result``. That of one number is one where
-    Python asks for it: ``float(loss)``, ``if loss:``, ``f"{loss:.3f}"``.
+    Functions and programs take and return futures; to drop a future frees its value. It has no tensor operations: pass
+    it to a function, or fetch its value with ``result``. A future of one number converts to a Python number, which
+    waits for it: ``float(loss)``, ``if loss:``, ``f"{loss:.3f}"``. ``await future`` gives what ``result`` returns,
+    without blocking the event loop and without a timeout.
     """
 
     __slots__ = ("__weakref__", "_buffer", "_layout", "_moves", "_taken_by")
@@ -62,41 +64,49 @@ class Future:
 
     @property
     def shape(self) -> torch.Size:
-        """Of the whole tensor."""
+        """Shape of the whole tensor, all shards together."""
         import torch
 
         return torch.Size(self._layout.spec.shape)
 
     @property
     def dtype(self) -> torch.dtype:
+        """Element type of the tensor."""
         return _dtypes.torch_dtype(self._layout.spec.dtype)
 
     @property
     def sharding(self) -> Sharding:
-        """How it lies on its slice."""
+        """How the tensor is divided into shards, or copied, over the devices of its slice."""
         return self._layout.sharding
 
     @property
     def slice(self) -> VirtualSlice:
-        """Where it is."""
+        """The slice on which the tensor lies."""
         return self._layout.slice
 
     @property
     def layout(self) -> Layout:
-        """Type, sharding and slice in one."""
+        """Shape, element type, sharding and slice as one value."""
         return self._layout
 
     def done(self) -> bool:
-        """Whether the value exists, or has failed. Never waits."""
+        """Returns whether the value exists or has failed. Never waits.
+
+        Raises:
+            UsedAfterDonation: it was donated.
+        """
         return self.buffer().done()
 
     def wait(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Waits until the value exists on its devices.
+        """Waits until the value exists on its devices; fetches nothing.
+
+        Args:
+            timeout: seconds to wait, infinity allowed.
 
         Raises:
-            TypeError, ValueError: ``timeout`` is no number of seconds.
-            DeadlineExceeded: not within ``timeout`` seconds.
-            UsedAfterDonation: it was given up.
+            TypeError, ValueError: ``timeout`` is not a number of seconds.
+            DeadlineExceeded: it does not exist after ``timeout`` seconds; nothing is cancelled.
+            UsedAfterDonation: it was donated.
             HostLost, OutOfDeviceMemory, CompileFailed, PathwaysError: the first failure that it depends on.
         """
         timeout = core.check_seconds(timeout, "timeout")
@@ -105,7 +115,17 @@ class Future:
             buffer.wait(timeout)
 
     def result(self, timeout: float = DEFAULT_TIMEOUT_S) -> torch.Tensor:
-        """The value, put together from its shards on the CPU. Raises as ``wait`` does."""
+        """Waits for the value and returns it as a tensor on the CPU, assembled from its shards.
+
+        Args:
+            timeout: seconds to wait, infinity allowed.
+
+        Returns:
+            A CPU tensor of the future's ``shape`` and ``dtype``.
+
+        Raises:
+            PathwaysError, TypeError, ValueError: as ``wait``.
+        """
         timeout = core.check_seconds(timeout, "timeout")
         buffer = self.buffer()
         with native.translated():
@@ -114,7 +134,12 @@ class Future:
         return _dtypes.from_numpy(programs.assemble(shards, spec.shape, self._layout.sharding, spec.dtype), spec.dtype)
 
     def item(self) -> Any:
-        """The only element, as a Python number. Raises as ``wait`` does, and RuntimeError for several elements."""
+        """Waits for the only element (at most 600 s) and returns it as a Python number.
+
+        Raises:
+            RuntimeError: it has several elements.
+            PathwaysError: as ``wait``.
+        """
         return self.result().item()
 
     def __float__(self) -> float:
@@ -148,12 +173,13 @@ class Future:
         return format(self.item(), spec) if spec else str(self)
 
     def tensor(self) -> torch.Tensor:
-        """The value as a tensor on ``slice.device``, at once: no copy is made and nothing waits.
+        """Returns the value as a tensor on ``slice.device``; nothing is copied and nothing waits.
 
-        The tensor has no gradient history. Changing it in place leaves the future as it is.
+        The tensor has the future's ``shape`` and ``dtype``, and no gradient history. Changing it in place does not
+        change the future.
 
         Raises:
-            UsedAfterDonation: it was given up.
+            UsedAfterDonation: it was donated.
             SliceUnavailable: its slice was released.
         """
         from ptpathways.frontend.slices import _exchange
@@ -161,7 +187,11 @@ class Future:
         return _exchange.as_tensor(self)
 
     def buffer(self) -> native.Buffer:
-        """The native handle. Raises UsedAfterDonation."""
+        """Returns the native handle of the tensor, on the devices that the slice has now.
+
+        Raises:
+            UsedAfterDonation: it was donated.
+        """
         if self._buffer is None:
             raise core.UsedAfterDonation(
                 f"this future ({self._layout}) was given up: {self._taken_by} took its memory; use what that call gave"
@@ -179,7 +209,11 @@ class Future:
             self._buffer = _reshard.follow(buffer, self._layout)
 
     def give_up(self, to: str) -> None:
-        """Donated: nothing can be done with it any more."""
+        """Marks the future as donated; every later use raises UsedAfterDonation.
+
+        Args:
+            to: label of the call that took it, for that error.
+        """
         self._buffer = None
         self._taken_by = to
 
@@ -200,10 +234,18 @@ class Future:
 
 
 def get(tree: Any, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
-    """``tree`` with each future in it replaced by its value; one ``timeout`` in seconds for all.
+    """Returns ``tree`` with each future in it replaced by its value.
+
+    Args:
+        tree: a future, or nested tuples, lists and dictionaries of futures and other values, which are kept.
+        timeout: seconds to wait for all futures together, infinity allowed.
+
+    Returns:
+        The same structure, with CPU tensors in place of futures.
 
     Raises:
-        As ``Future.wait``, for the first future in the tree that failed.
+        TypeError, ValueError: ``timeout`` is not a number of seconds.
+        PathwaysError: as ``Future.wait``, for the first future in the tree that failed.
     """
     from torch.utils import _pytree
 

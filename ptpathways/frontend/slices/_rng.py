@@ -120,14 +120,18 @@ def keep_apart() -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """``torch.manual_seed``, for the devices, too.
+    """Seeds torch's generator, as ``torch.manual_seed`` does, and those of the devices.
 
-    ``device`` and ``prepare`` take torch's seed over when it is another than before; this works for the same one again.
+    ``device`` and ``prepare`` also take over torch's seed, but only if it has changed since; this sets the same seed
+    again.
+
+    Args:
+        seed: from -2**63 to 2**64 - 1, as for ``torch.manual_seed``.
 
     Raises:
         NotInitialized: before ``init``.
-        TypeError: it is no whole number.
-        ValueError: it is none of those that torch takes, -2**63 to 2**64 - 1.
+        TypeError: ``seed`` is not a whole number.
+        ValueError: ``seed`` is outside of that range.
     """
     import torch
 
@@ -143,16 +147,17 @@ def manual_seed(seed: int) -> None:
 
 
 def seed(value: int) -> None:
-    """Seeds everything that a loop draws from: ``random``, NumPy, torch, and the devices.
+    """Seeds every generator that a loop draws from: those of ``random``, NumPy, torch and the devices.
 
     The same seed gives the same losses whatever the number of hosts and devices, up to rounding, dropout included.
-    May come before ``init``: the devices then take the seed over when they are first used.
+    May be called before ``init``: the devices then take over the seed when they are first used.
 
     Args:
-        value: from 0 to 2**63 - 1; NumPy, which takes 32 bits, is given the rest of a division.
+        value: from 0 to 2**63 - 1; NumPy, which takes 32 bits, gets ``value % 2**32``.
 
     Raises:
-        TypeError, ValueError: it is none of these.
+        TypeError: ``value`` is not a whole number.
+        ValueError: ``value`` is outside of that range.
     """
     global _followed
     import torch

@@ -34,30 +34,31 @@ _said: OrderedDict[int, Tiling] = OrderedDict()
 
 
 def shard(thing: T, spec: Any, mesh: Any = None) -> T:
-    """Says how a tensor, or the tensors of a module, lie on their slice. No byte passes the client.
+    """Sets how a tensor, or the tensors of a module, are sharded over their slice. No byte passes the client.
 
-        model.up.weight                     # parameters, in place: optimizers, ties and hooks stay as they are
-        pw.shard(model.up.weight, ("model", None))
+        pw.shard(model.up.weight, ("model", None))     # in place: optimizers, ties and hooks are kept
         pw.shard(model, lambda name, p: ("model", None) if name.endswith("up.weight") else None)
-        x = pw.shard(x, ("data", None, "model"))       # an activation; its gradient lies in the same way
+        x = pw.shard(x, ("data", None, "model"))       # an activation; its gradient is sharded likewise
+
+    The partition specs are those of PyTorch/XLA's ``xs.mark_sharding``. Values never change.
 
     Args:
         thing: a module, whose parameters and buffers are laid out in place; a leaf tensor, likewise; or the result of
-            operations, of which a new tensor is returned that is equal and lies as said. Inside a captured step leaf
-            tensors that need no gradient are treated as results are, because arguments must stay. Inside a function
-            (``pw.function``) nothing happens: its own placements say how values lie.
+            operations, for which a new, equal tensor is returned. Inside a captured step, leaf tensors without
+            ``requires_grad`` are treated as results. Inside a function (``function``) it has no effect: the function's
+            placements count.
         spec: a partition spec, a tuple with an axis name, a tuple of names or None for each dimension; a list of
-            placements of ``torch.distributed.tensor``, one per axis; ``()``: a copy on every device. For a module
-            also a rule ``(name, tensor) -> spec``, whose None leaves the tensor as it is.
+            placements of ``torch.distributed.tensor``, one per axis; ``()``: a replica on every device. For a module
+            also a rule ``(name, tensor) -> spec`` that returns None to leave the tensor as it is.
         mesh: names the devices of the slice: ``ptpathways.sharding.Mesh`` or torch_xla's ``spmd.Mesh``. Default: the
             slice's own axes.
 
     Returns:
-        ``thing``, or the new tensor.
+        ``thing``, or the new tensor, of the same shape and dtype.
 
     Raises:
-        InvalidSharding: an axis that does not exist, a dimension that is not divided evenly, a tensor that is not on a
-            slice. Nothing was changed then.
+        InvalidSharding: an axis does not exist, a dimension is not divided evenly, or a tensor is not on a slice.
+            Nothing was changed.
     """
     import torch
 

@@ -30,10 +30,11 @@ _numbers = itertools.count()
 
 
 class VirtualSlice:
-    """Devices of one island, for tensors, loops and functions. Made by ``Cluster.slice``; several may share devices.
+    """Devices of one island as a grid with named axes (Pathways, section 4.1), for tensors, loops and functions.
 
-    ``release`` gives them back, as does leaving its ``with`` block. A slice that was never used as a torch device is
-    also given back when it and all functions on it are dropped.
+    Made by ``Cluster.slice``; several slices may share devices. ``release`` gives the devices back, and so does leaving
+    its ``with`` block. A slice that was never used as a torch device is also released when it and all functions on it
+    are dropped.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class VirtualSlice:
 
     @property
     def name(self) -> str:
-        """What programs call it."""
+        """Name of the slice in programs and errors."""
         return self._name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Devices along each axis."""
+        """Number of devices along each axis."""
         return self._mesh.shape
 
     @property
@@ -77,12 +78,12 @@ class VirtualSlice:
 
     @property
     def mesh(self) -> Mesh:
-        """Shape and axes as one value."""
+        """``shape`` and ``axis_names`` as a ``ptpathways.sharding.Mesh``."""
         return self._mesh
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Cluster-wide device numbers, row-major over the grid."""
+        """Cluster-wide device numbers, row-major over the grid. ``move`` changes them."""
         return self._devices
 
     @property
@@ -90,7 +91,10 @@ class VirtualSlice:
         """The slice as a torch device, for ``model.to``, ``torch.randn(..., device=...)``, ``with slice.device:``.
 
         Raises:
-            WrongCluster, SliceUnavailable: the slice cannot be used any more, or there are too many in use.
+            SliceUnavailable: it was released, or the process uses more slices as torch devices than
+                ``logical_devices``.
+            WrongCluster: it belongs to a cluster that the process has left for another.
+            NotInitialized: after ``shutdown``.
         """
         import torch
 
@@ -101,7 +105,7 @@ class VirtualSlice:
 
     @property
     def index(self) -> int:
-        """The number of ``device``. Raises as ``device`` does."""
+        """Index of the XLA device that ``device`` is, as in ``xla:3``. Raises as ``device`` does."""
         self.check(current_session())
         if self._index is None:
             with _state.lock:
@@ -114,25 +118,27 @@ class VirtualSlice:
         return not self._give_back.alive
 
     def move(self, hosts: Sequence[str] | str | None = None, *, timeout_s: float = 10.0) -> int:
-        """Binds the slice to other devices and moves everything that lies on it; returns when that is submitted.
+        """Moves the slice, and every value on it, to other devices; returns when that is submitted.
 
-        Tensors, models and optimizers stay the objects they are, on the same torch device, and a loop goes on where it
-        was: what is computed next is computed there. Computations are compiled anew for the new devices; captured
-        steps, functions and programs are traced again. Futures move when they are next used.
+        Tensors, models and optimizers stay the same objects on the same torch device, so a loop continues with its next
+        computation on the new devices. Computations are compiled again for them; captured steps, functions and programs
+        are traced again. Futures move when they are next used.
 
         Args:
-            hosts: names of hosts to move to, of whatever island; None: wherever the resource manager finds the least
-                load, in the island and on as many hosts as the slice was asked for. Its platform and the memory that
-                it was asked for stay conditions in both cases.
+            hosts: name or names of the hosts to move to, in any island; None: the least loaded devices in the island
+                and on as many hosts as the slice was requested with. Its ``platform`` and ``min_memory`` hold in both
+                cases.
+            timeout_s: seconds to wait for the resource manager's answer.
 
         Returns:
-            The bytes that were moved, all shards together.
+            The number of bytes moved, all shards together.
 
         Raises:
-            SliceUnavailable: no such devices are there; says what there is. Nothing has changed.
-            TypeError, ValueError: ``hosts`` are no names, or ``timeout_s`` is no number of seconds.
-            HostLost: values were lost on the way. The slice has moved; what was lost stays behind.
-            InvalidOption: the slice of everything, or of a single device by its number, has no other devices.
+            SliceUnavailable: there are no such devices; the message has what there is. Nothing has changed.
+            DeadlineExceeded: no answer within ``timeout_s`` seconds. Nothing has changed.
+            TypeError, ValueError: ``hosts`` are not names, or ``timeout_s`` is not a number of seconds.
+            HostLost: a host was lost on the way, with the values that could not be moved. The slice has moved.
+            InvalidOption: the slice is that of all devices, or of a single device by its number, which cannot move.
         """
         from ptpathways import native
         from ptpathways.frontend.slices import _migration
@@ -172,7 +178,7 @@ class VirtualSlice:
         self._give_back.atexit = False
 
     def release(self) -> None:
-        """Gives the devices back. Futures keep their values; tensors of ``device`` cannot be used any more.
+        """Gives the devices back. Futures keep their values; tensors on ``device`` cannot be used afterwards.
 
         Idempotent.
         """
@@ -181,7 +187,12 @@ class VirtualSlice:
         self._give_back()
 
     def check(self, session: Session) -> None:
-        """Raises WrongCluster or SliceUnavailable unless functions of ``session`` can run here."""
+        """Raises unless functions of ``session`` can run on this slice.
+
+        Raises:
+            WrongCluster: it belongs to another cluster.
+            SliceUnavailable: it was released.
+        """
         if session is not self.session:
             raise core.WrongCluster(f"{self} belongs to another cluster than this process is part of now")
         if self.released:

@@ -32,21 +32,28 @@ BATCH = "batch"
 def transfer(
     tensor: torch.Tensor, device: torch.device | str | int | VirtualSlice, layout: Tiling | str | None = None
 ) -> torch.Tensor:
-    """``tensor`` on another slice of the cluster; returns at once. Its gradient goes back the same way.
+    """Copies ``tensor`` to another slice of the cluster, from worker to worker, and returns at once.
 
-    What was traced on the slice that ``tensor`` is on is submitted. A tensor of the CPU is uploaded; one that is
-    already there is returned itself.
+    Submits what was traced on the slice of ``tensor``. Its gradient is transferred back the same way. A CPU tensor is
+    uploaded; a tensor that is already on that slice is returned itself. ``tensor.to(slice.device)`` does the same,
+    without ``layout``.
 
     Args:
-        device: a slice, or its device, from ``slice.device`` or ``device``; that device's name, or its number.
-        layout: how it lies there: parts and tiles, ``"copy"`` (all of it on each device) or ``"batch"`` (the first
-            dimension divided). None: as on the slice that it comes from, if the slices are alike; else divided along
-            the first dimension if it is now.
+        tensor: a tensor of a slice, or of the CPU.
+        device: a slice, its torch device (``slice.device``, ``device()``), that device's name, or its number.
+        layout: how the copy lies there. ``"copy"``: a replica on each device. ``"batch"``: the first dimension divided,
+            if the number of devices divides it. A pair: the number of parts of each dimension, and for each device the
+            number of its part. None: as on the source slice if both have equally many devices; else as ``"batch"`` if
+            the first dimension is divided now, else as ``"copy"``. Without effect for a CPU tensor.
+
+    Returns:
+        A tensor of the same shape and dtype on that slice.
 
     Raises:
         NotInitialized: before ``init``.
-        TypeError: ``tensor`` is not one, such as a value within a program; ``device`` or ``layout`` is none.
-        ValueError: ``device`` is not an XLA device; ``layout`` is not for such a tensor on that slice.
+        TypeError: ``tensor`` is not a tensor, such as a value within a program; ``device`` or ``layout`` has another
+            type.
+        ValueError: ``device`` is not an XLA device, or ``layout`` does not fit the tensor or the slice.
         SliceUnavailable: the device stands for no slice now.
     """
     import torch
