@@ -202,6 +202,11 @@ class CapturedStep:
                 found.bind(surroundings)
             except Stale:
                 found.ready = False
+                for name in found.alters:
+                    self._say(
+                        f"is traced when {name} is of another shape than what it leaves there; keep one shape, or "
+                        "return the tensor and pass it to the next call"
+                    )
             else:
                 self._holders.bound()
                 self._last = (key, found, call.granted)
@@ -256,9 +261,7 @@ class CapturedStep:
         if self._last is None or not (self._checks and self._last[1].audits.due()):
             return
         old, new = _named(self._last[0]), _named(key)
-        own = {name for name, _ in self._last[1].renewed}  # the last call has left them, of whatever shape they were
-        differing = (name for name in _differing(old, new) if name not in own)
-        missed = [name for name in differing if not name.startswith(_ASKED_BY_REPLAYS)]
+        missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
         if missed:
             difference = _difference_text(missed, old, new)
             replays = self._last[1].audits.replays
@@ -274,12 +277,12 @@ class CapturedStep:
         if self._last is None:
             return []
         last, variant, known = self._last
-        found = [(last, variant)] if known == call.granted and variant.ready else []
+        found = [(last, variant)] if known == call.granted and variant.ready and not variant.alters else []
         if self._changing:  # the step goes from one to the other by itself
             found += [
                 (key, other)
                 for key, other in self._variants.items()
-                if other is not variant and other.ready and other.granted == call.granted
+                if other is not variant and other.ready and not other.alters and other.granted == call.granted
             ]
         return found
 
@@ -397,6 +400,12 @@ class CapturedStep:
             if variant.ready and recording.calls.says:
                 self._say(f"{recording.calls.says}, and replays do not")
             if variant.ready:
+                kinds = _named(key)
+                variant.alters = [
+                    name
+                    for name, tensor in variant.renewed
+                    if not name.endswith(".grad") and kinds.get(name) != tensor_key(tensor)
+                ]
                 variant.granted = call.granted
                 self._last = (key, variant, call.granted)
         except Uncapturable as reason:

@@ -89,6 +89,9 @@ class Variant:
         traced then may be another computation with the same results, so it proves nothing of replays."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
+        self.alters: list[str] = []
+        """Tensors of which it leaves other ones than it found, such as of another shape: the next call is of another
+        kind, whatever guards say."""
         self.used = 0
         """The number of the last call of its kind."""
 

@@ -25,7 +25,7 @@ _PRODUCTS = {"mm": 0, "addmm": 1}
 
 TOLD = (
     *("view_copy", "_unsafe_view", "expand_copy", "permute_copy", "transpose_copy.int", "unsqueeze_copy", "repeat"),
-    *("squeeze_copy.dim", "squeeze_copy.dims", "flip", "roll", "topk", "gather", "copy", "full"),
+    *("squeeze_copy.dim", "squeeze_copy.dims", "select_copy.int", "flip", "roll", "topk", "gather", "copy", "full"),
     *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "fmod.Tensor", "remainder.Tensor", "pow.Tensor_Tensor"),
     *("maximum", "minimum", "where.self", "masked_fill.Scalar", "masked_fill.Tensor", "addcmul", "addcdiv"),
     *(f"{name}.Tensor" for name in ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor")),
