@@ -292,11 +292,11 @@ MODELS: tuple[ModelCase, ...] = (
     ModelCase("mamba", "Mamba (MambaForCausalLM, 2 layers)", _mamba, causal),
     ModelCase("whisper", "Whisper (WhisperForConditionalGeneration)", _whisper, speech, settings=_NO_DROPOUT),
     ModelCase("clip", "CLIP (CLIPModel, contrastive loss)", _Clip, captions),
-    ModelCase("resnet18", "torchvision ResNet-18, 32 x 32", _resnet18, torchvision_pictures(32), "", "", 0, _momentum),
     ModelCase(
         "resnet18-double", "torchvision ResNet-18, 32 x 32, float64",
         lambda: _resnet18().double(), _double_pictures, "", optimizer=_momentum,
     ),
+    ModelCase("resnet18", "torchvision ResNet-18, 32 x 32", _resnet18, torchvision_pictures(32), "", "", 0, _momentum),
     ModelCase(
         "vision-transformer", "torchvision VisionTransformer, 2 layers",
         _vision_transformer, torchvision_pictures(PIXELS), "",
