@@ -140,7 +140,8 @@ bool Replace(void** entry, void* function) {
   void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(entry) & ~(page_bytes - 1));
   if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
   __atomic_store_n(entry, function, __ATOMIC_RELEASE);
-  return mprotect(page, page_bytes, PROT_READ) == 0;
+  mprotect(page, page_bytes, PROT_READ);  // else it stays writable, and the entry is right
+  return true;
 }
 
 }  // namespace

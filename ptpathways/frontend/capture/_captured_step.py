@@ -24,6 +24,7 @@ from ptpathways.frontend.capture._variant import Stale, Variant
 from ptpathways.frontend.capture.objects import _code, _contents, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _watch
+from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._recording import Recording
 from ptpathways.frontend.capture.recording._step_arguments import (
     ABSENT,
@@ -202,11 +203,6 @@ class CapturedStep:
                 found.bind(surroundings)
             except Stale:
                 found.ready = False
-                for name in found.alters:
-                    self._say(
-                        f"is traced when {name} is of another shape than what it leaves there; keep one shape, or "
-                        "return the tensor and pass it to the next call"
-                    )
             else:
                 self._holders.bound()
                 self._last = (key, found, call.granted)
@@ -277,12 +273,12 @@ class CapturedStep:
         if self._last is None:
             return []
         last, variant, known = self._last
-        found = [(last, variant)] if known == call.granted and variant.ready and not variant.alters else []
+        found = [(last, variant)] if known == call.granted and variant.ready else []
         if self._changing:  # the step goes from one to the other by itself
             found += [
                 (key, other)
                 for key, other in self._variants.items()
-                if other is not variant and other.ready and not other.alters and other.granted == call.granted
+                if other is not variant and other.ready and other.granted == call.granted
             ]
         return found
 
@@ -394,18 +390,22 @@ class CapturedStep:
             self._holders.watch(*outcome.together(), traced=True)
             self._blocked = 0
             self._changing |= set(outcome.effects.settings)
+            altered = self._altered(key, outcome)
+            if altered:
+                # The next call is of another kind, whatever guards say, and a replay would write into a tensor of
+                # another shape.
+                self._say(
+                    f"is traced when {altered} is of another shape than what it leaves there; keep one shape, or "
+                    "return the tensor and pass it to the next call"
+                )
+                variant.ready = False
+                return
             rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
             if rebuilt:
                 variant.build(self.name, outcome)
             if variant.ready and recording.calls.says:
                 self._say(f"{recording.calls.says}, and replays do not")
             if variant.ready:
-                kinds = _named(key)
-                variant.alters = [
-                    name
-                    for name, tensor in variant.renewed
-                    if not name.endswith(".grad") and kinds.get(name) != tensor_key(tensor)
-                ]
                 variant.granted = call.granted
                 self._last = (key, variant, call.granted)
         except Uncapturable as reason:
@@ -429,6 +429,14 @@ class CapturedStep:
                 variant.audits.done(time.perf_counter() - started)
             if not variant.ready and variant.recordings >= RECORDINGS_MAX:
                 self._give_up(variant.reason)
+
+    def _altered(self, key: Key, outcome: Outcome) -> str:
+        """The first of the tensors which the call has made anew that was of another shape, type or device before."""
+        before, after = _named(key), outcome.surroundings.tensors
+        for name in sorted(outcome.effects.renewed & set(after)):
+            if not name.endswith(".grad") and before.get(name) != tensor_key(after[name]):
+                return name
+        return ""
 
     def _say_unknown(self, name: str, settings: Collection[str]) -> None:
         """Of a name to be ignored."""

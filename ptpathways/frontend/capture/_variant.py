@@ -82,16 +82,11 @@ class Variant:
         """Whether it has let go of that memory."""
         self._order: list[int] | None = None
         """Of the buffers that it writes, by age, when its program was made."""
-        self._kinds: dict[str, Any] = {}
-        """Of the tensors that it writes over, by name: shape, type and device."""
         self.moved = False
         """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
         traced then may be another computation with the same results, so it proves nothing of replays."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
-        self.alters: list[str] = []
-        """Tensors of which it leaves other ones than it found, such as of another shape: the next call is of another
-        kind, whatever guards say."""
         self.used = 0
         """The number of the last call of its kind."""
 
@@ -193,7 +188,7 @@ class Variant:
         self._gradients.settle(outcome, self._states)
         self._others = outcome.others
         self._extras = dict(outcome.extras)
-        self._order, self._kinds = None, {}
+        self._order = None
         self.bind(outcome.surroundings)
         self._order = self._order_of_written()
         self.ready, self.moved = True, False
@@ -277,7 +272,6 @@ class Variant:
         if self._order not in (None, self._order_of_written()):
             raise Stale("a tensor that the step writes is another one, and PyTorch/XLA orders results by tensors' age")
         over = [name for name in self._states if name in self._wiring.written]
-        self._check_kinds({name: tensors[name] for name in over} | dict(self.renewed))
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
         self._parameters = [tensor for tensor in self._tensors if isinstance(tensor, torch.nn.Parameter)]
         known, self._handles = self._handles, []
@@ -285,18 +279,6 @@ class Variant:
         others = map(operator.ne, known, self._handles)
         self.moved = self.moved or any(map(operator.and_, others, self._lasting))
         self._gradients.bind(self._surroundings, tensors, self._states)
-
-    def _check_kinds(self, written: Mapping[str, torch.Tensor]) -> None:
-        """What it writes over must be of the kind of what it writes: another kind of call may have left another shape.
-
-        Raises:
-            Stale: it is not.
-        """
-        kinds = {name: (tensor.dtype, tensor.shape, tensor.device) for name, tensor in written.items()}
-        for name, kind in kinds.items():
-            if self._kinds.get(name, kind) != kind:
-                raise Stale(f"{name} is of another shape than what the step leaves there")
-        self._kinds = self._kinds or kinds
 
     def _order_of_written(self) -> list[int]:
         """Which of the buffers that it writes was made first, which then, and so on.

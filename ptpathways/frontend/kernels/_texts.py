@@ -27,14 +27,15 @@ TOLD = (
     *("view_copy", "_unsafe_view", "expand_copy", "permute_copy", "transpose_copy.int", "unsqueeze_copy", "repeat"),
     *("squeeze_copy.dim", "squeeze_copy.dims", "select_copy.int", "flip", "roll", "topk", "gather", "copy", "full"),
     *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "fmod.Tensor", "remainder.Tensor", "pow.Tensor_Tensor"),
-    *("maximum", "minimum", "where.self", "masked_fill.Scalar", "masked_fill.Tensor", "addcmul", "addcdiv"),
+    *("maximum", "minimum", "where.self", "masked_fill.Scalar", "addcmul", "addcdiv"),
     *(f"{name}.Tensor" for name in ("eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor")),
     *("logical_and", "logical_or", "logical_xor", "atan2"),
     *("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "cat", "stack"),
     *("sum.dim_IntList", "mean.dim", "argmax", "argmin", "max.dim", "min.dim", "amax", "amin", "cumsum", "sort"),
     *("_softmax", "_log_softmax"),
 )
-"""Operations that compute nothing but their results, by torch's names."""
+"""Operations that compute nothing but their results, and wait for no value, by torch's names: a refused call is made
+twice, and a wait that Ctrl-C has ended must not begin again."""
 
 
 def in_torchs_words(name: str, wrapper: Kernel) -> Kernel:
