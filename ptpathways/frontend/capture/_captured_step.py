@@ -398,7 +398,7 @@ class CapturedStep:
                     f"is traced when {altered} is of another shape than what it leaves there; keep one shape, or "
                     "return the tensor and pass it to the next call"
                 )
-                variant.ready = False
+                variant.ready, self._last = False, None
                 return
             rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
             if rebuilt:
@@ -431,10 +431,12 @@ class CapturedStep:
                 self._give_up(variant.reason)
 
     def _altered(self, key: Key, outcome: Outcome) -> str:
-        """The first of the tensors which the call has made anew that was of another shape, type or device before."""
-        before, after = _named(key), outcome.surroundings.tensors
-        for name in sorted(outcome.effects.renewed & set(after)):
-            if not name.endswith(".grad") and before.get(name) != tensor_key(after[name]):
+        """The first of the tensors that were of another shape, type or device before the call, itself or another one
+        in its place."""
+        before = _named(key)
+        for name, tensor in outcome.surroundings.tensors.items():
+            then, now = before.get(name), tensor_key(tensor)
+            if isinstance(then, tuple) and then[:1] == now[:1] and then[1:4] != now[1:4]:
                 return name
         return ""
 
