@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import queue
 import threading
 import types
@@ -164,16 +165,20 @@ def containers_replaced(places: list[torch.device], capture: Capture) -> list[fl
 def left_of_another_shape(places: list[torch.device], capture: Capture) -> list[float]:
     """A step keeps what it made of a batch, and goes on from it if the next batch has as many rows."""
     found = []
-    for sizes in ([4, 4, 4, 4, 4, 2] * 4, [4, 2] * 4 + [4, 4, 4], [4] * 6 + [2, 4, 4, 4, 2, 4, 4]):
+    orders = ([4, 4, 4, 4, 4, 2] * 4, [4, 2] * 4 + [4, 4, 4], [4] * 6 + [2, 4, 4, 4, 2, 4, 4], [2, 2, 4, 4] * 4)
+    for sizes, in_place in itertools.product(orders, (False, True)):
         model = network().to(places[0])
         kept = types.SimpleNamespace(hidden=torch.zeros(4, 16).to(places[0]))
 
         @capture
-        def step(x: Tensor, model: Any = model, kept: Any = kept) -> Tensor:
+        def step(x: Tensor, model: Any = model, kept: Any = kept, in_place: bool = in_place) -> Tensor:
             hidden = torch.tanh(model[0](x.to(places[0])))
             if kept.hidden.shape[0] == x.shape[0]:
                 hidden = hidden + 0.5 * kept.hidden
-            kept.hidden = hidden.detach()
+            if in_place:
+                kept.hidden.data = hidden.detach()
+            else:
+                kept.hidden = hidden.detach()
             total: Tensor = kept.hidden.sum()
             return total
 
