@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import cProfile
 import io
@@ -272,6 +273,44 @@ def _named_below(step: Any, x: Tensor, y: Tensor) -> Any:
     return step(x, y)
 
 
+def numbers_at_masks(places: list[torch.device], capture: Capture) -> list[float]:
+    """Of another count at each call, which is one computation and no wait."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Any:
+        x, y = x.to(place), y.to(place)
+        x = x.clone()
+        x[x > 0.5] = 0.5
+        optimizer.zero_grad()
+        losses = (model(x) - y).square()
+        losses[losses > losses.mean()] = 0.0
+        losses.sum().backward()
+        optimizer.step()
+        return losses.detach().sum()
+
+    found = numbers([step(x, y) for x, y in batches()])
+    expect(step, replays=STEPS - 3, said=0)
+    return found
+
+
+def states_emptied(places: list[torch.device], capture: Capture) -> list[float]:
+    """An optimizer whose state is thrown away begins again as a new one does."""
+    model = network().to(places[0])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    step = capture(training_step(model, optimizer, places[0]))
+    losses = []
+    for number, (x, y) in enumerate(batches()):
+        if number == 8:
+            optimizer.state.clear()
+        if number == 14:
+            optimizer.state = collections.defaultdict(dict)
+        losses.append(step(x, y))
+    return [*numbers(losses), *(float(state["step"]) for state in optimizer.state.values())]
+
+
 def loaded_and_failed(places: list[torch.device], capture: Capture) -> list[float]:
     """What is loaded into an optimizer is new to the step, and not said to be held; nor after an error is anything."""
     model = network().to(places[0])
@@ -295,6 +334,8 @@ def loaded_and_failed(places: list[torch.device], capture: Capture) -> list[floa
 
 SCENARIOS: tuple[Scenario, ...] = (
     under_profilers,
+    numbers_at_masks,
+    states_emptied,
     loaded_and_failed,
     kept_gradients,
     detached_parameters,

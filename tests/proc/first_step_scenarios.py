@@ -42,6 +42,7 @@ OPTIMIZERS: dict[str, Make] = {
     "Adadelta": lambda p: torch.optim.Adadelta(p),
     "Adagrad": lambda p: torch.optim.Adagrad(p, initial_accumulator_value=0.1),
     "ASGD": lambda p: torch.optim.ASGD(p),
+    "Rprop": lambda p: torch.optim.Rprop(p),
     "RMSprop": lambda p: torch.optim.RMSprop(p),
     "RMSprop, centered": lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
     "a subclass of Adam": lambda p: Gentle(p, lr=1e-3),

@@ -45,6 +45,16 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
             IndexError,
             "Dimension out of range (expected to be in range of [-2, 1], but got 5)",
         ),
+        (
+            lambda: x.softmax(-3),
+            IndexError,
+            "Dimension out of range (expected to be in range of [-2, 1], but got -3)",
+        ),
+        (lambda: x.norm(dim=4), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 4)"),
+        (lambda: x.std(4), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 4)"),
+        (lambda: x.prod(4), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 4)"),
+        (lambda: x[x], IndexError, "tensors used as indices must be long, int, byte or bool tensors"),
+        (lambda: x.long().mean(), RuntimeError, "mean(): could not infer output dtype."),
         (lambda: x.sum(5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 5)"),
         (lambda: x.unsqueeze(5), IndexError, "Dimension out of range (expected to be in range of [-3, 2], but got 5)"),
         (lambda: x.permute(0, 0), RuntimeError, "permute(): duplicate dims are not allowed."),
@@ -55,6 +65,13 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         (lambda: x.repeat(2), RuntimeError, "Number of dimensions of repeat dims can not be smaller"),
         (lambda: torch.full((2**62,), 0.0, device=device), RuntimeError, "Storage size calculation overflowed"),
     )
+    bits: tuple[Callable[[], object], ...] = (lambda: x & x, lambda: x | 1)
+    for call in bits:
+        try:
+            call()
+        except NotImplementedError:  # the CPU's text names its kernel
+            continue
+        raise AssertionError("bits of floats")
     for operation, kind, text in refused:
         try:
             operation()

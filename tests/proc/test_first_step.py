@@ -15,8 +15,9 @@ from tests.scenarios import needs_native, outcome_of
 pytestmark = [needs_native, pytest.mark.timeout(300)]
 
 ONCE = [[1, 0]] + [[0, 0]] * (scenarios.STEPS - 1)
-TWICE = {"SGD, dampening", "a subclass of Adam", "Adafactor"}
-"""State that only the first step knows; code of its own; numbers that are 0 or 1 in the first steps only."""
+TWICE = {"SGD, dampening", "a subclass of Adam", "Adafactor", "Rprop"}
+"""State that only the first step knows; code of its own; numbers that are 0 or 1 in the first steps only; state that
+the first step replaces by its gradients."""
 
 
 def outcome(what: str, devices: str, *more: str) -> Any:

@@ -55,6 +55,8 @@ def register() -> None:
     for name in _texts.TOLD:
         if name not in found["REPLACED"]:
             wrapped[name] = _texts.in_torchs_words(name, wrapped.get(name, _checks.as_it_is))
+    for name in _texts.OF_DIMENSIONS:
+        wrapped[name] = _texts.dimensions_told(name, wrapped.get(name, _checks.as_it_is))
     for table, kernels in found.items():
         put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
         _libraries.append(put(kernels, _KEYS[table]))

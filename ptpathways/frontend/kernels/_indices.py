@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _recorded
-from ptpathways.frontend.kernels import _out_of_range, _small
+from ptpathways.frontend.kernels import _masks, _out_of_range, _small
 
 if TYPE_CHECKING:
     import torch
@@ -29,27 +29,43 @@ def _of_one_type(indices: Indices) -> list[torch.Tensor | None]:
     return [index.to(torch.int64) if index is not None and index.dtype in whole else index for index in indices]
 
 
-def _masks() -> tuple[torch.dtype, ...]:
-    import torch
-
-    return torch.bool, torch.uint8
+def _check_indices(values: torch.Tensor, indices: Indices) -> None:
+    """
+    Raises:
+        IndexError: one is of floats; a mask is of another shape than the dimensions that it indexes.
+    """
+    dim = 0
+    for index in indices:
+        if index is not None and (index.is_floating_point() or index.is_complex()):
+            raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {index.dtype}")
+        if index is None or not _masks.is_mask(index):
+            dim += 1
+            continue
+        for place, size in enumerate(index.shape, dim):
+            if place >= values.dim() or size != values.shape[place]:
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} at index {place - dim} does not match the shape of the "
+                    f"indexed tensor {list(values.shape)} at index {place}"
+                )
+        dim += index.dim()
 
 
 def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) -> Any:
     """``values[indices]``; None takes a whole dimension, and a mask has no places that are not there.
 
     Raises:
-        IndexError: an index of the CPU is out of range.
+        IndexError: an index of the CPU is out of range; a mask is of another shape than what it indexes.
     """
+    _check_indices(values, indices)
     given, dim, out = _of_one_type(indices), 0, None
     indexed: list[bool] = []
     for number, item in enumerate(given):
         spans = 1
-        if item is not None and item.dtype in _masks():
+        if item is not None and _masks.is_mask(item):
             spans = item.dim()
         elif item is not None:
             if item.device.type == "cpu":
-                _check(item, dim, values.shape[dim])
+                _check_range(item, dim, values.shape[dim])
                 given[number] = item = item.to(values.device)
             here = _out_of_range.outside(item, values.shape[dim], negative=True)
             out = here if out is None else out | here
@@ -63,7 +79,7 @@ def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) ->
     return _out_of_range.put_out(found, out.reshape(*out.shape, *[1] * behind))
 
 
-def _check(index: torch.Tensor, dim: int, size: int) -> None:
+def _check_range(index: torch.Tensor, dim: int, size: int) -> None:
     """Of the CPU, but where a replay would take another one."""
     if _recorded.is_recorded_here() or index.numel() == 0:
         return
@@ -118,18 +134,32 @@ def embedding(kernel: Callable[..., Any], weight: torch.Tensor, indices: torch.T
 
 
 def index_put(
-    kernel: Callable[..., Any], values: torch.Tensor, indices: Indices, source: torch.Tensor, *rest: Any
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    indices: Indices,
+    source: torch.Tensor,
+    accumulate: bool = False,
+    *rest: Any,
 ) -> Any:
-    """
+    """One number at the places of a mask (``x[x < 0] = 0``) is written there, however many they are.
+
+    PyTorch/XLA takes the places from the client, and compiles again for each count.
+
     Raises:
+        IndexError: a mask is of another shape than what it indexes.
         RuntimeError: the values are of another type.
     """
+    import torch
+
+    _check_indices(values, indices)
+    if (mask := _masks.of_number(values, indices, source, accumulate)) is not None:
+        return torch.where(mask, source.reshape(()).to(values.device, values.dtype), values)
     if source.dtype != values.dtype:
         raise RuntimeError(
             f"index_put requires the source and destination dtypes match, got {values.dtype} for the destination and "
             f"{source.dtype} for the source; convert the source (.to(tensor.dtype))"
         )
-    return kernel(values, _of_one_type(indices), source, *rest)
+    return kernel(values, _of_one_type(indices), source, accumulate, *rest)
 
 
 def embedding_gradient(

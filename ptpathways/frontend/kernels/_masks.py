@@ -22,6 +22,37 @@ def _order(mask: torch.Tensor) -> torch.Tensor:
     return mask.flatten().cumsum(0) - 1
 
 
+def is_mask(index: torch.Tensor) -> bool:
+    import torch
+
+    return index.dtype in (torch.bool, torch.uint8)
+
+
+def of_number(
+    values: torch.Tensor, indices: Sequence[torch.Tensor | None], source: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor | None:
+    """The mask of ``values[mask] = number``, of a shape that broadcasts to that of ``values``; None for any other
+    assignment."""
+    import torch
+
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if accumulate or source.numel() != 1 or len(given) != 1 or (source.is_complex() and not values.is_complex()):
+        return None
+    dim, mask = given[0]
+    if mask.dtype != torch.bool:
+        return None
+    return mask.to(values.device).reshape(*mask.shape, *[1] * (values.dim() - dim - mask.dim()))
+
+
+def masked_fill(kernel: Callable[..., Any], values: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> Any:
+    """With a number that is on the device, for which PyTorch/XLA waits."""
+    import torch
+
+    if value.dim() > 0 or value.device != values.device or value.dtype != values.dtype or mask.dtype != torch.bool:
+        return kernel(values, mask, value)
+    return torch.where(mask, value, values)
+
+
 def masked_scatter(values: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """``values`` with the elements of ``source``, in order, where ``mask`` is; NaN where ``source`` has too few."""
     import torch
@@ -56,3 +87,4 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "masked_scatter": masked_scatter,
     "masked_scatter_backward": masked_scatter_backward,
 }
+WRAPPED: dict[str, Callable[..., Any]] = {"masked_fill.Tensor": masked_fill}

@@ -21,6 +21,21 @@ def count_nonzero(values: torch.Tensor, dim: int | Sequence[int] | None = None) 
     return (values != 0).sum(dims, dtype=torch.int64)
 
 
+def _dimensions(values: torch.Tensor, dims: Sequence[int]) -> list[int]:
+    """``dims`` counted from the first one.
+
+    Raises:
+        IndexError: one is not there.
+    """
+    rank = max(values.dim(), 1)
+    for dim in dims:
+        if not -rank <= dim < rank:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            )
+    return [dim % rank for dim in dims]
+
+
 def norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -71,6 +86,7 @@ def vector_norm(
     """``torch.linalg.vector_norm``; sums of 16-bit types are float32.
 
     Raises:
+        IndexError: a dimension is not there.
         RuntimeError: the largest of no elements.
     """
     import torch
@@ -79,7 +95,7 @@ def vector_norm(
     magnitudes = (values if dtype is None else values.to(dtype)).abs()
     if result_dtype in (torch.bfloat16, torch.float16):
         magnitudes = magnitudes.to(torch.float32)
-    dims = [index % max(values.dim(), 1) for index in dim] if dim else list(range(values.dim()))
+    dims = _dimensions(values, dim) if dim else list(range(values.dim()))
     if values.dim() == 0:
         magnitudes, dims, keepdim = magnitudes.reshape(1), [0], False
     if math.isinf(ord):
@@ -128,7 +144,7 @@ def logsumexp(values: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -
     if values.numel() == 0:
         return values.exp().sum(dims, keepdim).log()
     real = torch.view_as_real_copy(values).select(-1, 0) if values.is_complex() else values
-    dims = [index % values.dim() for index in dims]
+    dims = _dimensions(values, dims)
     largest = real.amax(dims, keepdim=True)
     shift = torch.where(largest.abs() == math.inf, torch.zeros_like(largest), largest)
     total = (values - shift).exp().sum(dims, keepdim=True).log()

@@ -32,10 +32,13 @@ TOLD = (
     *("logical_and", "logical_or", "logical_xor", "atan2"),
     *("mm", "bmm", "addmm", "baddbmm", "mv", "dot", "cat", "stack"),
     *("sum.dim_IntList", "mean.dim", "argmax", "argmin", "max.dim", "min.dim", "amax", "amin", "cumsum", "sort"),
-    *("_softmax", "_log_softmax"),
+    *("_softmax", "_log_softmax", "prod.dim_int", "mean", "scatter.src", "scatter.value", "index_add"),
 )
 """Operations that compute nothing but their results, and wait for no value, by torch's names: a refused call is made
 twice, and a wait that Ctrl-C has ended must not begin again."""
+
+OF_DIMENSIONS = tuple(f"{name}.correction" for name in ("std", "std_mean", "var", "var_mean"))
+"""Others that name dimensions, of which some wait."""
 
 
 def in_torchs_words(name: str, wrapper: Kernel) -> Kernel:
@@ -45,7 +48,23 @@ def in_torchs_words(name: str, wrapper: Kernel) -> Kernel:
         try:
             return wrapper(kernel, *arguments, **named)
         except (RuntimeError, IndexError) as refused:
-            if (known := _torchs_error(name, arguments, named)) is None:
+            known = _by_text(name, refused) or _torchs_error(name, arguments, named)
+            if known is None:
+                raise
+            raise known from refused
+
+    plain = of_wrapper(wrapper)
+    return told if plain is None else hands_on(plain | Plain.UNTIL_REFUSED)(told)
+
+
+def dimensions_told(name: str, wrapper: Kernel) -> Kernel:
+    """``wrapper`` of an operation of ``OF_DIMENSIONS``; nothing of it is called twice."""
+
+    def told(kernel: Kernel, *arguments: Any, **named: Any) -> Any:
+        try:
+            return wrapper(kernel, *arguments, **named)
+        except RuntimeError as refused:
+            if (known := _by_text(name, refused)) is None:
                 raise
             raise known from refused
 
@@ -72,6 +91,18 @@ def check_broadcast(*shapes: Shape) -> Shape:
     return made
 
 
+def _by_text(name: str, refused: Exception) -> Exception | None:
+    """What torch raises of dimensions that are not there and of bits of floats, which PyTorch/XLA says otherwise."""
+    beginning, said = "Value out of range", str(refused)
+    if said.startswith(beginning):
+        return IndexError(said.replace(beginning, "Dimension out of range", 1))
+    if said.startswith("Expected pred or integral type"):
+        return NotImplementedError(
+            f"{name.partition('.')[0]} needs integers or booleans, got floats or complex numbers"
+        )
+    return None
+
+
 def _torchs_error(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Exception | None:
     """What torch raises of such tensors, or None."""
     import torch
@@ -86,7 +117,7 @@ def _torchs_error(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) 
     except AssertionError as error:
         return RuntimeError(str(error))
     except (RuntimeError, IndexError) as error:
-        if not str(error).startswith(_OF_REFERENCES):
+        if not str(error).startswith((*_OF_REFERENCES, "aten::")):  # as of a number where the name has a tensor
             return error.with_traceback(None)
     try:
         if name in _PRODUCTS:

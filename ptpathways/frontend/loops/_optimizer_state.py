@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _registered = False
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
-_whole: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""Optimizers whose parameters all had a gradient at a step, with how many they were."""
+_whole: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+"""Optimizers whose parameters all had a gradient at a step, with how many they were and how many had state then."""
 _moves = 0
 """How often modules have been moved, or converted."""
 _together: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -69,7 +69,7 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
     if _together.get(optimizer) != _moves:
         _put_together(optimizer)
         _together[optimizer] = _moves
-    if _whole.get(optimizer) == count:
+    if _whole.get(optimizer) == (count, len(optimizer.state)):
         return
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
         return  # the gradients that decide which parameters get state do not exist yet
@@ -85,7 +85,7 @@ def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, A
     if trained:
         _seen.add(optimizer)
     if len(trained) == count:
-        _whole[optimizer] = count
+        _whole[optimizer] = (count, len(optimizer.state))
 
 
 def modules_moved() -> None:

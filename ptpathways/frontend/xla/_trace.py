@@ -241,7 +241,9 @@ def needs_values(function: Any, args: Any, kwargs: Any) -> bool:
     import torch
 
     if function is torch.ops.aten.index.Tensor or function is torch.ops.aten.index_put.default:
-        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+        masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+        one_number = function is torch.ops.aten.index_put.default and args[2].numel() == 1  # a write by `where`
+        return bool(masks) and not (one_number and len(masks) == sum(index is not None for index in args[1]) == 1)
     if torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags:
         return function is not torch.ops.aten.index.Tensor
     if function is torch.ops.aten._to_copy.default:
