@@ -13,14 +13,14 @@ from tests.proc.operator_basis import scenario
 Write = Callable[[torch.Tensor], object]
 
 
-def _written(values: torch.Tensor, write: Write) -> list[torch.Tensor | None]:
+def _written(values: torch.Tensor, write: Write) -> list[torch.Tensor]:
     """``values`` afterwards, and of floats the gradient of what is there."""
     leaf = values.clone().requires_grad_(values.is_floating_point() or values.is_complex())
     made = leaf * 1
     write(made)
     if leaf.requires_grad:
         made.abs().square().sum().backward()
-    return [made.detach(), leaf.grad]
+    return [made.detach(), *([] if leaf.grad is None else [leaf.grad])]
 
 
 @scenario
