@@ -94,8 +94,8 @@ def check_compiler() -> None:
         )
 
 
-def build(target: str, sanitizer: str = "") -> Path:
-    """Builds one target of CMakeLists.txt; returns the variant's folder. Raises BuildError."""
+def build(*targets: str, sanitizer: str = "") -> Path:
+    """Builds targets of CMakeLists.txt; returns the variant's folder. Raises BuildError."""
     import cmake
 
     check_compiler()
@@ -105,7 +105,7 @@ def build(target: str, sanitizer: str = "") -> Path:
         definitions = [f"-D{name}={value}" for name, value in _definitions(sanitizer).items()]
         _run([program, "-G", "Ninja", "-S", ROOT, "-B", folder, *definitions], quiet=True)
         jobs = os.environ.get("PW_JOBS") or str(os.cpu_count() or 2)
-        _run([program, "--build", folder, "--target", target, "--parallel", jobs])
+        _run([program, "--build", folder, "--target", *targets, "--parallel", jobs])
     return folder
 
 
@@ -116,10 +116,17 @@ def build_library(target: str, output: Path) -> None:
         target: ``"native"``, which is both the Python extension and the PJRT plugin, or ``"torch_kernels"``, which
             needs torch's headers; where torch is not installed that is told, and nothing is built.
     """
-    if target == "torch_kernels" and _torch() is None:
+    if _torch() is not None:
+        try:
+            build("native", "torch_kernels")  # together they keep all processors busy
+        except BuildError:
+            build(target)
+    elif target == "torch_kernels":
         print("no torch here: operations will be traced about a tenth slower (docs/install.md)", file=sys.stderr)
         return
-    built = build(target) / f"{target}.so"
+    else:
+        build(target)
+    built = BUILD / "release" / f"{target}.so"
     # In one step: a process that has the old library mapped keeps the old file.
     output.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(built, output.with_suffix(".new"))
@@ -195,9 +202,9 @@ def _test_environment(room: str) -> dict[str, str]:
 def run_tests(rooms: Sequence[str], sanitizer: str, only: str, run: bool) -> int:
     """Builds and runs the rooms' tests; returns how many rooms failed."""
     failed = []
-    folder = build("tests", sanitizer) if list(rooms) == rooms_with_tests() else None
+    folder = build("tests", sanitizer=sanitizer) if list(rooms) == rooms_with_tests() else None
     for room in rooms:
-        binary = (folder or build(f"{room}_test", sanitizer)) / f"{room}_test"
+        binary = (folder or build(f"{room}_test", sanitizer=sanitizer)) / f"{room}_test"
         if not run:
             continue
         print(f"== {binary.parent.name} {room}", flush=True)

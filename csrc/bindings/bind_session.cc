@@ -201,7 +201,7 @@ std::vector<double> BenchRoundTrip(const std::shared_ptr<Session>& session, cons
 
 double SecondsSince(int64_t then_ms) { return static_cast<double>(NowMs() - then_ms) * 1e-3; }
 
-py::list Pending(const std::shared_ptr<Session>& session) {
+py::list PendingItems(const std::shared_ptr<Session>& session) {
   py::list out;
   for (client::PendingItem& item : session->Pending()) {
     out.append(py::make_tuple(item.sort, item.what, item.hosts, SecondsSince(item.since_ms)));
@@ -282,7 +282,7 @@ void BindSession(py::module_& module) {
           py::arg("timeout_s"))
       .def("silent_hosts", [](const std::shared_ptr<Session>& self) { return self->SilentHosts(); })
       .def("sends", [](const std::shared_ptr<Session>& self) { return self->Sends(); })
-      .def("pending", &Pending)
+      .def("pending", &PendingItems)
       .def("activity", &Activity, py::arg("device"), py::arg("timeout_s"))
       .def("wait_stats",
            [](const std::shared_ptr<Session>& self) {

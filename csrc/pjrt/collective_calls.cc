@@ -48,10 +48,6 @@ Status Attributes(const XLA_FFI_Attrs& attributes, CollectiveOp* op, std::span<c
   return OkStatus();
 }
 
-const XLA_FFI_Buffer& BufferAt(void* const* buffers, int64_t index) {
-  return *static_cast<const XLA_FFI_Buffer*>(buffers[index]);
-}
-
 Status Operands(const XLA_FFI_CallFrame& frame, std::span<const int64_t> outer,
                 std::vector<CollectiveOperand>* operands) {
   const auto count = static_cast<int64_t>(outer.size());

@@ -26,7 +26,7 @@ struct Numbers {  // ConvolutionDimensionNumbers
   std::vector<int64_t> left_spatial, right_spatial, result_spatial;
 };
 
-struct Fields {
+struct ConvolutionFields {
   std::vector<WindowDimension> window;
   Numbers numbers;
   int64_t feature_groups = 1, batch_groups = 1;
@@ -73,8 +73,8 @@ Result<Numbers> ReadNumbers(std::string_view bytes) {
   return out;
 }
 
-Result<Fields> ReadFields(std::string_view instruction) {
-  Fields out;
+Result<ConvolutionFields> ReadConvolutionFields(std::string_view instruction) {
+  ConvolutionFields out;
   ProtoReader reader(instruction);
   ProtoField field;
   while (reader.Next(&field)) {
@@ -129,7 +129,7 @@ StridedArray Weights(const LaidOutShape& shape, const std::vector<int64_t>& role
 // The reading of one convolution, with what the three attempts share.
 class Reader {
  public:
-  Reader(Fields fields, const LaidOutShape& left, const LaidOutShape& right, LaidOutShape result,
+  Reader(ConvolutionFields fields, const LaidOutShape& left, const LaidOutShape& right, LaidOutShape result,
          const std::vector<int64_t>& reversed)
       : fields_(std::move(fields)), left_(left), right_(right), result_(std::move(result)), reverse_(reversed) {}
 
@@ -319,7 +319,7 @@ class Reader {
     return std::move(out_);
   }
 
-  Fields fields_;
+  ConvolutionFields fields_;
   const LaidOutShape& left_;
   const LaidOutShape& right_;
   LaidOutShape result_;
@@ -334,7 +334,7 @@ class Reader {
 Result<std::optional<ReadConvolution>> ReadConvolutionInstruction(std::string_view instruction,
                                                                   const LaidOutShape& left, const LaidOutShape& right,
                                                                   const std::vector<int64_t>& reversed) {
-  PW_ASSIGN_OR_RETURN(Fields fields, ReadFields(instruction));
+  PW_ASSIGN_OR_RETURN(ConvolutionFields fields, ReadConvolutionFields(instruction));
   PW_ASSIGN_OR_RETURN(const Instruction read, ReadInstruction(instruction));
   const Result<LaidOutShape> result = ReadLaidOutShape(read.shape);
   if (!result.ok()) return std::optional<ReadConvolution>();

@@ -30,6 +30,11 @@ std::optional<std::span<const int64_t>> ArrayAttribute(const XLA_FFI_Attrs& attr
 // The device that executes the call, as an index into Client::devices(); 0 where the plugin does not say.
 size_t DeviceOrdinal(const XLA_FFI_CallFrame* frame);
 
+// Of a frame's arguments or results.
+inline const XLA_FFI_Buffer& BufferAt(void* const* buffers, int64_t index) {
+  return *static_cast<const XLA_FFI_Buffer*>(buffers[index]);
+}
+
 int64_t BufferBytes(const XLA_FFI_Buffer& buffer, int64_t element_bytes);
 
 }  // namespace pathways::pjrt

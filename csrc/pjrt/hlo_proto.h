@@ -33,7 +33,8 @@ constexpr uint32_t kName = 1, kOpcode = 2, kShape = 3, kMetadata = 7, kLiteral =
 constexpr uint32_t kTupleIndex = 13, kDimensions = 14, kWindow = 15, kConvolutionDimensions = 16, kSliceDimensions = 17;
 constexpr uint32_t kPaddingConfig = 21;
 constexpr uint32_t kChannelId = 26, kCustomCallTarget = 28, kDotDimensions = 30, kId = 35;
-constexpr uint32_t kOperandIds = 36, kCalledComputationIds = 38, kSharding = 40, kBackendConfig = 43;
+constexpr uint32_t kOperandIds = 36, kControlPredecessors = 37, kCalledComputationIds = 38, kSharding = 40,
+                   kBackendConfig = 43;
 constexpr uint32_t kIsHostTransfer = 47, kReplicaGroups = 49, kFeatureGroups = 50, kPrecision = 51;
 constexpr uint32_t kSourceTargetPairs = 52, kConstrainLayout = 56, kOperandShapes = 57, kBatchGroups = 58;
 constexpr uint32_t kHasSideEffect = 65, kUseGlobalDeviceIds = 71, kCustomCallApiVersion = 77;

@@ -17,7 +17,6 @@
 namespace pathways::pjrt {
 namespace {
 
-constexpr uint32_t kSliceDimensions = 17, kControlPredecessors = 37;
 constexpr size_t kShownElements = 8;
 
 template <typename T>
@@ -180,14 +179,14 @@ Result<HloInstructionSummary> SummarizeInstruction(std::string_view bytes) {
       case instruction_field::kParameterNumber:
         parameter_number = field.as_int64();
         break;
-      case kSliceDimensions:
+      case instruction_field::kSliceDimensions:
         slices.push_back(field.bytes);
         break;
       case instruction_field::kName:
       case instruction_field::kId:
       case instruction_field::kOperandIds:
       case instruction_field::kCalledComputationIds:
-      case kControlPredecessors:
+      case instruction_field::kControlPredecessors:
         break;
       default:
         attributes.append(field.raw);

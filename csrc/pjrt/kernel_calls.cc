@@ -8,10 +8,6 @@
 namespace pathways::pjrt {
 namespace {
 
-const XLA_FFI_Buffer& BufferAt(void* const* buffers, int64_t i) {
-  return *static_cast<const XLA_FFI_Buffer*>(buffers[i]);
-}
-
 Status Serve(XLA_FFI_CallFrame* frame) {
   const auto numbers = ArrayAttribute(frame->attrs, "kernel");
   const auto threads = IntegerAttribute(frame->attrs, "threads");

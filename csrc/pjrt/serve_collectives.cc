@@ -26,7 +26,7 @@ Result<TensorType> TypeOf(std::string_view shape_bytes) {
 }
 
 // Which computations meet other devices, themselves or in those they call.
-Result<std::set<int64_t>> Meeting(std::string_view module) {
+Result<std::set<int64_t>> ComputationsThatMeet(std::string_view module) {
   std::map<int64_t, std::vector<int64_t>> callers;
   std::vector<int64_t> found;
   PW_ASSIGN_OR_RETURN(const auto computations, SubMessages(module, module_field::kComputations));
@@ -136,7 +136,7 @@ class Rewriter {
     }
     ProtoWriter edited;
     edited.Raw(bytes);
-    if (last_) edited.Int64(kControlPredecessors, *last_);
+    if (last_) edited.Int64(instruction_field::kControlPredecessors, *last_);
     out_.Bytes(computation_field::kInstructions, edited.bytes());
     last_ = id;
     chain_.reset();
@@ -184,7 +184,7 @@ class Rewriter {
     for (const std::string& shape : operand_shapes) fields.Bytes(instruction_field::kOperandShapes, shape);
     fields.Bool(instruction_field::kHasSideEffect, true);
     fields.Int64(instruction_field::kCustomCallApiVersion, kTypedFfi);
-    if (last_ && !chain_) fields.Int64(kControlPredecessors, *last_);
+    if (last_ && !chain_) fields.Int64(instruction_field::kControlPredecessors, *last_);
     const std::string name = std::string(instruction.name) + ".served";
     WriteInstruction(call, name, "custom-call", TupleShape(results), operands, fields.bytes(), &out_);
     if (result.is_tuple()) {
@@ -209,8 +209,6 @@ class Rewriter {
                      fields.bytes(), &out_);
     return element;
   }
-
-  static constexpr uint32_t kControlPredecessors = 37;
 
   const Reductions& reductions_;
   const std::set<int64_t>& meeting_;
@@ -237,7 +235,7 @@ Result<ServedModule> ServeCollectives(std::string_view module, uint32_t shards) 
     }
   }
   PW_ASSIGN_OR_RETURN(const Reductions reductions, ReadReductions(module));
-  PW_ASSIGN_OR_RETURN(const std::set<int64_t> meeting, Meeting(module));
+  PW_ASSIGN_OR_RETURN(const std::set<int64_t> meeting, ComputationsThatMeet(module));
   ServedModule served;
   const auto ticket = static_cast<int64_t>(info.parameters.size());
   PW_ASSIGN_OR_RETURN(const std::string edited,

@@ -10,7 +10,7 @@
 namespace pathways::pjrt {
 namespace {
 
-constexpr uint32_t kModuleEntryName = 2, kModuleId = 5, kComputationName = 1, kControlPredecessors = 37;
+constexpr uint32_t kModuleEntryName = 2, kModuleId = 5, kComputationName = 1;
 
 // Numbers for ids, in the order in which they are met.
 class Renumbering {
@@ -111,7 +111,7 @@ class SkeletonWriter {
           out.Int64(field.number, instructions_.Of(field.as_int64()));
           break;
         case instruction_field::kOperandIds:
-        case kControlPredecessors:
+        case instruction_field::kControlPredecessors:
           if (!ForEachInt64(field, [&](int64_t id) { out.Int64(field.number, instructions_.Of(id)); })) {
             return MalformedModule("operands");
           }

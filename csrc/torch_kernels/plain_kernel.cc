@@ -60,7 +60,8 @@ enum Plain : uint32_t {
   kNoNumber = 262144,
   kAtMostMatrices = 524288,
   kUntilRefused = 1048576,
-  kAll = 2097151,
+  kUpToDate = 2097152,
+  kAll = 4194303,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -69,8 +70,15 @@ bool IsView(const at::Tensor& tensor) {
          !at::functionalization::impl::unsafeGetFunctionalWrapper(tensor)->view_metas().empty();
 }
 
+// Whether it has seen all that was written to its memory.
+bool IsUpToDate(const at::Tensor& tensor) {
+  return !at::functionalization::impl::isFunctionalTensor(tensor) ||
+         at::functionalization::impl::unsafeGetFunctionalWrapper(tensor)->is_up_to_date();
+}
+
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
   if (!tensor.defined()) return true;
+  if ((plain & kUpToDate) && !IsUpToDate(tensor)) return false;
   const at::ScalarType type = tensor.scalar_type();
   if ((plain & kFloating) && !at::isFloatingType(type)) return false;
   if ((plain & kReal) && at::isComplexType(type)) return false;

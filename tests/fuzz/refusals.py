@@ -1,11 +1,11 @@
 """What eager PyTorch refuses for its arguments' types: each operator of PyTorch's database, asked for what it is not
 for, on the CPU and on a device.
 
-The tensors of an operator's first sample, which are of float32, are converted to each type that the operator does not
-have on the CPU; one tensor of several to another type; index tensors to smaller integers; the tensor that is changed
-in place, and the one given as ``out``, to types that may not hold the result. Where the CPU computes, values and types
-must be the CPU's. Where it raises, the device must raise as well, but for what the CPU merely has no kernel of: there
-the answer must be that of the same numbers in float64 (complex128).
+The tensors of an operator's samples, which are of float32 (the first sample with each choice of optional tensors), are
+converted to each type that the operator does not have on the CPU; one tensor of several to another type; index tensors
+to smaller integers; the tensor that is changed in place, and the one given as ``out``, to types that may not hold the
+result. Where the CPU computes, values and types must be the CPU's. Where it raises, the device must raise as well, but
+for what the CPU merely has no kernel of: there the answer must be that of the same numbers in float64 (complex128).
 
 ``python -m tests.fuzz.refusals [NAME ...]`` prints what differs, with ``--json`` as a line for each operator.
 """
@@ -27,7 +27,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from tests.fuzz.promotions import DTYPES, TOLERANCE, difference
 
-SAMPLES = 1
+SAMPLES = 6
+"""Of an operator, each with other optional tensors."""
 ELEMENTS_MAX = 20_000
 """Larger samples are left out."""
 
@@ -99,16 +100,19 @@ def _is_index(item: Any) -> bool:
 def _samples(info: Any) -> Iterator[tuple[Any, ...]]:
     dtype = torch.float32 if torch.float32 in info.dtypes else next(item for item in DTYPES if item in info.dtypes)
     torch.manual_seed(0)
-    given = 0
+    given: set[str] = set()
     for sample in info.sample_inputs("cpu", dtype, requires_grad=False):
         arguments = (sample.input, tuple(sample.args), dict(sample.kwargs))
         tensors = [item for item in tree_leaves(arguments) if isinstance(item, torch.Tensor)]
         if not tensors or not any(tensor.numel() for tensor in tensors):
             continue
         if sum(tensor.numel() for tensor in tensors) <= ELEMENTS_MAX:
-            yield arguments
-            given += 1
-        if given == SAMPLES:
+            leaves, spec = tree_flatten(arguments)
+            kind = f"{spec} {[_is_float(item) for item in leaves]}"
+            if kind not in given:
+                given.add(kind)
+                yield arguments
+        if len(given) == SAMPLES:
             return
 
 

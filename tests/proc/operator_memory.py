@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +19,56 @@ def _refused(operation: Any, error: type[Exception] = RuntimeError) -> bool:
     except error:
         return True
     return False
+
+
+@scenario
+def views_are_of_what_another_tensor_has_written(device: str | torch.device) -> Any:
+    """The written tensor's step has taken the buffer that the other one was last computed in."""
+    found: list[torch.Tensor] = []
+    views: tuple[Callable[[torch.Tensor], Any], ...] = (
+        *(lambda held: held[2], lambda held: held[1:], lambda held: held.t(), lambda held: held.view(-1)),
+        *(lambda held: held.detach(), lambda held: held.unsqueeze(0), lambda held: held.expand(2, 4, 4)),
+        *(lambda held: held.split(2), lambda held: held.unbind(), lambda held: held.diagonal()),
+        *(lambda held: held.permute(1, 0), lambda held: held.as_strided((2,), (1,)), lambda held: held.unfold(0, 2, 2)),
+        *(lambda held: held.view(torch.int32), lambda held: held.view(2, 8).squeeze()),
+    )
+    for view in views:
+        written = torch.arange(16.0).reshape(4, 4).to(device)
+        held = written.detach()
+        written.add_(3)
+        found.append(held.detach().cpu())
+        made = view(held)
+        beside = torch.zeros(2).to(device).add_(1)
+        made = made if isinstance(made, tuple) else (made,)
+        found += [*(item.detach().cpu() for item in made), beside.cpu(), written.cpu()]
+    return found
+
+
+@scenario
+def what_was_made_smaller_does_not_grow(device: str | torch.device) -> Any:
+    """Of torch's own CPU it does: the memory is still there."""
+    values = torch.arange(4.0).to(device)
+    assert values.resize_(3).numel() == 3
+    if str(device) != "cpu":
+        assert _refused(lambda: values.resize_(4), NotImplementedError)
+    found = torch.ones(2).to(device)
+    found.resize_(4)[2:] = 5
+    return [values.mul_(2), found.resize_(2, 2)]
+
+
+@scenario
+def rows_of_a_state_that_is_held_while_training_goes_on(device: str | torch.device) -> Any:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer, held = torch.optim.SGD(model.parameters(), 0.1, 0.9), model.state_dict()
+    found = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4).to(device)).square().sum().backward()
+        optimizer.step()
+        row = held["weight"][0]
+        found.append(row.detach().norm().cpu())
+    return [*found, model.weight, model.bias]
 
 
 @scenario

@@ -382,6 +382,13 @@ def types_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: torch.vdot(floats[0], doubles[0]),
         lambda: F.linear(floats, floats, doubles[0]),
         lambda: F.conv2d(images, kernel),
+        lambda: F.conv2d(images, kernel.float(), doubles[0, :1]),
+        lambda: F.batch_norm(doubles, floats[0], floats[0]),
+        lambda: F.batch_norm(floats, doubles[0], doubles[0], training=True),
+        lambda: F.batch_norm(floats, None, None, doubles[0], doubles[0], training=True),
+        lambda: F.instance_norm(batch, doubles[0], doubles[0]),
+        lambda: torch.einsum("ij,ij->", floats, doubles),
+        lambda: torch._weight_norm(floats, doubles[:, :1], 0),
         lambda: floats.half().lerp_(floats, 0.5),
         lambda: F.layer_norm(floats, (2,), doubles[0]),
         lambda: torch.cdist(floats, doubles),
@@ -426,6 +433,12 @@ def types_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         F.layer_norm(floats.half(), (2,), floats[0]),
         torch.addcdiv(floats, whole, floats),
         floats.lerp(floats, 2),
+        torch.slice_scatter(floats, doubles[:1] + 1, 0, 0, 1),
+        torch.as_strided_scatter(floats, doubles[0] + 1, (2,), (1,)),
+        torch.diagonal_scatter(floats, whole[0]),
+        F.binary_cross_entropy(floats / 2, floats / 4, weight=doubles * 3),
+        F.batch_norm(floats.bfloat16(), floats[0], floats[0]),
+        F.batch_norm(floats.bfloat16() * 3, floats[0] / 2, floats[0], floats[0], floats[1], training=True),
     ]
 
 

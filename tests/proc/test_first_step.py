@@ -45,7 +45,7 @@ def test_what_cannot_be_proven_equal_is_left_alone(name: str) -> None:
     assert sum(steps_of(result["compiled"])) > 1
 
 
-@pytest.mark.parametrize("name", ["moved", "made_on_the_devices", "captured", "divided"])
+@pytest.mark.parametrize("name", ["moved", "made_on_the_devices", "captured", "with_a_closure", "divided"])
 def test_loops_of_every_kind_compile_once(name: str) -> None:
     result = outcome("loops", "2")[name]
     assert steps_of(result) == steps_of(ONCE)

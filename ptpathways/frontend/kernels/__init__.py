@@ -57,6 +57,9 @@ def register() -> None:
             wrapped[name] = _texts.in_torchs_words(name, wrapped.get(name, _checks.as_it_is))
     for name in _texts.OF_DIMENSIONS:
         wrapped[name] = _texts.dimensions_told(name, wrapped.get(name, _checks.as_it_is))
+    views = found["WRAPPED_FUNCTIONALIZATION"]
+    for name in _views.VIEWS:
+        views[name] = _views.of_what_is_there(views.get(name, _checks.as_it_is))
     for table, kernels in found.items():
         put = _xla.replace_kernels if table.startswith("REPLACED") else _xla.wrap_kernels
         _libraries.append(put(kernels, _KEYS[table]))

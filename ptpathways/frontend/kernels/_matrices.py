@@ -52,9 +52,10 @@ def as_strided_scatter(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Any:
-    """PyTorch/XLA's is for strides without gaps."""
+    """PyTorch/XLA's is for strides without gaps, and for a source of the values' type."""
     import torch
 
+    source = source.to(values.dtype)
     if _is_dense(size, stride):
         return kernel(values, source, size, stride, storage_offset)
     places = torch.full([1] * len(size), storage_offset or 0, device=values.device)

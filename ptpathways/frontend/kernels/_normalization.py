@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@hands_on(Plain.WIDE | Plain.NORMALIZATION)
+@hands_on(Plain.WIDE | Plain.SAME_TYPES | Plain.NORMALIZATION)
 def batch_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -32,7 +32,15 @@ def batch_norm(
 
     PyTorch/XLA's running variance takes in the variance of the batch; torch's the estimate of the variance of all,
     which is larger by ``n / (n - 1)`` for ``n`` values of a channel. It decides what evaluation gives.
+
+    Raises:
+        RuntimeError: the parameters are of another type.
     """
+    parameters = (weight, bias, running_mean, running_var)
+    _check_types("batch_norm or instance_norm", values, *parameters)
+    if any(item is not None and item.dtype != values.dtype for item in parameters):
+        result, *saved = batch_norm(kernel, values.float(), *parameters, training, momentum, eps)
+        return result.to(values.dtype), *saved
     if not training:
         return kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
     count = values.numel() // max(values.shape[1], 1)
@@ -142,7 +150,7 @@ def _wide(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return tensor if tensor is None else tensor.float()
 
 
-def _check_types(values: torch.Tensor, *parameters: torch.Tensor | None) -> None:
+def _check_types(name: str, values: torch.Tensor, *parameters: torch.Tensor | None) -> None:
     """Parameters are of the values' type, or float32 beside values of 16 bits.
 
     Raises:
@@ -152,7 +160,7 @@ def _check_types(values: torch.Tensor, *parameters: torch.Tensor | None) -> None
 
     given = [item for item in parameters if item is not None]
     if not (_precision.is_short(values.dtype) and all(item.dtype == torch.float32 for item in given)):
-        _refusals.one_type("layer_norm or group_norm", values, *given)
+        _refusals.one_type(name, values, *given)
 
 
 @hands_on(Plain.WIDE | Plain.SAME_TYPES)
@@ -160,7 +168,7 @@ def group_norm(
     kernel: Callable[..., Any], values: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, *rest: Any
 ) -> Any:
     """Of 16-bit floats in float32."""
-    _check_types(values, weight, bias)
+    _check_types("layer_norm or group_norm", values, weight, bias)
     return _precision.in_float32(kernel, values, weight, bias, *rest)
 
 
@@ -176,7 +184,7 @@ def layer_norm(
     """Of 16-bit floats in float32. Of an empty tensor the kernel's results have no gradient."""
     import torch
 
-    _check_types(values, weight, bias)
+    _check_types("layer_norm or group_norm", values, weight, bias)
     if values.numel() > 0:
         if not _precision.is_short(values.dtype):
             return kernel(values, normalized_shape, weight, bias, eps)

@@ -34,6 +34,17 @@ def in_float32(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any
     )
 
 
+@hands_on(Plain.WIDE | Plain.SAME_TYPES)
+def cross_entropy_of_two(kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """``binary_cross_entropy`` and its gradient: a weight may be of any type, and changes that of no result."""
+    import torch
+
+    values = next(item for item in arguments if isinstance(item, torch.Tensor))
+    return in_float32(
+        kernel, *(item.to(values.dtype) if isinstance(item, torch.Tensor) else item for item in arguments)
+    )
+
+
 def of_float32(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """``wrapper``, to which 16-bit floats come as float32; other calls are plain where it says so."""
     plain = of_wrapper(wrapper)
@@ -112,8 +123,6 @@ def convolution_backward(kernel: Callable[..., Any], gradient: torch.Tensor, *re
 
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
-        "binary_cross_entropy",
-        "binary_cross_entropy_backward",
         "elu",
         "gelu",
         "gelu_backward",
@@ -132,6 +141,8 @@ WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     in_float32,
 )
 WRAPPED |= {
+    "binary_cross_entropy": cross_entropy_of_two,
+    "binary_cross_entropy_backward": cross_entropy_of_two,
     "_log_softmax": softmax,
     "_softmax": softmax,
     "_log_softmax_backward_data": softmax_backward,

@@ -144,6 +144,7 @@ CHECKED |= dict.fromkeys(
 )
 CHECKED |= dict.fromkeys(("addbmm", "addmm", "baddbmm", "bmm", "dot", "mm", "mv"), _PRODUCT)
 CHECKED |= {
+    "_weight_norm_interface": Refusal(mixed=True),
     "_prelu_kernel": _FLOATS_OF_ONE_TYPE,
     "_softmax_backward_data": _FLOATS_OF_ONE_TYPE,
     "_cdist_forward": _FLOATS_OF_ONE_TYPE,
@@ -151,8 +152,8 @@ CHECKED |= {
     "argmin": Refusal(booleans=True),
     "atan2": _REAL,
     "bernoulli": _REAL,
-    "binary_cross_entropy": _FLOATS_OF_ONE_TYPE,
-    "convolution_overrideable": Refusal(booleans=True, mixed=True, count=2),
+    "binary_cross_entropy": Refusal(booleans=True, integers=True, complexes=True, mixed=True, count=2),
+    "convolution_overrideable": Refusal(booleans=True, mixed=True, count=3),
     "hardtanh": Refusal(booleans=True, complexes=True),
     "histc": _REAL,
     "kthvalue": Refusal(booleans=True, count=1),
@@ -167,3 +168,4 @@ CHECKED |= {
     "uniform_": _FLOATS_OR_COMPLEX,
 }
 """By operation. Those that are made of these, or that the client computes, need no line of their own."""
+CHECKED_ABOVE_AUTOGRAD: dict[str, Refusal] = {"einsum": Refusal(mixed=True)}

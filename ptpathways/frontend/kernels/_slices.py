@@ -23,7 +23,7 @@ def slice_copy(
     return kernel(values, dim, *_within(values.shape[dim], start, end), step)
 
 
-@hands_on(Plain.NONNEGATIVE | Plain.WITH_DIMENSIONS)
+@hands_on(Plain.NONNEGATIVE | Plain.WITH_DIMENSIONS | Plain.SAME_TYPES)
 def slice_scatter(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -33,7 +33,8 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Any:
-    return kernel(values, source, dim, *_within(values.shape[dim], start, end), step)
+    """A source of another type is converted."""
+    return kernel(values, source.to(values.dtype), dim, *_within(values.shape[dim], start, end), step)
 
 
 def _within(size: int, *bounds: int | None) -> list[int | None]:

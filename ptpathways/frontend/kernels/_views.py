@@ -8,11 +8,12 @@ functionalisation keeps of a view: the operations that lead to it.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.xla._plain import Plain, hands_on
+from ptpathways.frontend.xla._plain import Plain, hands_on, of_wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -401,6 +402,52 @@ def filled_diagonal(kernel: Callable[..., Any], values: torch.Tensor, number: co
     return values
 
 
+VIEWS = (
+    *("_conj", "_neg_view", "_reshape_alias", "alias", "as_strided", "detach", "diagonal", "expand", "permute"),
+    *("select.int", "slice.Tensor", "split.Tensor", "split_with_sizes", "squeeze", "squeeze.dim", "squeeze.dims", "t"),
+    *("transpose.int", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "view_as_complex", "view_as_real"),
+)
+"""Operations that make views of their first argument."""
+
+
+def of_what_is_there(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """``wrapper`` of one of ``VIEWS``, for a tensor whose memory was written by way of another one.
+
+    Functionalisation makes a view of what a tensor held when it was last looked at, and again when the view is. In the
+    meantime the first one is traced, and waits to be computed. A step that has taken the buffer it reads for its own
+    results (``w.add_(1)`` of ``held = w.detach()``) fails then, and with it all that is computed together.
+    """
+    import torch
+
+    def current(kernel: Callable[..., Any], values: torch.Tensor, *arguments: Any, **named: Any) -> Any:
+        if torch._is_functional_tensor(values):
+            torch._sync(values)  # type: ignore[attr-defined,no-untyped-call]
+        return wrapper(kernel, values, *arguments, **named)
+
+    plain = of_wrapper(wrapper)
+    return current if plain is None else hands_on(plain | Plain.UP_TO_DATE)(current)
+
+
+def resized(kernel: Callable[..., Any], values: torch.Tensor, size: Sequence[int], **named: Any) -> Any:
+    """Of a tensor that gets smaller, ``numel()`` too, which functionalisation forgets.
+
+    Raises:
+        NotImplementedError: a tensor that was made smaller, or is a view, is to grow: functionalisation takes it for a
+            part of its memory then, and of memory that is no longer there.
+    """
+    import torch
+
+    if math.prod(size) > values.numel() and any(_name(step) in ("as_strided", "resize_") for step in _steps(values)):
+        raise NotImplementedError(
+            f"resize_ on a device cannot make a tensor larger that was made smaller before (from {values.numel()} to "
+            f"{math.prod(size)} elements); make a new tensor, or keep the large one and take parts of it (x[:n])"
+        )
+    result = kernel(values, size, **named)
+    if math.prod(values.shape) != values.numel():
+        torch._functionalize_replace(values, torch._from_functional_tensor(values))
+    return result
+
+
 def placed(kernel: Callable[..., Any], values: torch.Tensor, source: torch.Tensor) -> Any:
     """Of ``set_``, which leaves memory that nobody can write any more: of tensors in one memory, their own.
 
@@ -434,6 +481,7 @@ WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
 }
 WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = {
     "fill_.Scalar": filled,
+    "resize_": resized,
     "set_.source_Tensor": placed,
     "zero_": filled,
 }

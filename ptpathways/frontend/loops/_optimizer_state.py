@@ -19,10 +19,11 @@ Any other optimizer makes its state as it always did, and its second step compil
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
@@ -34,6 +35,8 @@ from ptpathways.frontend.xla import _trace, _xla
 if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 _registered = False
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -55,24 +58,51 @@ def register() -> None:
         register_optimizer_step_pre_hook(before_step)
 
 
-def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The hook of all optimizers, which makes the state of those whose first step on devices this is."""
+def before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    """The hook of all optimizers, which makes the state of those whose first step on devices this is.
+
+    Returns:
+        The step's arguments where its closure computes the gradients: then the state is made after that.
+    """
     import torch
 
     if torch.compiler.is_compiling():
-        return
+        return None
     count = sum(len(group["params"]) for group in optimizer.param_groups)
     if not _state.is_running() or _trace.tracing():
-        return
+        return None
     if _optimizer_lists.is_on_devices(optimizer):
         _optimizer_lists.take_lists(optimizer)
     if _together.get(optimizer) != _moves:
         _put_together(optimizer)
         _together[optimizer] = _moves
     if _whole.get(optimizer) == (count, len(optimizer.state)):
-        return
-    if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
-        return  # the gradients that decide which parameters get state do not exist yet
+        return None
+    with_closure = after_closure(args, kwargs, lambda: _prepare(optimizer, count))
+    if with_closure is None:
+        _prepare(optimizer, count)
+    return with_closure
+
+
+def after_closure(args: tuple[Any, ...], kwargs: dict[str, Any], then: Callable[[], None]) -> Arguments | None:
+    """The arguments of an optimizer's step with a closure that does ``then`` when it has computed the gradients; None
+    where there is no closure."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if closure is None:
+        return None
+
+    @functools.wraps(closure)
+    def followed() -> Any:
+        loss = closure()
+        then()
+        return loss
+
+    return (args, kwargs | {"closure": followed}) if "closure" in kwargs else ((args[0], followed, *args[2:]), kwargs)
+
+
+def _prepare(optimizer: Optimizer, count: int) -> None:
+    import torch
+
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     trained = [one for one in parameters if one.grad is not None and one.device.type == "xla"]
     fresh = [one for one in trained if not optimizer.state.get(one)]

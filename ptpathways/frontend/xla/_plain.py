@@ -68,6 +68,8 @@ class Plain(enum.IntFlag):
     UNTIL_REFUSED = 1048576
     """What the kernel raises of them is the wrapper's, which is called when the kernel has refused. Lists of tensors
     and complex numbers are handed on, too, where nothing else is said."""
+    UP_TO_DATE = 2097152
+    """Has seen all that was written to its memory."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -109,6 +109,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_foreach_sub_",
         "_from_functional_tensor",
         "_functionalize_commit_update",
+        "_functionalize_replace",
         "_grouped_mm",
         "_is_functional_tensor",
         "_is_functional_tensor_base",

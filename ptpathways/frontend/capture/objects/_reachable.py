@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ptpathways import native
 from ptpathways.frontend.capture.objects._contents import contents_of, equal
-from ptpathways.frontend.loops import _optimizer_options
+from ptpathways.frontend.loops import _optimizer_options, _optimizer_state
 
 _gradient, _attributes = operator.attrgetter("grad"), operator.attrgetter("__dict__")
 _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -334,9 +334,17 @@ _counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
 """Optimizers that were made capturable."""
 
 
-def _count_precisely(optimizer: Any, *_: Any) -> None:
+def _count_precisely(optimizer: Any, *step: Any) -> Any:
     """Counts, and what follows from them, are float64, as Python's numbers are that torch computes with elsewhere:
-    ``1 - 0.999 ** step`` has four digits in float32. Torch makes and loads float32."""
+    ``1 - 0.999 ** step`` has four digits in float32. Torch makes and loads float32.
+
+    A hook of steps, which may have a closure, and of loading.
+    """
+    _widen_counts(optimizer)
+    return _optimizer_state.after_closure(step[0], step[1], lambda: _widen_counts(optimizer)) if step else None
+
+
+def _widen_counts(optimizer: Any) -> None:
     import torch
 
     for group in optimizer.param_groups:

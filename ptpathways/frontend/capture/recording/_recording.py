@@ -271,8 +271,9 @@ class Recording:
             if now is not given and not (_contents.is_setting(now) and _contents.equal(now, given)):
                 sent = isinstance(now, torch.Tensor) and isinstance(given, torch.Tensor) and now.device != given.device
                 advice = "; send the batch before the step (batch.to(device) changes some batches themselves)"
+                name = _attribute(self._call.arguments, after, given, now) or f"argument {number}"
                 raise Uncapturable(
-                    f"it puts something else in the place of argument {number}, which a replay would not{advice * sent}"
+                    f"it puts something else in the place of {name}, which a replay would not{advice * sent}"
                 )
         for number, version in self._versions.items():
             if self._leaves[number]._version != version:
@@ -343,6 +344,16 @@ class Recording:
         made = {result for event in events if event["kind"] == "run" for result in event["results"]}
         made |= {event["result"] for event in events if event["kind"] == "copy"}
         return token not in made
+
+
+def _attribute(before: Arguments, after: Arguments, given: Any, now: Any) -> str:
+    """The attribute of an object among the arguments in which ``now`` has taken the place of ``given``; or nothing."""
+    for batch, then, fields in zip(before.opened, before.contents, after.contents, strict=False):
+        if isinstance(then, dict) and isinstance(fields, dict):
+            for name, value in then.items():
+                if value is given and fields.get(name) is now:
+                    return f"{type(batch).__qualname__}.{name}"
+    return ""
 
 
 def _changed(before: Arguments, after: Arguments) -> str:
