@@ -387,7 +387,6 @@ def types_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: F.batch_norm(floats, doubles[0], doubles[0], training=True),
         lambda: F.batch_norm(floats, None, None, doubles[0], doubles[0], training=True),
         lambda: F.instance_norm(batch, doubles[0], doubles[0]),
-        lambda: torch.einsum("ij,ij->", floats, doubles),
         lambda: torch._weight_norm(floats, doubles[:, :1], 0),
         lambda: floats.half().lerp_(floats, 0.5),
         lambda: F.layer_norm(floats, (2,), doubles[0]),

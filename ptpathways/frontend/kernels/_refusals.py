@@ -168,4 +168,3 @@ CHECKED |= {
     "uniform_": _FLOATS_OR_COMPLEX,
 }
 """By operation. Those that are made of these, or that the client computes, need no line of their own."""
-CHECKED_ABOVE_AUTOGRAD: dict[str, Refusal] = {"einsum": Refusal(mixed=True)}
