@@ -47,6 +47,8 @@ VARIANTS_MAX = 8
 KINDS_MAX = 2 * VARIANTS_MAX
 """New kinds of calls, beside one in so many replays as follow: the first calls of a loop are often of kinds of their
 own, before the optimizer has its state and parameters have gradients."""
+KINDS_WITHOUT_REPLAY = 12
+"""After so many and no replay that is said; a loop may be over before ``KINDS_MAX``."""
 REPLAYS_PER_KIND = 20
 RECORDINGS_MAX = 6
 BLOCKED_MAX = 2
@@ -216,6 +218,8 @@ class CapturedStep:
             if self._kinds > KINDS_MAX + self.replays // REPLAYS_PER_KIND or self._counts(key):
                 self._give_up(self._why_so_many(key))
                 return self._run_lazily(args, kwargs)
+            if self._kinds == KINDS_WITHOUT_REPLAY and not self.replays:
+                self._say(f"has not been replayed yet: {self._why_so_many(key)}")
             if len(self._variants) >= VARIANTS_MAX:
                 del self._variants[min(self._variants, key=lambda one: self._variants[one].worth())]
             if any(variant.ready for variant in self._variants.values()):
