@@ -58,7 +58,16 @@ def a_number_is_written_at_a_mask_without_a_wait(device: str | torch.device) -> 
         lambda to: to.index_put_((whole,), number, accumulate=True),
         put((torch.tensor([True, False, False, True]).to(device), slice(None), index), 1.0),
     )
-    return [*found, *(_written(values, write) for write in others)]
+    found += [_written(values, write) for write in others]
+    refused: tuple[Write, ...] = (put(rows, torch.zeros(7).to(device)), put((slice(None), columns), vector.repeat(4)))
+    for write in refused:
+        try:
+            write(values)
+        except RuntimeError as error:
+            assert "shape mismatch" in str(error), error
+        else:
+            raise AssertionError("a source of another shape")
+    return [*found, values]
 
 
 @scenario

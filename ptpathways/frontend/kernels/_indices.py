@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _recorded
-from ptpathways.frontend.kernels import _masks, _out_of_range, _small
+from ptpathways.frontend.kernels import _masks, _out_of_range, _shapes, _small
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +147,7 @@ def index_put(
 
     Raises:
         IndexError: a mask is of another shape than what it indexes.
-        RuntimeError: the values are of another type.
+        RuntimeError: the values are of another type, or do not fit.
     """
     import torch
 
@@ -159,7 +159,9 @@ def index_put(
             f"index_put requires the source and destination dtypes match, got {values.dtype} for the destination and "
             f"{source.dtype} for the source; convert the source (.to(tensor.dtype))"
         )
-    return kernel(values, _of_one_type(indices), source, accumulate, *rest)
+    places = _of_one_type(_masks.as_places(indices))
+    _shapes.check_index_put("index_put", values, places, source)  # of masks it is known now
+    return kernel(values, places, source, accumulate, *rest)
 
 
 def embedding_gradient(

@@ -44,6 +44,14 @@ def of_number(
     return mask.to(values.device).reshape(*mask.shape, *[1] * (values.dim() - dim - mask.dim()))
 
 
+def as_places(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Each mask as the places that it chooses, of which the client finds out how many they are."""
+    places: list[torch.Tensor | None] = []
+    for index in indices:
+        places += [index] if index is None or not is_mask(index) else index.nonzero().unbind(1)
+    return places
+
+
 def masked_fill(kernel: Callable[..., Any], values: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> Any:
     """With a number that is on the device, for which PyTorch/XLA waits."""
     import torch

@@ -128,7 +128,7 @@ def _index_fill(name: str, values: torch.Tensor, dim: int, index: torch.Tensor, 
         raise RuntimeError(f"{name}: index has to be a vector or of no dimension, got {index.dim()} dimensions")
 
 
-def _index_put(
+def check_index_put(
     name: str, values: torch.Tensor, indices: Sequence[torch.Tensor | None], source: torch.Tensor, *rest: Any
 ) -> None:
     """How many elements a mask has is not known."""
@@ -282,7 +282,7 @@ CHECKED: dict[str, Shapes] = {
     "glu": Shapes(_halves),
     "index_fill.int_Scalar": Shapes(_index_fill),
     "index_fill.int_Tensor": Shapes(_index_fill),
-    "index_put": Shapes(_index_put),
+    "index_put": Shapes(check_index_put),
     "linalg_inv_ex": Shapes(_square),
     "masked_scatter": Shapes(_masked_scatter),
     "normal_": Shapes(_deviation),
