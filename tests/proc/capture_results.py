@@ -296,6 +296,30 @@ def numbers_at_masks(places: list[torch.device], capture: Capture) -> list[float
     return found
 
 
+def refused_calls(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step goes on after a call that torch refuses, and is replayed as any other."""
+    place = places[0]
+    model = network().to(place)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def refuse(values: Tensor) -> None:
+        with contextlib.suppress(RuntimeError):
+            values.scatter(0, torch.zeros(99, 99, dtype=torch.int64).to(place), values)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Any:
+        optimizer.zero_grad()
+        made = model(x.to(place))
+        refuse(made)
+        loss = F.mse_loss(made, y.to(place))
+        loss.backward()
+        refuse(next(model.parameters()))
+        optimizer.step()
+        return loss.detach()
+
+    return numbers([step(x, y) for x, y in batches()])
+
+
 def states_emptied(places: list[torch.device], capture: Capture) -> list[float]:
     """An optimizer whose state is thrown away begins again as a new one does."""
     model = network().to(places[0])
@@ -335,6 +359,7 @@ def loaded_and_failed(places: list[torch.device], capture: Capture) -> list[floa
 SCENARIOS: tuple[Scenario, ...] = (
     under_profilers,
     numbers_at_masks,
+    refused_calls,
     states_emptied,
     loaded_and_failed,
     kept_gradients,

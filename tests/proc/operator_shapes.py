@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +83,29 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         else:
             raise AssertionError(f"not refused: {text}")
     return [x]
+
+
+@scenario
+def a_refused_call_keeps_none_of_its_tensors(device: str | torch.device) -> Any:
+    """Also before the garbage collector runs: what is alive at a step's end is computed with it."""
+    refused: tuple[Callable[[torch.Tensor], object], ...] = (
+        lambda x: x.scatter(0, torch.zeros(9, 9, dtype=torch.int64).to(device), x),
+        *(lambda x: x @ x, lambda x: x.softmax(-7), lambda x: x.std(9), lambda x: x & x, lambda x: x.view(7)),
+        *(lambda x: x.add_(torch.ones(5).to(device)), lambda x: x[x], lambda x: torch.linalg.inv(x)),
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        for call in refused:
+            given = torch.ones(2, 3).to(device) * 1
+            alive = weakref.ref(given)
+            with contextlib.suppress(RuntimeError, IndexError, NotImplementedError):
+                call(given)
+            del given
+            assert alive() is None, call
+    finally:
+        gc.enable()
+    return []
 
 
 @scenario

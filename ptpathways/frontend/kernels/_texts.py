@@ -48,10 +48,12 @@ def in_torchs_words(name: str, wrapper: Kernel) -> Kernel:
         try:
             return wrapper(kernel, *arguments, **named)
         except (RuntimeError, IndexError) as refused:
-            known = _by_text(name, refused) or _torchs_error(name, arguments, named)
-            if known is None:
+            if (known := _by_text(name, refused) or _torchs_error(name, arguments, named)) is None:
                 raise
-            raise known from refused
+            try:
+                raise known from refused
+            finally:
+                del known  # or this frame, which the error holds, holds the error, and both hold the call's tensors
 
     plain = of_wrapper(wrapper)
     return told if plain is None else hands_on(plain | Plain.UNTIL_REFUSED)(told)
@@ -66,7 +68,10 @@ def dimensions_told(name: str, wrapper: Kernel) -> Kernel:
         except RuntimeError as refused:
             if (known := _by_text(name, refused)) is None:
                 raise
-            raise known from refused
+            try:
+                raise known from refused
+            finally:
+                del known
 
     plain = of_wrapper(wrapper)
     return told if plain is None else hands_on(plain | Plain.UNTIL_REFUSED)(told)
