@@ -208,6 +208,10 @@ class PlainKernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
     const auto arguments = torch::jit::last(*stack, operation.schema().arguments().size());
+    // As the wrapper would; but what a wrapper in Python makes is no tensor that nn.Parameter takes.
+    if ((plain_ & kUpToDate) && !IsUpToDate(arguments[0].toTensor())) {
+      at::functionalization::impl::sync(arguments[0].toTensor());
+    }
     if (!ArePlain(arguments, plain_)) {
       wrapper_.callBoxed(operation, keys, stack);
     } else if (plain_ & kNormalization) {

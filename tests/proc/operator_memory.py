@@ -45,6 +45,18 @@ def views_are_of_what_another_tensor_has_written(device: str | torch.device) -> 
 
 
 @scenario
+def a_view_of_a_stale_tensor_in_its_own_sizes(device: str | torch.device) -> Any:
+    """Whose sizes are those of a value that is replaced while the view is made."""
+    for _ in range(50):
+        whole = torch.arange(6.0).reshape(2, 3).to(device)
+        part = whole.narrow(-1, 0, 1)
+        whole.masked_fill_(whole > 1, 0.5)
+        view = part.view_as(part)
+        again = view.expand_as(view)
+    return [view, again, whole]
+
+
+@scenario
 def what_was_made_smaller_does_not_grow(device: str | torch.device) -> Any:
     """Of torch's own CPU it does: the memory is still there."""
     values = torch.arange(4.0).to(device)

@@ -57,7 +57,7 @@ def register() -> None:
             wrapped[name] = _texts.in_torchs_words(name, wrapped.get(name, _checks.as_it_is))
     for name in _texts.OF_DIMENSIONS:
         wrapped[name] = _texts.dimensions_told(name, wrapped.get(name, _checks.as_it_is))
-    views = found["WRAPPED_FUNCTIONALIZATION"]
+    views = found["WRAPPED_ABOVE_AUTOGRAD"]
     for name in _views.VIEWS:
         views[name] = _views.of_what_is_there(views.get(name, _checks.as_it_is))
     for table, kernels in found.items():

@@ -68,7 +68,7 @@ def real_parts(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
 def moments(operation: str) -> Callable[..., Any]:
     """``var``, ``std`` and their relatives: of complex numbers on the client."""
 
-    @hands_on(Plain.FLOATING | Plain.WIDE | Plain.DIMENSIONS_NAMED)
+    @hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED)
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any, **named: Any) -> Any:
         if rest:
             rest = (_small.dimensions(values, rest[0]), *rest[1:])
@@ -78,7 +78,8 @@ def moments(operation: str) -> Callable[..., Any]:
                 "with values.float()"
             )
         if not values.is_complex():
-            return _precision.in_float32(kernel, values, *rest, **named)
+            run = kernel if values.dim() > 0 else functools.partial(_small.scalar_as_vector, kernel)
+            return _precision.in_float32(run, values, *rest, **named)
         import torch
 
         return _fallback.on_client(getattr(torch.ops.aten, operation).correction, values, *rest, **named)
@@ -163,10 +164,11 @@ def einsum(
     kernel: Callable[..., Any], equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None
 ) -> Any:
     """PyTorch/XLA's gradient takes no conjugates, so complex ones are made of torch's products; and it reads beyond the
-    end of a tensor where one letter has two sizes, which torch's refuses."""
+    end of a tensor where one letter has two sizes, which torch's refuses, and takes the first one's type of several."""
     import torch
 
-    if not any(tensor.is_complex() for tensor in tensors) and _has_one_size_each(equation, tensors):
+    alike = len({tensor.dtype for tensor in tensors}) == 1 and not tensors[0].is_complex()
+    if alike and _has_one_size_each(equation, tensors):
         return kernel(equation, tensors, path=path)
     of_torch = torch.library.get_kernel("aten::einsum", "CPU")
     keys = torch._C._dispatch_keys(tensors[0])

@@ -416,6 +416,9 @@ def of_what_is_there(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     Functionalisation makes a view of what a tensor held when it was last looked at, and again when the view is. In the
     meantime the first one is traced, and waits to be computed. A step that has taken the buffer it reads for its own
     results (``w.add_(1)`` of ``held = w.detach()``) fails then, and with it all that is computed together.
+
+    Above autograd, which looks at a view's sizes again after it was made, where the tensor's own are those of the value
+    that is replaced here (``x.view_as(x)``).
     """
     import torch
 
