@@ -224,12 +224,16 @@ def lost() -> dict[str, Any]:
     connection = _state.runtime().connection
     assert connection is not None
     for pid in connection.host_pids():
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGSTOP)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         said = ""
+        pw.log({"loss": here * 2, "plain": 1.0})
+        pw.step()
+        for pid in connection.host_pids():
+            os.kill(pid, signal.SIGKILL)
         try:
-            for _ in range(3):
+            for _ in range(2):
                 pw.log({"loss": here * 2, "plain": 1.0})
                 pw.step()
         except RuntimeError as error:

@@ -62,6 +62,7 @@ def test_the_error_of_an_unfinished_run_names_function_and_host(start_cluster: S
     warm.wait(WAIT_S)
     suspend(cluster, "host1")
     (value,) = session.run(add_one, [warm], 1)
+    session.put(np.float32(1), 0).result(WAIT_S)  # before this the controller has sent the run
     kill(cluster, "host1")
     with pytest.raises(native.NativeError) as caught:
         value.result(WAIT_S)
