@@ -78,7 +78,6 @@ bool IsUpToDate(const at::Tensor& tensor) {
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
   if (!tensor.defined()) return true;
-  if ((plain & kUpToDate) && !IsUpToDate(tensor)) return false;
   const at::ScalarType type = tensor.scalar_type();
   if ((plain & kFloating) && !at::isFloatingType(type)) return false;
   if ((plain & kReal) && at::isComplexType(type)) return false;

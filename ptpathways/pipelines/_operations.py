@@ -21,32 +21,6 @@ def _fill_(x: Tensor, value: Tensor) -> Tensor:
     return x.copy_(value.expand(x.shape))
 
 
-def _mask(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool) -> Tensor | None:
-    """Of ``x[mask] = number`` the mask, as wide as ``x``; None for other assignments."""
-    if len(indices) != 1 or values.numel() != 1 or accumulate:
-        return None
-    (mask,) = indices
-    if mask is None or mask.dtype != torch.bool:
-        return None
-    return mask.reshape(*mask.shape, *(1 for _ in range(x.dim() - mask.dim())))
-
-
-def _index_put(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    mask = _mask(x, indices, values, accumulate)
-    if mask is None:
-        made: Tensor = _aten.index_put.default(x, indices, values, accumulate)
-        return made
-    return x.masked_fill(mask, values.reshape(()))
-
-
-def _index_put_(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    mask = _mask(x, indices, values, accumulate)
-    if mask is None:
-        made: Tensor = _aten.index_put_.default(x, indices, values, accumulate)
-        return made
-    return x.masked_fill_(mask, values.reshape(()))
-
-
 def _batch_norm(
     x: Tensor,
     weight: Tensor | None,
@@ -72,8 +46,6 @@ def _batch_norm(
 INSTEAD: dict[Any, Callable[..., Any]] = {
     _aten.fill.Tensor: _fill,
     _aten.fill_.Tensor: _fill_,
-    _aten.index_put.default: _index_put,
-    _aten.index_put_.default: _index_put_,
     _aten.batch_norm.default: _batch_norm,
     **get_decompositions([_aten.gru.input]),  # PyTorch/XLA's own form is a loop, whose parts are not recorded
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _out_of_range
+from ptpathways.frontend.xla import _trace
 
 if TYPE_CHECKING:
     import torch
@@ -33,14 +34,9 @@ def of_number(
 ) -> torch.Tensor | None:
     """The mask of ``values[mask] = number``, of a shape that broadcasts to that of ``values``; None for any other
     assignment."""
-    import torch
-
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if accumulate or source.numel() != 1 or len(given) != 1 or (source.is_complex() and not values.is_complex()):
+    if not _trace.is_number_at_mask(indices, source, accumulate) or (source.is_complex() and not values.is_complex()):
         return None
-    dim, mask = given[0]
-    if mask.dtype != torch.bool:
-        return None
+    dim, mask = next((dim, index) for dim, index in enumerate(indices) if index is not None)
     return mask.to(values.device).reshape(*mask.shape, *[1] * (values.dim() - dim - mask.dim()))
 
 

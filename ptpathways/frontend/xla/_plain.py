@@ -69,7 +69,7 @@ class Plain(enum.IntFlag):
     """What the kernel raises of them is the wrapper's, which is called when the kernel has refused. Lists of tensors
     and complex numbers are handed on, too, where nothing else is said."""
     UP_TO_DATE = 2097152
-    """Has seen all that was written to its memory."""
+    """The first argument has seen all that was written to its memory; the kernel in C++ sees to that."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -241,15 +241,24 @@ def needs_values(function: Any, args: Any, kwargs: Any) -> bool:
     import torch
 
     if function is torch.ops.aten.index.Tensor or function is torch.ops.aten.index_put.default:
-        masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
-        one_number = function is torch.ops.aten.index_put.default and args[2].numel() == 1  # a write by `where`
-        return bool(masks) and not (one_number and len(masks) == sum(index is not None for index in args[1]) == 1)
+        masked = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+        return masked and not (function is torch.ops.aten.index_put.default and is_number_at_mask(*args[1:]))
     if torch.Tag.data_dependent_output in function.tags or torch.Tag.dynamic_output_shape in function.tags:
         return function is not torch.ops.aten.index.Tensor
     if function is torch.ops.aten._to_copy.default:
         target = kwargs.get("device")
         return target is not None and torch.device(target).type == "cpu" and args[0].device.type == "xla"
     return False
+
+
+def is_number_at_mask(
+    indices: Sequence[torch.Tensor | None], source: torch.Tensor, accumulate: bool = False, *rest: Any
+) -> bool:
+    """Whether ``index_put`` writes one number wherever one mask is true: nobody needs to know where that is."""
+    import torch
+
+    given = [index for index in indices if index is not None]
+    return not accumulate and source.numel() == 1 and len(given) == 1 and given[0].dtype == torch.bool
 
 
 def seeing_writes(result: Any, args: Any, kwargs: Any) -> Any:
