@@ -126,11 +126,15 @@ def asked(info: Any) -> Iterator[Asked]:
             yield Asked(f"{number}: {_short(dtype)}", info.op, _cast(arguments, dtype), known)
         indices = [place for place, item in enumerate(leaves) if _is_index(item)]
         changes = [(place, dtype) for place in floats for dtype in BESIDE if len(floats) > 1 or indices]
-        changes += [(place, dtype) for place in indices for dtype in INDICES]
+        changes += [(place, dtype) for place in indices for dtype in INDICES if _holds(dtype, leaves[place])]
         for place, dtype in changes:
             changed = [_as(item, dtype) if at == place else item for at, item in enumerate(leaves)]
             yield Asked(f"{number}: argument {place} {_short(dtype)}", info.op, tree_unflatten(changed, spec), known)
         yield from _written(info, number, arguments)
+
+
+def _holds(dtype: torch.dtype, indices: torch.Tensor) -> bool:
+    return torch.equal(indices.to(dtype).to(indices.dtype), indices)
 
 
 def _short(dtype: torch.dtype) -> str:
@@ -208,6 +212,8 @@ def _meant(asked: Asked, found: Any) -> bool:
         if one.shape != other.shape or (one.is_complex() and not other.is_complex()):
             return False
         tolerance = 0.0 if not (other.is_floating_point() or other.is_complex()) else TOLERANCE.get(other.dtype, 1e-4)
+        if other.dtype in INDICES or other.dtype == torch.int8:
+            one = torch.where(one.isfinite(), one, 0).to(torch.int64).to(other.dtype)  # which wraps around
         left, right = one.resolve_conj().to(torch.complex128), other.resolve_conj().to(torch.complex128)
         if not torch.allclose(left, right, rtol=tolerance, atol=tolerance, equal_nan=True):
             return False

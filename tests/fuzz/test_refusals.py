@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,8 @@ LONG = (
     "uniform",
     "vdot",
 )
+REFUSED_HERE = {"nn.functional.conv2d": re.compile(r"\d+: argument 2 ")}
+"""A bias of another type, which eager PyTorch takes for a padding in words, and refuses for one in numbers."""
 
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param(LONG, marks=pytest.mark.long)])
@@ -78,5 +81,6 @@ def test_what_torch_refuses_is_refused(names: tuple[str, ...]) -> None:
         for name, found in told.items()
         for what, (verdict, text) in found.items()
         if verdict != "more"
+        and not (verdict == "unanswered" and name in REFUSED_HERE and REFUSED_HERE[name].match(what))
     ]
     assert not wrong

@@ -102,10 +102,13 @@ def magnitude(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
     return kernel(values)
 
 
-@hands_on(Plain.FLOATING)
 def running(kernel: Callable[..., Any], values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     import torch
 
+    if dtype not in (None, values.dtype):
+        raise RuntimeError(
+            f"Bad in-place call: input tensor dtype {values.dtype} and output tensor dtype {dtype} should match"
+        )
     if values.dtype == torch.bool:
         raise RuntimeError(
             "cumsum and cumprod of booleans are of int64, which the tensor cannot hold; convert it before"

@@ -157,6 +157,8 @@ def _check_type(name: str, operator: torch._ops.OpOverload, arguments: tuple[Any
     dtype = str(result.dtype).removeprefix("torch.")
     if name in EXACT or name.endswith("_copy"):
         _refusals.one_type(f"{operator} with out=", first, result)
+    if operator is torch.ops.aten.lerp.Tensor_out and tensors[2].dim():
+        _refusals.one_type(f"{operator} with out=", first, result)
     if (name in OF_TYPES and dtype not in OF_TYPES[name]) or (name in ("cumprod", "cumsum") and dtype == "bool"):
         raise RuntimeError(
             f"{operator} does not write its result into a tensor of {result.dtype}; convert it afterwards"
