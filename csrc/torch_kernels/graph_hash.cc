@@ -16,10 +16,8 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <sys/mman.h>
 #include <torch/csrc/lazy/core/ir.h>
 #include <torch/csrc/lazy/core/lazy_graph_executor.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -28,6 +26,8 @@
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "torch_kernels/replace.h"
 
 namespace ptpathways {
 namespace {
@@ -40,13 +40,13 @@ struct Executor : torch::lazy::LazyGraphExecutor {
 
 using Values = std::vector<torch::lazy::Value>;
 // A member function takes its object as the first argument.
-using Function = Executor::PostOrderData (*)(torch::lazy::LazyGraphExecutor*, const Values&,
-                                             Executor::SyncTensorCollection*);
+using PostOrderFunction = Executor::PostOrderData (*)(torch::lazy::LazyGraphExecutor*, const Values&,
+                                                      Executor::SyncTensorCollection*);
 
-constexpr char kName[] =
+constexpr char kRunPostOrder[] =
     "_ZN5torch4lazy17LazyGraphExecutor12RunPostOrderERKSt6vectorINS0_5ValueESaIS3_EEPNS1_20SyncTensorCollectionE";
 
-Function torchs_function = nullptr;
+PostOrderFunction torchs_post_order = nullptr;
 
 // Numbers of nodes by their addresses. Open addressing: a graph of 5,000 nodes is looked at in 0.1 ms.
 class Places {
@@ -73,7 +73,7 @@ class Places {
 
 Executor::PostOrderData RunPostOrder(torch::lazy::LazyGraphExecutor* executor, const Values& results,
                                      Executor::SyncTensorCollection* collection) {
-  Executor::PostOrderData found = torchs_function(executor, results, collection);
+  Executor::PostOrderData found = torchs_post_order(executor, results, collection);
   Places places(found.post_order);
   std::vector<size_t>& sequence = found.parameter_sequence;
   uint64_t wiring = found.post_order.size();
@@ -122,26 +122,16 @@ Library Describe(const link_map& map) {
 }
 
 // The entry of the table, or nullptr.
-void** FindEntry(const Library& library) {
+void** FindImported(const Library& library) {
   if (library.names == nullptr || library.symbols == nullptr || library.relocations == nullptr) return nullptr;
   for (size_t place = 0; place < library.relocation_count; ++place) {
     const ElfW(Rela) & relocation = library.relocations[place];
     const ElfW(Sym) & symbol = library.symbols[ELF64_R_SYM(relocation.r_info)];
-    if (std::strcmp(library.names + symbol.st_name, kName) == 0) {
+    if (std::strcmp(library.names + symbol.st_name, kRunPostOrder) == 0) {
       return reinterpret_cast<void**>(library.base + relocation.r_offset);
     }
   }
   return nullptr;
-}
-
-// Writes an entry of a table that the linker has made read-only.
-bool Replace(void** entry, void* function) {
-  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(entry) & ~(page_bytes - 1));
-  if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
-  __atomic_store_n(entry, function, __ATOMIC_RELEASE);
-  mprotect(page, page_bytes, PROT_READ);  // else it stays writable, and the entry is right
-  return true;
 }
 
 }  // namespace
@@ -152,25 +142,25 @@ bool Replace(void** entry, void* function) {
 extern "C" __attribute__((visibility("default"))) bool ptpathways_distinguish_graphs(const char* path, char* error,
                                                                                      size_t size) {
   using namespace ptpathways;
-  if (torchs_function != nullptr) return true;
+  if (torchs_post_order != nullptr) return true;
   void* handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   link_map* map = nullptr;
   if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
     std::snprintf(error, size, "%s is not loaded", path);
     return false;
   }
-  void** entry = FindEntry(Describe(*map));
+  void** entry = FindImported(Describe(*map));
   dlclose(handle);
   // It must be torch's function already: an entry that the first call fills lies in a page that stays writable.
   Dl_info callee;
   if (entry == nullptr || dladdr(*entry, &callee) == 0 || callee.dli_sname == nullptr ||
-      std::strcmp(callee.dli_sname, kName) != 0) {
+      std::strcmp(callee.dli_sname, kRunPostOrder) != 0) {
     std::snprintf(error, size, "%s does not call torch's LazyGraphExecutor::RunPostOrder as release 2.9.0 does", path);
     return false;
   }
-  torchs_function = reinterpret_cast<Function>(*entry);
+  torchs_post_order = reinterpret_cast<PostOrderFunction>(*entry);
   if (!Replace(entry, reinterpret_cast<void*>(&RunPostOrder))) {
-    torchs_function = nullptr;
+    torchs_post_order = nullptr;
     std::snprintf(error, size, "a page of %s cannot be written: %s", path, std::strerror(errno));
     return false;
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import math
 import weakref
@@ -83,6 +84,24 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         else:
             raise AssertionError(f"not refused: {text}")
     return [x]
+
+
+@scenario
+def an_index_of_a_tensor_without_dimensions_is_refused(device: str | torch.device) -> Any:
+    """Torch compares a number with the first size, which there is none of."""
+    loss = torch.ones((), device=device)
+    given = (loss, loss * 2, torch.nn.Parameter(loss), (torch.nn.Parameter(loss) * 2), torch.ones(3, device=device)[1])
+    for tensor in given:
+        for index in (0, 1, -1, 2**62, -(2**63), (0,), (0, 0), slice(0, 1)):
+            kept = tensor.detach().clone()
+            for call in (functools.partial(tensor.__getitem__, index), functools.partial(kept.__setitem__, index, 2)):
+                try:
+                    call()
+                except IndexError as error:
+                    assert "0-dim" in str(error) or "dimension 0" in str(error), error
+                else:
+                    raise AssertionError(f"not refused: {index}")
+    return [loss[None], loss[...], loss[True], loss[()]]
 
 
 @scenario

@@ -107,6 +107,11 @@ def mean(
         wide = kernel if values.dim() > 0 else functools.partial(mean, kernel)
         return _precision.wider(wide, values, dim, *rest, **named)
     if values.dim() == 0:
+        if not values.is_floating_point() and not values.is_complex():
+            raise RuntimeError(
+                "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+                f"Got: {values.dtype}"
+            )
         return values.to(named["dtype"]) if named.get("dtype") else values.clone()
     count = math.prod(values.shape[index] for index in dim)
     return torch.sum(values, dim, *rest, **named) / count

@@ -212,6 +212,7 @@ WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     held,
 )
 WRAPPED_FUNCTIONALIZATION |= {"addr_": held_of_vectors, "clamp_": clamp, "div_.Tensor_mode": divided}
+WRAPPED_FUNCTIONALIZATION["div_.Scalar_mode"] = divided
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     ("clamp_max_", "clamp_min_", "fmod_.Scalar", "pow_.Scalar", "remainder_.Scalar"), held_by_number
 )
@@ -240,9 +241,11 @@ WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     (
         "addcdiv_",
         "atan2_",
+        "copysign_.Scalar",
         "copysign_.Tensor",
         "deg2rad_",
         "digamma_",
+        "div_.Scalar",
         "div_.Tensor",
         "exp2_",
         "i0_",
@@ -251,6 +254,7 @@ WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
         "mvlgamma_",
         "rad2deg_",
         "sinc_",
+        "xlogy_.Scalar_Other",
         "xlogy_.Tensor",
         *(f"{name}_" for name in _promotions.FLOATS),
     ),

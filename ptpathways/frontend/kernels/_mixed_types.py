@@ -140,21 +140,16 @@ def product_added(kernel: Callable[..., Any], *tensors: Any, **named: Any) -> An
     return _precision.in_float32(kernel, *converted(tensors, dtype), **named)
 
 
-@hands_on(Plain.SAME_TYPES | Plain.WIDE)
-def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
-    return _precision.in_float32(kernel, *converted((values, target), common((values, target))), *rest)
-
-
 @hands_on(Plain.SAME_TYPES | Plain.WIDE | Plain.FLOATING)
-def loss_of_floats(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
+def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor, *rest: Any) -> Any:
     """
     Raises:
         RuntimeError: neither is of floats.
     """
     dtype = common((values, target))
     if not dtype.is_floating_point:
-        raise RuntimeError(f"smooth_l1_loss is of floats, got tensors of {dtype}; convert one of them (.float())")
-    return loss(kernel, values, target, *rest)
+        raise RuntimeError(f"a loss needs floats, got tensors of {dtype}; convert one of them (.float())")
+    return _precision.in_float32(kernel, *converted((values, target), dtype), *rest)
 
 
 @hands_on(Plain.SAME_TYPES | Plain.MASKED)
@@ -208,6 +203,6 @@ WRAPPED |= dict.fromkeys(
 )
 WRAPPED |= {"addcdiv": quotient_added, "addcmul": product_added}
 WRAPPED |= {f"{name}.Scalar": compared for name in ("eq", "ge", "gt", "le", "lt", "ne")}
-WRAPPED |= {"mse_loss": loss, "smooth_l1_loss": loss_of_floats}
+WRAPPED |= {"mse_loss": loss, "smooth_l1_loss": loss}
 WRAPPED |= dict.fromkeys(("rsub.Tensor", "sub.Tensor"), difference)
 WRAPPED |= {"clamp.Tensor": clamp, "rsub.Scalar": subtracted, "where.self": where, "xlogy.Tensor": xlogy}

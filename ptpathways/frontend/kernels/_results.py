@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 # fmt: off
 EXACT = frozenset((
     "amax", "amin", "avg_pool3d", "bitwise_not", "conj_physical", "gelu", "hardshrink", "heaviside", "histc",
-    "index_add", "index_copy", "index_select", "linalg_cross", "linalg_ldl_solve", "linalg_lu_solve",
-    "linalg_solve_triangular",
-    "log_sigmoid_forward", "masked_select", "nan_to_num", "neg", "ormqr", "renorm", "round", "scatter_reduce",
+    "index_add", "index_copy", "index_select", "linalg_cross", "linalg_ldl_solve",
+    "linalg_lu_solve", "linalg_solve_triangular", "log_sigmoid_forward",
+    "logcumsumexp", "masked_select", "nan_to_num", "neg", "ormqr", "renorm", "round", "scatter_reduce",
     "slice_scatter", "softplus", "softshrink", "take", "tril", "triu"
 ))
 # fmt: on

@@ -20,7 +20,7 @@ def slice_copy(
     end: int | None = None,
     step: int = 1,
 ) -> Any:
-    return kernel(values, dim, *_within(values.shape[dim], start, end), step)
+    return kernel(values, dim, *_within(values, dim, start, end), step)
 
 
 @hands_on(Plain.NONNEGATIVE | Plain.WITH_DIMENSIONS | Plain.SAME_TYPES)
@@ -34,11 +34,18 @@ def slice_scatter(
     step: int = 1,
 ) -> Any:
     """A source of another type is converted."""
-    return kernel(values, source.to(values.dtype), dim, *_within(values.shape[dim], start, end), step)
+    return kernel(values, source.to(values.dtype), dim, *_within(values, dim, start, end), step)
 
 
-def _within(size: int, *bounds: int | None) -> list[int | None]:
-    """Bounds that are at least zero, as Python's slices have it."""
+def _within(values: torch.Tensor, dim: int, *bounds: int | None) -> list[int | None]:
+    """Bounds that are at least zero, as Python's slices have it.
+
+    Raises:
+        IndexError: there are no dimensions.
+    """
+    if values.dim() == 0:
+        raise IndexError("slice() cannot be applied to a 0-dim tensor.")
+    size = values.shape[dim]
     return [bound if bound is None or bound >= 0 else max(bound + size, 0) for bound in bounds]
 
 

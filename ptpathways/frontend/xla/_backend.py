@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from ptpathways import core
-from ptpathways.frontend.xla import _graph_hash, _private, _xla
+from ptpathways.frontend.xla import _private, _replaced, _xla
 
 PLUGIN_NAME = "PATHWAYS"
 
@@ -51,7 +51,7 @@ def start(options: core.Options) -> int:
     os.environ.setdefault("XLA_THREAD_POOL_SIZE", str(max(_POOL_THREADS_MIN, os.cpu_count() or 1)))
 
     _private.check()
-    _graph_hash.register()
+    _replaced.register()
     if options.backend == "pathways":
         _register_plugin(options.logical_devices)
     try:
