@@ -3,8 +3,8 @@
 - PyTorch/XLA finds compiled computations by a hash that leaves out which value is used where. ``x * w + v + w`` and
   ``x * w + w + v`` have one hash where all three tensors have one shape: the second formula would run the first one's
   computation (``csrc/torch_kernels/graph_hash.cc``).
-- A number as an index of a tensor without dimensions, ``loss[1]``, would end the process: torch reads the tensor's first
-  size (``csrc/torch_kernels/no_sizes.cc``).
+- A number as an index of a tensor without dimensions, ``loss[1]``, would end the process: torch reads the tensor's
+  first size (``csrc/torch_kernels/no_sizes.cc``).
 """
 
 from __future__ import annotations
