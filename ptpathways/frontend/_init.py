@@ -26,7 +26,7 @@ from ptpathways.frontend.loops import (
     _wrapped,
 )
 from ptpathways.frontend.slices import _first_forward, _rng, _slice
-from ptpathways.frontend.xla import _accelerate, _autograd, _backend, _safetensors
+from ptpathways.frontend.xla import _autograd, _backend, _hugging_face, _safetensors
 
 if TYPE_CHECKING:
     import torch
@@ -223,7 +223,7 @@ def init(
         _inference.register()
         _loading.register()
         _safetensors.register()
-        _accelerate.register()
+        _hugging_face.register()
         _cpu_operands.register()
         if connection is not None:
             _locator.register()

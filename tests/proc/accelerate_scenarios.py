@@ -1,6 +1,7 @@
-"""What accelerate does with models on devices: compiled ones, and files of tied weights. Prints what came out.
+"""What accelerate does with models on devices: compiled ones, files of tied weights, shards that it and transformers'
+Trainer are asked for. Prints what came out.
 
-``accelerate_scenarios.py before|after``: whether accelerate is imported before ``pw.init``, or after it.
+``accelerate_scenarios.py before|after``: whether both are imported before ``pw.init``, or after it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ptpathways as pw
+from ptpathways.frontend.xla import _xla
 
 
 class Tied(nn.Module):
@@ -48,15 +50,73 @@ def trained(accelerator: Any) -> tuple[list[float], nn.Module]:
     return losses, model
 
 
+def refusals() -> list[str]:
+    """What is raised where shards are asked for; a message that is not there is empty."""
+    from accelerate import Accelerator
+    from accelerate.parallelism_config import ParallelismConfig
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from transformers import Trainer, TrainingArguments
+
+    settings: Any = {"report_to": [], "use_cpu": False, "fsdp": "full_shard"}
+    v2 = TrainingArguments("unused", **settings, fsdp_config={"xla": True, "xla_fsdp_v2": True})
+    plain = TrainingArguments("unused", **settings)
+    calls: tuple[Any, ...] = (
+        lambda: Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin()),
+        lambda: Accelerator(parallelism_config=ParallelismConfig(dp_shard_size=2)),
+        lambda: Trainer(Tied(), v2),
+        lambda: Trainer(model=Tied(), args=plain),
+    )
+    found = []
+    for call in calls:
+        try:
+            call()
+        except ValueError as error:
+            found.append(str(error))
+        else:
+            found.append("")
+    return found
+
+
+def shards_of_what_was_prepared(accelerator: Any) -> tuple[str, str]:
+    """Layouts of a weight that ``pw.prepare`` has sharded, after accelerate has trained it, and a Trainer."""
+    from transformers import Trainer, TrainingArguments
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(32, 32)
+
+        def forward(self, rows: torch.Tensor, labels: torch.Tensor) -> Any:
+            scores = self.layer(rows)
+            return F.cross_entropy(scores, labels), scores
+
+    def layout(model: Any) -> str:
+        return str(_xla.binding()._get_xla_sharding_spec(model.layer.weight))
+
+    first = pw.prepare(Model(), strategy="fsdp")
+    first, optimizer = accelerator.prepare(first, torch.optim.Adam(first.parameters()))
+    loss, _ = first(torch.ones(4, 32).to(pw.device()), torch.arange(4).to(pw.device()))
+    accelerator.backward(loss)
+    optimizer.step()
+    rows = [{"rows": torch.randn(32), "labels": torch.tensor(number % 4)} for number in range(16)]
+    settings: Any = {"report_to": [], "max_steps": 2, "save_strategy": "no", "disable_tqdm": True}
+    second = pw.prepare(Model(), strategy="fsdp")
+    with tempfile.TemporaryDirectory() as folder:
+        Trainer(second, TrainingArguments(folder, **settings), train_dataset=rows).train()
+    return layout(first), layout(second)
+
+
 def main() -> None:
     if sys.argv[1] == "before":
         import accelerate
+        import transformers.trainer  # noqa: F401
     pw.init(hosts=1, devices_per_host=2)
     import accelerate
     from safetensors.torch import load_file
 
     accelerator = accelerate.Accelerator(dynamo_backend="inductor")
     losses, compiled = trained(accelerator)
+    plain = accelerate.Accelerator()
     model = Tied().to(pw.device())
     with tempfile.TemporaryDirectory() as folder:
         accelerator.save_model(model, folder)
@@ -68,6 +128,8 @@ def main() -> None:
         "compiled": losses,
         "is compiled": isinstance(compiled, torch._dynamo.eval_frame.OptimizedModule),
         "names": sorted(saved),
+        "layouts": shards_of_what_was_prepared(plain),
+        "refusals": refusals(),
         "right": all(torch.equal(value, values[name]) for name, value in saved.items()),
     }
     print(json.dumps(found))

@@ -1,4 +1,5 @@
-"""What of accelerate fails on XLA devices by itself, and is mended: imported before the cluster is there, and after."""
+"""What of accelerate and transformers fails on XLA devices, and is mended or refused: imported before the cluster is
+there, and after."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch_xla")
 pytest.importorskip("accelerate")
+pytest.importorskip("transformers")
 
 from tests.proc import accelerate_scenarios as scenarios
 from tests.scenarios import needs_native, outcome_of
@@ -31,3 +33,15 @@ def test_a_model_that_accelerate_compiles_has_the_losses_of_eager_pytorch(order:
 def test_save_model_writes_tied_weights_once(order: str) -> None:
     found = outcome(order)
     assert found["names"] == ["first.bias", "first.weight", "last.bias"] and found["right"]
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_shards_that_are_asked_for_by_arguments_are_refused_by_name(order: str) -> None:
+    asked = ("Accelerator(fsdp_plugin", "Accelerator(parallelism_config", "Trainer(fsdp", "Trainer(fsdp")
+    for name, message in zip(asked, outcome(order)["refusals"], strict=True):
+        assert message.startswith(f"{name}=...)") and 'pw.prepare(model, strategy="fsdp")' in message
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_model_that_was_sharded_before_stays_so(order: str) -> None:
+    assert all(layout.startswith("{devices=[2,1]") for layout in outcome(order)["layouts"])

@@ -136,8 +136,10 @@ MODEL_NOTES = """\
   (NEFTune). An evaluation of a stream counts the samples of its last batch; accelerate on XLA otherwise does not.
   accelerate gathers no objects on XLA (`gather_object`, `use_gather_object=True`): it raises `NotImplementedError`.
   `Trainer(torch_compile=True)`, `Accelerator(dynamo_backend=...)` and `accelerator.save_model` work; on other
-  XLA devices they fail in accelerate. A captured step (`pw.program`) needs the optimizer itself; with accelerate's
-  wrapper of it the step is traced, with a warning."""
+  XLA devices they fail in accelerate. `Trainer(fsdp=...)`, `Accelerator(fsdp_plugin=...)` and `parallelism_config=`
+  are refused by name: shard the model with `pw.prepare(model, strategy="fsdp")` before it is given to either.
+  A captured step (`pw.program`) needs the optimizer itself; with accelerate's wrapper of it the step is traced, with a
+  warning."""
 
 
 def notes(pairs: Sequence[tuple[str, str]]) -> str:
