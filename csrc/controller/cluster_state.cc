@@ -3,43 +3,10 @@
 #include <algorithm>
 
 #include "csrc/base/log_limit.h"
-#include "csrc/wire/identity.h"
+#include "csrc/controller/admission.h"
 
 namespace pathways::controller {
-namespace {
-
 using wire::Type;
-
-// Of what a HELLO says of its member beside its name; every other member is sent it, and logs show it.
-constexpr size_t kMaxTextBytes = 1024;
-constexpr size_t kMaxVersionBytes = 16 << 10;
-
-Status CheckText(std::string_view text, const char* what, size_t most) {
-  const bool shows = std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (shows && text.size() <= most) return OkStatus();
-  return InvalidArgument("expected a member's " + std::string(what) + " of at most " + std::to_string(most) +
-                         " bytes without control characters, got " + std::to_string(text.size()) +
-                         " bytes: " + Printable(text, 32));
-}
-
-Status CheckTexts(const wire::Hello& hello) {
-  PW_RETURN_IF_ERROR(CheckText(hello.name, "name", wire::kMaxNameBytes));
-  PW_RETURN_IF_ERROR(CheckText(hello.island, "island", wire::kMaxNameBytes));
-  PW_RETURN_IF_ERROR(CheckText(hello.build, "version", kMaxTextBytes));
-  PW_RETURN_IF_ERROR(CheckText(hello.machine, "machine", kMaxTextBytes));
-  PW_RETURN_IF_ERROR(CheckText(hello.platform, "platform", kMaxTextBytes));
-  PW_RETURN_IF_ERROR(CheckText(hello.data_endpoint, "data endpoint", kMaxTextBytes));
-  if (hello.platform_version.size() > kMaxVersionBytes) {
-    return InvalidArgument("expected a plugin's version of at most " + std::to_string(kMaxVersionBytes) +
-                           " bytes, got " + std::to_string(hello.platform_version.size()));
-  }
-  for (const wire::DeviceDescription& device : hello.devices) {
-    PW_RETURN_IF_ERROR(CheckText(device.kind, "kind of device", kMaxTextBytes));
-  }
-  return OkStatus();
-}
-
-}  // namespace
 
 void ClusterState::OnMessage(const Connection& from, std::string frame, std::vector<Payload> payloads, uint64_t now_ms,
                              Outputs& out) {
@@ -47,47 +14,47 @@ void ClusterState::OnMessage(const Connection& from, std::string frame, std::vec
   Outbox outbox(now_ms, from, out, log_);
   Result<wire::Head> head = wire::DecodeHead(frame);
   if (Status few = wire::CheckPayloads(payloads.size()); !few.ok()) head = std::move(few);
-  auto peer = peers_.find(from);
+  const Members::Member* member = members_.Find(from);
   if (!head.ok()) {
     outbox.Note("refused a message: " + head.status().ToString());
     outbox.Send(from, wire::Reject{head.status()});
     return;
   }
   if (head->header.type == Type::kHello) {
-    if (peer != peers_.end()) {
+    if (member != nullptr) {
       outbox.Send(from, wire::Reject{FailedPrecondition("this connection has already joined")});
       return;
     }
     OnHello(from, head->body, address_.empty() ? "" : " from " + address_, outbox);
     return;
   }
-  if (head->header.type == Type::kIslandJoin || (peer == peers_.end() && head->header.type == Type::kKeyValue)) {
+  if (head->header.type == Type::kIslandJoin || (member == nullptr && head->header.type == Type::kKeyValue)) {
     return OnIslandMessage(from, *head, outbox);
   }
-  if (peer == peers_.end()) {
+  if (member == nullptr) {
     // A peer dropped for silence that speaks again, or one that never joined.
     outbox.Send(from, wire::Reject{FailedPrecondition("expected HELLO as the first message of a connection, got " +
                                                       std::string(wire::TypeName(head->header.type)))});
     return;
   }
-  peer->second.last_heard_ms = now_ms;
+  members_.Heard(from, now_ms);
   Message message{*head, frame, payloads, 0};
-  if (peer->second.role == wire::Role::kClient) {
-    const uint32_t client = peer->second.index;
-    if (head->header.type == Type::kHeartbeat) return;
-    if (head->header.type == Type::kGoodbye) {
-      Result<wire::Goodbye> goodbye = wire::Decode<wire::Goodbye>(head->body);
-      LoseClient(client, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", outbox);
-    } else {
-      OnClientMessage(client, message, outbox);
-    }
-  } else {
-    const uint32_t host = peer->second.index;
-    if (Status status = OnWorkerMessage(host, message, outbox); !status.ok()) {
+  if (head->header.type == Type::kGoodbye) {
+    const Result<wire::Goodbye> goodbye = wire::Decode<wire::Goodbye>(head->body);
+    Lose(*member, goodbye.ok() && !goodbye->reason.empty() ? goodbye->reason : "it has left", outbox);
+  } else if (member->role == wire::Role::kWorker) {
+    const uint32_t host = member->index;
+    if (Status status = of_workers_.Take(host, message, outbox); !status.ok()) {
       outbox.Note("host " + hosts_[host].description.name + ": " + status.ToString());
     }
+  } else if (head->header.type != Type::kHeartbeat) {
+    if (const Status room = of_clients_.Take(member->index, message, outbox); !room.ok()) {
+      return Disconnect(from, room.ToString(), outbox);
+    }
+  } else {
+    return;
   }
-  GrantTurns(outbox);
+  of_clients_.GrantTurns(outbox);
 }
 
 void ClusterState::OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox) {
@@ -98,11 +65,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
   Result<wire::Hello> hello = wire::Decode<wire::Hello>(body);
   if (!hello.ok()) return refuse(hello.status());
   if (Status texts = CheckTexts(*hello); !texts.ok()) return refuse(std::move(texts));
-  if (hello->build != options_.build) {
-    return refuse(FailedPrecondition("expected ptpathways " + options_.build + " as on the controller, got " +
-                                     hello->build + " on " + Quoted(hello->name) +
-                                     "; install the same version on both"));
-  }
+  if (Status same = CheckBuild(hello->build, hello->name, options_.build); !same.ok()) return refuse(std::move(same));
   wire::Welcome welcome;
   welcome.cluster = options_.cluster;
   welcome.heartbeat_interval_ms = options_.heartbeat_interval_ms;
@@ -116,7 +79,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
     const uint32_t index = client.index;
     resources_.NameClient(index, "client " + Quoted(hello->name) + " (pid " + std::to_string(hello->pid) + ")");
     scheduler_.AddClient(index, hello->weight, hello->priority);
-    peers_[from] = Peer{wire::Role::kClient, index, outbox.now_ms()};
+    members_.Add(from, wire::Role::kClient, index, outbox.now_ms());
     outbox.Note(client.Describe() + " has joined" + where);
     welcome.peer = index;
     welcome.hosts = hosts_.Descriptions();
@@ -133,7 +96,7 @@ void ClusterState::OnHello(const Connection& from, std::string_view body, const 
   const uint32_t island = IslandNumber(Hosts::IslandOf(*hello));
   const Host& host = hosts_.Add(*std::move(hello), from, next_session_++, island);
   const wire::HostDescription& description = host.description;
-  peers_[from] = Peer{wire::Role::kWorker, description.host, outbox.now_ms()};
+  members_.Add(from, wire::Role::kWorker, description.host, outbox.now_ms());
   welcome.peer = description.host;
   welcome.session = description.session;
   welcome.identities = hosts_.IdentitiesOf(host.identity(), 0);
@@ -174,16 +137,13 @@ void ClusterState::OnIslandMessage(const Connection& from, const wire::Head& hea
     outbox.Note("refused a host's plugin: " + status.ToString());
     outbox.Send(from, wire::Reject{std::move(status)});
   };
-  if (peers_.contains(from)) return refuse(FailedPrecondition("expected ISLAND_JOIN on a connection of its own"));
+  if (members_.Find(from) != nullptr)
+    return refuse(FailedPrecondition("expected ISLAND_JOIN on a connection of its own"));
   IslandGroups::Answers answers;
   if (head.header.type == Type::kIslandJoin) {
     Result<wire::IslandJoin> join = wire::Decode<wire::IslandJoin>(head.body);
     if (!join.ok()) return refuse(join.status());
-    if (join->build != options_.build) {
-      return refuse(FailedPrecondition("expected ptpathways " + options_.build + " as on the controller, got " +
-                                       join->build + " on " + Quoted(join->name) +
-                                       "; install the same version on both"));
-    }
+    if (Status same = CheckBuild(join->build, join->name, options_.build); !same.ok()) return refuse(std::move(same));
     groups_.Join(from, *std::move(join), outbox.now_ms(), answers);
   } else {
     Result<wire::KeyValue> request = wire::Decode<wire::KeyValue>(head.body);
@@ -222,16 +182,20 @@ void ClusterState::Disconnect(const Connection& from, const std::string& reason,
     IslandGroups::Answers answers;
     groups_.OnDisconnected(from, reason, answers);
     SendAnswers(std::move(answers), outbox);
-    return GrantTurns(outbox);
+    return of_clients_.GrantTurns(outbox);
   }
-  auto peer = peers_.find(from);
-  if (peer == peers_.end()) return;
-  if (peer->second.role == wire::Role::kClient) {
-    LoseClient(peer->second.index, reason, outbox);
+  const Members::Member* member = members_.Find(from);
+  if (member == nullptr) return;
+  Lose(*member, reason, outbox);
+  of_clients_.GrantTurns(outbox);
+}
+
+void ClusterState::Lose(const Members::Member& member, const std::string& reason, Outbox& outbox) {
+  if (member.role == wire::Role::kClient) {
+    LoseClient(member.index, reason, outbox);
   } else {
-    LoseHost(peer->second.index, reason, outbox);
+    LoseHost(member.index, reason, outbox);
   }
-  GrantTurns(outbox);
 }
 
 void ClusterState::OnServing(uint64_t pid, uint64_t standby, Outputs& out) {
@@ -248,7 +212,7 @@ void ClusterState::OnHostExited(const std::string& name, const std::string& reas
   const Host* host = hosts_.Named(name);
   if (host == nullptr) return;
   LoseHost(host->description.host, reason, outbox);
-  GrantTurns(outbox);
+  of_clients_.GrantTurns(outbox);
 }
 
 void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& outbox) {
@@ -256,8 +220,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
   if (!host.alive()) return;
   hosts_.Lose(index, reason);
   outbox.Note(host.lost_reason);
-  peers_.erase(host.connection);
-  gone_.push_back(host.connection);
+  members_.Remove(host.connection);
   runs_.Forget(index);
   watch_.Forget(index);
   resources_.RemoveHost(index);
@@ -272,7 +235,7 @@ void ClusterState::LoseHost(uint32_t index, const std::string& reason, Outbox& o
     registry_.LoseHost(index, client, status, outbox);
   }
   runs_.FailOf(index, status, outbox);
-  for (const uint32_t client_index : clients_.Indices()) ReleaseHeld(client_index, outbox);
+  for (const uint32_t client_index : clients_.Indices()) of_clients_.Release(client_index, outbox);
   // Last, so that runs fail for the first cause.
   IslandGroups::Answers answers;
   groups_.OnHostLost(hosts_[index].description.name, reason, answers);
@@ -283,8 +246,7 @@ void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox&
   Client* client = clients_.Find(index);
   if (client == nullptr) return;
   outbox.Note(client->Describe() + " is gone: " + reason + "; its buffers and functions are collected");
-  peers_.erase(client->connection);
-  gone_.push_back(client->connection);
+  members_.Remove(client->connection);
   const uint64_t session = client->session;
   registry_.Forget(*client);
   clients_.Remove(index);
@@ -297,17 +259,18 @@ void ClusterState::LoseClient(uint32_t index, const std::string& reason, Outbox&
   }
 }
 
-void ClusterState::TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox) {
-  const bool is_host = peer.role == wire::Role::kWorker;
-  const std::string& name = is_host ? hosts_[peer.index].description.name : clients_.at(peer.index).name;
+void ClusterState::TellOfSilence(const Members::Change& change, Outbox& outbox) {
+  const auto [member, silence_ms] = change;
+  const bool is_host = member.role == wire::Role::kWorker;
+  const std::string& name = is_host ? hosts_[member.index].description.name : clients_.at(member.index).name;
   const std::string who = (is_host ? "host " : "client ") + Quoted(name);
-  if (is_host && !peer.silent) watch_.Resumed(peer.index, outbox.now_ms());
-  outbox.Note(peer.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
-                                " s: it is stopped, or cut off; it is given up after " +
-                                std::to_string(options_.lease_ms / 1000) + " s"
-                          : who + " is heard of again");
+  if (is_host && !member.silent) watch_.Resumed(member.index, outbox.now_ms());
+  outbox.Note(member.silent ? "nothing was heard of " + who + " for " + std::to_string(silence_ms / 1000) +
+                                  " s: it is stopped, or cut off; it is given up after " +
+                                  std::to_string(options_.lease_ms / 1000) + " s"
+                            : who + " is heard of again");
   if (!is_host) return;
-  hosts_[peer.index].description.alive = peer.silent ? wire::kHostSilent : wire::kHostAlive;
+  hosts_[member.index].description.alive = member.silent ? wire::kHostSilent : wire::kHostAlive;
   TellClientsOfHosts(outbox);
 }
 
@@ -320,31 +283,16 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
   if (memory_.has_waiters()) {
     memory_.Tick(now_ms);
     gate_.SendOrders(outbox);
-    GrantTurns(outbox);
+    of_clients_.GrantTurns(outbox);
   }
-  if (now_ms < last_tick_ms_ + options_.heartbeat_interval_ms) return;
-  // A controller that was itself suspended must not blame its peers for the silence.
-  const bool was_suspended =
-      last_tick_ms_ != 0 && now_ms > last_tick_ms_ + std::min(options_.lease_ms, options_.silence_ms) / 2;
-  last_tick_ms_ = now_ms;
-  if (was_suspended) watch_.AllResumed(now_ms);
+  const std::optional<Members::Found> found = members_.Tick(now_ms);
+  if (!found) return;
+  if (found->was_suspended) watch_.AllResumed(now_ms);
   watch_.Tick(outbox);
   runs_.LetGo(std::nullopt, outbox);
-  std::vector<std::pair<Connection, uint64_t>> silent;
-  for (auto& [connection, peer] : peers_) {
-    if (connection.starts_with("local/")) continue;
-    if (was_suspended) peer.last_heard_ms = now_ms;
-    if (now_ms > peer.last_heard_ms + options_.lease_ms) {
-      silent.emplace_back(connection, now_ms - peer.last_heard_ms);
-      continue;
-    }
-    if (const bool is_silent = now_ms > peer.last_heard_ms + options_.silence_ms; is_silent != peer.silent) {
-      peer.silent = is_silent;
-      TellOfSilence(peer, now_ms - peer.last_heard_ms, outbox);
-    }
-    outbox.Send(connection, wire::Heartbeat{});
-  }
-  for (const auto& [connection, silence_ms] : silent) {
+  for (const Members::Change& change : found->changed) TellOfSilence(change, outbox);
+  for (const Connection& connection : found->present) outbox.Send(connection, wire::Heartbeat{});
+  for (const auto& [connection, silence_ms] : found->lost) {
     Outbox of_member = outbox.For(connection);
     Disconnect(connection, "nothing was heard of it for " + std::to_string(silence_ms) + " ms", of_member);
   }
@@ -352,7 +300,8 @@ void ClusterState::OnTick(uint64_t now_ms, Outputs& out) {
 
 Outputs ClusterState::Farewell(const std::string& reason) const {
   Outputs out;
-  for (const auto& [connection, peer] : peers_) out.push_back({connection, wire::Encode(wire::Goodbye{reason}), {}});
+  for (const auto& [connection, member] : members_)
+    out.push_back({connection, wire::Encode(wire::Goodbye{reason}), {}});
   for (const IslandGroups::Answer& answer : groups_.Farewell(reason)) {
     out.push_back({answer.to, wire::Encode(answer.body), {}});
   }
@@ -360,9 +309,9 @@ Outputs ClusterState::Farewell(const std::string& reason) const {
 }
 
 std::string ClusterState::StatusJson(uint64_t now_ms) const {
-  const auto last_heard_ms = [this](const Connection& member) -> std::optional<uint64_t> {
-    auto peer = peers_.find(member);
-    return peer == peers_.end() ? std::nullopt : std::optional(peer->second.last_heard_ms);
+  const auto last_heard_ms = [this](const Connection& connection) -> std::optional<uint64_t> {
+    const Members::Member* member = members_.Find(connection);
+    return member == nullptr ? std::nullopt : std::optional(member->last_heard_ms);
   };
   const StatusReport::Sources sources{options_, serving_, hosts_,     clients_,     scheduler_,
                                       watch_,   memory_,  resources_, last_heard_ms};
@@ -370,7 +319,7 @@ std::string ClusterState::StatusJson(uint64_t now_ms) const {
 }
 
 bool ClusterState::Knows(const Connection& connection) const {
-  return peers_.contains(connection) || groups_.knows(connection) || expected_.knows(connection);
+  return members_.Find(connection) != nullptr || groups_.knows(connection) || expected_.knows(connection);
 }
 
 }  // namespace pathways::controller

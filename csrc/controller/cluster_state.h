@@ -10,26 +10,21 @@
 // (through scheduler::GangScheduler); that nothing of a client overtakes a run which waits for its function, its plans
 // or its turn; who must hear that a host or client is gone.
 //
-// A client's messages are one stream, handled in order. The head of the stream may have to wait (Wait says what for);
-// all behind it waits, too, and other clients go on.
-//
-// Each input goes to the part that it is for, with an Outbox in which the part puts what comes of it: Hosts and
-// ExpectedHosts, Clients and their ClientStreams, Registry, MemoryGate, Runs, Forwarding, HostWatch, IslandGroups. Here
-// are the members' connections (cluster_state.cc), and the tables of messages (cluster_clients.cc, cluster_workers.cc).
+// Each input goes to the part that it is for, with an Outbox in which the part puts what comes of it. Here is what
+// concerns several parts: who joins (admission.h, ExpectedHosts, Hosts, Clients, IslandGroups), and who is lost or
+// silent (Members, HostWatch). What members say otherwise goes to ClientMessages and WorkerMessages, and by them to
+// Registry, Runs, Forwarding, MemoryGate and ResourceManager.
 #ifndef PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 #define PTPATHWAYS_CONTROLLER_CLUSTER_STATE_H_
 
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/controller/client_messages.h"
 #include "csrc/controller/clients.h"
 #include "csrc/controller/cluster_options.h"
 #include "csrc/controller/expected_hosts.h"
@@ -37,6 +32,7 @@
 #include "csrc/controller/host_watch.h"
 #include "csrc/controller/hosts.h"
 #include "csrc/controller/island_groups.h"
+#include "csrc/controller/members.h"
 #include "csrc/controller/memory_gate.h"
 #include "csrc/controller/memory_ledger.h"
 #include "csrc/controller/outbox.h"
@@ -44,10 +40,10 @@
 #include "csrc/controller/resource_manager.h"
 #include "csrc/controller/runs.h"
 #include "csrc/controller/status_report.h"
+#include "csrc/controller/worker_messages.h"
 #include "csrc/scheduler/gang_scheduler.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/identity.h"
-#include "csrc/wire/plan_bodies.h"
 
 namespace pathways::controller {
 
@@ -55,6 +51,7 @@ class ClusterState {
  public:
   explicit ClusterState(ClusterOptions options)
       : options_(std::move(options)),
+        members_(options_),
         hosts_(options_.data_secret),
         expected_(options_.expected_hosts),
         scheduler_(options_.scheduling),
@@ -95,49 +92,23 @@ class ClusterState {
   // Refusals and losses since the last call, for the log.
   LogLines TakeLog() { return std::exchange(log_, {}); }
   // Members that are none any more, since the last call.
-  std::vector<Connection> TakeGone() { return std::exchange(gone_, {}); }
+  std::vector<Connection> TakeGone() { return members_.TakeGone(); }
   // Whether somebody has joined, or asked to, by this connection.
   bool Knows(const Connection& connection) const;
 
  private:
-  struct Peer {
-    wire::Role role;
-    uint32_t index;  // of the client or host
-    uint64_t last_heard_ms;
-    bool silent = false;  // those concerned have been told
-  };
-  // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
-  void TellOfSilence(const Peer& peer, uint64_t silence_ms, Outbox& outbox);
-  // `where`: " from " its address; empty: not known, or this machine.
   void OnHello(const Connection& from, std::string_view body, const std::string& where, Outbox& outbox);
   // A connection on which a host's plugin finds those of its island.
   void OnIslandMessage(const Connection& from, const wire::Head& head, Outbox& outbox);
-  void Disconnect(const Connection& from, const std::string& reason, Outbox& outbox);
   // Hosts whose island is no more are lost with it.
   void SendAnswers(IslandGroups::Answers answers, Outbox& outbox);
-  void OnClientMessage(uint32_t client, Message& message, Outbox& outbox);
-  Result<Outcome> HandleClient(uint32_t client, Message& message, Outbox& outbox);
-  Result<Outcome> On(Client& owner, const wire::RequestSlice& request, Message& message, Outbox& outbox);
-  Result<Outcome> On(Client& owner, const wire::ReleaseSlice& request, Message& message, Outbox& outbox);
-  Result<Outcome> On(Client& owner, const wire::Query& query, Message& message, Outbox& outbox);
-  // By type of message:
-  using Handler = Result<Outcome> (*)(ClusterState& self, Client& owner, Message& message, Outbox& outbox);
-  template <typename Body>
-  static Result<Outcome> Call(ClusterState& self, Client& owner, Message& message, Outbox& outbox);
-  template <typename... Bodies>
-  static constexpr auto TableOf();
-  void ReleaseFetches(uint32_t host, Outbox& outbox);
 
-  // Frees what messages behind one that waits for memory free, unless a message before them names it.
-  void FreeBehind(Client& owner, Outbox& outbox);
-
-  Status OnWorkerMessage(uint32_t host, Message& message, Outbox& outbox);
-  // Handles what a client's stream holds back, up to the next message that must wait.
-  void ReleaseHeld(uint32_t client, Outbox& outbox);
-  // Lets every gang go whose turn has come, and every message for which there is memory now.
-  void GrantTurns(Outbox& outbox);
+  void Disconnect(const Connection& from, const std::string& reason, Outbox& outbox);
+  void Lose(const Members::Member& member, const std::string& reason, Outbox& outbox);
   void LoseHost(uint32_t host, const std::string& reason, Outbox& outbox);
   void LoseClient(uint32_t client, const std::string& reason, Outbox& outbox);
+  // Clients are told of a silent host, and when it is heard of again; the log of every silent member.
+  void TellOfSilence(const Members::Change& change, Outbox& outbox);
 
   // The scheduler's, of an island that may be new.
   uint32_t IslandNumber(const std::string& name);
@@ -146,7 +117,7 @@ class ClusterState {
   void TellAllOfNewHosts(const Connection& joined, Outbox& outbox);
 
   const ClusterOptions options_;
-  std::unordered_map<Connection, Peer> peers_;
+  Members members_;
   Hosts hosts_;
   ExpectedHosts expected_;
   Clients clients_;
@@ -159,15 +130,14 @@ class ClusterState {
   MemoryGate gate_{memory_, hosts_};
   Forwarding forwarding_{hosts_, memory_, gate_, options_.sent_to};
   Runs runs_{hosts_, clients_, scheduler_, memory_, gate_, options_.scheduling.arbitrate};
+  ClientMessages of_clients_{{clients_, scheduler_, registry_, memory_, resources_, forwarding_, runs_},
+                             [this](uint64_t now_ms) { return StatusJson(now_ms); }};
+  WorkerMessages of_workers_{{hosts_, clients_, registry_, memory_, forwarding_, runs_}, of_clients_};
   uint64_t next_session_ = 1;
-  uint64_t arrivals_ = 0;  // messages of clients so far
-  uint64_t now_ms_ = 0;    // of the latest message or tick
-  uint64_t last_tick_ms_ = 0;
-  size_t fetch_turn_ = 0;
+  uint64_t now_ms_ = 0;  // of the latest message or tick
   std::string address_;  // of who says HELLO next; empty: not known, or this machine
   Serving serving_;
   LogLines log_;
-  std::vector<Connection> gone_;
 };
 
 }  // namespace pathways::controller
