@@ -7,15 +7,6 @@
 
 namespace pathways::worker {
 
-namespace {
-
-Status TooManyEarly() {
-  return ResourceExhausted("expected at most " + std::to_string(Incoming::kMaxEarlyTransfers) +
-                           " transfers of one sender before their buffers are announced, got more; these were let go");
-}
-
-}  // namespace
-
 uint64_t Incoming::Entry::Expected() const {
   return static_cast<uint64_t>(assembly ? BoxBytes(buffer->type(), box) : buffer->type().ByteSize());
 }
@@ -25,18 +16,10 @@ void Incoming::SetHosts(std::vector<std::string> names) {
   data_->Post([this, names = std::move(names)]() mutable {
     for (size_t i = host_names_.size(); i < names.size(); ++i) {
       if (std::ranges::find(host_names_, names[i]) == host_names_.end()) continue;
-      ForgetEarlyOf(dataplane::DataPlane::PeerOfHost(names[i]));
+      early_.Forget(dataplane::DataPlane::PeerOfHost(names[i]));
     }
     host_names_ = std::move(names);
   });
-}
-
-void Incoming::ForgetEarlyOf(const std::string& peer) {
-  for (auto transfer = early_.begin(); transfer != early_.end();) {
-    std::erase_if(transfer->second, [&](const Early& item) { return item.peer == peer; });
-    transfer = transfer->second.empty() ? early_.erase(transfer) : std::next(transfer);
-  }
-  accounts_.erase(peer);
 }
 
 Status Incoming::CheckSender(std::string_view peer, uint64_t key, uint32_t from_host) const {
@@ -87,7 +70,7 @@ void Incoming::Deliver(uint64_t key, std::span<const std::byte> bytes, std::shar
     auto it = entries_.find(key);
     if (it != entries_.end()) return Take(key, it->second, 0, bytes.size(), bytes, {}, owner);
     if (when == When::kDeclared || IsGone(wire::ClientOf(key))) return;
-    early_[key].push_back({"", 0, bytes.size(), bytes, {}, owner});
+    early_.KeepOwn(key, bytes, owner);
   });
 }
 
@@ -110,52 +93,15 @@ void Incoming::Refuse(uint64_t key, uint32_t from_host, Status status) {
 void Incoming::Enter(uint64_t key, Entry entry) {
   entries_[key] = std::move(entry);
   if (IsGone(wire::ClientOf(key))) return Fail(key, Cancelled("its client is gone"));
-  if (auto it = early_.find(key); it != early_.end()) {
-    std::vector<Early> early = std::move(it->second);
-    early_.erase(it);
+  if (std::vector<EarlyTransfers::Item> early = early_.Take(key); !early.empty()) {
     TakeEarly(key, std::move(early));
-  } else if (MayHaveBeenLetGo(key, entries_[key].from_host)) {
-    return Fail(key, TooManyEarly());
+  } else if (early_.MayHaveBeenLetGo(SenderOf(key, entries_[key].from_host), key)) {
+    return Fail(key, EarlyTransfers::TooMany());
   }
   // What a lost host had sent counts, and no more will come.
   const auto entered = entries_.find(key);
   if (entered == entries_.end()) return;
   if (const auto lost = lost_.find(entered->second.from_host); lost != lost_.end()) Fail(key, lost->second);
-}
-
-void Incoming::KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come) {
-  if (const auto at = early_.find(key); at != early_.end()) {
-    std::erase_if(at->second, [peer](const Early& item) { return item.peer == peer; });  // of no use any more
-    if (at->second.empty()) early_.erase(at);
-  }
-  std::shared_ptr<const void> counted;
-  if (!peer.empty() && (counted = Charge(AccountOf(peer), key, 0)) == nullptr) return;
-  early_[key].push_back({std::string(peer), 0, 0, {}, status, nullptr, std::move(counted), more_may_come});
-}
-
-const std::shared_ptr<Incoming::Account>& Incoming::AccountOf(std::string_view peer) {
-  std::shared_ptr<Account>& account = accounts_[std::string(peer)];
-  if (account == nullptr) account = std::make_shared<Account>();
-  return account;
-}
-
-std::shared_ptr<const void> Incoming::Charge(const std::shared_ptr<Account>& account, uint64_t key, uint64_t bytes) {
-  if (account->transfers >= kMaxEarlyTransfers) {
-    account->refused_from = std::min(account->refused_from, key);
-    account->refused_to = std::max(account->refused_to, key);
-    return nullptr;
-  }
-  ++account->transfers;
-  account->bytes += bytes;
-  return {account.get(), [account, bytes](const void*) {
-            --account->transfers;
-            account->bytes -= bytes;
-          }};
-}
-
-bool Incoming::MayHaveBeenLetGo(uint64_t key, uint32_t from_host) const {
-  const auto at = accounts_.find(SenderOf(key, from_host));
-  return at != accounts_.end() && key >= at->second->refused_from && key <= at->second->refused_to;
 }
 
 std::string Incoming::SenderOf(uint64_t key, uint32_t from_host) const {
@@ -170,15 +116,15 @@ void Incoming::FailTransfer(uint64_t key, uint32_t from_host, Status status) {
     if (const auto at = entries_.find(key); at == entries_.end()) {
       if (IsGone(wire::ClientOf(key))) return;
       const std::string peer = SenderOf(key, from_host);
-      if (!peer.empty()) KeepEarlyFailure(peer, key, status, true);
+      if (!peer.empty()) early_.KeepFailure(peer, key, status, true);
     } else if (at->second.buffer != nullptr && at->second.from_host == from_host) {
       FailAndRefuse(key, status);
     }
   });
 }
 
-void Incoming::TakeEarly(uint64_t key, std::vector<Early> early) {
-  for (Early& item : early) {
+void Incoming::TakeEarly(uint64_t key, std::vector<EarlyTransfers::Item> early) {
+  for (EarlyTransfers::Item& item : early) {
     auto entered = entries_.find(key);
     Status wanted = entered == entries_.end() ? Cancelled("its buffer has failed")
                                               : CheckSender(item.peer, key, entered->second.from_host);
@@ -205,38 +151,8 @@ void Incoming::OnBytes(std::string_view peer, uint64_t key, uint64_t offset, uin
   } else if (IsGone(wire::ClientOf(key))) {
     lease.Drop(Cancelled("its client is gone"));
   } else {
-    KeepOrDefer(peer, key, offset, total, bytes, std::move(lease));
+    early_.Keep(peer, key, offset, total, bytes, std::move(lease));
   }
-}
-
-void Incoming::KeepOrDefer(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
-                           std::span<const std::byte> bytes, transport::BulkLease lease) {
-  const std::shared_ptr<Account> account = AccountOf(peer);
-  if (total > transport::kBulkInlineBytes) {
-    const auto known = early_.find(key);
-    const bool deferred =
-        known != early_.end() && std::any_of(known->second.begin(), known->second.end(),
-                                             [peer](const Early& item) { return item.deferred && item.peer == peer; });
-    if (deferred) return lease.Defer();
-    if (account->bytes + bytes.size() > kMaxKeptBytes) {
-      std::shared_ptr<const void> counted = Charge(account, key, 0);
-      if (counted == nullptr) return lease.Drop(TooManyEarly());
-      lease.Defer();
-      early_[key].push_back({std::string(peer), 0, 0, {}, {}, nullptr, std::move(counted), false, true});
-      return;
-    }
-  } else if (account->bytes + bytes.size() > kMaxEarlyBytes) {
-    const Status status =
-        ResourceExhausted("expected at most " + std::to_string(kMaxEarlyBytes >> 20) +
-                          " MiB of one sender before their buffers are announced, got more; these were refused");
-    lease.Drop(status);
-    return KeepEarlyFailure(peer, key, status, true);
-  }
-  std::shared_ptr<const void> counted = Charge(account, key, bytes.size());
-  if (counted == nullptr) return lease.Drop(TooManyEarly());
-  const auto copy = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
-  early_[key].push_back({std::string(peer), offset, total, *copy, {}, copy, std::move(counted)});
-  lease.Drop();
 }
 
 void Incoming::Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
@@ -305,14 +221,14 @@ void Incoming::OnTransferFailed(std::string_view peer, uint64_t key, const Statu
   if (entries_.contains(key)) {
     Fail(key, status);
   } else if (!IsGone(wire::ClientOf(key))) {
-    KeepEarlyFailure(peer, key, status, false);
+    early_.KeepFailure(peer, key, status, false);
   }
 }
 
 void Incoming::OnPieceLost(std::string_view peer, uint64_t key, uint64_t size, uint64_t total, const Status& status) {
   const auto at = entries_.find(key);
   if (at != entries_.end()) return FailWith(key, status, at->second.received + size, total);
-  if (!IsGone(wire::ClientOf(key))) KeepEarlyFailure(peer, key, status, size < total);
+  if (!IsGone(wire::ClientOf(key))) early_.KeepFailure(peer, key, status, size < total);
 }
 
 void Incoming::Fail(uint64_t key, const Status& status) {
@@ -355,14 +271,14 @@ void Incoming::FailWhere(Predicate predicate, const Status& status) {
 void Incoming::FailFromHost(uint32_t host, Status status) {
   data_->Post([this, host, status = std::move(status)] {
     lost_.emplace(host, status);
-    accounts_.erase(SenderOf(0, host));  // another one may come by that name
+    early_.ForgetAccount(SenderOf(0, host));  // another one may come by that name
     FailWhere([host](uint64_t, const Entry& entry) { return entry.from_host == host; }, status);
   });
 }
 
 void Incoming::OnPeer(std::string_view peer, uint64_t session) {
   uint64_t& latest = sessions_[std::string(peer)];
-  if (latest != 0 && session > latest) ForgetEarlyOf(std::string(peer));
+  if (latest != 0 && session > latest) early_.Forget(std::string(peer));
   latest = std::max(latest, session);
   std::lock_guard lock(mutex_);
   std::erase_if(gone_, [&](const auto& gone) {
@@ -383,17 +299,7 @@ void Incoming::FailOfClient(uint32_t client, Status status, uint64_t session) {
   data_->Post([this, client, status = std::move(status)] {
     FailWhere([client](uint64_t key, const Entry&) { return wire::ClientOf(key) == client; }, status);
     const std::string peer = dataplane::DataPlane::PeerOfClient(client);
-    for (auto transfer = early_.begin(); transfer != early_.end();) {
-      const uint64_t key = transfer->first;
-      const bool own = wire::ClientOf(key) == client;
-      std::erase_if(transfer->second, [&](const Early& item) {
-        if (!own && item.peer != peer) return false;
-        if (item.deferred) data_->Resume(item.peer, key, status);
-        return true;
-      });
-      transfer = transfer->second.empty() ? early_.erase(transfer) : std::next(transfer);
-    }
-    accounts_.erase(peer);
+    for (const auto& [key, sender] : early_.ForgetClient(client, peer)) data_->Resume(sender, key, status);
   });
 }
 

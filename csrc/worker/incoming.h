@@ -26,6 +26,7 @@
 #include "csrc/base/thread_annotations.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/pjrt/client.h"
+#include "csrc/worker/early_transfers.h"
 
 namespace pathways::worker {
 
@@ -95,16 +96,7 @@ class Incoming : public dataplane::DataSink {
   // For tests, on the data thread: buffers that wait for bytes or were refused, and bytes that wait for buffers.
   size_t expected() const { return entries_.size(); }
   size_t unannounced() const { return early_.size(); }
-  uint64_t unannounced_bytes(const std::string& peer) const { return accounts_.at(peer)->bytes; }
-
-  // Bytes of one peer that come before their buffers are announced are copied and their pieces let go of, since others,
-  // which are waited for, may have to pass the peer's window before that. Beyond so many bytes a transfer is deferred
-  // until its buffer is announced.
-  static constexpr uint64_t kMaxKeptBytes = uint64_t{128} << 20;
-  // Transfers that are too small to be deferred are refused beyond this.
-  static constexpr uint64_t kMaxEarlyBytes = uint64_t{256} << 20;
-  // And transfers, of one peer. What comes beyond is let go, and its buffer fails when it is announced.
-  static constexpr size_t kMaxEarlyTransfers = 1 << 16;
+  uint64_t unannounced_bytes(const std::string& peer) const { return early_.bytes_of(peer); }
 
  private:
   struct Assembly {
@@ -128,42 +120,12 @@ class Incoming : public dataplane::DataSink {
     bool resumed = false;  // pieces that were on their way before that come twice
     uint64_t Expected() const;
   };
-  // What one peer has sent whose buffers are not announced.
-  struct Account {
-    uint64_t bytes = 0;
-    size_t transfers = 0;
-    // The keys between which some were let go for want of room. Of the offender alone more may fail than were let go.
-    uint64_t refused_from = UINT64_MAX;
-    uint64_t refused_to = 0;
-  };
-  struct Early {
-    std::string peer;  // who sent it; empty: this host itself
-    uint64_t offset;
-    uint64_t total;
-    std::span<const std::byte> bytes;
-    Status failure;
-    std::shared_ptr<const void> owner;              // of the bytes
-    std::shared_ptr<const void> counted = nullptr;  // while it lives, it is on its peer's account
-    bool more_may_come = false;                     // of a failure: bytes, nevertheless
-    bool deferred = false;                          // in place of bytes: the rest of the transfer
-  };
   // OK when `peer` (empty: this host itself) is what `from_host` is called, or the client whose key this is.
   Status CheckSender(std::string_view peer, uint64_t key, uint32_t from_host) const;
-  // For what comes before its buffer is announced.
-  void KeepOrDefer(std::string_view peer, uint64_t key, uint64_t offset, uint64_t total,
-                   std::span<const std::byte> bytes, transport::BulkLease lease);
-  // What a peer of this name has sent is no concern of a later one's.
-  void ForgetEarlyOf(const std::string& peer);
-  void KeepEarlyFailure(std::string_view peer, uint64_t key, const Status& status, bool more_may_come);
-  const std::shared_ptr<Account>& AccountOf(std::string_view peer);
-  // Puts `bytes` of one transfer on the account; null, and noted, when it has no room for one more.
-  static std::shared_ptr<const void> Charge(const std::shared_ptr<Account>& account, uint64_t key, uint64_t bytes);
-  // Whether what the sender has sent under the key was let go, or may have been.
-  bool MayHaveBeenLetGo(uint64_t key, uint32_t from_host) const;
   // Whose transfers under the key are: as peers are called that connect to this host. Empty if nobody is.
   std::string SenderOf(uint64_t key, uint32_t from_host) const;
   void Enter(uint64_t key, Entry entry);
-  void TakeEarly(uint64_t key, std::vector<Early> early);
+  void TakeEarly(uint64_t key, std::vector<EarlyTransfers::Item> early);
   void Complete(std::shared_ptr<Assembly> assembly);
   void Take(uint64_t key, Entry& entry, uint64_t offset, uint64_t total, std::span<const std::byte> bytes,
             transport::BulkLease lease, std::shared_ptr<const void> owner);
@@ -183,9 +145,8 @@ class Incoming : public dataplane::DataSink {
   SendFailedHandler send_failed_;
   // Owned by the data thread:
   std::unordered_map<uint64_t, Entry> entries_;
-  std::unordered_map<uint64_t, std::vector<Early>> early_;
-  std::unordered_map<std::string, std::shared_ptr<Account>> accounts_;  // by peer
-  std::unordered_map<uint32_t, Status> lost_;                           // hosts
+  EarlyTransfers early_;
+  std::unordered_map<uint32_t, Status> lost_;  // hosts
   std::vector<std::string> host_names_;
   std::unordered_map<std::string, uint64_t> sessions_;  // the latest of each caller
 

@@ -107,7 +107,7 @@ TEST(WhatNobodyAnnouncedYetDoesNotHoldUpWhatIsAwaited) {
   Uploads c;
   std::vector<std::future<Status>> early;
   // More than the host keeps, so some are deferred.
-  const uint64_t transfers = Incoming::kMaxKeptBytes / c.bytes.size() + 10;
+  const uint64_t transfers = EarlyTransfers::kMaxKeptBytes / c.bytes.size() + 10;
   for (uint64_t n = 1; n <= transfers; ++n) early.push_back(c.Upload(UploadKey(n)));
   const pjrt::Buffer awaited = c.Declare(device, UploadKey(100), kFromClient);
   EXPECT_OK(c.Await(c.Upload(UploadKey(100))));
@@ -125,7 +125,7 @@ TEST(WhatNobodyAnnouncedYetDoesNotHoldUpWhatIsAwaited) {
 
 TEST(DeferredTransfersThatNobodyWantsAnyMoreEnd) {
   Uploads c;
-  const uint64_t kept = Incoming::kMaxKeptBytes / c.bytes.size();
+  const uint64_t kept = EarlyTransfers::kMaxKeptBytes / c.bytes.size();
   for (uint64_t n = 1; n <= kept; ++n) EXPECT_OK(c.Await(c.Upload(UploadKey(n))));
   std::future<Status> refused = c.Upload(UploadKey(100)), waiting = c.Upload(UploadKey(101));
   c.incoming.Refuse(UploadKey(100), kFromClient, ResourceExhausted("no room"));
@@ -292,21 +292,22 @@ TEST(BytesThatNobodyAnnouncedHaveALimitOfTheirSenderOnly) {
   Incoming incoming;
   const std::vector<std::byte> piece(size_t{16} << 20), small(transport::kBulkInlineBytes);
   uint64_t key = 1;
-  for (uint64_t sent = 0; sent < 2 * Incoming::kMaxEarlyBytes; sent += piece.size()) {
+  for (uint64_t sent = 0; sent < 2 * EarlyTransfers::kMaxSmallBytes; sent += piece.size()) {
     incoming.OnBytes("c/1", UploadKey(key++), 0, piece.size(), piece, {});
   }
-  EXPECT_EQ(incoming.unannounced_bytes("c/1"), Incoming::kMaxKeptBytes);  // the others are deferred
-  for (uint64_t sent = 0; sent < 2 * Incoming::kMaxEarlyBytes; sent += small.size()) {
+  EXPECT_EQ(incoming.unannounced_bytes("c/1"), EarlyTransfers::kMaxKeptBytes);  // the others are deferred
+  for (uint64_t sent = 0; sent < 2 * EarlyTransfers::kMaxSmallBytes; sent += small.size()) {
     incoming.OnBytes("c/1", UploadKey(key++), 0, small.size(), small, {});
   }
-  EXPECT_EQ(incoming.unannounced_bytes("c/1"), Incoming::kMaxEarlyBytes);
+  EXPECT_EQ(incoming.unannounced_bytes("c/1"), EarlyTransfers::kMaxSmallBytes);
   incoming.OnBytes("c/2", UploadKey(key++), 0, piece.size(), piece, {});
   EXPECT_EQ(incoming.unannounced_bytes("c/2"), piece.size());
   const size_t before = incoming.unannounced();
-  for (size_t n = 0; n < 2 * Incoming::kMaxEarlyTransfers; ++n) incoming.OnBytes("c/3", UploadKey(key++), 0, 0, {}, {});
-  EXPECT_EQ(incoming.unannounced(), before + Incoming::kMaxEarlyTransfers);
+  for (size_t n = 0; n < 2 * EarlyTransfers::kMaxTransfers; ++n)
+    incoming.OnBytes("c/3", UploadKey(key++), 0, 0, {}, {});
+  EXPECT_EQ(incoming.unannounced(), before + EarlyTransfers::kMaxTransfers);
   for (int n = 0; n < 10; ++n) incoming.OnBytes("c/2", UploadKey(key++), 0, 0, {}, {});
-  EXPECT_EQ(incoming.unannounced(), before + Incoming::kMaxEarlyTransfers + 10);
+  EXPECT_EQ(incoming.unannounced(), before + EarlyTransfers::kMaxTransfers + 10);
 }
 
 // A client has sent more of what nobody announced than is kept: another one's uploads arrive, its own end with an
@@ -325,7 +326,7 @@ TEST(TooManyUnannouncedTransfersAreTheirSendersLossOnly) {
     c.incoming.Declare(key, *std::move(async), kFromClient);
     return *std::move(buffer);
   };
-  const uint64_t too_many = Incoming::kMaxEarlyTransfers + 100;
+  const uint64_t too_many = EarlyTransfers::kMaxTransfers + 100;
   c.host->Post([&] {  // as they would come: senders let small transfers overtake each other
     const auto bytes = std::as_bytes(std::span(c.bytes)).first(4);
     for (uint64_t n = 1; n <= too_many; ++n) c.incoming.OnBytes("c/1", UploadKey(n), 0, 4, bytes, {});
