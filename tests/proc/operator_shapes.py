@@ -101,7 +101,18 @@ def an_index_of_a_tensor_without_dimensions_is_refused(device: str | torch.devic
                     assert "0-dim" in str(error) or "dimension 0" in str(error), error
                 else:
                     raise AssertionError(f"not refused: {index}")
-    return [loss[None], loss[...], loss[True], loss[()]]
+    calls: tuple[Callable[[], object], ...] = (
+        *(lambda: loss.max(1), lambda: loss.min(1), lambda: loss.amax(1), lambda: loss.argmax(-2), lambda: loss.any(1)),
+        *(lambda: loss.logsumexp(1), lambda: loss.sum(1), lambda: loss.softmax(1)),
+    )
+    for call in calls:
+        try:
+            call()
+        except IndexError as error:
+            assert str(error).startswith("Dimension out of range (expected to be in range of [-1, 0], but got "), error
+        else:
+            raise AssertionError("a dimension that is not there")
+    return [loss[None], loss[...], loss[True], loss[()], loss.max(0)[0], loss.amax(-1), loss.any(0), loss.cummax(0)[1]]
 
 
 @scenario

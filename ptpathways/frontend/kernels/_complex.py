@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback, _precision, _small
+from ptpathways.frontend.kernels import _fallback, _precision, _refusals, _small
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -151,10 +151,11 @@ def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) 
     return torch.sum(values, **named) / values.numel()
 
 
-@hands_on(Plain.REAL)
+@hands_on(Plain.FLOATING | Plain.WIDE)
 def constant_pad(kernel: Callable[..., Any], values: torch.Tensor, pad: Sequence[int], value: complex = 0) -> Any:
-    """Real and imaginary parts, one after the other."""
+    """Real and imaginary parts, one after the other. A number that the tensor's type does not have is refused."""
     if not values.is_complex():
+        _refusals.check_holds(values.dtype, value)
         return kernel(values, pad, value)
     import torch
 

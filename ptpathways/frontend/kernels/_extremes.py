@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _small
+
 if TYPE_CHECKING:
     import torch
 
@@ -26,6 +28,7 @@ def reduced(largest: bool) -> Kernel:
         import torch
 
         if values.dim() == 0:
+            _small.check_of_scalar(*dim)
             return values.clone()
         dims = list(dim) or list(range(values.dim()))
         found = kernel(values, dims, keepdim)
@@ -64,6 +67,7 @@ def in_dim(largest: bool) -> Kernel:
             found, where = extreme(values.to(torch.uint8), dim, keepdim)
             return found.to(torch.bool), where
         if values.dim() == 0:
+            _small.check_of_scalar(dim)
             return values.clone(), torch.zeros((), dtype=torch.int64, device=values.device)
         found = (torch.amax if largest else torch.amin)(values, [dim], keepdim=True)
         where = _first(values, found, dim)
@@ -80,6 +84,8 @@ def index(largest: bool) -> Kernel:
 
         if values.dtype == torch.bool:
             values = values.to(torch.uint8)
+        if dim is not None and values.dim() == 0:
+            _small.check_of_scalar(dim)
         if dim is None or values.dim() == 0:
             flat = values.reshape(-1)
             where = _first(flat, (torch.amax if largest else torch.amin)(flat, [0], keepdim=True), 0)
@@ -113,6 +119,7 @@ def running(kernel: Kernel, values: torch.Tensor, dim: int) -> Any:
     import torch
 
     if values.dim() == 0:
+        _small.check_of_scalar(dim)
         return values.clone(), torch.zeros((), dtype=torch.int64, device=values.device)
     if values.numel() == 0:
         return values.clone(), torch.zeros(values.shape, dtype=torch.int64, device=values.device)

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _out_of_range
+from ptpathways.frontend.kernels import _out_of_range, _refusals
 from ptpathways.frontend.xla import _trace
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,13 @@ def as_places(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | Non
     for index in indices:
         places += [index] if index is None or not is_mask(index) else index.nonzero().unbind(1)
     return places
+
+
+@hands_on(Plain.FLOATING | Plain.WIDE)
+def masked_fill_by_number(kernel: Callable[..., Any], values: torch.Tensor, mask: torch.Tensor, value: complex) -> Any:
+    """A number that the tensor's type does not have is refused, of which PyTorch/XLA takes what it has."""
+    _refusals.check_holds(values.dtype, value)
+    return kernel(values, mask, value)
 
 
 def masked_fill(kernel: Callable[..., Any], values: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> Any:
@@ -91,4 +99,7 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "masked_scatter": masked_scatter,
     "masked_scatter_backward": masked_scatter_backward,
 }
-WRAPPED: dict[str, Callable[..., Any]] = {"masked_fill.Tensor": masked_fill}
+WRAPPED: dict[str, Callable[..., Any]] = {
+    "masked_fill.Scalar": masked_fill_by_number,
+    "masked_fill.Tensor": masked_fill,
+}

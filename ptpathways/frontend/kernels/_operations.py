@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision, _refusals
+from ptpathways.frontend.kernels import _precision, _refusals, _small
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -45,8 +45,11 @@ def any_true(values: torch.Tensor, dim: int | list[int] | None = None, keepdim: 
 
 
 def _count(found: torch.Tensor, dim: int | list[int] | None, keepdim: bool) -> torch.Tensor:
-    if dim is None or found.dim() == 0:
+    if dim is None:
         return found.sum(list(range(found.dim())), keepdim=keepdim)
+    if found.dim() == 0:
+        _small.check_of_scalar(*(dim if isinstance(dim, list | tuple) else [dim]))
+        return found.sum([], keepdim=keepdim)
     # Unlike other reductions these go over none where none is named.
     return found.sum(dim, keepdim=keepdim) if dim != [] else found
 

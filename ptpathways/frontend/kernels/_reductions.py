@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _small
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def logsumexp(values: torch.Tensor, dim: Sequence[int], keepdim: bool = False) -
         values = values.to(torch.complex64 if values.is_complex() else torch.get_default_dtype())
     dims = list(dim) or list(range(values.dim()))
     if values.dim() == 0:
+        _small.check_of_scalar(*dims)
         return logsumexp(values.reshape(1), [0]).reshape(()) if values.is_complex() else values.clone()
     if values.numel() == 0:
         return values.exp().sum(dims, keepdim).log()

@@ -82,6 +82,17 @@ def one_type(name: str, *tensors: torch.Tensor | None) -> None:
         )
 
 
+def check_holds(dtype: torch.dtype, number: complex) -> None:
+    """
+    Raises:
+        RuntimeError: no such number is of the type.
+    """
+    import torch
+
+    one = torch.ones((), dtype=torch.bool, device="cpu")
+    one.to(dtype).masked_fill_(one, number)
+
+
 def _tensors(given: tuple[Any, ...]) -> Iterator[torch.Tensor]:
     import torch
 

@@ -28,6 +28,17 @@ def scalar_as_vector(kernel: Callable[..., Any], *arguments: Any, **named: Any) 
     return tree_map_only(torch.Tensor, lambda tensor: tensor.reshape(()), result)
 
 
+def check_of_scalar(*dims: int) -> None:
+    """Of a 0-dimensional tensor these dimensions can be named.
+
+    Raises:
+        IndexError: they cannot.
+    """
+    for dim in dims:
+        if dim not in (0, -1):
+            raise IndexError(f"Dimension out of range (expected to be in range of [-1, 0], but got {dim})")
+
+
 def dimensions(values: torch.Tensor, dim: Sequence[int] | None) -> list[int]:
     """Those that a reduction goes over: all where none is named, which PyTorch/XLA takes for none of them."""
     return list(dim or range(values.dim()))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Kernel = Callable[..., Any]
 Shape = tuple[int, ...]
 
-_OF_REFERENCES = ("Attempting to broadcast", "a and b must have same reduction dim")
+_OF_REFERENCES = ("Attempting to broadcast", "a and b must have same reduction dim", "could not convert to type")
 """How torch's references in Python begin what its kernels say otherwise."""
 _PRODUCTS = {"mm": 0, "addmm": 1}
 """Of products of matrices, which argument is the first factor."""
@@ -117,7 +117,7 @@ def _torchs_error(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) 
     try:
         operation(*map(_without_memory, arguments), **{key: _without_memory(item) for key, item in named.items()})
         return None
-    except NotImplementedError:
+    except (NotImplementedError, ValueError, TypeError):  # the last two of references only
         return None
     except AssertionError as error:
         return RuntimeError(str(error))
