@@ -105,9 +105,9 @@ def an_index_of_a_tensor_without_dimensions_is_refused(device: str | torch.devic
         *(lambda: loss.max(1), lambda: loss.min(1), lambda: loss.amax(1), lambda: loss.argmax(-2), lambda: loss.any(1)),
         *(lambda: loss.logsumexp(1), lambda: loss.sum(1), lambda: loss.softmax(1)),
     )
-    for call in calls:
+    for reduce in calls:
         try:
-            call()
+            reduce()
         except IndexError as error:
             assert str(error).startswith("Dimension out of range (expected to be in range of [-1, 0], but got "), error
         else:
