@@ -31,6 +31,7 @@ LONG = (
     r"proc/test_first_step.py::(test_every_optimizer|test_models_of_libraries|test_what_cannot)",
     r"proc/test_launch_torchrun.py::test_(a_rank_that_never_comes|a_job_is_restarted)",
     r"proc/test_launch_torchrun.py::test_a_signal_to_torchrun.*\[15\]",
+    r"proc/test_long_waits.py::test_a_process_that_leaves",
     r"proc/test_mesh.py::.*(\((1, 4|4, 1)\)|from_the_cpu)",
     r"proc/test_metrics.py::(.*\[single-|test_a_run_of_weights)",
     r"proc/test_models.py::.*\[(bert|t5|llama|mixtral|resnet18)\]",
@@ -49,6 +50,7 @@ LONG = (
     r"proc/test_trainer_and_generator.py::.*(\[off-policy|\[sync-|an_eager_policy)",
     r"proc/test_training.py::.*(xla-cpu|\[single-|\[one_by_one-)",
     r"proc/test_tutorial.py::",
+    r"proc/test_wheel.py::",  # builds everything once more
 )
 
 
