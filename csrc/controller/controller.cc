@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <deque>
 #include <thread>
 
 #include "csrc/base/clock.h"
@@ -32,32 +31,6 @@ constexpr size_t kHandedBackBytes = 1 << 10;
 uint64_t Now() { return static_cast<uint64_t>(NowMs()); }
 
 }  // namespace
-
-struct Controller::LocalClient {
-  explicit LocalClient(Sink sink) : sink(std::move(sink)) {}
-  const Sink sink;
-  std::mutex mutex;
-  std::condition_variable idle;
-  // Guarded by mutex:
-  std::deque<Outgoing> inbox;
-  std::thread::id delivering{};  // the thread that calls the sink just now
-  bool detached = false;
-};
-
-void Controller::Deliver(LocalClient& client) {
-  std::unique_lock lock(client.mutex);
-  if (client.delivering == std::this_thread::get_id()) return;  // within its sink: who called that goes on after it
-  client.delivering = std::this_thread::get_id();
-  while (!client.inbox.empty() && !client.detached) {
-    Outgoing message = std::move(client.inbox.front());
-    client.inbox.pop_front();
-    lock.unlock();
-    client.sink(std::move(message.head), std::move(message.payloads));
-    lock.lock();
-  }
-  client.delivering = {};
-  client.idle.notify_all();
-}
 
 ClusterOptions Completed(ClusterOptions options, bool has_standby) {
   if (options.data_secret.empty()) options.data_secret = RandomBytes(32);
@@ -237,7 +210,7 @@ void Controller::LoseStandby() {
 template <typename Step>
 void Controller::Run(Step step) {
   Core::Effects effects;
-  std::vector<std::shared_ptr<LocalClient>> to_local;
+  LocalMembers::Clients to_local;
   std::vector<std::string> log;
   {
     std::lock_guard lock(mutex_);
@@ -245,16 +218,8 @@ void Controller::Run(Step step) {
     step(effects);
     Send(effects.parcels);
     HandBack(effects.dropped);
-    for (Outgoing& outgoing : effects.local) {
-      if (auto host = local_hosts_.find(outgoing.to); host != local_hosts_.end()) {
-        (*host->second)(std::move(outgoing.head), std::move(outgoing.payloads));
-      } else if (auto client = local_.find(outgoing.to); client != local_.end()) {
-        // Under mutex_, so that the inbox has the order of the state.
-        std::lock_guard inbox(client->second->mutex);
-        client->second->inbox.push_back(std::move(outgoing));
-        if (to_local.empty() || to_local.back() != client->second) to_local.push_back(client->second);
-      }
-    }
+    // Under mutex_, so that each member's messages have the order of the state.
+    for (Outgoing& outgoing : effects.local) local_.Put(std::move(outgoing), to_local);
     for (const auto& [peer, line] : effects.log) {
       std::optional<std::string> text = options_.verbose ? log_limit_.Take(peer, line, Now()) : std::nullopt;
       if (text) log.push_back(*std::move(text));
@@ -264,9 +229,9 @@ void Controller::Run(Step step) {
   for (auto& client : to_local) {
     // Never within a local client's own call: it may hold locks that its sink, or what hangs on it, takes.
     if (reactor_->OnThread()) {
-      Deliver(*client);
+      client->Deliver();
     } else {
-      reactor_->Post([client = std::move(client)] { Deliver(*client); });
+      reactor_->Post([client = std::move(client)] { client->Deliver(); });
     }
   }
   for (const std::string& line : log) std::fprintf(stderr, "ptpathways controller: %s\n", line.c_str());
@@ -297,7 +262,7 @@ void Controller::HandBack(transport::Link::Dropped& dropped) {
     if (dropped.empty()) dropped.swap(taken_);
     return;
   }
-  if (local_.empty()) return;
+  if (!local_.has_clients()) return;
   for (transport::Frames& frames : dropped) {
     const bool is_small = frames.size() == 1 && frames[0].size() <= kHandedBackBytes;
     if (is_small && taken_.size() < kHandedBack) taken_.push_back(std::move(frames));
@@ -382,32 +347,22 @@ void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& eve
 
 Connection Controller::AttachLocal(Sink sink) {
   std::lock_guard lock(mutex_);
-  Connection connection = "local/" + std::to_string(next_local_++);
-  local_[connection] = std::make_shared<LocalClient>(std::move(sink));
-  return connection;
+  return local_.AttachClient(std::move(sink));
 }
 
 Connection Controller::AttachLocalHost(Sink sink) {
   std::lock_guard lock(mutex_);
-  Connection connection = "local/" + std::to_string(next_local_++);
-  local_hosts_[connection] = std::make_shared<Sink>(std::move(sink));
-  return connection;
+  return local_.AttachHost(std::move(sink));
 }
 
 void Controller::DetachLocal(const Connection& connection) {
   RunLocal([&](ClusterState& state, Outputs& out) { state.OnDisconnected(connection, "it has left", out); });
-  std::shared_ptr<LocalClient> client;
+  std::shared_ptr<LocalMembers::Client> client;
   {
     std::lock_guard lock(mutex_);
-    local_hosts_.erase(connection);
-    if (auto node = local_.extract(connection); !node.empty()) client = std::move(node.mapped());
+    client = local_.Detach(connection);
   }
-  if (client == nullptr) return;
-  std::unique_lock lock(client->mutex);
-  client->detached = true;
-  client->idle.wait(lock, [&] {
-    return client->delivering == std::thread::id() || client->delivering == std::this_thread::get_id();
-  });
+  if (client != nullptr) client->Finish();
 }
 
 void Controller::FromLocal(const Connection& connection, std::string head, std::vector<Payload> payloads) {

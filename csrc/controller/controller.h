@@ -6,23 +6,22 @@
 //            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on pw-control.
 // Locks:     mutex_ guards the core and the journal; members' messages are sent under it, which is what makes the order
 //            of gangs the same everywhere. Sinks of local clients are called without it, those of local hosts with it.
-//            Each local client has a lock of its own for its inbox, taken after mutex_ and not held in its sink.
+//            Each local client has a lock of its own for its inbox (local_members.h).
 #ifndef PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 #define PTPATHWAYS_CONTROLLER_CONTROLLER_H_
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "csrc/base/log_limit.h"
 #include "csrc/base/status.h"
 #include "csrc/base/thread_annotations.h"
 #include "csrc/controller/core.h"
+#include "csrc/controller/local_members.h"
 #include "csrc/controller/standby.h"
 #include "csrc/transport/keys.h"
 #include "csrc/transport/reactor.h"
@@ -44,8 +43,7 @@ ClusterOptions Completed(ClusterOptions options, bool has_standby);
 
 class Controller : private transport::SocketHandler {
  public:
-  // Takes a message for a local client.
-  using Sink = std::function<void(std::string head, std::vector<Payload> payloads)>;
+  using Sink = LocalMembers::Sink;
 
   static Result<std::unique_ptr<Controller>> Start(ControllerOptions options);
   // Goes on with `core`, and has every input of its in the journal. `options.cluster` is that of the core.
@@ -94,9 +92,6 @@ class Controller : private transport::SocketHandler {
   void Tick();
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
   void OnPeerEvent(transport::Socket& socket, const transport::PeerEvent& event) override;
-  struct LocalClient;
-  // Calls its sink with what is in its inbox. On the control thread.
-  static void Deliver(LocalClient& client);
   // Runs `step`, void(Core::Effects&), under mutex_ (the analysis does not follow it there: PW_NO_THREAD_SAFETY), sends
   // what comes of it, and calls local sinks without the lock.
   template <typename Step>
@@ -127,11 +122,9 @@ class Controller : private transport::SocketHandler {
   std::unique_ptr<Journal> journal_ PW_GUARDED_BY(mutex_);  // null: there is no standby
   std::string lost_standby_ PW_GUARDED_BY(mutex_);          // why, to be logged
   LogLimit log_limit_ PW_GUARDED_BY(mutex_);
-  std::unordered_map<Connection, std::shared_ptr<LocalClient>> local_ PW_GUARDED_BY(mutex_);
-  std::unordered_map<Connection, std::shared_ptr<Sink>> local_hosts_ PW_GUARDED_BY(mutex_);
+  LocalMembers local_ PW_GUARDED_BY(mutex_);
   std::vector<std::string> exited_ PW_GUARDED_BY(mutex_);  // processes that ended before they joined
   transport::Link::Dropped taken_ PW_GUARDED_BY(mutex_);   // for HandBack; until the next tick at most
-  uint32_t next_local_ PW_GUARDED_BY(mutex_) = 1;
   bool closed_ PW_GUARDED_BY(mutex_) = false;
 
   // Used by the control thread only:
