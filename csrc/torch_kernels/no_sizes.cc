@@ -8,6 +8,11 @@
 // entry in the table of that class is replaced here by a function that calls torch's and, where there are no sizes,
 // returns none at an address that can be read.
 //
+// A tensor whose value was lost with a step that could not be compiled has no sizes, and PyTorch/XLA raises an error,
+// which is put in words here. Where autograd notes the sizes of a parameter it may not be thrown
+// (Node::add_input_metadata is noexcept), and the process ended. None are returned there, and the operation that
+// autograd prepares raises the error.
+//
 // Threads: `ptpathways_give_sizes_an_address` is called by the thread that initialises the front end. The function in
 // the table is called by any thread, and has no state.
 
@@ -20,6 +25,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
 
 #include "torch_kernels/replace.h"
 
@@ -32,12 +38,36 @@ using SizesFunction = c10::SymIntArrayRef (*)(const at::FunctionalTensorWrapper*
 constexpr char kSizes[] = "_ZNK2at23FunctionalTensorWrapper16sym_sizes_customEv";
 constexpr char kVirtualTable[] = "_ZTVN2at23FunctionalTensorWrapperE";
 
+// What PyTorch/XLA says of a tensor whose value was lost.
+constexpr char kLost[] = "Check failed: data()->tensor_data";
+
 SizesFunction torchs_sizes = nullptr;
+
+// Whether the code at this address is that of InputMetadata(const at::Tensor&).
+bool NotesMetadata(const void* address) {
+  Dl_info function;
+  return dladdr(address, &function) != 0 && function.dli_sname != nullptr &&
+         std::string_view(function.dli_sname).starts_with("_ZN5torch8autograd13InputMetadataC");
+}
 
 c10::SymIntArrayRef Sizes(const at::FunctionalTensorWrapper* tensor) {
   static const c10::SymInt readable(0);
-  const c10::SymIntArrayRef sizes = torchs_sizes(tensor);
-  return sizes.empty() ? c10::SymIntArrayRef(&readable, static_cast<size_t>(0)) : sizes;
+  const c10::SymIntArrayRef none(&readable, static_cast<size_t>(0));
+  try {
+    const c10::SymIntArrayRef sizes = torchs_sizes(tensor);
+    return sizes.empty() ? none : sizes;
+  } catch (const c10::Error& error) {
+    if (NotesMetadata(__builtin_return_address(0))) return none;
+    const char* const said = error.what_without_backtrace();
+    TORCH_CHECK(
+        std::string_view(said).find(kLost) == std::string_view::npos,
+        "a tensor has neither a value nor a computation: it was traced together with an operation that could "
+        "not be compiled, and PyTorch/XLA lost all that was traced with it, parameters and optimizer state that "
+        "it wrote, too. Let go of these tensors, make them anew, and load their values from a checkpoint "
+        "(PyTorch/XLA said: ",
+        kLost, ")");
+    throw;
+  }
 }
 
 // The entry of the table of virtual functions that holds `function`, or nullptr.

@@ -61,7 +61,8 @@ enum Plain : uint32_t {
   kAtMostMatrices = 524288,
   kUntilRefused = 1048576,
   kUpToDate = 2097152,
-  kAll = 4194303,
+  kNoDouble = 4194304,
+  kAll = 8388607,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -82,6 +83,7 @@ bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
   if ((plain & kFloating) && !at::isFloatingType(type)) return false;
   if ((plain & kReal) && at::isComplexType(type)) return false;
   if ((plain & kWide) && (type == at::kHalf || type == at::kBFloat16)) return false;
+  if ((plain & kNoDouble) && type == at::kDouble) return false;
   if ((plain & kWithDimensions) && tensor.dim() == 0) return false;
   if ((plain & kNonempty) && tensor.numel() == 0) return false;
   if ((plain & kSmallNumbers) && type == at::kBool) return false;

@@ -43,6 +43,7 @@ WRITTEN = (torch.int32, torch.float64, torch.complex64, torch.bool)
 
 LACKS = re.compile(r"not implemented for|not supported on CPU|is not currently supported|Unsupported dtype")
 """Says eager PyTorch where it has no kernel. Everything else that it says of types is about what was asked for."""
+LATE = "late: "
 UNKEPT = re.compile(
     r"^(empty|new_empty|resize_|rand|normal|bernoulli|multinomial|poisson|binomial|cauchy|exponential|geometric|log_normal"
     r"|uniform|nn\.functional\.(rrelu|.*dropout))"
@@ -182,13 +183,16 @@ def _on(device: Any, tree: Any) -> Any:
 
 
 def _run(asked: Asked, device: Any) -> tuple[Any, str]:
-    """What comes of it, on the CPU, and the error's text."""
+    """What comes of it, on the CPU, and the error's text. ``LATE`` stands before that of an error that the call did
+    not raise, and with which other values are lost."""
+    called = ""
     try:
         values, rest, named = _on(device, asked.arguments)
         made = asked.call(values, *rest, **named)
+        called = LATE
         return tree_map(lambda item: item.cpu() if isinstance(item, torch.Tensor) else item, made), ""
     except Exception as error:
-        return None, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
+        return None, f"{called}{type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
 
 
 def _meant(asked: Asked, found: Any) -> bool:
@@ -231,12 +235,14 @@ def _rounded(asked: Asked, *results: Any) -> tuple[Any, ...]:
 
 
 def judged(name: str, asked: Asked, device: Any) -> Told | None:
-    """What there is to tell: ``wrong``, ``unanswered``, ``answered`` (the CPU refuses it), or ``more`` (so it does, for
-    want of a kernel, and the answer is right)."""
+    """What there is to tell: ``wrong``, ``unanswered``, ``late`` (refused when the result is read, not at the call),
+    ``answered`` (the CPU refuses it), or ``more`` (so it does, for want of a kernel, and the answer is right)."""
     expected, refused = _run(asked, "cpu")
     found, error = _run(asked, device)
     if error.startswith("HostLost"):
         os._exit(1)  # the one who watches tells it
+    if error.startswith(LATE):
+        return Told("late", error.removeprefix(LATE))
     if error:
         return None if refused else Told("unanswered", error)
     leaves = [item for item in tree_leaves(found) if isinstance(item, torch.Tensor)]

@@ -141,3 +141,26 @@ def steps_of_parameters_that_share_memory(device: str | torch.device) -> Any:
                         torch_xla.sync()
                 results += [first.detach(), second.detach()]
     return results
+
+
+@scenario
+def a_gru_has_its_gradients_after_calls_without_them(device: str | torch.device) -> Any:
+    """PyTorch/XLA kept what it had traced for an input that needs no gradient."""
+    results: list[torch.Tensor] = []
+    for before in range(4):
+        torch.manual_seed(0)
+        embedding, gru = nn.Embedding(9, 3 + before).to(device), nn.GRU(3 + before, 4, 2).to(device)
+        tokens = torch.arange(10).remainder(9).view(5, 2).to(device)
+        if before == 1:
+            with torch.no_grad():
+                gru(embedding(tokens))
+        elif before == 2:
+            gru(embedding(tokens).detach())[0].sum().backward()
+            gru.zero_grad()
+        elif before == 3:
+            with torch.autocast(torch.device(device).type, dtype=torch.bfloat16):
+                gru(embedding(tokens))
+        made, hidden = gru(embedding(tokens))
+        (made.square().sum() + hidden.sum()).backward()
+        results += [made.detach(), *(p.grad for m in (embedding, gru) for p in m.parameters() if p.grad is not None)]
+    return results

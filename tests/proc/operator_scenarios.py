@@ -16,12 +16,20 @@ from torch.utils._pytree import tree_leaves
 
 import ptpathways as pw
 from ptpathways import frontend
-from tests.proc import operator_basis, operator_layers, operator_masks, operator_memory, operator_shapes, operator_types
+from tests.proc import (
+    operator_basis,
+    operator_indices,
+    operator_layers,
+    operator_masks,
+    operator_memory,
+    operator_shapes,
+    operator_types,
+)
 from tests.proc.operator_basis import INFINITY, NAN, Scenario, matrix, scenario
 
 SCENARIOS = operator_basis.SCENARIOS
 """Those below, and those that the other modules have added."""
-MODULES = (operator_layers, operator_masks, operator_memory, operator_shapes, operator_types)
+MODULES = (operator_indices, operator_layers, operator_masks, operator_memory, operator_shapes, operator_types)
 
 
 @scenario

@@ -411,6 +411,27 @@ def types_that_torch_refuses_are_refused(device: str | torch.device) -> Any:
         lambda: F.hardsigmoid(whole),
         lambda: F.leaky_relu(small),
         lambda: F.smooth_l1_loss(whole, whole),
+        lambda: torch._foreach_mul_([whole.clone()], 1.5),
+        lambda: torch._foreach_div_([whole.clone()], 2.0),
+        lambda: torch._foreach_add_([floats.clone()], 1j),
+        lambda: floats.clone().addcmul_(floats, floats, value=1j),
+        *(
+            lambda: F.gelu(whole),
+            lambda: F.elu(whole),
+            lambda: F.silu(small),
+            lambda: F.mish(whole),
+            lambda: F.glu(whole),
+        ),
+        *(lambda: F.softplus(whole), lambda: F.selu(truth), lambda: whole.frac(), lambda: truth.abs()),
+        *(lambda: truth.ceil(), lambda: plane.floor(), lambda: plane.erf(), lambda: plane.real.byte().bernoulli()),
+        *(lambda: torch.randn(2, dtype=torch.int64, device=device), lambda: torch.normal(whole, 1.0)),
+        *(
+            lambda: whole.clone().normal_(),
+            lambda: torch.randn_like(whole),
+            lambda: plane.sort(),
+            lambda: plane.topk(1),
+        ),
+        *(lambda: F.hardtanh(whole.byte()), lambda: F.softsign(truth)),
         lambda: F.mse_loss(whole, whole),
         lambda: floats.masked_fill(truth, 1j),
         lambda: small.masked_fill(truth, 1000),
@@ -503,4 +524,22 @@ def means_and_norms_are_of_the_type_that_is_named(device: str | torch.device) ->
         exact = [values.mean(**wide), values.mean(1, **wide), values.sum(**wide), values.sum(0, **wide)]
         results += [(1e6 * item).frac() for item in exact]
         results += [torch.norm(values, **wide), torch.norm(values, dim=1, **wide), values.norm(3, dim=0, **wide)]
+    return results
+
+
+@scenario
+def constants_are_float64_among_float64(device: str | torch.device) -> Any:
+    """To 1e-12 of the largest, which the comparison of all results does not ask for."""
+    values = torch.linspace(-3, 3, 25, dtype=torch.float64)
+    results: list[torch.Tensor] = []
+    functions: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+        *(F.gelu, lambda x: F.gelu(x, approximate="tanh"), lambda x: (x.abs() + 0.1).log2()),
+        lambda x: (x.abs() + 0.1).log10(),
+    )
+    for function in functions:
+        given = values.clone().to(device).requires_grad_()
+        function(given).square().sum().backward()
+        made = function(given).detach()
+        assert given.grad is not None
+        results += [(item * 1e6).cpu() for item in (made, given.grad)]
     return results

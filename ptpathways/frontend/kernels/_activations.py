@@ -3,10 +3,12 @@ computation. Its thresholds take what is no number for something below."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _precision
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -117,6 +119,40 @@ def logit(kernel: Callable[..., Any], values: torch.Tensor, eps: float | None = 
     return kernel(values if eps is None else values.clamp(eps, 1 - eps), None)
 
 
+@hands_on(Plain.WIDE | Plain.NO_DOUBLE)
+def gelu(kernel: Callable[..., Any], values: torch.Tensor, *, approximate: str = "none") -> Any:
+    """PyTorch/XLA's constants are float32, also for float64."""
+    import torch
+
+    if values.dtype != torch.float64:
+        return _precision.in_float32(kernel, values, approximate=approximate)
+    return values * _gelu_factor(values, approximate)[0]
+
+
+@hands_on(Plain.WIDE | Plain.NO_DOUBLE)
+def gelu_backward(
+    kernel: Callable[..., Any], gradient: torch.Tensor, values: torch.Tensor, *, approximate: str = "none"
+) -> Any:
+    import torch
+
+    if values.dtype != torch.float64 or gradient.dtype != torch.float64:
+        return _precision.in_float32(kernel, gradient, values, approximate=approximate)
+    factor, slope = _gelu_factor(values, approximate)
+    return gradient * (factor + values * slope)
+
+
+def _gelu_factor(values: torch.Tensor, approximate: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The distribution that the values are multiplied with, or what approximates it, and its derivative."""
+    import torch
+
+    if approximate == "none":
+        factor = 0.5 * (1 + torch.erf(values * math.sqrt(0.5)))
+        return factor, torch.exp(-0.5 * values * values) / math.sqrt(2 * math.pi)
+    bent = torch.tanh(math.sqrt(2 / math.pi) * (values + 0.044715 * values**3))
+    inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * values * values)
+    return 0.5 * (1 + bent), 0.5 * (1 - bent * bent) * inner
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
     "elu_backward": elu_backward,
     "celu": celu,
@@ -129,4 +165,4 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "threshold": threshold,
     "threshold_backward": threshold_backward,
 }
-WRAPPED: dict[str, Callable[..., Any]] = {"logit": logit}
+WRAPPED: dict[str, Callable[..., Any]] = {"gelu": gelu, "gelu_backward": gelu_backward, "logit": logit}

@@ -52,9 +52,36 @@ def product(
     return kernel(values, one, two, **named)
 
 
-def of_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
+def of_lists(name: str) -> Callable[..., Any]:
     """For those of many tensors, as optimizers use them. A tensor that is named twice is written twice, and autograd is
     told, which torch does not do for devices: a value that it has kept for a gradient may be gone."""
+
+    def wrapper(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
+        plain = all(one.is_floating_point() for one in values) and not any(isinstance(item, complex) for item in rest)
+        if not plain:
+            _ask_the_cpu(name, (values, *rest), named)
+        return _write_lists(kernel, values, *rest, **named)
+
+    return wrapper
+
+
+def _ask_the_cpu(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """
+    Raises:
+        RuntimeError: torch refuses such types; its kernels without values do not.
+    """
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.ones(1, dtype=tensor.dtype, device="cpu")
+
+    packet, _, overload = name.partition(".")
+    operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    operation(*tree_map_only(torch.Tensor, one, arguments), **tree_map_only(torch.Tensor, one, named))
+
+
+def _write_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
     import torch
 
     for item in rest:
@@ -235,7 +262,7 @@ WRAPPED_FUNCTIONALIZATION |= {
     "baddbmm_": product,
     "masked_scatter_": masked,
 }
-WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(_in_place_of_lists(), of_lists)
+WRAPPED_FUNCTIONALIZATION |= {name: of_lists(name) for name in _in_place_of_lists()}
 WRAPPED_FUNCTIONALIZATION |= {"abs_": magnitude, "addmv_": of_one_type, "cumprod_": running, "cumsum_": running}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     (

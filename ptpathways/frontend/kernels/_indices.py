@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _recorded
-from ptpathways.frontend.kernels import _masks, _out_of_range, _shapes, _small
+from ptpathways.frontend.kernels import _fallback, _masks, _out_of_range, _shapes, _small
 
 if TYPE_CHECKING:
     import torch
+
+_MAX = 2
+"""A mode of ``embedding_bag``."""
 
 Indices = Sequence["torch.Tensor | None"]
 
@@ -56,6 +59,8 @@ def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) ->
     Raises:
         IndexError: an index of the CPU is out of range; a mask is of another shape than what it indexes.
     """
+    import torch
+
     _check_indices(values, indices)
     given, dim, out = _of_one_type(indices), 0, None
     indexed: list[bool] = []
@@ -71,11 +76,17 @@ def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) ->
             out = here if out is None else out | here
         indexed += [item is not None] * spans
         dim += spans
+    first, last = indexed.index(True), len(indexed) - indexed[::-1].index(True)
+    behind = values.dim() - last
+    if not all(indexed[first:last]):
+        # The indexed dimensions come first then. PyTorch/XLA reorders what a part of a tensor is a part of.
+        places = range(values.dim())
+        order = sorted(places, key=lambda place: place >= len(indexed) or not indexed[place])
+        values, given = torch.permute_copy(values, order), [item for item in given if item is not None]
+        behind = values.dim() - sum(indexed)
     found = kernel(values, given)
     if out is None or found.numel() == 0:
         return found
-    first, last = indexed.index(True), len(indexed) - indexed[::-1].index(True)
-    behind = values.dim() - last if all(indexed[first:last]) else values.dim() - sum(indexed)
     return _out_of_range.put_out(found, out.reshape(*out.shape, *[1] * behind))
 
 
@@ -131,6 +142,28 @@ def embedding(kernel: Callable[..., Any], weight: torch.Tensor, indices: torch.T
         raise RuntimeError(f"embedding needs indices that are torch.int64 or torch.int32, got {indices.dtype}")
     found = kernel(weight, indices, *rest)
     return _out_of_range.put_out(found, _out_of_range.outside(indices, weight.shape[0]).unsqueeze(-1))
+
+
+def bags(
+    kernel: Callable[..., Any],
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """``embedding_bag`` of a weight that needs no gradient. For PyTorch/XLA no maximum is below 0, and the last bag
+    ends where the indices do."""
+    import torch
+
+    rest = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
+    if mode == _MAX or include_last_offset:
+        return _fallback.on_client(torch.ops.aten._embedding_bag_forward_only.default, weight, indices, offsets, *rest)
+    return kernel(weight, indices, offsets, *rest)
 
 
 def index_put(
@@ -191,6 +224,7 @@ def embedding_gradient(
 
 REPLACED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {"embedding_backward": embedding_gradient}
 WRAPPED: dict[str, Callable[..., Any]] = {
+    "_embedding_bag_forward_only": bags,
     "embedding": embedding,
     "gather": gather,
     "index.Tensor": index,

@@ -43,9 +43,16 @@ def of_number(
 
 def as_places(indices: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """Each mask as the places that it chooses, of which the client finds out how many they are."""
+    import torch
+
     places: list[torch.Tensor | None] = []
     for index in indices:
-        places += [index] if index is None or not is_mask(index) else index.nonzero().unbind(1)
+        if index is None or not is_mask(index):
+            places.append(index)
+        else:
+            found = index.nonzero()
+            # Copies: views of nothing could not be made.
+            places += [torch.select_copy(found, 1, dim) for dim in range(index.dim())]
     return places
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision
+from ptpathways.frontend.kernels import _precision, _refusals
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def product_added(kernel: Callable[..., Any], *tensors: Any, **named: Any) -> An
 
     if (dtype := common(tensors)) == torch.bool:
         raise RuntimeError("addcmul is of numbers, got booleans; convert some (.to(dtype))")
+    if isinstance(factor := named.get("value"), complex):
+        _refusals.check_holds(dtype, factor)
     return _precision.in_float32(kernel, *converted(tensors, dtype), **named)
 
 
@@ -154,8 +156,16 @@ def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor,
 
 @hands_on(Plain.SAME_TYPES | Plain.MASKED)
 def where(kernel: Callable[..., Any], mask: torch.Tensor, values: Any, other: Any) -> Any:
-    """The mask keeps its type."""
-    return kernel(mask, *converted((values, other), common((values, other))))
+    """The mask keeps its type. A number may be in a tensor of the CPU."""
+    import torch
+
+    given = [
+        item.to(mask.device)
+        if isinstance(item, torch.Tensor) and item.device.type == "cpu" and not item.dim()
+        else item
+        for item in (values, other)
+    ]
+    return kernel(mask, *converted(tuple(given), common(tuple(given))))
 
 
 @hands_on(Plain.SAME_TYPES | Plain.TENSORS | Plain.FLOATING)

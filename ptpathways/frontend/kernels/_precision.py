@@ -124,8 +124,6 @@ def convolution_backward(kernel: Callable[..., Any], gradient: torch.Tensor, *re
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
         "elu",
-        "gelu",
-        "gelu_backward",
         "hardsigmoid",
         "hardswish",
         "leaky_relu",

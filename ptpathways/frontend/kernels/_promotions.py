@@ -3,6 +3,7 @@ fails for others when the computation is compiled, and compares a boolean with i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -79,5 +80,21 @@ FLOATS = (
 )
 """Functions of one argument that give floats."""
 
+
+def logarithm(base: int) -> Callable[..., Any]:
+    """``log2`` or ``log10``, whose constant PyTorch/XLA has as a float32, also for float64."""
+
+    @hands_on(Plain.FLOATING | Plain.NO_DOUBLE)
+    def wrapper(kernel: Callable[..., Any], values: torch.Tensor) -> Any:
+        import torch
+
+        if values.dtype != torch.float64:
+            return of_floats(kernel, values)
+        return torch.log(values) / math.log(base)
+
+    return wrapper
+
+
 WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(FLOATS, of_floats)
+WRAPPED |= {"log2": logarithm(2), "log10": logarithm(10)}
 WRAPPED |= {"atan2": atan2, "isnan": never, "isneginf": never, "isposinf": never, "isinf": never}

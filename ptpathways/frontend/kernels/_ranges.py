@@ -1,5 +1,5 @@
-"""Tensors made of numbers: PyTorch/XLA rounds ranges of integers otherwise, and takes float32 for float64 there; filled
-with a complex number they are complex128."""
+"""Tensors made of numbers: PyTorch/XLA rounds ranges of integers otherwise, takes float32 for float64 there, and adds a
+fractional step up until it reaches the end, often once too often; filled with a complex number they are complex128."""
 
 from __future__ import annotations
 
@@ -28,6 +28,34 @@ def linspace(
     return torch.linspace(start, end, steps, dtype=dtype).to(device or "xla")
 
 
+def arange(
+    start: float,
+    end: float,
+    step: float = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """By whole steps on the device; by others as ``linspace``.
+
+    Raises:
+        RuntimeError: integers by a step of less than 1, which ends the process of eager PyTorch.
+    """
+    import torch
+
+    numbers = (start, end, step)
+    if dtype is None:
+        dtype = torch.get_default_dtype() if any(isinstance(item, float) for item in numbers) else torch.int64
+    if all(float(item).is_integer() for item in numbers):
+        made: torch.Tensor = torch.empty(0, dtype=dtype, device=device or "xla")
+        return torch.arange(*numbers, out=made)
+    if not dtype.is_floating_point and int(step) == 0:
+        raise RuntimeError(f"step must be nonzero: {step} among {dtype} is 0")
+    return torch.arange(*numbers, dtype=dtype).to(device or "xla")
+
+
 def full(
     kernel: Callable[..., Any],
     size: Sequence[int],
@@ -48,5 +76,5 @@ def full(
     return kernel(size, fill_value, dtype=dtype, **named)
 
 
-REPLACED: dict[str, Callable[..., Any]] = {"linspace": linspace}
+REPLACED: dict[str, Callable[..., Any]] = {"linspace": linspace, "arange.start_step": arange}
 WRAPPED: dict[str, Callable[..., Any]] = {"full": full}

@@ -24,6 +24,7 @@ class Refusal:
 
     booleans: bool = False
     integers: bool = False
+    floats: bool = False
     complexes: bool = False
     mixed: bool = False
     """Of more than one type, but for those that are made of numbers."""
@@ -31,9 +32,11 @@ class Refusal:
     """Only of so many arguments, as where others are indices."""
 
     @property
-    def plain(self) -> Plain:
-        """Of which arguments nothing is."""
+    def plain(self) -> Plain | None:
+        """Of which arguments nothing is; None: of none that can be told without looking."""
         held = Plain(0)
+        if self.floats:
+            return None
         if self.integers:
             held |= Plain.FLOATING
         elif self.booleans:
@@ -67,7 +70,7 @@ class Refusal:
             return self.booleans
         if dtype.is_complex:
             return self.complexes
-        return self.integers and not dtype.is_floating_point
+        return self.floats if dtype.is_floating_point else self.integers
 
 
 def one_type(name: str, *tensors: torch.Tensor | None) -> None:
@@ -107,6 +110,8 @@ _REAL = Refusal(complexes=True)
 _FLOATS = Refusal(booleans=True, integers=True, complexes=True)
 _FLOATS_OF_ONE_TYPE = Refusal(booleans=True, integers=True, complexes=True, mixed=True)
 _FLOATS_OR_COMPLEX = Refusal(booleans=True, integers=True)
+_NUMBERS = Refusal(booleans=True, complexes=True)
+_REAL_VALUES = Refusal(complexes=True, count=1)
 _PRODUCT = Refusal(booleans=True, mixed=True)
 
 CHECKED: dict[str, Refusal] = dict.fromkeys(
@@ -119,22 +124,21 @@ CHECKED: dict[str, Refusal] = dict.fromkeys(
         "clamp_max.Tensor",
         "clamp_min",
         "clamp_min.Tensor",
-        "elu",
+        "erf",
+        "erfc",
+        "erfinv",
         "fmod.Scalar",
         "fmod.Tensor",
-        "glu",
         "isneginf",
         "isposinf",
         "max_unpool2d",
         "max_unpool3d",
         "maximum",
         "minimum",
-        "mish",
         "mse_loss",
         "remainder.Scalar",
         "remainder.Tensor",
         "sign",
-        "softplus",
         "softshrink",
         *(f"{name}.{overload}" for name in ("ge", "gt", "le", "lt") for overload in ("Scalar", "Tensor")),
     ),
@@ -144,14 +148,28 @@ CHECKED |= dict.fromkeys(
     (
         "_log_softmax",
         "_softmax",
+        "bernoulli",
+        "elu",
         "exponential",
+        "frac",
+        "gelu",
+        "glu",
         "hardshrink",
         "hardsigmoid",
         "hardswish",
         "leaky_relu",
         "log_sigmoid_forward",
+        "mish",
+        "round.decimals",
+        "softplus",
     ),
     _FLOATS,
+)
+CHECKED |= dict.fromkeys(("ceil", "floor", "hardtanh", "relu", "round", "threshold", "trunc"), _NUMBERS)
+CHECKED |= dict.fromkeys(("sort", "sort.stable"), _REAL_VALUES)
+CHECKED |= dict.fromkeys(("cholesky", "normal_", "normal.float_Tensor", "silu"), _FLOATS_OR_COMPLEX)
+CHECKED |= dict.fromkeys(
+    ("normal.Tensor_float", "normal.Tensor_Tensor"), Refusal(booleans=True, integers=True, count=1)
 )
 CHECKED |= dict.fromkeys(("addbmm", "addmm", "baddbmm", "bmm", "dot", "mm", "mv"), _PRODUCT)
 CHECKED |= {
@@ -162,20 +180,19 @@ CHECKED |= {
     "argmax": Refusal(booleans=True),
     "argmin": Refusal(booleans=True),
     "atan2": _REAL,
-    "bernoulli": _REAL,
+    "abs": Refusal(booleans=True),
+    "bitwise_not": Refusal(floats=True, complexes=True),
     "binary_cross_entropy": Refusal(booleans=True, integers=True, complexes=True, mixed=True, count=2),
     "convolution_overrideable": Refusal(booleans=True, mixed=True, count=3),
-    "hardtanh": Refusal(booleans=True, complexes=True),
     "histc": _REAL,
-    "kthvalue": Refusal(booleans=True, count=1),
+    "kthvalue": Refusal(booleans=True, complexes=True, count=1),
     "lerp.Scalar": Refusal(booleans=True, integers=True, mixed=True),
     "lerp.Tensor": Refusal(booleans=True, integers=True, mixed=True),
     "linalg_vector_norm": _FLOATS_OR_COMPLEX,
     "logit": _REAL,
-    "relu": Refusal(booleans=True, complexes=True),
     "mvlgamma": Refusal(booleans=True),
-    "threshold": Refusal(booleans=True, complexes=True),
-    "topk": Refusal(booleans=True, count=1),
+    "topk": Refusal(booleans=True, complexes=True, count=1),
+    "triangular_solve": Refusal(booleans=True, integers=True, mixed=True),
     "uniform_": _FLOATS_OR_COMPLEX,
 }
 """By operation. Those that are made of these, or that the client computes, need no line of their own."""

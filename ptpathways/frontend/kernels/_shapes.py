@@ -254,6 +254,11 @@ def _deviation(name: str, values: torch.Tensor, mean: float = 0.0, std: float = 
         raise RuntimeError(f"{name} expects std >= 0.0, but found std {std}")
 
 
+def _unsigned(name: str, values: torch.Tensor, min_val: float = -1, max_val: float = 1) -> None:
+    if not values.dtype.is_signed and min(min_val, max_val) < 0:
+        raise RuntimeError(f"cannot do {name} on an unsigned type with negative limits")
+
+
 def _factor(name: str, values: torch.Tensor, factor: int) -> None:
     if factor < 1:
         raise RuntimeError(f"{name} expects a positive factor, but got {factor}")
@@ -280,6 +285,7 @@ CHECKED: dict[str, Shapes] = {
     "exponential": Shapes(_exponential),
     "eye.m": Shapes(_eye),
     "glu": Shapes(_halves),
+    "hardtanh": Shapes(_unsigned),
     "index_fill.int_Scalar": Shapes(_index_fill),
     "index_fill.int_Tensor": Shapes(_index_fill),
     "index_put": Shapes(check_index_put),

@@ -1,13 +1,15 @@
 """``torch_xla.experimental.scan`` (and so ``nn.GRU``) on any slice.
 
-PyTorch/XLA traces the scanned function on its default device, whichever its tensors are on. The GRU that it puts in the
-place of ``nn.GRU`` refuses packed sequences and cannot scan tensors on the CPU: these are for torch's own.
+PyTorch/XLA traces the scanned function on its default device, whichever its tensors are on. It keeps what it has traced
+by shapes and types alone: after a call without gradients, as in a validation, calls with them gave none. The GRU that
+it puts in the place of ``nn.GRU`` refuses packed sequences and cannot scan tensors on the CPU; torch's own does these.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import weakref
 from typing import Any
 
 from ptpathways.frontend.slices import _rng
@@ -40,7 +42,38 @@ def register() -> None:
         return _loop(fn, init, xs)
 
     vars(module)["scan"] = scan_anywhere
+    vars(module)["value_and_grad_partitioned"] = _traced_by_all_that_counts(module.value_and_grad_partitioned)
     _take_own_gru(importlib.import_module("torch_xla.experimental.gru").GRU)
+
+
+def _traced_by_all_that_counts(plain: Any) -> Any:
+    """PyTorch/XLA keeps what it has traced by function. Here a function is another one for inputs that need gradients,
+    and under autocast."""
+    functions: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(plain)
+    def value_and_grad_partitioned(fn: Any, init: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+        import torch
+        from torch.utils import _pytree
+
+        cast = torch.get_autocast_dtype("xla") if torch.is_autocast_enabled("xla") else None
+        key = (cast, *(tensor.requires_grad for tensor in _pytree.tree_leaves(xs)))
+        try:
+            of_fn = functions.setdefault(fn, {})
+        except TypeError:  # it cannot be kept, by PyTorch/XLA neither
+            return plain(fn, init, xs, *args, **kwargs)
+        if key not in of_fn:
+            held = weakref.ref(fn)
+
+            def called(*given: Any) -> Any:
+                function = held()
+                assert function is not None  # who calls this holds it
+                return function(*given)
+
+            of_fn[key] = called
+        return plain(of_fn[key], init, xs, *args, **kwargs)
+
+    return value_and_grad_partitioned
 
 
 def _take_own_gru(scanning: Any) -> None:

@@ -70,6 +70,8 @@ class Plain(enum.IntFlag):
     and complex numbers are handed on, too, where nothing else is said."""
     UP_TO_DATE = 2097152
     """The first argument has seen all that was written to its memory; the kernel in C++ sees to that."""
+    NO_DOUBLE = 4194304
+    """No float64."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

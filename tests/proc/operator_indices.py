@@ -1,0 +1,90 @@
+"""Operators that read at places, and numbers in a row. Run by `operator_scenarios.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tests.proc.operator_basis import scenario
+
+Part = Callable[[torch.Tensor], torch.Tensor]
+
+PARTS: tuple[Part, ...] = (
+    *(lambda x: x, lambda x: x[1:], lambda x: x[:, :2], lambda x: x[..., ::2], lambda x: x.detach()[:, 1:3]),
+    *(lambda x: x.narrow(2, 1, 3), lambda x: x.transpose(0, 2)[1:], lambda x: x.permute(2, 0, 1, 3)[:, 1:]),
+)
+
+
+@scenario
+def indices_with_a_slice_between_them_read_the_part_that_they_are_given(device: str | torch.device) -> Any:
+    """A part of a tensor, at which PyTorch/XLA forgot where it begins."""
+    i, j = torch.tensor([0, 1]).to(device), torch.tensor([[1], [0]]).to(device)
+    mask = torch.tensor([True, True]).to(device)
+    results: list[torch.Tensor] = []
+    for part in PARTS:
+        for place in ((i, slice(None), i), (j, slice(0, 2), i), (i, slice(None), j), (slice(0, 2), i, slice(0, 2), i)):
+            whole = torch.arange(4.0 * 3 * 5 * 4).view(4, 3, 5, 4).to(device).requires_grad_()
+            made = part(whole * 1)
+            results.append(made[place].detach())
+            if made.requires_grad:
+                made[place].square().sum().backward()
+                results.append(whole.grad if whole.grad is not None else whole.detach())
+            made = made.detach()
+            made[place] += 1
+            results += [made, part(whole.detach())[place]]
+        of_mask = part(whole.detach())[:2]
+        results.append(of_mask[mask[: of_mask.shape[0]], :, i[: of_mask.shape[0]]])
+    return results
+
+
+@scenario
+def a_mask_that_chooses_nothing(device: str | torch.device) -> Any:
+    weight = torch.ones(2, 2).to(device).requires_grad_()
+    (weight.square().mean() + weight[weight > 9].sum()).backward()
+    values = weight.detach().clone()
+    values[values > 9] *= 0.5
+    values[values > 9] = values[values > 9] + 1
+    return [weight.grad, values, values[values > 9]]
+
+
+@scenario
+def ranges_by_fractions(device: str | torch.device) -> Any:
+    steps = [(0, 1, 0.1), (0, 10, 0.1), (1.0, 0.0, -0.1), (0.5, 3, 1), (-2, 2, 0.3), (0, 7, 2), (5, 0, -2), (0, 3, 1.5)]
+    types = (None, torch.float32, torch.float64, torch.bfloat16)
+    made = [torch.arange(*numbers, dtype=dtype, device=device) for numbers in steps for dtype in types]
+    whole = [torch.arange(0, 7, 2.5, dtype=torch.int64, device=device), torch.arange(5, device=device)]
+    for numbers in ((0, 1, 0.0), (0, 1, -0.5), (0, float("inf"), 0.5)):
+        try:
+            torch.arange(*numbers, device=device)
+        except RuntimeError:
+            continue
+        raise AssertionError(f"not refused: {numbers}")
+    return [*made, *whole]
+
+
+@scenario
+def bags_of_a_weight_that_needs_no_gradient(device: str | torch.device) -> Any:
+    weight = (torch.arange(21.0).view(7, 3) / 7 - 4).to(device)
+    indices, weights = torch.tensor([1, 2, 4, 1, 6, 0]).to(device), torch.arange(6.0).to(device)
+    results = []
+    for ends in ([0, 2, 2, 5], [0, 0, 3, 6], [0, 3, 6]):
+        for mode in ("sum", "mean", "max"):
+            for last in (False, True):
+                given: Any = {"mode": mode, "include_last_offset": last, "padding_idx": 1}
+                offsets = torch.tensor(ends).to(device)
+                results.append(F.embedding_bag(indices, weight, offsets, **given))
+                results.append(F.embedding_bag(indices, weight, offsets, **given | {"padding_idx": None}))
+                if mode == "sum":
+                    given["per_sample_weights"] = weights
+                    results.append(F.embedding_bag(indices, weight, offsets, **given))
+    return results
+
+
+@scenario
+def a_number_of_the_cpu_is_chosen_by_a_mask(device: str | torch.device) -> Any:
+    values = torch.tensor([-1.0, 2.0, 3.0]).to(device)
+    one, whole = torch.tensor(1.0), torch.tensor(7)
+    return [torch.where(values > 0, values, one), torch.where(values > 0, one, values), values.where(values > 0, whole)]
