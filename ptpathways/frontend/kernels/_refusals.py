@@ -167,7 +167,7 @@ CHECKED |= dict.fromkeys(
 )
 CHECKED |= dict.fromkeys(("ceil", "floor", "hardtanh", "relu", "round", "threshold", "trunc"), _NUMBERS)
 CHECKED |= dict.fromkeys(("sort", "sort.stable"), _REAL_VALUES)
-CHECKED |= dict.fromkeys(("cholesky", "normal_", "normal.float_Tensor", "silu"), _FLOATS_OR_COMPLEX)
+CHECKED |= dict.fromkeys(("cholesky", "linalg_inv_ex", "normal_", "normal.float_Tensor", "silu"), _FLOATS_OR_COMPLEX)
 CHECKED |= dict.fromkeys(
     ("normal.Tensor_float", "normal.Tensor_Tensor"), Refusal(booleans=True, integers=True, count=1)
 )
