@@ -85,7 +85,7 @@ build/docs-venv/.stamp: requirements-docs.txt
 
 # Without the long ones (tests/tiers.py).
 test: $(DEV) native native-test
-	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not long"
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long"
 
 # The long ones, of which none begins later than BUDGET seconds after the first.
 BUDGET ?= inf

@@ -58,3 +58,4 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.mark_long(items, whole=config.args == config.getini("testpaths") and not config.getoption("keyword"))
+    tiers.put_first(items)

@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves to `make test-all`, so that it takes minutes.
+"""Which tests `make test` leaves to `make test-all`, so that it takes minutes, and which files it begins with.
 
 A test that is long stands here if others of its file still see most of what it would find: another number of hosts or
 devices, more seeds of a generator, a comparison with another backend, a wait for a deadline.
@@ -18,7 +18,7 @@ LONG = (
     r"fuzz/test_promotions.py::test_results_of_mixed_types",
     r"proc/test_asynchrony.py::test_twenty_steps.*\[1\]",
     r"proc/test_bench_paper.py::(test_a_step|test_a_pipeline|test_layers|test_islands)",
-    r"proc/test_capture.py::.*\[(views|tight|sharing|classes|unseen|batches)-",
+    r"proc/test_capture.py::.*\[(views|tight|sharing|classes|unseen|batches|changes)-",
     r"proc/test_captured_mesh.py::",
     r"proc/test_code_room.py::(test_a_loop_of_many_shapes|test_functions_that_are_held)",
     r"proc/test_compile_targets.py::test_(a_program_of|what_does_not_fit|from_python)",
@@ -53,6 +53,22 @@ LONG = (
     r"proc/test_wheel.py::",  # builds everything once more
 )
 
+FIRST = (
+    *("proc/test_capture", "proc/test_checkpoints", "proc/test_data", "proc/test_operators", "proc/test_pipelines"),
+    *("proc/test_mesh", "device/test_plugin", "proc/test_user_mistakes", "proc/test_loops", "proc/test_slice_devices"),
+    *("proc/test_notebook", "proc/test_entry", "proc/test_far_memory", "proc/test_training", "chaos/test_campaign"),
+    *("fuzz/test_views", "proc/test_accelerate", "proc/test_forks", "proc/test_launch_torchrun", "fuzz/test_refusals"),
+    *("proc/test_resume", "proc/test_models", "proc/test_convolutions", "proc/test_first_step", "proc/test_cli_errors"),
+    *("fuzz/test_capture_steps", "proc/test_functions", "proc/test_namespaces", "proc/test_numbers"),
+)
+"""Files that take longest, the longest first, so that no process is left with one of them at the end."""
+
+
+def put_first(items: list[pytest.Item]) -> None:
+    """Orders the tests of ``FIRST`` before all others; those of a file stay together, in their order."""
+    places = {f"tests/{name}.py": place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(FIRST)))
+
 
 def mark_long(items: list[pytest.Item], *, whole: bool) -> None:
     """Marks the tests of ``LONG``. ``whole``: all tests are there, so an entry that names none is an error."""
@@ -63,5 +79,7 @@ def mark_long(items: list[pytest.Item], *, whole: bool) -> None:
             item.add_marker(pytest.mark.long)
         if not found:
             stale.append(entry)
+    files = {item.nodeid.partition("::")[0] for item in items}
+    stale += [name for name in FIRST if f"tests/{name}.py" not in files]
     if whole and stale:
         raise pytest.UsageError(f"tests/tiers.py names tests that are not there: {', '.join(stale)}")
