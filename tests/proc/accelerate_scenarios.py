@@ -7,6 +7,7 @@ Trainer are asked for. Prints what came out.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -60,9 +61,18 @@ def refusals() -> list[str]:
     settings: Any = {"report_to": [], "use_cpu": False, "fsdp": "full_shard"}
     v2 = TrainingArguments("unused", **settings, fsdp_config={"xla": True, "xla_fsdp_v2": True})
     plain = TrainingArguments("unused", **settings)
+
+    def by_environment() -> None:
+        os.environ["ACCELERATE_USE_FSDP"] = "true"
+        try:
+            Accelerator()
+        finally:
+            del os.environ["ACCELERATE_USE_FSDP"]
+
     calls: tuple[Any, ...] = (
         lambda: Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin()),
         lambda: Accelerator(parallelism_config=ParallelismConfig(dp_shard_size=2)),
+        by_environment,
         lambda: Trainer(Tied(), v2),
         lambda: Trainer(model=Tied(), args=plain),
     )

@@ -15,6 +15,13 @@ EXPECTED: dict[str, list[str]] = {
     "shape_error": [r"caught: .*(size|shape|mat|dimension)", r"still works: 2\.0"],
     "out_of_memory": [r"caught: .*out of device memory.*64\.00 MiB", r"host 'host0'", r"still works: 4\.0"],
     "fallback": [r"sum of R: 5\.0"],
+    "lost_values": [
+        r"call: .*Error while lowering",
+        *(rf"{what}: (RuntimeError|PathwaysError)" for what in ("forward", "step")),
+        r"shape: RuntimeError a tensor has neither a value nor a computation",
+        r"read: PathwaysError a tensor has neither .*gelu_backward",
+        r"a new model works: True",
+    ],
     "late_init": [r"caught: RuntimeAlreadyStarted .*init"],
     "twice": [r"caught: AlreadyInitialized"],
     "no_init": [r"caught: NotInitialized .*init"],

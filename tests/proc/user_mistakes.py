@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 import ptpathways as pw
 
@@ -48,6 +49,39 @@ def fallback() -> None:
     values = torch.tensor([3.0, 0.0, 2.0]).to(pw.device())
     for _ in range(3):
         print("sum of R:", torch.linalg.qr(values.reshape(1, 3))[1].abs().cpu().sum().item())
+
+
+def lost_values() -> None:
+    """An operation that cannot be compiled, together with a step: PyTorch/XLA loses the parameters. (Torch's own
+    functions are refused before; this one nobody calls.)"""
+    import torch
+
+    pw.init()
+    ones, whole = torch.ones(1, 2).to(pw.device()), torch.ones(2, dtype=torch.int64).to(pw.device())
+
+    def made() -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
+        model = torch.nn.Linear(2, 2).to(pw.device())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model(ones).sum().backward()
+        optimizer.step()
+        return model, optimizer
+
+    model, optimizer = made()
+    calls: dict[str, Callable[[], object]] = {
+        "call": lambda: torch.ops.aten.gelu_backward(whole, whole).cpu(),
+        "forward": lambda: model(torch.ones(1, 2).to(pw.device())),
+        "step": lambda: optimizer.step(),
+        "shape": lambda: model.weight.shape,
+        "read": lambda: model.weight.cpu(),
+    }
+    for what, call in calls.items():
+        try:
+            print(f"{what}:", call())
+        except RuntimeError as error:
+            print(f"{what}:", type(error).__name__, str(error).replace("\n", " ")[:300])
+    ones = torch.ones(1, 2).to(pw.device())
+    model, optimizer = made()
+    print("a new model works:", bool(model(ones).isfinite().all()))
 
 
 def late_init() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ptpathways.frontend.kernels import _promotions, _refusals
 from ptpathways.frontend.kernels._mixed_types import as_number, common
 from ptpathways.frontend.kernels._texts import check_broadcast
+from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -57,12 +58,17 @@ def of_lists(name: str) -> Callable[..., Any]:
     told, which torch does not do for devices: a value that it has kept for a gradient may be gone."""
 
     def wrapper(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
-        plain = all(one.is_floating_point() for one in values) and not any(isinstance(item, complex) for item in rest)
-        if not plain:
+        if not all(one.is_floating_point() for one in values) or any(map(_is_complex, rest)):
             _ask_the_cpu(name, (values, *rest), named)
         return _write_lists(kernel, values, *rest, **named)
 
     return wrapper
+
+
+def _is_complex(item: Any) -> bool:
+    """A number, or a list of numbers."""
+    numbers = item if isinstance(item, list | tuple) else (item,)
+    return any(isinstance(number, complex) for number in numbers)
 
 
 def _ask_the_cpu(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -76,9 +82,7 @@ def _ask_the_cpu(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -
     def one(tensor: torch.Tensor) -> torch.Tensor:
         return torch.ones(1, dtype=tensor.dtype, device="cpu")
 
-    packet, _, overload = name.partition(".")
-    operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    operation(*tree_map_only(torch.Tensor, one, arguments), **tree_map_only(torch.Tensor, one, named))
+    _xla.operator(name)(*tree_map_only(torch.Tensor, one, arguments), **tree_map_only(torch.Tensor, one, named))
 
 
 def _write_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:

@@ -159,13 +159,12 @@ def where(kernel: Callable[..., Any], mask: torch.Tensor, values: Any, other: An
     """The mask keeps its type. A number may be in a tensor of the CPU."""
     import torch
 
-    given = [
-        item.to(mask.device)
-        if isinstance(item, torch.Tensor) and item.device.type == "cpu" and not item.dim()
-        else item
-        for item in (values, other)
-    ]
-    return kernel(mask, *converted(tuple(given), common(tuple(given))))
+    def there(item: Any) -> Any:
+        number = isinstance(item, torch.Tensor) and item.device.type == "cpu" and item.dim() == 0
+        return item.to(mask.device) if number else item
+
+    given = there(values), there(other)
+    return kernel(mask, *converted(given, common(given)))
 
 
 @hands_on(Plain.SAME_TYPES | Plain.TENSORS | Plain.FLOATING)

@@ -8,6 +8,7 @@ What torch's CPU merely lacks a kernel for, such as some functions of 16-bit flo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,7 @@ def one_type(name: str, *tensors: torch.Tensor | None) -> None:
         )
 
 
+@functools.lru_cache(maxsize=1024)
 def check_holds(dtype: torch.dtype, number: complex) -> None:
     """
     Raises:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptpathways.frontend.kernels import _refusals, _views
 from ptpathways.frontend.kernels._mixed_types import as_number, common
+from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
     import torch
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
 # fmt: off
 EXACT = frozenset((
     "amax", "amin", "avg_pool3d", "bitwise_not", "conj_physical", "gelu", "hardshrink", "heaviside", "histc",
-    "index_add", "index_copy", "index_select", "linalg_cross", "linalg_ldl_solve",
-    "linalg_lu_solve", "linalg_solve_triangular", "log_sigmoid_forward",
-    "logcumsumexp", "masked_select", "nan_to_num", "neg", "ormqr", "renorm", "round", "scatter_reduce",
-    "slice_scatter", "softplus", "softshrink", "take", "tril", "triu"
+    "index_add", "index_copy", "index_select", "linalg_cross", "linalg_ldl_solve", "linalg_lu_solve",
+    "linalg_solve_triangular", "log_sigmoid_forward", "logcumsumexp", "masked_select", "nan_to_num", "neg", "ormqr",
+    "renorm", "round", "scatter_reduce", "slice_scatter", "softplus", "softshrink", "take", "tril", "triu"
 ))
 # fmt: on
 """Operations that torch writes only into tensors of the first one's type, which its kernels without values forget."""
@@ -193,14 +193,14 @@ def _operators() -> dict[str, torch._ops.OpOverload]:
     found: dict[str, torch._ops.OpOverload] = {}
     for name in torch._C._dispatch_get_registrations_for_dispatch_key("Functionalize"):
         space, _, word = name.partition("::")
-        packet, _, overload = word.partition(".")
+        packet = word.partition(".")[0]
         if (
             space != "aten"
             or packet == "bernoulli"
             or (packet[0] == "_" and not packet.startswith(("_linalg_", "_chunk")))
         ):
             continue
-        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        operator = _xla.operator(word)
         written = any(item.kwarg_only and item.alias_info is not None for item in operator._schema.arguments)
         own = torch.Tag.generated not in operator.tags or packet.endswith(("_copy", "slice_scatter"))
         if written and own and "backward" not in packet:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -106,10 +107,7 @@ def or_empty(operation: str) -> Callable[..., Any]:
     def wrapper(kernel: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if arguments[0].numel() > 0:
             return kernel(*arguments, **named)
-        import torch
-
-        name, _, overload = operation.partition(".")
-        return _fallback.on_client(getattr(getattr(torch.ops.aten, name), overload or "default"), *arguments, **named)
+        return _fallback.on_client(_xla.operator(operation), *arguments, **named)
 
     return wrapper
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on, of_wrapper
 
 if TYPE_CHECKING:
@@ -110,14 +111,11 @@ def _by_text(name: str, refused: Exception) -> Exception | None:
 
 def _torchs_error(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Exception | None:
     """What torch raises of such tensors, or None."""
-    import torch
-
-    packet, _, overload = name.partition(".")
-    operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    given, options = map(_without_memory, arguments), {key: _without_memory(item) for key, item in named.items()}
     try:
-        operation(*map(_without_memory, arguments), **{key: _without_memory(item) for key, item in named.items()})
+        _xla.operator(name)(*given, **options)
         return None
-    except (NotImplementedError, ValueError, TypeError):  # the last two of references only
+    except (NotImplementedError, ValueError, TypeError):  # no kernel without values, or a reference in Python's words
         return None
     except AssertionError as error:
         return RuntimeError(str(error))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 _COMPILED = "_orig_mod."
+_REFUSES = "_refuses_shards"
+"""An attribute of constructors that were wrapped."""
 
 
 def register() -> None:
@@ -40,7 +42,7 @@ def _mend_accelerate(module: Any) -> None:
             return {name.replace(_COMPILED, ""): parameter for name, parameter in found.items()}
 
         accelerator._get_named_parameters = named_parameters
-        _refuse_shards(accelerator, _asked_of_accelerate)
+    _refuse_shards(accelerator, _asked_of_accelerate)
 
     for name in ("accelerate.utils.modeling", "accelerate.utils.other"):
         other = sys.modules.get(name)
@@ -50,22 +52,28 @@ def _mend_accelerate(module: Any) -> None:
 
 
 def _mend_transformers(module: Any) -> None:
-    trainer: Any = getattr(module, "Trainer", None)
-    if trainer is not None and not hasattr(trainer.__init__, "__wrapped__"):
-        _refuse_shards(trainer, lambda given: "fsdp" if getattr(given.get("args"), "fsdp", None) else None)
+    _refuse_shards(getattr(module, "Trainer", None), _asked_of_trainer)
 
 
 def _asked_of_accelerate(given: Mapping[str, Any]) -> str | None:
     for name in ("fsdp_plugin", "torch_tp_plugin", "parallelism_config"):
         if (value := given.get(name)) is not None and getattr(value, "total_size", None) != 1:
-            return name
-    asked = os.environ.get("ACCELERATE_USE_FSDP", "")  # `accelerate launch --use_fsdp` sets it
-    return "fsdp_plugin" if asked.lower() in ("1", "true", "yes", "on", "y", "t") else None
+            return f"{name}="
+    # `accelerate launch --use_fsdp` sets it.
+    asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes", "on", "y", "t")
+    return "ACCELERATE_USE_FSDP in the environment" if asked else None
+
+
+def _asked_of_trainer(given: Mapping[str, Any]) -> str | None:
+    return "fsdp=" if getattr(given.get("args"), "fsdp", None) else None
 
 
 def _refuse_shards(of: Any, asked: Callable[[Mapping[str, Any]], str | None]) -> None:
-    """Has a class refuse to be made where ``asked``, with the arguments by name, returns the name of one."""
-    make = of.__init__
+    """Has a class refuse to be made where ``asked``, which is given the arguments by name, says what asks for shards.
+    None: another version has no such class."""
+    make = getattr(of, "__init__", None)
+    if make is None or hasattr(make, _REFUSES):
+        return
     signature = inspect.signature(make)
 
     @functools.wraps(make)
@@ -74,14 +82,15 @@ def _refuse_shards(of: Any, asked: Callable[[Mapping[str, Any]], str | None]) ->
             given = signature.bind_partial(self, *arguments, **named).arguments
         except TypeError:  # the class says what is wrong with them
             given = {}
-        if (name := asked(given)) is not None:
+        if (cause := asked(given)) is not None:
             raise ValueError(
-                f"{of.__name__}({name}=...) would shard parameters over processes, and this process drives all "
-                f"devices of its cluster; leave {name} out, and shard the model before it is given to "
-                f'{of.__name__}: model = pw.prepare(model, strategy="fsdp") (docs/training.md)'
+                f"{of.__name__} with {cause} would shard parameters over processes, and this process drives all "
+                f"devices of its cluster; leave it out, and shard the model before it is given to {of.__name__}: "
+                'model = pw.prepare(model, strategy="fsdp") (docs/training.md)'
             )
         make(self, *arguments, **named)
 
+    setattr(init, _REFUSES, True)
     of.__init__ = init
 
 

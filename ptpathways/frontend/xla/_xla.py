@@ -107,6 +107,15 @@ def wrap_kernels(wrappers: Mapping[str, Callable[..., Any]], key: str = "XLA") -
     return library
 
 
+def operator(name: str) -> torch._ops.OpOverload:
+    """Torch's operator of a name as in its table: ``"sum.dim_IntList"``."""
+    import torch
+
+    packet, _, overload = name.partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return found
+
+
 def former(name: str) -> Callable[..., Any]:
     """The kernel that ``wrap_kernels`` found under ``name``; without torch's way to it, which costs microseconds."""
     import torch
