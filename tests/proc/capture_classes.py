@@ -269,6 +269,31 @@ def classes_of_parts(places: list[torch.device], capture: Capture) -> list[float
     return numbers(found)
 
 
+def a_step_of_a_subclass(places: list[torch.device], capture: Capture) -> list[float]:
+    """An optimizer whose ``step`` calls that of its class: the count that its first step makes is of the type of later
+    ones, so that nothing is said."""
+
+    class Mine(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    model = network().to(places[0])
+    optimizer = Mine(model.parameters(), lr=0.01)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found = [step(x, y) for x, y in batches(8)]
+    expect(step, said=0)
+    assert not hasattr(step, "replays") or step.replays >= 4, step
+    return numbers([*found, *(one.detach().sum() for one in model.parameters())])
+
+
 def gradients_of_what_needs_none(places: list[torch.device], capture: Capture) -> list[float]:
     """A tensor that requires no gradient may have one."""
     model = network().to(places[0])
@@ -344,6 +369,7 @@ SCENARIOS = (
     records,
     what_lies_deeper,
     classes_of_parts,
+    a_step_of_a_subclass,
     gradients_of_what_needs_none,
     values_of_the_library,
     told_of_arguments,

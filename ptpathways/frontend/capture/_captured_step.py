@@ -399,8 +399,8 @@ class CapturedStep:
                 # The next call is of another kind, whatever guards say, and a replay would write into a tensor of
                 # another shape.
                 self._say(
-                    f"is traced when {altered} is of another shape than what it leaves there; keep one shape, or "
-                    "return the tensor and pass it to the next call"
+                    f"is traced when {altered} than what it leaves there; keep one {altered.split()[-1]}, or return "
+                    "the tensor and pass it to the next call"
                 )
                 variant.ready, self._last = False, None
                 return
@@ -435,13 +435,14 @@ class CapturedStep:
                 self._give_up(variant.reason)
 
     def _altered(self, key: Key, outcome: Outcome) -> str:
-        """The first of the tensors that were of another shape, type or device before the call, itself or another one
-        in its place."""
+        """Which tensor, itself or another one in its place, was of another shape, type or device before the call, and
+        of another what: ``self.hidden is of another shape``; empty if none was."""
         before = _named(key)
         for name, tensor in outcome.surroundings.tensors.items():
             then, now = before.get(name), tensor_key(tensor)
             if isinstance(then, tuple) and then[:1] == now[:1] and then[1:4] != now[1:4]:
-                return name
+                what = next(what for place, what in enumerate(("type", "shape", "device"), 1) if then[place] != now[place])
+                return f"{name} is of another {what}"
         return ""
 
     def _say_unknown(self, name: str, settings: Collection[str]) -> None:

@@ -292,6 +292,7 @@ def make_capturable(optimizer: Any) -> bool:
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
         optimizer.register_step_pre_hook(_count_precisely)
+        optimizer.register_step_post_hook(lambda optimizer, *_: _widen_counts(optimizer))  # what this step has made
         optimizer.register_load_state_dict_post_hook(_count_precisely)
         if isinstance(optimizer, torch.optim.Adam):
             _stay_at_a_rate_of_zero(optimizer)
