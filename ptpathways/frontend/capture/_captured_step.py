@@ -441,8 +441,8 @@ class CapturedStep:
         for name, tensor in outcome.surroundings.tensors.items():
             then, now = before.get(name), tensor_key(tensor)
             if isinstance(then, tuple) and then[:1] == now[:1] and then[1:4] != now[1:4]:
-                what = next(what for place, what in enumerate(("type", "shape", "device"), 1) if then[place] != now[place])
-                return f"{name} is of another {what}"
+                kinds = zip(("type", "shape", "device"), then[1:4], now[1:4], strict=True)
+                return f"{name} is of another {next(what for what, old, new in kinds if old != new)}"
         return ""
 
     def _say_unknown(self, name: str, settings: Collection[str]) -> None:
