@@ -23,6 +23,13 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 
 class ByteWriter {
  public:
+  ByteWriter() = default;
+  // Begins with `header` zeros, and has room for `reserve` bytes behind them.
+  ByteWriter(size_t header, size_t reserve) {
+    bytes_.reserve(header + reserve);
+    bytes_.resize(header);
+  }
+
   template <typename T>
     requires std::is_arithmetic_v<T>
   void Number(T value) {

@@ -215,8 +215,11 @@ void Controller::Run(Step step) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
+    effects.parcels.swap(parcels_);
     step(effects);
     Send(effects.parcels);
+    effects.parcels.clear();
+    effects.parcels.swap(parcels_);
     HandBack(effects.dropped);
     // Under mutex_, so that each member's messages have the order of the state.
     for (Outgoing& outgoing : effects.local) local_.Put(std::move(outgoing), to_local);

@@ -124,6 +124,7 @@ class Controller : private transport::SocketHandler {
   LogLimit log_limit_ PW_GUARDED_BY(mutex_);
   LocalMembers local_ PW_GUARDED_BY(mutex_);
   std::vector<std::string> exited_ PW_GUARDED_BY(mutex_);  // processes that ended before they joined
+  Lines::Parcels parcels_ PW_GUARDED_BY(mutex_);           // empty, with the memory of an earlier message's
   transport::Link::Dropped taken_ PW_GUARDED_BY(mutex_);   // for HandBack; until the next tick at most
   bool closed_ PW_GUARDED_BY(mutex_) = false;
 

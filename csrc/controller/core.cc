@@ -13,7 +13,7 @@ Core::Core(ClusterOptions options)
 
 void Core::Apply(Input input, Effects& effects) {
   const uint32_t before = state_.live_host_count();
-  Outputs out;
+  Outputs out = std::move(spare_);
   switch (input.kind) {
     case Input::Kind::kMessage:
       OnMessage(input, out, effects);
@@ -111,6 +111,8 @@ void Core::Finish(Outputs out, uint32_t hosts_before, Effects& effects) {
   effects.log = state_.TakeLog();
   effects.hosts_changed = state_.live_host_count() != hosts_before;
   Digest(effects);
+  out.clear();
+  spare_ = std::move(out);
 }
 
 void Core::Emit(Outgoing& outgoing, Effects& effects) {

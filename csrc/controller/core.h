@@ -53,7 +53,7 @@ class Core {
   template <typename Step>
   void ApplyLocal(Step step, Effects& effects) {
     const uint32_t before = state_.live_host_count();
-    Outputs out;
+    Outputs out = std::move(spare_);
     state_.ComesFrom({});  // not from where an earlier member did
     step(state_, out);
     Finish(std::move(out), before, effects);
@@ -90,6 +90,7 @@ class Core {
   ClusterState state_;
   std::vector<std::pair<Connection, std::string>> overflowed_;  // members that do not read what they are sent, and why
   std::vector<Connection> ended_;                               // members whose lines end with this event
+  Outputs spare_;                                               // empty, with the memory of an earlier event's
   uint64_t digest_ = 0;
   std::string token_;
   std::optional<Rotation> rotation_;

@@ -20,8 +20,8 @@ std::string FormatBytes(int64_t bytes) {
 }
 
 Status MemoryAccount::Check(size_t device, int64_t bytes, int64_t scratch, const std::string& what) const {
+  if (Fits(device, bytes, scratch)) return OkStatus();
   const int64_t limit = limits_[device];
-  if (limit == 0 || used_[device] + bytes + scratch <= limit) return OkStatus();
   std::string need = FormatBytes(bytes);
   if (scratch > 0) need += " and " + FormatBytes(scratch) + " while running";
   const bool never = bytes + scratch > limit;

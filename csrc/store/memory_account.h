@@ -21,8 +21,11 @@ class MemoryAccount {
   // `limits[d]`: bytes of device d; 0 means that nothing is refused there.
   explicit MemoryAccount(std::vector<int64_t> limits) : limits_(std::move(limits)), used_(limits_.size(), 0) {}
 
-  // OK when `bytes` more (plus `scratch`, needed only while running) fit on the device now. RESOURCE_EXHAUSTED with
-  // the sizes otherwise; `what` names the asker.
+  // Whether `bytes` more (plus `scratch`, needed only while running) fit on the device now.
+  bool Fits(size_t device, int64_t bytes, int64_t scratch) const {
+    return limits_[device] == 0 || used_[device] + bytes + scratch <= limits_[device];
+  }
+  // OK when they fit. RESOURCE_EXHAUSTED with the sizes otherwise; `what` names the asker.
   Status Check(size_t device, int64_t bytes, int64_t scratch, const std::string& what) const;
   void Add(size_t device, uint32_t client, int64_t bytes);
   void Remove(size_t device, uint32_t client, int64_t bytes);

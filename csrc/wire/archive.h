@@ -22,6 +22,10 @@ namespace pathways::wire {
 
 class WriteArchive {
  public:
+  WriteArchive() = default;
+  // Leaves `header` bytes before the body, and has room for `reserve` more.
+  WriteArchive(size_t header, size_t reserve) : writer_(header, reserve) {}
+
   template <typename T>
   WriteArchive& operator()(const T& value) {
     Put(value);
@@ -119,12 +123,17 @@ class ReadArchive {
   std::string reason_;
 };
 
+// A RUN of a few arguments is no longer, and is encoded without another allocation.
+inline constexpr size_t kUsualBodyBytes = 128;
+
 // The head frame of a message with this body.
 template <typename Body>
 std::string Encode(const Body& body, uint64_t sequence = 0) {
-  WriteArchive archive;
+  WriteArchive archive(kHeaderBytes, kUsualBodyBytes);
   archive(body);
-  return EncodeHead(Body::kType, sequence, std::move(archive).Take());
+  std::string frame = std::move(archive).Take();
+  WriteHeader(frame, Body::kType, sequence);
+  return frame;
 }
 
 template <typename Body>

@@ -172,16 +172,20 @@ Type TypeOf(std::string_view frame) {
 
 std::string EncodeHead(Type type, uint64_t sequence, std::string_view body) {
   std::string frame(kHeaderBytes, '\0');
+  frame.append(body);
+  WriteHeader(frame, type, sequence);
+  return frame;
+}
+
+void WriteHeader(std::string& frame, Type type, uint64_t sequence) {
   const uint16_t version = kProtocolVersion;
   const uint16_t type_number = static_cast<uint16_t>(type);
-  const uint32_t body_bytes = static_cast<uint32_t>(body.size());
+  const uint32_t body_bytes = static_cast<uint32_t>(frame.size() - kHeaderBytes);
   std::memcpy(frame.data(), &kMagic, 4);
   std::memcpy(frame.data() + 4, &version, 2);
   std::memcpy(frame.data() + kTypeOffset, &type_number, 2);
   std::memcpy(frame.data() + kSequenceOffset, &sequence, 8);
   std::memcpy(frame.data() + 16, &body_bytes, 4);
-  frame.append(body);
-  return frame;
 }
 
 void PatchSequence(std::string& frame, uint64_t sequence) { std::memcpy(frame.data() + kSequenceOffset, &sequence, 8); }

@@ -122,6 +122,8 @@ Status CheckPayloads(size_t count);
 
 // The header followed by `body`.
 std::string EncodeHead(Type type, uint64_t sequence, std::string_view body);
+// Fills in the header of a frame that begins with kHeaderBytes for it.
+void WriteHeader(std::string& frame, Type type, uint64_t sequence);
 
 // Overwrites the sequence of an encoded head frame in place.
 void PatchSequence(std::string& frame, uint64_t sequence);

@@ -40,13 +40,14 @@ class StepNames {
 // A run whose devices have not all finished.
 struct PendingRun {
   using Clock = std::chrono::steady_clock;
+  explicit PendingRun(Clock::time_point enqueued = Clock::now()) : enqueued(enqueued) {}
 
   uint64_t run = 0;
   uint64_t first_output = 0;
   uint32_t output_count = 0;
   std::vector<uint64_t> results;  // of a run in place, whose ids are no sequence
   size_t device = 0;              // local, of its first shard
-  Clock::time_point enqueued = Clock::now();
+  const Clock::time_point enqueued;
   std::string what;             // of a function's, when somebody may ask: "function 'f' (train.py:12)"
   std::atomic<size_t> left{1};  // what has not ended, and one until everything is enqueued
   std::mutex mutex;

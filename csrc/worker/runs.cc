@@ -146,11 +146,11 @@ Status Runs::CheckMemory(const wire::Run& run, const Function& function) const {
   }
   for (uint32_t shard : function.local) {
     PW_ASSIGN_OR_RETURN(size_t local, context_.LocalDevice(run.devices[shard]));
-    Status fits =
-        context_.store().account().Check(local, std::max<int64_t>(bytes, 0), function.temp_bytes, function.Describe());
-    if (fits.ok()) continue;
+    const store::MemoryAccount& account = context_.store().account();
+    const int64_t more = std::max<int64_t>(bytes, 0);
+    if (account.Fits(local, more, function.temp_bytes)) continue;
     PW_RETURN_IF_ERROR(NeverFits(run, function));
-    return context_.Here(fits);
+    return context_.Here(account.Check(local, more, function.temp_bytes, function.Describe()));
   }
   return OkStatus();
 }
@@ -212,7 +212,7 @@ void Runs::Watch(const wire::Run& run, const Function& function, Clock::time_poi
   const size_t shards = function.local.size();
   const size_t output_count = function.outputs.size();
   pjrt::ExecuteOutputs& made = launcher_.outputs();
-  auto pending = std::make_shared<PendingRun>();
+  auto pending = std::make_shared<PendingRun>(started);
   pending->inputs = inputs_;
   for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
     auto object = std::make_shared<store::Object>(shards);
@@ -231,7 +231,6 @@ void Runs::Watch(const wire::Run& run, const Function& function, Clock::time_poi
   pending->first_output = run.first_output;
   pending->output_count = run.output_count;
   pending->device = run.devices[function.local[0]] - context_.first_device();
-  pending->enqueued = started;
   for (size_t row = 0; row < shards; ++row) {
     pjrt::EventHandle& done = made.done[row];
     const bool ended = done.IsReady();
