@@ -270,6 +270,7 @@ void BindSession(py::module_& module) {
             }
           },
           py::arg("timeout_s"))
+      .def("take_failure", [](const std::shared_ptr<Session>& self) { Check(self->runs().TakeFailure()); })
       .def(
           "status_json",
           [](const std::shared_ptr<Session>& self, double timeout_s) {

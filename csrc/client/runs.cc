@@ -109,6 +109,7 @@ void Runs::OnDone(const wire::Done& done) {
     for (const wire::RunOutcome& outcome : done.outcomes) {
       // One outcome a run: the controller waits for all parts of a gang, or reports the first that failed.
       auto node = runs_.extract(outcome.run);
+      if (!outcome.status.ok() && failed_.ok()) failed_ = outcome.status;
       if (!node.empty()) finished.emplace_back(std::move(node.mapped().done), &outcome.status);
     }
   }
@@ -120,7 +121,9 @@ void Runs::Fail(const Loss& loss, Endings& ended) {
   std::erase_if(runs_, [&](const auto& entry) {
     const PendingRun& run = entry.second;
     if (!run.Needs(loss)) return false;
-    ended.emplace_back(run.done, loss.closed ? loss.reason : loss.reason.WithPrefix(*run.what + " did not finish"));
+    Status failure = loss.closed ? loss.reason : loss.reason.WithPrefix(*run.what + " did not finish");
+    if (!loss.closed && failed_.ok()) failed_ = failure;
+    ended.emplace_back(run.done, std::move(failure));
     return true;
   });
 }
@@ -129,6 +132,16 @@ void Runs::List(std::vector<PendingItem>& out) const {
   for (const auto& [id, run] : runs_) {
     out.push_back({"run", *run.what, run.hosts ? *run.hosts : std::vector<uint32_t>{run.host}, run.since_ms});
   }
+}
+
+Status Runs::TakeFailure() {
+  std::lock_guard lock(core_.mutex);
+  return std::exchange(failed_, OkStatus());
+}
+
+void Runs::NoteFailure(const Status& status) {
+  std::lock_guard lock(core_.mutex);
+  if (failed_.ok()) failed_ = status;
 }
 
 Status Runs::Drain(std::chrono::milliseconds timeout) {

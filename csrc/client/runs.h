@@ -58,6 +58,10 @@ class Runs {
   // Waits until everything submitted so far has completed.
   Status Drain(std::chrono::milliseconds timeout);
 
+  // The first failure of a run since this was asked last, or OK; also of one that could not be submitted (NoteFailure).
+  Status TakeFailure();
+  void NoteFailure(const Status& status);
+
   // Enters a run; with `waits`, blocks as AwaitWindow does.
   void Enter(uint64_t run, PendingRun pending, bool waits);
   // Sends the message of a run that was entered. An error ends the run.
@@ -82,6 +86,7 @@ class Runs {
   Core& core_;
   Functions& functions_;
   std::unordered_map<uint64_t, PendingRun> runs_ PW_GUARDED_BY(core_.mutex);
+  Status failed_ PW_GUARDED_BY(core_.mutex);  // the first failure that TakeFailure has not given
   std::atomic<uint64_t> count_{0};
 };
 

@@ -80,6 +80,19 @@ TEST(ALostHostEndsTheRunsThatNeedIt) {
   EXPECT_OK(c.runs.Drain(std::chrono::milliseconds(0)));
 }
 
+TEST(TheFirstFailureIsGivenOnce) {
+  SomeRuns c;
+  c.Begin(1, {0}), c.Begin(2, {1});
+  EXPECT_OK(c.runs.TakeFailure());
+  c.Lose(c.runs, {0, Unavailable("host 'h0' is lost")});
+  c.Lose(c.runs, {1, Unavailable("host 'h1' is lost")});
+  EXPECT_EQ(c.runs.TakeFailure().message(), "function 'f' did not finish: host 'h0' is lost");
+  EXPECT_OK(c.runs.TakeFailure());
+  c.Begin(3, {0});
+  c.Lose(c.runs, {.host = std::nullopt, .reason = Cancelled("the session is closed"), .closed = true});
+  EXPECT_OK(c.runs.TakeFailure());
+}
+
 TEST(ARunThatCannotBeSentEnds) {
   SomeRuns c;
   wire::RunInPlace message;

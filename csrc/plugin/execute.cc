@@ -37,6 +37,7 @@ struct ReplicaCall final : GangCall {
 
 void Fail(Row& row, const Status& status) {
   for (const auto& result : row.results) result->Resolve(status);
+  if (!row.results.empty()) row.results[0]->client()->session()->runs().NoteFailure(status);
   row.done->Set(status);
 }
 

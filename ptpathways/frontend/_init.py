@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -228,6 +229,7 @@ def init(
         if connection is not None:
             _locator.register()
             _long_waits.register(connection.session, options.wait_notice_s, options.compile_notice_s)
+            native.when_raised(connection.told)
             native.watch_interrupts(threading.main_thread().ident or 0)
             _recompiles.register(options.recompiles, options.recompile_limit)
         # Runs before torch_xla's own exit handler, which was registered earlier; so it does that one's work, too.
@@ -338,6 +340,13 @@ def shutdown() -> None:
             pass  # what could not be done, because a host is lost perhaps, is told by the values
         finally:
             if this.connection is not None:
+                native.when_raised(None)
+                try:
+                    this.connection.raise_failure()
+                except RuntimeError as failure:
+                    print(
+                        f"ptpathways: what was submitted last has failed, and was not read: {failure}", file=sys.stderr
+                    )
                 _locator.unregister()
                 _long_waits.unregister()
                 _recompiles.unregister()

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.native._errors import NOT_COMPILED, explain_deadlines, translate, translate_of_torch, translated
+from ptpathways.native._errors import (
+    NOT_COMPILED,
+    explain_deadlines,
+    translate,
+    translate_of_torch,
+    translated,
+    when_raised,
+)
 from ptpathways.native._load import (
     PROTOCOL_VERSION,
     ZMQ_VARIABLE,
@@ -164,6 +171,7 @@ __all__ = [
     "value_of_buffer",
     "waits_under_way",
     "watch_interrupts",
+    "when_raised",
 ]
 
 _TYPES_ONLY = frozenset({"CompiledMemoryDict", "HostDict", "SliceDict", "TransferStats", "WaitStats"})

@@ -54,6 +54,8 @@ def translate(error: RuntimeError, while_: str = "") -> core.PathwaysError:
     a controller out of reach while connecting. ``while_`` is ``"connecting"``, ``"compiling"``,
     ``"slicing"`` or empty.
     """
+    if _when_raised is not None:
+        _when_raised()
     code = getattr(error, "code", "")
     kind = _CODES_WHILE[while_].get(code) or _class_of(code, str(error))
     if kind is core.DeadlineExceeded and _explain is not None:
@@ -83,6 +85,8 @@ def translate_of_torch(error: RuntimeError) -> RuntimeError:
     found = load().error_in(str(error))
     if found is None:
         return _of_lost_value(error)
+    if _when_raised is not None:
+        _when_raised()
     code, message = found
     return _class_of(code, message)(message)
 
@@ -109,6 +113,15 @@ def _of_lost_value(error: RuntimeError) -> RuntimeError:
             "anew, and load their values from a checkpoint"
         )
     return error
+
+
+_when_raised: Callable[[], None] | None = None
+
+
+def when_raised(call: Callable[[], None] | None) -> None:
+    """``call`` is called whenever an error of the native part is raised; None: nothing is."""
+    global _when_raised
+    _when_raised = call
 
 
 _explain: Callable[[], str] | None = None

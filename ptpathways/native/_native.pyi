@@ -830,6 +830,8 @@ class Session:
         """Submits and waits ``count`` times; the seconds of each. A loop in C++."""
     def drain(self, timeout_s: float) -> None:
         """Waits until everything submitted so far has completed. Raises NativeError DEADLINE_EXCEEDED."""
+    def take_failure(self) -> None:
+        """Raises the NativeError of the first run that has failed since this was called last."""
     @property
     def client_index(self) -> int:
         """This client's number at the controller."""

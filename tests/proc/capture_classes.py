@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import datetime
 import decimal
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import ptpathways as pw
 from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers
 
 CHANGE = 7
@@ -294,6 +296,35 @@ def a_step_of_a_subclass(places: list[torch.device], capture: Capture) -> list[f
     return numbers([*found, *(one.detach().sum() for one in model.parameters())])
 
 
+class Trainer:
+    def __init__(self, place: torch.device, capture: Capture) -> None:
+        self.place = place
+        self.model = network().to(place)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
+        self.captured = capture(self.step)
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(x.to(self.place)), y.to(self.place))
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def copies_of_what_holds_a_step(places: list[torch.device], capture: Capture) -> list[float]:
+    """A copied object's step trains the copy's model; a step of no object stays the one that it is."""
+    trainer = Trainer(places[0], capture)
+    given = batches(12)
+    found = [trainer.captured(x, y) for x, y in given[:6]]
+    other = copy.deepcopy(trainer)
+    found += [other.captured(x, y) for x, y in given[6:]]
+    assert not isinstance(other.captured, pw.CapturedStep) or other.captured.replays >= 2, other.captured
+    trainer.model.note = capture(lambda x: x.to(places[0]) * 2)
+    assert copy.deepcopy(trainer.model).note is trainer.model.note
+    models = (trainer.model, other.model)
+    return numbers([*found, *(one.detach().sum() for model in models for one in model.parameters())])
+
+
 def gradients_of_what_needs_none(places: list[torch.device], capture: Capture) -> list[float]:
     """A tensor that requires no gradient may have one."""
     model = network().to(places[0])
@@ -370,6 +401,7 @@ SCENARIOS = (
     what_lies_deeper,
     classes_of_parts,
     a_step_of_a_subclass,
+    copies_of_what_holds_a_step,
     gradients_of_what_needs_none,
     values_of_the_library,
     told_of_arguments,

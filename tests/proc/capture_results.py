@@ -43,6 +43,39 @@ def kept_gradients(places: list[torch.device], capture: Capture) -> list[float]:
     return _kept(places, capture, lambda model, loss: model[0].weight.grad)[0]
 
 
+def parts_of_results(places: list[torch.device], capture: Capture) -> list[float]:
+    """Results that are parts of each other are so at each call: one that is written later changes the other one."""
+    place = places[0]
+    model = network().to(place)
+
+    @capture
+    def step(x: Tensor) -> tuple[Tensor, ...]:
+        prediction = model(x.to(place)).detach()
+        return prediction, prediction[:2], prediction.T
+
+    kept = [step(x) for x, _ in batches(8)]
+    for _, part, turned in kept:
+        part.fill_(3.0)
+        turned[0, 3] = 5.0
+    expect(step, replays=0, said=1, texts=("it returns two tensors that share memory",))
+    return [float(value.sum()) for value, _, _ in kept]
+
+
+def idle_at_first(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that computes nothing until it has been given enough is captured afterwards."""
+    place = places[0]
+    model = network().to(place)
+    train = training_step(model, torch.optim.SGD(model.parameters(), lr=0.05), place)
+
+    @capture
+    def step(x: Tensor, y: Tensor, enough: bool) -> Tensor | None:
+        return train(x, y) if enough else None
+
+    found = [step(x, y, number >= 5) for number, (x, y) in enumerate(batches(14))]
+    expect(step, replays=6, said=1, texts=("is traced when it computes nothing",))
+    return [float(value) for value in found if value is not None]
+
+
 def detached_parameters(places: list[torch.device], capture: Capture) -> list[float]:
     """A ``detach()`` has the parameter's memory: each of those that are kept follows it."""
     found, step = _kept(places, capture, lambda model, loss: model[0].bias.detach())
@@ -364,6 +397,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     loaded_and_failed,
     kept_gradients,
     detached_parameters,
+    parts_of_results,
+    idle_at_first,
     parts_of_parameters,
     kept_hidden_state,
     returned_rate,

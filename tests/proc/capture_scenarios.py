@@ -29,6 +29,7 @@ from tests.proc import (
     capture_batches,
     capture_changes,
     capture_classes,
+    capture_graphs,
     capture_results,
     capture_sharing,
     capture_unseen,
@@ -470,6 +471,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "views": capture_views.SCENARIOS,
     "results": capture_results.SCENARIOS,
     "sharing": capture_sharing.SCENARIOS,
+    "graphs": capture_graphs.SCENARIOS,
 }
 
 

@@ -359,7 +359,47 @@ def functions_of_torch_itself(places: list[torch.device], capture: Capture) -> l
     return numbers(found)
 
 
+def asked_by_text(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a step names in texts, or by names that it computes; an optimizer's defaults; what the CPU's tensors are."""
+    record, other = types.SimpleNamespace(weight=1.0), types.SimpleNamespace(weight=1.0)
+    layer, trained = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    module: Any = types.ModuleType("capture_unseen_settings")
+    module.weight = 1.0
+    sys.modules[module.__name__] = module
+    names = [module.__name__]
+
+    def reading(names: list[str] = names) -> float:
+        weight: float = sys.modules[names[0]].weight
+        return weight
+
+    def importing(names: list[str] = names) -> float:
+        weight: float = importlib.import_module(names[0]).weight
+        return weight
+
+    def change(of: Any) -> Callable[[], None]:
+        return lambda: setattr(of, "weight", FACTOR)
+
+    def trains_less() -> None:
+        layer.weight.requires_grad_(False)
+
+    def has_a_gradient() -> None:
+        trained.weight.grad = torch.ones(2, 2)
+
+    probes: list[Probe] = [
+        (lambda: f"{record.weight}", change(record)),
+        (lambda: f"{other.weight}", change(other)),
+        (lambda: optimizer.defaults["lr"], lambda: optimizer.defaults.update(lr=FACTOR)),
+        (lambda: sum(one.numel() for one in layer.parameters() if one.requires_grad), trains_less),
+        (lambda: 1.0 if trained.weight.grad is None else FACTOR, has_a_gradient),
+        (reading, change(module)),
+        (importing, change(module)),
+    ]
+    return _follow(capture, places[0], iter(probes))
+
+
 SCENARIOS = (
+    asked_by_text,
     wrapped_functions,
     functions_of_torch_itself,
     switches,

@@ -86,6 +86,14 @@ for read in (lambda: value.sum().item(), lambda: bool(value.sum() > 0), lambda: 
 """
 
 
+UNREAD = """
+testing.stop_process(pid)
+kept = value * 3
+pw.step()
+os.kill(pid, signal.SIGKILL)
+"""
+
+
 def _run(program: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """``folder``: where the program is a file, so that its lines have names."""
     given = ["-c", PROGRAM + program]
@@ -159,3 +167,20 @@ def test_a_notice_can_be_switched_off_and_a_wrong_number_is_refused() -> None:
     assert core.Options.from_environment({"PTPATHWAYS_COMPILE_NOTICE": "0"}).compile_notice_s == 0
     with pytest.raises(core.InvalidOption, match="compile_notice_s must be a number of seconds"):
         core.Options(compile_notice_s=float("inf"))
+
+
+def test_wait_raises_once_what_nobody_has_read() -> None:
+    waits = """
+for _ in range(2):
+    try:
+        print(pw.wait())
+    except pw.HostLost as error:
+        print("HostLost", "host1" in str(error))
+"""
+    assert _run(UNREAD + waits).stdout.splitlines() == ["HostLost True", "None"]
+    assert _run(LOST + waits).stdout.splitlines() == ["HostLost True"] * 6 + ["None"] * 2, "it is known already"
+
+
+def test_a_process_that_ends_says_what_has_failed_and_was_not_read() -> None:
+    said = _run(UNREAD).stderr
+    assert "what was submitted last has failed, and was not read" in said and "host 'host1'" in said

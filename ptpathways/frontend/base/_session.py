@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,16 @@ class Connection:
         """Waits until everything submitted so far has completed. Raises DeadlineExceeded."""
         with native.translated():
             self.session.drain(timeout_s)
+
+    def raise_failure(self) -> None:
+        """Raises the first failure that no error has told of (HostLost, OutOfDeviceMemory, PathwaysError)."""
+        with native.translated():
+            self.session.take_failure()
+
+    def told(self) -> None:
+        """An error was raised: a failure that came before it is known."""
+        with contextlib.suppress(RuntimeError):
+            self.session.take_failure()
 
     def close(self, reason: str) -> None:
         self._end(reason)

@@ -8,8 +8,11 @@ the same buffers, so the tensors stay the objects they are.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
+import operator
+import sys
 import time
 import types
 import warnings
@@ -38,7 +41,7 @@ from ptpathways.frontend.capture.recording._step_arguments import (
 from ptpathways.frontend.diagnostics import _threads
 from ptpathways.frontend.loops import _optimizer_lists, _step
 from ptpathways.frontend.plans import _seeds
-from ptpathways.frontend.plans._wiring import Different, Uncapturable
+from ptpathways.frontend.plans._wiring import Different, Idle, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
 from ptpathways.frontend.slices import _rng
 
@@ -154,6 +157,19 @@ class CapturedStep:
             finally:
                 self._holders.close()
                 _threads.release(self._devices)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CapturedStep:
+        """That of the copied function: of a method, of the copied object. It is captured anew."""
+        function = copy.deepcopy(self._function, memo)
+        return self if function is self._function else _made_of(function, self.name, self._ignored)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickled as the function would be."""
+        try:
+            named = operator.attrgetter(self._function.__qualname__)(sys.modules[self._function.__module__])
+        except (AttributeError, KeyError):
+            named = None
+        return self._function.__qualname__ if named is self else (_made_of, (self._function, self.name, self._ignored))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method of a class: the step of an instance, whose objects are followed as those of its arguments."""
@@ -412,6 +428,9 @@ class CapturedStep:
             if variant.ready:
                 variant.granted = call.granted
                 self._last = (key, variant, call.granted)
+        except Idle as reason:
+            self._say(f"is traced when {reason}")
+            variant.ready = False
         except Uncapturable as reason:
             self._blocked += 1
             variant.ready = False
@@ -574,3 +593,7 @@ def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any])
         texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]
         best.append(f"{name} ({' -> '.join(texts)})" if texts[0] != texts[1] else f"{name} (another one: {texts[0]})")
     return ", ".join(best) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _made_of(function: Callable[..., Any], name: str, ignore: Collection[str]) -> CapturedStep:
+    return CapturedStep(function, name=name, ignore=ignore)

@@ -1,7 +1,8 @@
 """Who holds the tensors that replays write over, where the function would make new ones.
 
 Writing over is right as long as only captured steps hold them. Somebody who has got one since the last call is seen by
-the counts of references: of the Python object, and of its value, which ``detach()`` and views share. Other captured
+the counts of references: of the Python object, of the tensor below it, which a graph of autograd saves and another
+tensor has as its gradient, and of its value, which ``detach()`` and views share. Other captured
 steps refer to the same tensors (the two of a GAN to the discriminator's gradients); they say how often, and that is
 counted apart.
 """
@@ -37,7 +38,7 @@ class Holders:
     def __init__(self, variants: Callable[[], Sequence[Variant]]) -> None:
         self._variants = variants
         self._all.add(self)
-        self._known: dict[int, tuple[torch.Tensor, tuple[int, int]]] = {}  # by id: how many hold it
+        self._known: dict[int, tuple[torch.Tensor, tuple[int, int, int]]] = {}  # by id: how many hold it
         self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
         self._kept: frozenset[int] = frozenset()
         self._left: list[torch.Tensor] = []
@@ -70,8 +71,8 @@ class Holders:
         names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
-            for number, (tensor, (names, values)) in self._known.items()
-            if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values
+            for number, (tensor, (names, values, uses)) in self._known.items()
+            if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values or _uses(tensor) > uses
         )
         self._moved = self._collects = False
         return written
@@ -159,21 +160,26 @@ class Holders:
             for variant in other._variants():
                 values.update(variant.held_storages())
         self._others = (Holders._changes, names, values)
-        for number, (tensor, (all_names, all_values)) in list(self._known.items()):
+        for number, (tensor, (all_names, all_values, uses)) in list(self._known.items()):
             place = buffers.storage_of(tensor)
             counts = (
                 all_names - old_names[number] + names[number],
                 all_values - old_values[place] + values[place],
+                uses,
             )
             self._known[number] = tensor, counts
 
     def _measure(self, variants: Sequence[Variant], given: References) -> None:
         if self._collects:
             gc.collect()  # a cycle of ours would count
-        latest, self._left = {id(tensor): (tensor, (0, 0)) for tensor in self._left}, []
+        latest, self._left = {id(tensor): (tensor, (0, 0, 0)) for tensor in self._left}, []
         self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
         counts = {
-            number: (sys.getrefcount(tensor) - given.names[number], _values(tensor) - given.values(tensor))
+            number: (
+                sys.getrefcount(tensor) - given.names[number],
+                _values(tensor) - given.values(tensor),
+                _uses(tensor),
+            )
             for number, (tensor, _) in self._known.items()
         }
         for number, (tensor, _) in list(self._known.items()):
@@ -194,3 +200,8 @@ def _values(tensor: torch.Tensor) -> int:
     import torch
 
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
+def _uses(tensor: torch.Tensor) -> int:
+    """How many hold this one beside Python's names of it: as a gradient, or saved for a backward pass."""
+    return int(tensor._use_count())  # type: ignore[attr-defined]

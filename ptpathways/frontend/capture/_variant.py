@@ -63,6 +63,9 @@ class Variant:
         """Those that the call which was recorded last has made."""
         self.exclusive = Exclusive([])
         """The tensors that a replay writes over."""
+        self._in_place: frozenset[str] = frozenset()
+        self._raised: list[torch.Tensor] = []
+        """What a call writes in place: autograd counts the versions of it."""
         self.own: dict[str, Any] = {}
         """Objects of the program's own that a replay returns, by name."""
         self._last_apart: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
@@ -183,7 +186,7 @@ class Variant:
     def _settle(self, outcome: Outcome) -> None:
         """Goes on from what a recorded call has left behind."""
         self._tree, self._apart = outcome.tree, outcome.apart
-        self._effects = outcome.effects
+        self._effects, self._in_place = outcome.effects, outcome.in_place
         self.numbers.settle(self._wiring, outcome)
         self._gradients.settle(outcome, self._states)
         self._others = outcome.others
@@ -219,6 +222,7 @@ class Variant:
         for named in (self._states_returned, self._extras, around.tensors, around.parameters,
                       around.trainable):  # fmt: skip
             yield from named.values()
+        yield from self._raised
         for name_and_tensor in (*self.renewed, *self.used_up):
             yield name_and_tensor[1]
         for link in (*around.links, *around.members):
@@ -271,6 +275,7 @@ class Variant:
         buffers.part_from_bases(self._tensors)
         if self._order not in (None, self._order_of_written()):
             raise Stale("a tensor that the step writes is another one, and PyTorch/XLA orders results by tensors' age")
+        self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._wiring.written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
         self._parameters = [tensor for tensor in self._tensors if isinstance(tensor, torch.nn.Parameter)]
@@ -360,6 +365,8 @@ class Variant:
         Raises:
             Stale: nothing has happened; bind or record again.
         """
+        import torch
+
         wiring = self._wiring
         self._follow(traced)
         seeds = buffers.seeds(_rng.in_use())
@@ -371,6 +378,7 @@ class Variant:
                 raise Stale(str(error)) from error
             raise native.translate(error) from error
         self._aliases.refresh()
+        torch.autograd.graph.increment_version(self._raised)
         buffers.set_seeds({device: _seeds.seed_after(seed, wiring.cuts) for device, seed in seeds.items()})
         _step.count_cut()
         self._effects.apply(self._surroundings)

@@ -55,14 +55,16 @@ def wait(timeout_s: float = 600.0) -> None:
         TypeError, ValueError: ``timeout_s`` is not a number of seconds.
         DeadlineExceeded: the devices still work after ``timeout_s`` seconds; nothing is cancelled.
         TooManyRecompiles: with ``init(recompiles="raise")``.
-        RuntimeError: PyTorch/XLA could not submit something. Failures on the devices are raised by reads of the values
-            that depend on them, each with the root cause.
+        HostLost, OutOfDeviceMemory, PathwaysError: something failed on the devices, and no error has been raised since.
+            Reads of the values that depend on it raise it, too, each with the root cause.
+        RuntimeError: PyTorch/XLA could not submit something.
     """
     timeout_s = core.check_seconds(timeout_s)
     this = _state.runtime()
     _cut(wait_for_submit=True)
     if this.connection is not None:
         this.connection.drain(timeout_s)
+        this.connection.raise_failure()
     else:
         _xla.binding()._xla_wait_device_ops(devices=[])
 

@@ -26,6 +26,10 @@ class Uncapturable(Exception):
         self.passing = passing
 
 
+class Idle(Uncapturable):
+    """A call that computes nothing, as until a buffer of examples is full; others may."""
+
+
 class Different(Exception):
     """Two recordings are not the same step; the text says in what."""
 
@@ -265,7 +269,7 @@ class _Wirer:
                 f"it reads a tensor of the devices on the client, {self._observed.waits}; give it one of the CPU"
             )
         if not self._ops:
-            raise Uncapturable("it computes nothing on the devices")
+            raise Idle("it computes nothing on the devices")
         return Wiring(
             tuple(self._ops),
             self._written(),

@@ -113,6 +113,17 @@ class Calls:
             known = self._files[filename] = self._look_up(filename)
         return known
 
+    def _whose_frame(self, frame: types.FrameType) -> str:
+        """The same of what runs there. Functions that were made of a text, as a dataclass makes its methods, are their
+        module's, as far as that is a library: in a program that is a text, too, both would have one file name."""
+        filename = frame.f_code.co_filename
+        if filename.startswith("<"):
+            module = sys.modules.get(frame.f_globals.get("__name__", ""))
+            whose = self._whose(getattr(module, "__file__", None) or filename)
+            if whose != "own":
+                return whose
+        return self._whose(filename)
+
     def _look_up(self, filename: str) -> str:
         if _code.is_own_file(filename, self._home):
             return "own"
@@ -125,7 +136,7 @@ class Calls:
     def _asked_by_user(self, frame: types.FrameType | None) -> bool:
         """Whether the user's code runs there, or Python's library on its behalf."""
         while frame is not None:
-            whose = self._whose(frame.f_code.co_filename)
+            whose = self._whose_frame(frame)
             if whose != "python":
                 return whose == "own"
             if frame.f_globals.get("__name__") == "logging":  # which may look at the clock
@@ -149,7 +160,7 @@ class Calls:
 
     def _look_at_call(self, frame: types.FrameType) -> None:
         code = frame.f_code
-        whose = self._whose(code.co_filename)
+        whose = self._whose_frame(frame)
         if whose == "own":
             if code not in self._codes and code.co_name != "<module>":
                 self._refuse(f"runs {code.co_qualname}(), which is not found among what the step refers to", frame)
@@ -218,7 +229,7 @@ class Calls:
             self._refuse(f"calls {question}(), whose answer a replay would repeat", frame)
 
     def _is_own(self, frame: types.FrameType | None) -> bool:
-        return frame is not None and self._whose(frame.f_code.co_filename) == "own"
+        return frame is not None and self._whose_frame(frame) == "own"
 
     def _is_about_tensors(self, frame: types.FrameType) -> bool:
         """Whether a function is given tensors or modules, or something that is compared."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import re
 import site
 import struct
 import sys
@@ -82,6 +83,15 @@ def imported_names(code: types.CodeType) -> tuple[str, ...]:
     return found
 
 
+def imports_by_computed_name(code: types.CodeType) -> bool:
+    """Whether a function, or one inside it, looks a module up by a name that no text in its code is."""
+    names = set(all_names(code))
+    looks = not names.isdisjoint({"import_module", "__import__", "getmodule"})
+    if not looks and not ("sys" in names and "modules" in read_names(code)):  # model.modules() is something else
+        return False
+    return not any(isinstance(text, str) and text in sys.modules for text in code.co_consts)
+
+
 def _is_method(one: dis.Instruction) -> bool:
     """Whether it reads a method to call it, which has an instruction of its own before Python 3.12."""
     return sys.version_info >= (3, 12) and one.opname == "LOAD_ATTR" and bool((one.arg or 0) & 1)
@@ -111,9 +121,14 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
             names.update(all_names(constant))
         else:
             texts = constant if isinstance(constant, tuple) else (constant,)
-            parts = (part for text in texts if isinstance(text, str) for part in text.split("."))  # as of attrgetter
+            parts = (part for text in texts if isinstance(text, str) for part in _parts(text))
             names.update(part for part in parts if part.isidentifier())
     return tuple(sorted(names))
+
+
+def _parts(text: str) -> list[str]:
+    """What a text may name: of ``attrgetter``, ``a.b``; of ``format``, ``{0.a}``."""
+    return re.split(r"\W+", text) if "{" in text else text.split(".")
 
 
 def has_attributes(value: Any) -> bool:

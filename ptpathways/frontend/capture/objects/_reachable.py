@@ -213,7 +213,7 @@ class Surroundings:
             len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys, _ in self.orders
         ):
             return False
-        if any(tensor._version != version for tensor, version, _ in self.versions):
+        if any(of_the_cpu(tensor) != known for tensor, known, _ in self.versions):
             return False
         if any(where.get(key) is not value for where, key, value, _ in self.members):
             return False
@@ -391,6 +391,22 @@ def _stay_at_a_rate_of_zero(optimizer: Any) -> None:
 
     optimizer.register_step_pre_hook(keep)
     optimizer.register_step_post_hook(restore)
+
+
+class OfTheCpu(NamedTuple):
+    """What a step may ask of a tensor of the CPU, beside its values."""
+
+    version: int
+    trained: bool
+    has_gradient: bool
+
+    def __str__(self) -> str:
+        return f"written {self.version} times{', trained' * self.trained}{', with a gradient' * self.has_gradient}"
+
+
+def of_the_cpu(tensor: Any) -> OfTheCpu:
+    version = 0 if tensor.is_inference() else tensor._version
+    return OfTheCpu(version, tensor.requires_grad, tensor.is_leaf and tensor.grad is not None)
 
 
 def hooks_of(tensor: Any) -> tuple[Any, ...]:

@@ -46,6 +46,7 @@ from ptpathways.frontend.capture.objects._reachable import (
     Surroundings,
     Watched,
     hooks_of,
+    of_the_cpu,
 )
 from ptpathways.frontend.capture.objects._walk_mentioned import Mentioned
 from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, ITEMS_MAX, SHALLOW, Modules
@@ -364,11 +365,10 @@ class Walker:
             if not state and tensor.is_leaf:
                 self.found.trainable[name] = tensor
         else:
-            version = 0 if tensor.is_inference() else tensor._version
+            known = of_the_cpu(tensor)
             if not state:
-                self.kind(name, (Same(tensor), version))
-            if not tensor.is_inference():
-                self.found.versions.append(Watched(tensor, version, name))
+                self.kind(name, (Same(tensor), known))
+            self.found.versions.append(Watched(tensor, known, name))
         if not state:
             self._tensor_hooks(name, tensor)
             self._own_attributes(name, tensor, 1)

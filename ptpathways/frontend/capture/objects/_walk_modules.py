@@ -51,6 +51,12 @@ class Modules:
         texts = sorted(_CODE_IN_TEXTS.intersection(loaded))
         if texts and not self._walker.found.unknown:
             self._walker.found.unknown = f"it calls {texts[0]}(), and what the text reads is not compared"
+        elif "__globals__" in names and not self._walker.found.unknown:
+            self._walker.found.unknown = "it reads the __globals__ of a function, and what is there is not compared"
+        elif _code.imports_by_computed_name(code) and not self._walker.found.unknown:
+            self._walker.found.unknown = (
+                "it looks a module up by a name that it computes, and what is there is not compared; write the name out"
+            )
         self._absent(function.__globals__, variables, depth)
         self._variables(prefix, function.__globals__, variables, names, depth)
         for imported in _code.imported_names(code):

@@ -213,6 +213,9 @@ class TorchObjects:
         self._hooks(name, vars(optimizer), hooks, depth)
         for key in ("state", "param_groups", *(key for key in hooks if key in vars(optimizer))):
             self._walker.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
+        for key, value in optimizer.defaults.items():
+            if is_setting(value):
+                self._walker.link(f"{name}.defaults[{key}]", optimizer.defaults, key, value, depth)
         groups = f"{name}.param_groups"
         self._walker.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
         self._walker.found.sizes.append(Watched(optimizer.state, len(optimizer.state), f"{name}.state"))

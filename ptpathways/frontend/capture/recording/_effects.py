@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptpathways.frontend.capture.objects._contents import contents_of, equal, is_setting, position_of
-from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.objects._reachable import Surroundings, of_the_cpu
 from ptpathways.frontend.plans._wiring import Uncapturable
 
 
@@ -104,9 +104,9 @@ def _check_containers(before: Surroundings) -> None:
     for mapping, keys, name in before.orders:
         if not all(map(operator.is_, mapping, keys)):
             raise _passing(f"it changes the keys of {name}, or their order, {_ADVICE}")
-    for tensor, version, name in before.versions:
-        if tensor._version != version:
-            raise Uncapturable(f"it writes {name}, a tensor of the CPU, {_ADVICE}; keep it on the device")
+    for tensor, known, name in before.versions:
+        if of_the_cpu(tensor) != known:
+            raise Uncapturable(f"it writes or trains {name}, a tensor of the CPU, {_ADVICE}; keep it on the device")
     for of, contents, name in before.contents:
         if contents_of(of) != contents:
             raise Uncapturable(f"it changes what is in {name}, {_ADVICE}")

@@ -47,6 +47,8 @@ class Outcome:
     """Further tensors by name that the walk does not find, but the step reads or writes."""
     gone: Mapping[str, Any]
     """Gradients by name that were there before the call, and are not after it."""
+    in_place: frozenset[str]
+    """What was written in place, by name: autograd refuses graphs that have saved it before."""
     returned: Sequence[Any]
     """What was returned."""
     tree: Any

@@ -82,6 +82,10 @@ class Recording:
                 self._alias_of[name] = self._sharing[token][0]
         self._found = self._surroundings.with_gradient()
         self._required = self._surroundings.required()
+        states = {id(tensor): tensor for tensor in self._surroundings.tensors.values()} | self._before_ids
+        self._versions_of_states = [
+            (tensor, tensor._version) for tensor in states.values() if not tensor.is_inference()
+        ]
         self._seeds = buffers.seeds(_rng.in_use())
         self._rates = self._surroundings.rates() | numbers(self._leaves)
         cuts = _step.cut_count()
@@ -108,6 +112,8 @@ class Recording:
         ):
             result = self._function(*self._args, **self._kwargs)
         self._modes = modes()
+        # As autograd has been told; writes without a version, such as batch normalisation's, it does not miss.
+        self._written = {id(tensor) for tensor, version in self._versions_of_states if tensor._version != version}
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                 torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
@@ -138,7 +144,7 @@ class Recording:
         if self._modes != self._call.granted[3]:
             before, now = dict(self._call.granted[3]), dict(self._modes)
             changed = next(name for name, value in now.items() if before[name] != value)
-            raise Uncapturable(f"it leaves another {changed} behind ({before[changed]} -> {now[changed]})")
+            raise Uncapturable(f"it changes {changed}, and a replay would not ({before[changed]} -> {now[changed]})")
         if self.calls.unknown or self._surroundings.unknown:
             raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
         after = self._call.walk(self._function)
@@ -226,11 +232,13 @@ class Recording:
             for where, item in zip(wiring.returned, returned, strict=True)
             if isinstance(where, Result)
         }
+        states = {**after.tensors, **extras, **gone}
         made = Outcome(
             self._recording,
             after,
             extras,
             gone,
+            frozenset(name for name, tensor in states.items() if id(tensor) in self._written),
             returned,
             tree,
             self._found,

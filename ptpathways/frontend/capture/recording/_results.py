@@ -77,7 +77,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Results that share memory, although each is a tensor of its own when a replay gives them."""
+    """Results that share memory with what the call leaves behind, and have memory of their own in a replay."""
 
     places: tuple[int, ...] = ()
     """Among the leaves of the result."""
@@ -167,8 +167,10 @@ class _Classifier:
             return Held(token)
         if _is_whole(item, token, returned[first]):
             return Alias(first)
-        self._apart |= {first, place}
-        return Held(token)
+        raise Uncapturable(
+            "it returns two tensors that share memory, one of them a part or another view of the other, and a replay "
+            "would return two with memory of their own; return a copy (clone()) of one"
+        )
 
     def _beside_state(self, place: int, item: torch.Tensor, token: int, name: str) -> Any:
         if name in self._known.renewed:

@@ -300,5 +300,5 @@ def _text_of_pair(value: tuple[Any, ...]) -> str:
     if isinstance(second, Contents | Same):
         return "other contents" if isinstance(second, Contents) else "another one"
     if isinstance(first, Same):
-        return f"{first}, written {second} times" if len(value) == 2 else f"{first}: {text_of(second)}"
+        return f"{first}, {second}" if len(value) == 2 else f"{first}: {text_of(second)}"
     return repr(second) if isinstance(first, str) and len(value) == 2 else f"({', '.join(map(text_of, value))})"

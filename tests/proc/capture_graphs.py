@@ -1,0 +1,142 @@
+"""Scenarios of captured steps whose tensors graphs of autograd hold, or other tensors as gradients, which Python's
+names do not show. Also what autograd refuses, because a step has written what a graph has saved."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers
+
+REFUSED = -1000.0
+
+
+def _train(model: Any, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+class _Saving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, kept: Tensor) -> Tensor:
+        ctx.save_for_backward(kept)
+        return weight * kept.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return gradient * kept.sum(), None
+
+
+KEEPING: dict[str, Callable[[Tensor, Any, Any], Tensor]] = {
+    "a product": lambda weight, model, held: held.loss * weight,
+    "a function of one's own": lambda weight, model, held: _Saving.apply(weight, held.loss),  # type: ignore[no-untyped-call]
+    "a gradient": lambda weight, model, held: (model[0].weight.grad * weight).sum(),
+    "a result that is kept, too": lambda weight, model, held: (held.out * weight).sum(),
+}
+
+
+def saved_by_graphs(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a step has left behind is saved for a backward pass that comes after the next call."""
+    place, found = places[0], list[Tensor | None]()
+    for keep in KEEPING.values():
+        torch.manual_seed(0)
+        model = network().to(place)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        weight = torch.ones((), device=place, requires_grad=True)
+        held = types.SimpleNamespace(loss=None, out=None)
+
+        @capture
+        def step(
+            x: Tensor, y: Tensor, model: Any = model, optimizer: Any = optimizer, held: Any = held
+        ) -> Tensor | None:
+            held.loss = _train(model, optimizer, x.to(place), y.to(place)).detach()
+            held.out = model(x.to(place)).detach()
+            kept: Tensor = held.out
+            return kept
+
+        before = None
+        for x, y in batches(10):
+            step(x, y)
+            if before is not None:
+                weight.grad = None
+                before.backward()
+                found.append(weight.grad)
+            before = keep(weight, model, held)
+        expect(step, texts=("of an earlier call is still held",))
+        SAID.clear()
+    return numbers([one.clone() for one in found if one is not None])
+
+
+def gradients_of_other_tensors(places: list[torch.device], capture: Capture) -> list[float]:
+    """Another model's parameters are given the gradients, and trained with them after the next call."""
+    place = places[0]
+    model, shared = network().to(place), network().to(place)
+    shared.load_state_dict(model.state_dict())
+    optimizer = torch.optim.SGD(shared.parameters(), lr=0.05)
+
+    @capture
+    def gradients(x: Tensor, y: Tensor) -> None:
+        model.zero_grad()
+        F.mse_loss(model(x.to(place)), y.to(place)).backward()
+
+    for x, y in batches(12):
+        gradients(x, y)
+        optimizer.step()  # with those of the call before
+        optimizer.zero_grad()
+        for mine, theirs in zip(shared.parameters(), model.parameters(), strict=True):
+            mine.grad = theirs.grad
+    expect(gradients, texts=("of an earlier call is still held",))
+    return numbers([one.detach().sum() for one in shared.parameters()])
+
+
+def graphs_over_a_step(places: list[torch.device], capture: Capture) -> list[float]:
+    """A graph has saved a parameter or a buffer that the step writes: its backward pass is refused, as in PyTorch.
+    Batch normalisation writes its statistics without a word."""
+    place = places[0]
+    model = network(nn.BatchNorm1d(16, affine=False)).to(place)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    count = torch.zeros(2, device=place)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> None:
+        model.train()
+        count.add_(1.0)
+        _train(model, optimizer, x.to(place), y.to(place))
+        model.eval()
+
+    weight = torch.ones(2, device=place, requires_grad=True)
+    fixed = torch.ones(3, 8, device=place, requires_grad=True)
+    found: list[float] = []
+
+    def backward(graph: Tensor, of: Tensor) -> None:
+        try:
+            found.append(float(torch.autograd.grad(graph, of)[0].sum()))
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error), error
+            found.append(REFUSED)
+
+    for x, y in batches(12):
+        model.eval()
+        graphs = [
+            ((weight * count).sum(), weight),
+            (model[0](fixed).square().sum(), fixed),
+            (model[2](fixed @ torch.ones(8, 16, device=place)).sum(), fixed),
+        ]
+        step(x, y)
+        for graph, of in graphs:
+            backward(graph, of)
+    assert not hasattr(step, "replays") or step.replays >= 4, (step, SAID)
+    assert found.count(REFUSED) == 24, found
+    return found
+
+
+SCENARIOS = (saved_by_graphs, gradients_of_other_tensors, graphs_over_a_step)
