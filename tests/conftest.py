@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Generator
 
+import hypothesis
 import pytest
 
 from tests import tiers
@@ -18,6 +19,9 @@ DEADLINE = pytest.StashKey[float]()
 # computations, with less effort of LLVM to make them fast. The examples' tests run without it, as users do.
 QUICK_COMPILES = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ.setdefault("XLA_FLAGS", QUICK_COMPILES)
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 # What a test compiles is compiled for it, whatever ran before.
 os.environ["PTPATHWAYS_CACHE_DIR"] = "off"
 
