@@ -54,10 +54,10 @@ void Activity::ListComputations(Properties* out) const {
     out->push_back(Doing("waits for " + name + " in a collective of", stall.what, stall.age.count()));
   }
   if (compiles > kListedActivities) {
-    out->push_back(Doing("more", std::to_string(compiles - kListedActivities) + " more functions to compile", 0));
+    out->push_back(Doing("has", std::to_string(compiles - kListedActivities) + " more functions to compile", 0));
   }
   if (runs > kListedActivities) {
-    out->push_back(Doing("more", std::to_string(runs - kListedActivities) + " more computations under way", 0));
+    out->push_back(Doing("has", std::to_string(runs - kListedActivities) + " more computations under way", 0));
   }
 }
 
@@ -67,7 +67,7 @@ void Activity::ListWhatWaits(Properties* out) const {
         Doing("is to send", Times(static_cast<size_t>(unready), "value") + " when the devices have computed them", 0));
   }
   if (parking_.waiting() > 0) {
-    out->push_back(Doing("more", std::to_string(parking_.waiting()) + " messages until a device has room", 0));
+    out->push_back(Doing("keeps", std::to_string(parking_.waiting()) + " messages until a device has room", 0));
   }
 }
 
@@ -80,7 +80,7 @@ void Activity::ListTransfers(const std::vector<std::string>& hosts, Properties* 
                          std::to_string(received) + " of " + std::to_string(expected) + " bytes", NowMs() - since_ms));
   });
   if (transfers > kListedActivities) {
-    out->push_back(Doing("more", std::to_string(transfers - kListedActivities) + " more transfers", 0));
+    out->push_back(Doing("has", std::to_string(transfers - kListedActivities) + " more transfers", 0));
   }
   auto sends = data_.open_transfers();
   std::sort(sends.begin(), sends.end(), [](const auto& a, const auto& b) { return a.second > b.second; });

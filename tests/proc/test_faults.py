@@ -377,7 +377,7 @@ def test_a_host_whose_device_is_full_says_what_it_waits_for(start_cluster: Start
     suspend(cluster, "host0")
     results = [session.run(add_one, [far.copy_to(1)], 1)[0] for _ in range(60)]
     doing = dict.fromkeys(what for what, _, _ in session.activity(1, NOTICED_S))
-    assert "receives from host 'host0'" in doing and "runs" in doing and "more" in doing
+    assert "receives from host 'host0'" in doing and "runs" in doing and "has" in doing
     resume(cluster, "host0")
     assert [float(result.result(WAIT_S)) for result in results] == [2.0] * 60
 

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ def describe(situation: Situation) -> list[str]:
         lines.append(f"this process sends {count} value{'s' if count > 1 else ''} to host '{name}'")
     for host in situation.hosts:
         lines += _describe_host(host)
-    return lines
+    return [line + f" ({count} times)" * (count > 1) for line, count in Counter(lines).items()]
 
 
 def _describe_host(host: Host) -> list[str]:
