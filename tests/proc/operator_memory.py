@@ -12,6 +12,8 @@ import torch.nn.functional as F
 
 from tests.proc.operator_basis import scenario
 
+Part = Callable[[torch.Tensor], torch.Tensor]
+
 
 def _refused(operation: Any, error: type[Exception] = RuntimeError) -> bool:
     try:
@@ -204,3 +206,51 @@ def what_needs_addresses_is_refused(device: str | torch.device) -> Any:
 
     assert _refused(written, NotImplementedError) == (str(device) != "cpu")
     return [torch.tensor(1.0).to(device).flip(0)]
+
+
+@scenario
+def views_that_are_turned_in_place_have_their_gradient_or_are_not_written(device: str | torch.device) -> Any:
+    """Autograd knows how they were made, and not of what dimensions they are by then."""
+    on_device, found = str(device) != "cpu", []
+    parts: tuple[Part, ...] = (lambda x: x[...], lambda x: x[1:], lambda x: x.permute(2, 1, 0), lambda x: x[0])
+    turns: tuple[Part, ...] = (
+        *(lambda z: z.transpose_(0, 1), lambda z: z.swapaxes_(0, 1), lambda z: z.unsqueeze_(1)),
+        *(lambda z: z.unsqueeze_(0).squeeze_(0), lambda z: z.transpose_(0, 1).unsqueeze_(0)),
+    )
+    writes: tuple[Part, ...] = (lambda z: z.add_(1), lambda z: z[0].mul_(3.0), lambda z: z.sin_())
+    for part in parts:
+        for turn in turns:
+            leaf = torch.arange(12.0).reshape(2, 3, 2).to(device).requires_grad_()
+            whole = leaf * 1
+            view = turn(part(whole))
+            (view.sin() * torch.arange(float(view.numel())).reshape(view.shape).to(device)).sum().backward()
+            found += [view, leaf.grad]
+            leaf.grad = None
+            made = leaf * 1
+            turn(part(made))
+            (made.cos() * made).sum().backward()
+            found.append(leaf.grad)
+            for write in writes:
+                view = turn(part(leaf * 1))
+                refused = _refused(lambda write=write, view=view: write(view))
+                assert refused == on_device, (part, turn, write)
+            plain = leaf.detach().clone()
+            for write in writes:
+                view = part(plain)
+                write(turn(view))
+                found += [view, plain]
+    whole = torch.ones(2, 2).to(device)
+    whole[...].t_().mul_(3)
+    turned = whole[...].t_()
+    assert _refused(lambda: turned.mul_(torch.ones(2, 2).to(device).requires_grad_())) == on_device
+    leaf = torch.arange(4.0).reshape(2, 2).to(device).requires_grad_()
+    kept = leaf * 1
+    same = kept[...].squeeze_().transpose_(1, 1)
+    ((same.add_(1) ** 2) * kept).sum().backward()
+    own = (leaf.detach().requires_grad_() * 1).t_().unsqueeze_(0).mul_(2)
+    written = leaf * 1
+    view = written[...].t_()
+    written.mul_(2)
+    if on_device:
+        assert _refused(lambda: view.unsqueeze_(0)) and _refused(lambda: view.sum().backward())
+    return [*found, whole, leaf.grad, own]

@@ -22,11 +22,12 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
     beginning."""
 
     def ones(*shape: int) -> torch.Tensor:
-        return torch.ones(*shape).to(device)
+        return torch.ones(shape).to(device)
 
     x, index = ones(4, 3), torch.zeros(9, 9, dtype=torch.int64).to(device)
     sizes = "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1"
     expanded = "The expanded size of the tensor"
+    vector = "Dimension out of range (expected to be in range of [-1, 0], but got "
     refused: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
         (lambda: x + ones(5), RuntimeError, sizes),
         (lambda: x.add_(ones(5)), RuntimeError, sizes),
@@ -59,6 +60,14 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         (lambda: x.prod(4), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 4)"),
         (lambda: x[x], IndexError, "tensors used as indices must be long, int, byte or bool tensors"),
         (lambda: x.long().mean(), RuntimeError, "mean(): could not infer output dtype."),
+        (lambda: ones(3).transpose(0, 2), IndexError, f"{vector}2)"),
+        (lambda: ones(3).transpose(5, 5), IndexError, f"{vector}5)"),
+        (lambda: ones(3).transpose_(0, 1), IndexError, f"{vector}1)"),
+        (lambda: torch.transpose_copy(ones(3), -2, 0), IndexError, vector),
+        (lambda: ones().swapaxes(1, 1), IndexError, f"{vector}1)"),
+        (lambda: ones().transpose(0, 1), IndexError, f"{vector}1)"),
+        (lambda: ones().mean(2), IndexError, f"{vector}2)"),
+        (lambda: ones().bfloat16().mean(-2), IndexError, f"{vector}-2)"),
         (lambda: x.sum(5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 5)"),
         (lambda: x.unsqueeze(5), IndexError, "Dimension out of range (expected to be in range of [-3, 2], but got 5)"),
         (lambda: x.permute(0, 0), RuntimeError, "permute(): duplicate dims are not allowed."),
@@ -83,7 +92,7 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
             assert type(error) is kind and str(error).startswith(text), f"{text}: got {error!r}"
         else:
             raise AssertionError(f"not refused: {text}")
-    return [x]
+    return [x, ones(3).transpose(0, -1), ones().transpose(-1, 0), ones().mean(-1)]
 
 
 @scenario

@@ -78,6 +78,8 @@ The database does not cover these differences:
 - XLA's CPU compiler treats numbers below 1.2e-38 as zero.
 - Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused.
 - XLA treats a boolean times a float as a choice: false times infinity, or times NaN, is zero.
+- A view whose dimensions were changed in place (`part.t_()`) cannot be written where gradients are computed of it: torch
+  refuses ("is a view and is being modified inplace"). Take the view that `part.t()` makes.
 
 None of this was run on other platforms than the CPU.
 

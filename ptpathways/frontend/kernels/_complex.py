@@ -112,6 +112,7 @@ def mean(
                 "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
                 f"Got: {values.dtype}"
             )
+        _small.check_of_scalar(*dim)
         return values.to(named["dtype"]) if named.get("dtype") else values.clone()
     count = math.prod(values.shape[index] for index in dim)
     return torch.sum(values, dim, *rest, **named) / count

@@ -264,6 +264,15 @@ def _factor(name: str, values: torch.Tensor, factor: int) -> None:
         raise RuntimeError(f"{name} expects a positive factor, but got {factor}")
 
 
+def _dimensions(name: str, values: torch.Tensor, *dims: int) -> None:
+    size = max(values.dim(), 1)
+    for dim in dims:
+        if not -size <= dim < size:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-size}, {size - 1}], but got {dim})"
+            )
+
+
 def _transposed(name: str, values: torch.Tensor) -> None:
     if values.dim() > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {values.dim()}D")
@@ -298,6 +307,7 @@ CHECKED: dict[str, Shapes] = {
     "softshrink": Shapes(_softshrink),
     "t_copy": Shapes(_transposed, Plain.AT_MOST_MATRICES),
     "take": Shapes(_take),
+    "transpose_copy.int": Shapes(_dimensions, Plain.MATRICES),
     "vdot": Shapes(_vectors),
 }
 """By operation."""
