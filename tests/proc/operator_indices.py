@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -88,3 +89,51 @@ def a_number_of_the_cpu_is_chosen_by_a_mask(device: str | torch.device) -> Any:
     values = torch.tensor([-1.0, 2.0, 3.0]).to(device)
     one, whole = torch.tensor(1.0), torch.tensor(7)
     return [torch.where(values > 0, values, one), torch.where(values > 0, one, values), values.where(values > 0, whole)]
+
+
+@scenario
+def no_places_in_an_embedding(device: str | torch.device) -> Any:
+    found = []
+    for shape in ((0,), (2, 0), (2, 0, 3)):
+        for kind in (torch.int64, torch.int32):
+            weight = torch.ones(6, 2).to(device).requires_grad_()
+            index = torch.zeros(shape, dtype=kind).to(device)
+            read = F.embedding(index, weight, padding_idx=1)
+            (read.sum() + weight[0].sum()).backward()
+            found += [read, weight.grad, F.embedding(index, weight.detach().double())]
+    return found
+
+
+@scenario
+def masks_beside_indices_of_any_type(device: str | torch.device) -> Any:
+    """A mask's places are int64."""
+    mask, found = torch.tensor([True, True]).to(device), []
+    for kind in (torch.int32, torch.int64):
+        for index in (torch.tensor([1, 2], dtype=kind), torch.tensor([1, -2], dtype=kind).to(device)):
+            leaf = torch.arange(12.0).reshape(2, 6).to(device).requires_grad_()
+            whole = leaf * 1
+            whole[mask, index] *= 3
+            (whole.square().sum() + whole.t()[index, mask].sum()).backward()
+            found += [whole, leaf.grad, whole[mask, index], whole.t()[index, mask]]
+            whole = leaf.detach().clone()
+            whole[mask, index] += whole[mask, index]
+            whole.index_put_((mask, index), whole[0, :2].clone(), accumulate=True)
+            found.append(whole)
+    whole = torch.arange(12.0).to(device)
+    for kind in (torch.int8, torch.int16, torch.uint16):
+        for place in (device, "cpu"):
+            index = torch.tensor([1, 2], dtype=kind).to(place)
+            one = torch.ones(2).to(device)
+            calls: tuple[Callable[[], object], ...] = (
+                functools.partial(whole.__getitem__, index),
+                functools.partial(whole.__setitem__, index, 1.0),
+                functools.partial(whole.__setitem__, index, one),
+            )
+            for call in calls:
+                try:
+                    call()
+                except IndexError as error:
+                    assert str(error).startswith("tensors used as indices must be long, int, byte or bool tensors")
+                else:
+                    raise AssertionError(f"an index of {kind}")
+    return found

@@ -61,7 +61,7 @@ booleans and complex powers of integers.
 
 Calls that torch refuses for their types are refused, too. `python -m tests.fuzz.refusals` calls each operator with
 unsupported types, tensors of two types, small indices, and results that `out=` or a tensor in place cannot hold. Two
-exceptions are computed as intended: `int16` and `uint8` as indices of operators other than `gather`, and `out=` of a
+exceptions are computed as intended: `int16` and `uint8` as indices of operators such as `take`, and `out=` of a
 wider type than the result, which some of torch's own kernels refuse. Types for which the CPU lacks a kernel are
 computed.
 
@@ -78,8 +78,8 @@ The database does not cover these differences:
 - XLA's CPU compiler treats numbers below 1.2e-38 as zero.
 - Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused.
 - XLA treats a boolean times a float as a choice: false times infinity, or times NaN, is zero.
-- A view whose dimensions were changed in place (`part.t_()`) cannot be written where gradients are computed of it: torch
-  refuses ("is a view and is being modified inplace"). Take the view that `part.t()` makes.
+- A view whose dimensions were changed in place (`part.t_()`) cannot be written where gradients are computed of it:
+  torch refuses ("is a view and is being modified inplace"). Take the view that `part.t()` makes.
 
 None of this was run on other platforms than the CPU.
 

@@ -22,24 +22,25 @@ Indices = Sequence["torch.Tensor | None"]
 
 
 def _of_one_type(indices: Indices) -> list[torch.Tensor | None]:
-    """Booleans and bytes are masks."""
+    """Booleans and bytes are masks, whose places are of int64."""
     import torch
 
-    whole = (torch.int16, torch.int32, torch.int64)
-    types = {index.dtype for index in indices if index is not None and index.dtype in whole}
+    types = {torch.int64 if _masks.is_mask(index) else index.dtype for index in indices if index is not None}
     if len(types) < 2:
         return list(indices)
-    return [index.to(torch.int64) if index is not None and index.dtype in whole else index for index in indices]
+    return [index.to(torch.int64) if index is not None and index.dtype == torch.int32 else index for index in indices]
 
 
 def _check_indices(values: torch.Tensor, indices: Indices) -> None:
     """
     Raises:
-        IndexError: one is of floats; a mask is of another shape than the dimensions that it indexes.
+        IndexError: one is of another type than torch's; a mask is of another shape than the dimensions that it indexes.
     """
+    import torch
+
     dim = 0
     for index in indices:
-        if index is not None and (index.is_floating_point() or index.is_complex()):
+        if index is not None and index.dtype not in (torch.int64, torch.int32, torch.bool, torch.uint8):
             raise IndexError(f"tensors used as indices must be long, int, byte or bool tensors, got {index.dtype}")
         if index is None or not _masks.is_mask(index):
             dim += 1
@@ -140,6 +141,8 @@ def embedding(kernel: Callable[..., Any], weight: torch.Tensor, indices: torch.T
 
     if indices.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(f"embedding needs indices that are torch.int64 or torch.int32, got {indices.dtype}")
+    if indices.numel() == 0:
+        return torch.zeros((*indices.shape, *weight.shape[1:]), dtype=weight.dtype, device=weight.device)
     found = kernel(weight, indices, *rest)
     return _out_of_range.put_out(found, _out_of_range.outside(indices, weight.shape[0]).unsqueeze(-1))
 
