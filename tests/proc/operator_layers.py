@@ -164,3 +164,36 @@ def a_gru_has_its_gradients_after_calls_without_them(device: str | torch.device)
         (made.square().sum() + hidden.sum()).backward()
         results += [made.detach(), *(p.grad for m in (embedding, gru) for p in m.parameters() if p.grad is not None)]
     return results
+
+
+@scenario
+def sums_over_one_letter_twice(device: str | torch.device) -> Any:
+    """Where the result's letters are not given; PyTorch/XLA's gradient had none of its dimensions."""
+    found = []
+    for equation, *shapes in (("ii", (3, 3)), ("iii", (2, 2, 2)), ("iij", (2, 2, 3)), ("iji,j", (2, 3, 2), (3,))):
+        leaves = [torch.arange(float(math.prod(shape))).reshape(shape).to(device).requires_grad_() for shape in shapes]
+        read = torch.einsum(equation, *leaves)
+        read.sin().sum().backward()
+        found += [read, *(leaf.grad for leaf in leaves)]
+    return found
+
+
+@scenario
+def many_tensors_of_several_shapes_with_a_tensor_of_their_factors(device: str | torch.device) -> Any:
+    found, factors = [], torch.tensor([1.0, 2.0, 3.0])
+    for shapes in (((2,), (), (3, 2)), ((),), ((1,), (4,))):
+        for name in ("addcmul", "addcdiv"):
+            values = [torch.ones(shape).to(device) for shape in shapes]
+            others = [torch.full(shape, 2.0).to(device) for shape in shapes]
+            given = (others, values, factors[: len(shapes)])
+            found += getattr(torch, f"_foreach_{name}")(values, *given)
+            getattr(torch, f"_foreach_{name}_")(values, *given)
+            found += values
+    twice = torch.ones(2).to(device)
+    torch._foreach_addcmul_([twice, twice], [twice, twice], [twice, twice], factors[:2])
+    refused = [torch.ones(()).to(device)]
+    try:
+        torch._foreach_addcmul_(refused, [twice], [twice], factors[:1])
+    except RuntimeError:
+        return [*found, twice, *refused]
+    raise AssertionError("a larger result")

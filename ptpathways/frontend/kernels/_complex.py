@@ -171,7 +171,8 @@ def einsum(
     kernel: Callable[..., Any], equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None
 ) -> Any:
     """PyTorch/XLA's gradient takes no conjugates, so complex ones are made of torch's products; and it reads beyond the
-    end of a tensor where one letter has two sizes, which torch's refuses, and takes the first one's type of several."""
+    end of a tensor where one letter has two sizes, which torch's refuses, takes the first one's type of several, and
+    finds no result in ``"ii"``."""
     import torch
 
     alike = len({tensor.dtype for tensor in tensors}) == 1 and not tensors[0].is_complex()
@@ -183,9 +184,12 @@ def einsum(
 
 
 def _has_one_size_each(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether each letter of the equation stands for dimensions of one size, and once in the result."""
-    given, _, wanted = equation.replace(" ", "").partition("->")
+    """Whether each letter of the equation stands for dimensions of one size, and once in the result, also where that
+    is not given."""
+    given, arrow, wanted = equation.replace(" ", "").partition("->")
     parts = given.split(",")
+    if not arrow and any(len(set(part)) < len(part) for part in parts):
+        return False
     if len(parts) != len(tensors) or "." in equation or len(set(wanted)) < len(wanted):
         return False
     sizes: dict[str, int] = {}

@@ -60,7 +60,7 @@ def of_lists(name: str) -> Callable[..., Any]:
     def wrapper(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
         if not all(one.is_floating_point() for one in values) or any(map(_is_complex, rest)):
             _ask_the_cpu(name, (values, *rest), named)
-        return _write_lists(kernel, values, *rest, **named)
+        return _write_lists(kernel, values, *rest, factors=name in _OF_FACTORS, **named)
 
     return wrapper
 
@@ -85,10 +85,16 @@ def _ask_the_cpu(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -
     _xla.operator(name)(*tree_map_only(torch.Tensor, one, arguments), **tree_map_only(torch.Tensor, one, named))
 
 
-def _write_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
+_OF_FACTORS = frozenset({"_foreach_addcdiv_.Tensor", "_foreach_addcmul_.Tensor"})
+"""Of which the last argument is a tensor with a number for each one."""
+
+
+def _write_lists(
+    kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, factors: bool, **named: Any
+) -> Any:
     import torch
 
-    for item in rest:
+    for item in rest[:-1] if factors else rest:
         if isinstance(item, torch.Tensor):
             for one in values:
                 _check_shape(one, (item,))
@@ -98,8 +104,8 @@ def _write_lists(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *re
                     _check_shape(one, (other,))
     if len(set(map(id, values))) < len(values):
         for place in range(len(values)):
-            part = slice(place, place + 1)
-            kernel(values[part], *(item[part] if isinstance(item, list | tuple) else item for item in rest), **named)
+            part, lists = slice(place, place + 1), (list, tuple, torch.Tensor) if factors else (list, tuple)
+            kernel(values[part], *(item[part] if isinstance(item, lists) else item for item in rest), **named)
     else:
         kernel(values, *rest, **named)
     torch.autograd.graph.increment_version([one for one in values if not one.is_inference()])
