@@ -82,3 +82,41 @@ def masks_of_another_shape_are_refused(device: str | torch.device) -> Any:
                 said.append(str(error))
     assert len(said) == 6 and all(text.startswith(("The shape of the mask", "too many indices")) for text in said), said
     return [values]
+
+
+@scenario
+def tensors_filled_with_numbers_of_other_types(device: str | torch.device) -> Any:
+    """One on the device is converted, and one of the program is refused where it does not fit."""
+    found = []
+    for dtype in (torch.int8, torch.int32, torch.bool, torch.float16, torch.float32):
+        for number in (-2.5, 7, True, 0.0):
+            found.append(torch.zeros(3, dtype=dtype).to(device).fill_(torch.tensor(number).to(device)))
+    found.append(torch.zeros(3).to(device).fill_(torch.tensor(2 + 3j).to(device)))
+    for dtype in (torch.uint8, torch.int16):  # 254 or 0 of those, as of a cast, which C++ leaves open
+        made = torch.ones(3, dtype=dtype).to(device).fill_(torch.tensor(float("nan")).to(device))
+        assert made.shape == (3,)
+        found.append(made)
+    whole, leaf = torch.zeros(2, 3).to(device), torch.tensor(2.0).to(device).requires_grad_()
+    part = whole.t()[1:]
+    part.fill_(leaf)
+    whole.square().sum().backward()
+    again = torch.arange(3.0).to(device)
+    again.fill_(again[1])
+    half = torch.zeros(2, dtype=torch.float16).to(device)
+    calls: tuple[Callable[[], object], ...] = (
+        *(lambda: torch.full((2, 3), 2**40, dtype=torch.float16, device=device), lambda: half.fill_(1e30)),
+        *(lambda: torch.full_like(half, 2**40), lambda: half.new_full((2,), 2.0**40)),
+        *(
+            lambda: half.index_fill_(0, torch.tensor([0]).to(device), 2**40),
+            lambda: half.fill_(torch.ones(1).to(device)),
+        ),
+        *(lambda: torch.full((2,), 300, dtype=torch.int8, device=device), lambda: half.fill_(2j)),
+    )
+    for number_of_call, call in enumerate(calls):
+        try:
+            call()
+        except RuntimeError as error:
+            assert "without overflow" in str(error) or "0-dimension" in str(error), error
+        else:
+            raise AssertionError(f"not refused: {number_of_call}")
+    return [*found, whole, leaf.grad, again, half.fill_(float("inf")), torch.full((2,), 6e4, device=device).half()]

@@ -78,6 +78,8 @@ The database does not cover these differences:
 - XLA's CPU compiler treats numbers below 1.2e-38 as zero.
 - Integers divided by a tensor's element that is zero give -1, where the CPU raises; the number zero is refused.
 - XLA treats a boolean times a float as a choice: false times infinity, or times NaN, is zero.
+- A float that an integer type does not hold becomes the nearest integer that it does, and NaN zero, where C++ leaves
+  open what a CPU makes of it; also where `masked_fill` takes a number from the device, which the CPU refuses.
 - A view whose dimensions were changed in place (`part.t_()`) cannot be written where gradients are computed of it:
   torch refuses ("is a view and is being modified inplace"). Take the view that `part.t()` makes.
 

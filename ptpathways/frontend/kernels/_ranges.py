@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _copies
+from ptpathways.frontend.kernels import _copies, _refusals
+from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
     import torch
@@ -64,8 +65,15 @@ def full(
     dtype: torch.dtype | None = None,
     **named: Any,
 ) -> Any:
-    """A single number gets a buffer of its own, as those that are uploaded do (``_copies.alone``)."""
+    """A single number gets a buffer of its own, as those that are uploaded do (``_copies.alone``).
+
+    Raises:
+        RuntimeError: the type has no such number.
+    """
     import torch
+
+    if dtype is not None:
+        _refusals.check_holds(dtype, fill_value)
 
     if dtype is None and isinstance(fill_value, complex):
         dtype = torch.get_default_dtype().to_complex()
@@ -76,5 +84,16 @@ def full(
     return kernel(size, fill_value, dtype=dtype, **named)
 
 
+@hands_on(Plain.WIDE)
+def filled(kernel: Callable[..., Any], values: torch.Tensor, number: complex) -> Any:
+    """Of other types PyTorch/XLA refuses what they do not have, and makes infinity of 2**40 in float16.
+
+    Raises:
+        RuntimeError: the type has no such number.
+    """
+    _refusals.check_holds(values.dtype, number)
+    return kernel(values, number)
+
+
 REPLACED: dict[str, Callable[..., Any]] = {"linspace": linspace, "arange.start_step": arange}
-WRAPPED: dict[str, Callable[..., Any]] = {"full": full}
+WRAPPED: dict[str, Callable[..., Any]] = {"fill_.Scalar": filled, "full": full}

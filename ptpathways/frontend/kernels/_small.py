@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.kernels import _fallback, _refusals
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -63,8 +63,15 @@ def of_source(
 
 
 def index_fill(kernel: Callable[..., Any], values: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
-    """``value`` stays 0-dimensional, and indices count from the end, too, which PyTorch/XLA writes nowhere."""
+    """``value`` stays 0-dimensional, and indices count from the end, too, which PyTorch/XLA writes nowhere.
+
+    Raises:
+        RuntimeError: the tensor's type has no such number.
+    """
     import torch
+
+    if not isinstance(value, torch.Tensor):
+        _refusals.check_holds(values.dtype, value)
 
     size = values.shape[dim] if values.dim() > 0 else 1
     index = index.reshape(-1)

@@ -257,6 +257,25 @@ def filled(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any) -> Any:
     return made if once is values else values
 
 
+def filled_by_tensor(kernel: Callable[..., Any], values: torch.Tensor, number: torch.Tensor) -> Any:
+    """Of a number on the device, for which PyTorch/XLA waits, and refuses what does not fit: it is converted here.
+
+    Raises:
+        RuntimeError: it is no number.
+    """
+    if number.dim() > 0:
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {number.dim()} dimensions."
+        )
+    if number.device != values.device:
+        return filled(kernel, values, number)
+
+    def copied(once: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        return once.copy_(number)
+
+    return filled(copied, values, number)
+
+
 def _is_contiguous(values: torch.Tensor, memory_format: torch.memory_format) -> bool:
     """As ``Tensor.is_contiguous`` would say of a view of a tensor as torch makes them; always of a tensor itself."""
     import torch
@@ -484,6 +503,7 @@ WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
 }
 WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = {
     "fill_.Scalar": filled,
+    "fill_.Tensor": filled_by_tensor,
     "resize_": resized,
     "set_.source_Tensor": placed,
     "zero_": filled,
