@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import torch_xla
 from torch import nn
 from torch.amp import grad_scaler
@@ -197,3 +198,19 @@ def many_tensors_of_several_shapes_with_a_tensor_of_their_factors(device: str | 
     except RuntimeError:
         return [*found, twice, *refused]
     raise AssertionError("a larger result")
+
+
+@scenario
+def images_that_double_or_keep_their_size_by_another_scale(device: str | torch.device) -> Any:
+    """Torch takes no notice of the scale then: of images, and in each gradient."""
+    found = []
+    scales: tuple[Any, ...] = (2.3, 1.2, 2.0, 0.7, 3.1)
+    for shape in ((1, 2, 3), (1, 2, 3, 5), (2, 1, 2, 3, 4)):
+        of_each = ((2.3, 1.2), (1.2, 2.3), (2.3, 1.0)) if len(shape) == 4 else ()
+        for mode in ("nearest", "nearest-exact"):
+            for scale in (*scales, *of_each):
+                values = torch.arange(float(math.prod(shape))).reshape(shape).to(device).requires_grad_()
+                made = F.interpolate(values, scale_factor=scale, mode=mode)
+                (made * torch.arange(float(made.numel())).reshape(made.shape).to(device)).sum().backward()
+                found += [made, values.grad]
+    return [*found, F.interpolate(torch.arange(9).byte().reshape(1, 1, 3, 3).to(device), scale_factor=2.3)]

@@ -44,6 +44,14 @@ def _nearest(places: torch.Tensor, size: int, scale: float | None) -> torch.Tens
     return found
 
 
+def _nearest_of_images(places: torch.Tensor, size: int, scale: float | None) -> torch.Tensor:
+    """Where the size doubles, or stays, this one takes no notice of the scale; nor do the gradients of the others."""
+    import torch
+
+    found: torch.Tensor = torch.ops.aten.upsample_nearest2d(places.unsqueeze(-1), [size, 1], scale, None)
+    return found
+
+
 def _nearest_exact(places: torch.Tensor, size: int, scale: float | None) -> torch.Tensor:
     import torch
 
@@ -110,10 +118,14 @@ def by_weights(kind: Callable[..., torch.Tensor], operation: str) -> dict[str, C
     return {operation: forward, f"{operation}_backward": backward}
 
 
-def by_index(kind: Callable[..., torch.Tensor], operation: str) -> dict[str, Callable[..., Any]]:
-    """The kernels of a kind that picks elements, and of its gradient."""
+def by_index(
+    kind: Callable[..., torch.Tensor], operation: str, of_gradient: Callable[..., torch.Tensor] | None = None
+) -> dict[str, Callable[..., Any]]:
+    """The kernels of a kind that picks elements, and of its gradient, whose kind may be another one."""
 
-    def sources(device: Any, before: int, after: int, scale: float | None) -> torch.Tensor:
+    def sources(
+        kind: Callable[..., torch.Tensor], device: Any, before: int, after: int, scale: float | None
+    ) -> torch.Tensor:
         import torch
 
         places = torch.arange(before, dtype=torch.float64).reshape(1, 1, -1)
@@ -122,7 +134,7 @@ def by_index(kind: Callable[..., torch.Tensor], operation: str) -> dict[str, Cal
     def forward(values: torch.Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
         for number, (size, scale) in enumerate(zip(output_size, _filled(scales, output_size), strict=True)):
             dim = 2 + number
-            values = values.index_select(dim, sources(values.device, values.shape[dim], size, scale))
+            values = values.index_select(dim, sources(kind, values.device, values.shape[dim], size, scale))
         return values
 
     def backward(
@@ -135,7 +147,8 @@ def by_index(kind: Callable[..., torch.Tensor], operation: str) -> dict[str, Cal
             shape = list(gradient.shape)
             shape[dim] = input_size[dim]
             zeros = torch.zeros(shape, dtype=gradient.dtype, device=gradient.device)
-            gradient = zeros.index_add(dim, sources(gradient.device, input_size[dim], size, scale), gradient)
+            places = sources(of_gradient or kind, gradient.device, input_size[dim], size, scale)
+            gradient = zeros.index_add(dim, places, gradient)
         return gradient
 
     return {operation: forward, f"{operation}_backward": backward}
@@ -152,9 +165,9 @@ REPLACED: dict[str, Callable[..., Any]] = {
     **by_weights(_of_images("upsample_bicubic2d"), "upsample_bicubic2d"),
     **by_weights(_of_images("_upsample_bilinear2d_aa"), "_upsample_bilinear2d_aa"),
     **by_weights(_of_images("_upsample_bicubic2d_aa"), "_upsample_bicubic2d_aa"),
-    **by_index(_nearest, "upsample_nearest1d"),
-    **by_index(_nearest, "upsample_nearest2d"),
-    **by_index(_nearest, "upsample_nearest3d"),
+    **by_index(_nearest, "upsample_nearest1d", _nearest_of_images),
+    **by_index(_nearest_of_images, "upsample_nearest2d"),
+    **by_index(_nearest, "upsample_nearest3d", _nearest_of_images),
 }
 for _rank in (1, 2, 3):
     REPLACED |= by_index(_nearest_exact, f"_upsample_nearest_exact{_rank}d")
