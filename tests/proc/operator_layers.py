@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import torch_xla
 from torch import nn
 from torch.amp import grad_scaler
+from torch.func import linearize
 from torch.nn.utils import rnn
 from torch.utils._pytree import tree_leaves
 
@@ -214,3 +215,26 @@ def images_that_double_or_keep_their_size_by_another_scale(device: str | torch.d
                 (made * torch.arange(float(made.numel())).reshape(made.shape).to(device)).sum().backward()
                 found += [made, values.grad]
     return [*found, F.interpolate(torch.arange(9).byte().reshape(1, 1, 3, 3).to(device), scale_factor=2.3)]
+
+
+@scenario
+def linear_approximations_of_functions(device: str | torch.device) -> Any:
+    """Of tangents that the function did not know, with a name that was imported before there were devices."""
+
+    def both(left: torch.Tensor, more: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"sine": (left * more["right"]).sin(), "sum": left.sum()}
+
+    one, right = torch.arange(3.0).to(device), torch.ones(3).to(device)
+    found = []
+    for function in (torch.sin, lambda values: values * 2, lambda values: values.square().sum()):
+        result, tangents_of = linearize(function, one)
+        found += [result, tangents_of(right), tangents_of(one), torch.vmap(tangents_of)(torch.eye(3).to(device))]
+    result, tangents_of = linearize(both, one, {"right": right})
+    found += [result, tangents_of(right, {"right": one})]
+    for wrong in ((one[:2], {"right": one}), (one.double(), {"right": one}), (one,)):
+        try:
+            tangents_of(*wrong)
+        except RuntimeError:
+            continue
+        raise AssertionError(f"not refused: {wrong}")
+    return found

@@ -18,7 +18,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _checks, _optimizers, _reductions, _texts, _views
+from ptpathways.frontend.kernels import _checks, _linearized, _optimizers, _reductions, _texts, _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -66,5 +66,6 @@ def register() -> None:
     _optimizers.accept_devices()
     _optimizers.take_own_clipping()
     _reductions.take_own_norm()
+    _linearized.take_own_linearize()
     _views.take_own_copies()
     _views.refuse_unknown_memory()
