@@ -27,6 +27,7 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
     x, index = ones(4, 3), torch.zeros(9, 9, dtype=torch.int64).to(device)
     sizes = "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1"
     expanded = "The expanded size of the tensor"
+    part = "expected src to have a size equal to the slice of self. src size = "
     vector = "Dimension out of range (expected to be in range of [-1, 0], but got "
     refused: tuple[tuple[Callable[[], object], type[Exception], str], ...] = (
         (lambda: x + ones(5), RuntimeError, sizes),
@@ -70,6 +71,22 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         (lambda: ones().bfloat16().mean(-2), IndexError, f"{vector}-2)"),
         (lambda: x.sum(5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 5)"),
         (lambda: x.unsqueeze(5), IndexError, "Dimension out of range (expected to be in range of [-3, 2], but got 5)"),
+        (lambda: x.select_scatter(ones(2), 0, 0), RuntimeError, f"{part}[2], slice size = [3]"),
+        (lambda: x.select_scatter(ones(1, 3), 0, 0), RuntimeError, f"{part}[1, 3], slice size = [3]"),
+        (
+            lambda: x.select_scatter(ones(3), 0, 7),
+            IndexError,
+            "select(): index 7 out of range for tensor of size [4, 3]",
+        ),
+        (lambda: x.select_scatter(ones(3), 4, 0), IndexError, "Dimension out of range (expected to be in range of [-2"),
+        (lambda: ones().select_scatter(ones(), 0, 0), IndexError, "select() cannot be applied to a 0-dim tensor."),
+        (lambda: x.slice_scatter(ones(2, 2), 0, 0, 1), RuntimeError, f"{part}[2, 2], slice size = [1, 3]"),
+        (lambda: x.diagonal_scatter(ones(2)), RuntimeError, f"{part}[2], slice size = [3]"),
+        (lambda: x.as_strided_scatter(ones(3), (2,), (1,)), RuntimeError, f"{part}[3], slice size = [2]"),
+        (lambda: ones(0).take(index[0]), IndexError, "take(): tried to take"),
+        (lambda: F.pad(ones(2, 0), (1, 1), "replicate"), RuntimeError, "Expected 2D or 3D (batch mode) tensor with"),
+        (lambda: F.pad(ones(2, 0, 3), (1, 1), "reflect"), RuntimeError, "Expected 2D or 3D (batch mode) tensor with"),
+        (lambda: F.pad(ones(2, 3), (-4, 1), "replicate"), RuntimeError, "input "),
         (lambda: x.permute(0, 0), RuntimeError, "permute(): duplicate dims are not allowed."),
         (lambda: torch.bmm(x, x), RuntimeError, "batch1 must be a 3D tensor"),
         (lambda: torch.cat([x, ones(2, 2)]), RuntimeError, "Sizes of tensors must match except in dimension 0."),
@@ -92,7 +109,15 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
             assert type(error) is kind and str(error).startswith(text), f"{text}: got {error!r}"
         else:
             raise AssertionError(f"not refused: {text}")
-    return [x, ones(3).transpose(0, -1), ones().transpose(-1, 0), ones().mean(-1)]
+    for running in (torch.cummax, torch.cummin):
+        try:
+            running(x.to(torch.complex64), 0)
+        except RuntimeError:  # of the CPU's kernel
+            continue
+        raise AssertionError("complex numbers in order")
+    nothing = F.pad(ones(0, 2, 3), (1, 1), "replicate"), F.pad(x, (-1, 2), "replicate"), ones(0).take(index[:0])
+    written = x.select_scatter(x[0] * 2, 0, -1), x.slice_scatter(ones(1, 3), 0, 3), x.diagonal_scatter(ones(3) * 3)
+    return [x, ones(3).transpose(0, -1), ones().transpose(-1, 0), ones().mean(-1), *nothing, *written]
 
 
 @scenario

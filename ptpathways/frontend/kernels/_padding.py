@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.xla import _xla
+
 if TYPE_CHECKING:
     import torch
 
@@ -26,11 +29,21 @@ def _dimensions(values: torch.Tensor, padding: Sequence[int]) -> list[tuple[int,
     return [(values.dim() - 1 - number, low, high) for number, (low, high) in enumerate(pairs)]
 
 
-def padding_of(reflect: bool) -> Callable[..., Any]:
+def padding_of(reflect: bool, operation: str) -> Callable[..., Any]:
+    """
+    Raises:
+        RuntimeError: of ``pad``: there is nothing to pad with, or nothing is left.
+    """
+
     def pad(kernel: Callable[..., Any], values: torch.Tensor, padding: Sequence[int]) -> Any:
-        if values.numel() > 0 and min(padding) >= 0:
+        if values.numel() == 0:
+            return _fallback.on_client(_xla.operator(operation), values, padding)
+        if min(padding) >= 0:
             return kernel(values, padding)
         for dim, low, high in _dimensions(values, padding):
+            size = values.shape[dim]
+            if size + low + high < 1:
+                raise RuntimeError(f"input of size {size} is too small. Calculated output size: {size + low + high}")
             sources = _sources(values.shape[dim], low, high, reflect)
             values = values.index_select(dim, sources.to(values.device))
         return values
@@ -61,5 +74,5 @@ def gradient_of(reflect: bool) -> Callable[..., Any]:
 WRAPPED: dict[str, Callable[..., Any]] = {}
 for _kind in ("reflection", "replication"):
     for _count in (1, 2, 3):
-        WRAPPED[f"{_kind}_pad{_count}d"] = padding_of(_kind == "reflection")
+        WRAPPED[f"{_kind}_pad{_count}d"] = padding_of(_kind == "reflection", f"{_kind}_pad{_count}d")
         WRAPPED[f"{_kind}_pad{_count}d_backward"] = gradient_of(_kind == "reflection")

@@ -126,6 +126,8 @@ CHECKED: dict[str, Refusal] = dict.fromkeys(
         "clamp_max.Tensor",
         "clamp_min",
         "clamp_min.Tensor",
+        "cummax",
+        "cummin",
         "erf",
         "erfc",
         "erfinv",

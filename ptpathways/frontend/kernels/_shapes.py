@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def _take(name: str, values: torch.Tensor, index: torch.Tensor) -> None:
     import torch
 
     _check_index(name, index, torch.int64, torch.int32, torch.int16, torch.uint8)
+    if values.numel() == 0 and index.numel() > 0:
+        raise IndexError(f"{name}(): tried to {name} elements of an empty tensor")
 
 
 def _put(name: str, values: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> None:
@@ -206,6 +209,24 @@ def _strided_scatter(
             f"{name}: sizes {list(size)}, strides {list(stride)} and storage offset {storage_offset or 0} need "
             f"{last + 1} elements, but there are {values.numel()}"
         )
+
+
+def _part_of(name: str, values: torch.Tensor, source: torch.Tensor, *numbers: Any, **named: Any) -> None:
+    """Of those that write a part: torch says itself which part is not there."""
+    import torch
+
+    part = _xla.operator(_PARTS[name])(torch.empty(values.shape, device="meta"), *numbers, **named)
+    if part.shape != source.shape:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(source.shape)}, slice size = "
+            f"{list(part.shape)}"
+        )
+
+
+_PARTS = {
+    f"{name.partition('.')[0]}_scatter": name for name in ("as_strided", "diagonal", "select.int", "slice.Tensor")
+}
+"""By what writes a part, what reads it."""
 
 
 def _bounds(name: str, values: torch.Tensor, min: Any = None, max: Any = None) -> None:
@@ -320,4 +341,6 @@ CHECKED |= dict.fromkeys(
     Shapes(_scatter),
 )
 CHECKED_ABOVE_AUTOGRAD: dict[str, Shapes] = dict.fromkeys(("max_pool2d", "max_pool3d"), Shapes(_pool))
+CHECKED_ABOVE_AUTOGRAD |= dict.fromkeys(_PARTS, Shapes(_part_of))
+"""Functionalisation calls these, too, for each write in a view: not from here."""
 CHECKED_FUNCTIONALIZATION: dict[str, Shapes] = {"split_with_sizes": Shapes(_sizes)}
