@@ -25,6 +25,9 @@ class ClientFallbackWarning(UserWarning):
 # These are how a value is asked for: ``tensor.item()``, ``if tensor:``. The user means to wait.
 _INTENDED = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"})
 
+_OF_NOTHING = frozenset({"aten::_efficientzerotensor"})
+"""What the client makes of no tensor, so that nothing is fetched: forward gradients do (``jvp`` of ``x * 2``)."""
+
 _library: torch.library.Library | None = None
 _counts: dict[str, int] = {}
 _ran: dict[str, int] = {}
@@ -116,5 +119,5 @@ def _current_operation() -> str:
         count = int(_xla.binding()._xla_counter_value(name) or 0)
         if _counts.get(name, 0) != count:
             _counts[name] = count
-            moved = name
+            moved = moved if name in _OF_NOTHING else name
     return moved
