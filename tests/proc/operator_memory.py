@@ -243,6 +243,15 @@ def views_that_are_turned_in_place_have_their_gradient_or_are_not_written(device
     whole[...].t_().mul_(3)
     turned = whole[...].t_()
     assert _refused(lambda: turned.mul_(torch.ones(2, 2).to(device).requires_grad_())) == on_device
+    slopes = torch.arange(4.0).reshape(2, 2).to(device)
+
+    def of_turned(values: torch.Tensor, write: bool) -> torch.Tensor:
+        made = values * 1
+        view = made[...].transpose_(0, 1)
+        return ((view.mul_(slopes) if write else view).sin() * slopes + made.cos() * slopes).sum()
+
+    found.append(torch.func.grad(of_turned)(slopes + 1, False))
+    assert _refused(lambda: torch.func.grad(of_turned)(slopes + 1, True)) == on_device
     leaf = torch.arange(4.0).reshape(2, 2).to(device).requires_grad_()
     kept = leaf * 1
     same = kept[...].squeeze_().transpose_(1, 1)

@@ -68,6 +68,7 @@ def what_is_refused_is_refused_in_torchs_words(device: str | torch.device) -> An
         (lambda: ones().swapaxes(1, 1), IndexError, f"{vector}1)"),
         (lambda: ones().transpose(0, 1), IndexError, f"{vector}1)"),
         (lambda: ones().mean(2), IndexError, f"{vector}2)"),
+        (lambda: ones().mean((0, -1)), RuntimeError, "d"),
         (lambda: ones().bfloat16().mean(-2), IndexError, f"{vector}-2)"),
         (lambda: x.sum(5), IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 5)"),
         (lambda: x.unsqueeze(5), IndexError, "Dimension out of range (expected to be in range of [-3, 2], but got 5)"),

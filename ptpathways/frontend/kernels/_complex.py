@@ -113,6 +113,8 @@ def mean(
                 f"Got: {values.dtype}"
             )
         _small.check_of_scalar(*dim)
+        if len(dim) > 1:
+            raise RuntimeError("dim 0 appears multiple times in the list of dims")
         return values.to(named["dtype"]) if named.get("dtype") else values.clone()
     count = math.prod(values.shape[index] for index in dim)
     return torch.sum(values, dim, *rest, **named) / count

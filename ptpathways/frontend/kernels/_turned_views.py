@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.xla._plain import Plain, hands_on
-
 if TYPE_CHECKING:
     import torch
 
@@ -34,9 +32,11 @@ def _turns(name: str, shape: Sequence[int], numbers: tuple[Any, ...]) -> bool:
 def turned(name: str) -> Callable[..., Any]:
     """A wrapper of the operation ``name``. What it makes of a view has its gradient, and torch refuses to write in it
     (or, to read it, once what it is a view of was written) where that has gradients: it takes it for a view that a
-    function of the user's own has returned, of which it knows as little."""
+    function of the user's own has returned, of which it knows as little.
 
-    @hands_on(Plain.NO_VIEW)
+    No call is plain: functionalisation cannot be asked for views within ``torch.func.grad``.
+    """
+
     def wrapper(kernel: Callable[..., Any], values: torch.Tensor, *numbers: Any, **named: Any) -> Any:
         import torch
 
