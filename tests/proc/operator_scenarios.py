@@ -22,6 +22,7 @@ from tests.proc import (
     operator_layers,
     operator_masks,
     operator_memory,
+    operator_operands,
     operator_shapes,
     operator_types,
 )
@@ -29,7 +30,10 @@ from tests.proc.operator_basis import INFINITY, NAN, Scenario, matrix, scenario
 
 SCENARIOS = operator_basis.SCENARIOS
 """Those below, and those that the other modules have added."""
-MODULES = (operator_indices, operator_layers, operator_masks, operator_memory, operator_shapes, operator_types)
+MODULES = (
+    *(operator_indices, operator_layers, operator_masks, operator_memory, operator_operands, operator_shapes),
+    operator_types,
+)
 
 
 @scenario

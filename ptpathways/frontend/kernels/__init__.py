@@ -18,7 +18,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _checks, _linearized, _optimizers, _reductions, _texts, _views
+from ptpathways.frontend.kernels import _checks, _linearized, _operands, _optimizers, _reductions, _texts, _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -51,9 +51,14 @@ def register() -> None:
         for where in _CHECKS:
             checks = getattr(module, f"CHECKED{where}", {})
             _checks.put_before(checks, found.get(f"REPLACED{where}", {}), found[f"WRAPPED{where}"])
-    wrapped = found["WRAPPED"]
+    wrapped, replaced = found["WRAPPED"], found["REPLACED"]
+    for name in _operands.ACCEPTED:
+        if name in replaced:
+            replaced[name] = _operands.brought_to_replaced(replaced[name])
+        else:
+            wrapped[name] = _operands.brought(wrapped.get(name, _checks.as_it_is))
     for name in _texts.TOLD:
-        if name not in found["REPLACED"]:
+        if name not in replaced:
             wrapped[name] = _texts.in_torchs_words(name, wrapped.get(name, _checks.as_it_is))
     for name in _texts.OF_DIMENSIONS:
         wrapped[name] = _texts.dimensions_told(name, wrapped.get(name, _checks.as_it_is))

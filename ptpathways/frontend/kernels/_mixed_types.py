@@ -156,14 +156,8 @@ def loss(kernel: Callable[..., Any], values: torch.Tensor, target: torch.Tensor,
 
 @hands_on(Plain.SAME_TYPES | Plain.MASKED)
 def where(kernel: Callable[..., Any], mask: torch.Tensor, values: Any, other: Any) -> Any:
-    """The mask keeps its type. A number may be in a tensor of the CPU."""
-    import torch
-
-    def there(item: Any) -> Any:
-        number = isinstance(item, torch.Tensor) and item.device.type == "cpu" and item.dim() == 0
-        return item.to(mask.device) if number else item
-
-    given = there(values), there(other)
+    """The mask keeps its type."""
+    given = (values, other)
     return kernel(mask, *converted(given, common(given)))
 
 
@@ -178,9 +172,14 @@ def xlogy(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
     return kernel(*converted((values, other), dtype))
 
 
-@hands_on(Plain.SAME_TYPES)
 def clamp(kernel: Callable[..., Any], values: torch.Tensor, *bounds: Any) -> Any:
-    """Of two bounds one may be None."""
+    """Of two bounds one may be None. No call is plain: PyTorch/XLA takes a bound on the CPU for none, and says nothing.
+
+    Raises:
+        RuntimeError: both are None.
+    """
+    if all(bound is None for bound in bounds):
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     given = [bound for bound in bounds if bound is not None]
     made = iter(converted((values, *given), common((values, *given))))
     return kernel(next(made), *(None if bound is None else next(made) for bound in bounds))
