@@ -68,7 +68,8 @@ def operands_may_be_on_the_cpu(device: str | torch.device) -> Any:
         values, complexes = _values(device), torch.complex(_values(device), _values(device))
         results += [complexes / other, other / complexes, other // values, values // other, other**values]
         results += [torch.maximum(other, values), values.clone().maximum(other)]
-        results += [torch.xlogy(other, values), torch.where(values > 2, other, values), values.int() // other.ceil().int()]
+        results += [torch.xlogy(other, values), torch.where(values > 2, other, values)]
+        results.append(values.int() // other.ceil().int())
         results += [values.clone().lerp_(values + 1, other), values.clone().floor_divide_(other)]
         results += [complexes.clone().div_(other), values.clone().pow_(other)]
         index = torch.tensor([0, 2]).to(device)

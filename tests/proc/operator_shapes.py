@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 
 from tests.proc.operator_basis import scenario
 
@@ -449,3 +451,19 @@ def what_is_written_in_place_keeps_its_shape(device: str | torch.device) -> Any:
             continue
         raise AssertionError("a product was not refused")
     return [*found, matrix.clone().addmm_(matrix, matrix), matrix.clone().addr_(matrix[0], matrix[1])]
+
+
+@scenario
+def parts_of_nothing_are_nothing(device: str | torch.device) -> Any:
+    """PyTorch/XLA found their offsets in no memory when it compiled, and all that was traced with them was lost."""
+    nothing, few = torch.zeros(0, 12).to(device), torch.arange(12.0).to(device)
+    results = [*torch.unsafe_chunk(nothing, 4, 1), *torch.unsafe_split_with_sizes(nothing, [3, 9], 1)]
+    results += [nothing.as_strided((0, 3), (12, 1), 5), few.as_strided((0, 3), (12, 1), 50), nothing.narrow(1, 3, 4)]
+    results = [part + 1 for part in results]
+    results.append(F.pad(torch.zeros(0, dtype=torch.complex64).to(device), (1, 0)))
+    for make, shape in ((nn.LSTM, (3, 0, 2)), (nn.GRU, (3, 0, 2)), (nn.LSTMCell, (0, 2)), (nn.GRUCell, (0, 2))):
+        layer, values = make(2, 3).to(device), torch.ones(shape).to(device).requires_grad_()
+        made = tree_leaves(layer(values))
+        results += [*made, torch.autograd.grad(made[0].sum(), values)[0]]
+    few.as_strided((0, 3), (1, 1), 2).add_(1)
+    return [*results, few]

@@ -379,6 +379,8 @@ def as_strided(
     import torch
 
     last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    if 0 in size and storage_offset:  # of nothing, which lies anywhere; PyTorch/XLA looks for it in the memory
+        storage_offset = 0
     if _in_memory_order(values):
         _check_inside(values, size, last + (storage_offset or 0))
         return kernel(values, size, stride, storage_offset)
@@ -495,6 +497,19 @@ def _place(values: torch.Tensor) -> list[tuple[Any, ...]]:
     return [(name, *step.as_tuple()) for step in _steps(values) if (name := _name(step)) != "detach"]
 
 
+@hands_on(Plain.NONEMPTY)
+def strided_copy(
+    kernel: Callable[..., Any],
+    values: torch.Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Any:
+    """Nothing of nothing, as the gates of an empty batch in an LSTM, whose offset PyTorch/XLA finds in no memory."""
+    return kernel(values, size, stride, 0 if values.numel() == 0 else storage_offset)
+
+
+WRAPPED: dict[str, Callable[..., Any]] = dict.fromkeys(("as_strided", "as_strided_copy"), strided_copy)
 WRAPPED_ABOVE_AUTOGRAD: dict[str, Callable[..., Any]] = {
     "as_strided": as_strided,
     "fill_diagonal_": filled_diagonal,
