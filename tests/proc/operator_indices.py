@@ -137,3 +137,31 @@ def masks_beside_indices_of_any_type(device: str | torch.device) -> Any:
                 else:
                     raise AssertionError(f"an index of {kind}")
     return found
+
+
+@scenario
+def values_that_are_written_at_indices_have_no_more_dimensions(device: str | torch.device) -> Any:
+    """PyTorch/XLA took them, and found out when it compiled."""
+    one, two = torch.tensor(1).to(device), torch.tensor([1, 2]).to(device)
+    mask, ones = torch.tensor([True, False, True, False]).to(device), torch.ones(4).to(device)
+    refused: list[tuple[tuple[torch.Tensor, ...], tuple[int, ...]]] = [
+        *(((one,), (1,)), ((two,), (1, 1)), ((two,), (1, 2)), ((mask,), (1, 2))),
+        *(((), (4,)), ((), ()), ((), (1, 4))),
+    ]
+    for indices, shape in refused:
+        for accumulate in (False, True):
+            values = torch.zeros(4).to(device)
+            try:
+                values.index_put_(indices, torch.ones(shape).to(device), accumulate)
+            except RuntimeError as error:
+                assert not shape or not indices or "cannot be broadcast to indexing result of shape" in str(error), (
+                    error
+                )
+                continue
+            raise AssertionError(f"not refused: {indices}, {shape}")
+    values = torch.zeros(4, 2).to(device)
+    values[two] = torch.ones(1, 1, 2).to(device)
+    values[one] = torch.full((1, 2), 3.0).to(device)
+    written = ones[0].clone().requires_grad_()
+    found = torch.autograd.grad(torch.zeros(4).to(device).index_put((one,), written).square().sum(), written)
+    return [values, values.index_put((two, two - 1), ones[0]), torch.ops.aten.index.Tensor(values, [one]), *found]

@@ -35,9 +35,12 @@ def _check_indices(values: torch.Tensor, indices: Indices) -> None:
     """
     Raises:
         IndexError: one is of another type than torch's; a mask is of another shape than the dimensions that it indexes.
+        RuntimeError: there is none.
     """
     import torch
 
+    if all(index is None for index in indices):
+        raise RuntimeError("index and index_put need a tensor of indices, got none; take the tensor itself, or copy_()")
     dim = 0
     for index in indices:
         if index is not None and index.dtype not in (torch.int64, torch.int32, torch.bool, torch.uint8):
@@ -88,7 +91,7 @@ def index(kernel: Callable[..., Any], values: torch.Tensor, indices: Indices) ->
     found = kernel(values, given)
     if out is None or found.numel() == 0:
         return found
-    return _out_of_range.put_out(found, out.reshape(*out.shape, *[1] * behind))
+    return _out_of_range.put_out(found, out.reshape([*out.shape, *[1] * behind]))
 
 
 def _check_range(index: torch.Tensor, dim: int, size: int) -> None:

@@ -154,9 +154,9 @@ def check_index_put(
 
 
 def _fits(shape: Sequence[int], into: Sequence[int]) -> bool:
-    """Whether a tensor of ``shape`` can be broadcast to another one."""
-    ends = list(zip(reversed(shape), reversed(into), strict=False))
-    return all(size in (1, wanted) for size, wanted in ends) and all(size == 1 for size in shape[: -len(into) or None])
+    """Whether a tensor of ``shape`` can be broadcast to another one, which has as many dimensions, or more."""
+    ends = zip(reversed(shape), reversed(into), strict=False)
+    return len(shape) <= len(into) and all(size in (1, wanted) for size, wanted in ends)
 
 
 _OF_NUMBERS = frozenset({"scatter.value", "scatter.value_reduce"})
