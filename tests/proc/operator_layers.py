@@ -238,3 +238,18 @@ def linear_approximations_of_functions(device: str | torch.device) -> Any:
             continue
         raise AssertionError(f"not refused: {wrong}")
     return found
+
+
+@scenario
+def a_gru_of_a_sequence_without_a_batch(device: str | torch.device) -> Any:
+    """With ``batch_first`` PyTorch/XLA's was transposed, and so were its gradients."""
+    results: list[torch.Tensor] = []
+    for first, length, hidden in ((True, 4, False), (True, 1, True), (True, 4, True), (False, 4, True)):
+        torch.manual_seed(0)
+        gru = nn.GRU(2, 3, 2, batch_first=first).to(device)
+        values, start = (torch.randn(shape).to(device).requires_grad_() for shape in ((length, 2), (2, 3)))
+        made, last = gru(values, start) if hidden else gru(values)
+        loss = (made * torch.arange(length * 3.0).reshape(length, 3).to(device)).sum() + last.square().sum()
+        leaves = [values, *gru.parameters(), *[start] * hidden]
+        results += [made.detach(), last.detach(), *torch.autograd.grad(loss, leaves)]
+    return results

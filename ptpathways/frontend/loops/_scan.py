@@ -3,6 +3,7 @@
 PyTorch/XLA traces the scanned function on its default device, whichever its tensors are on. It keeps what it has traced
 by shapes and types alone: after a call without gradients, as in a validation, calls with them gave none. The GRU that
 it puts in the place of ``nn.GRU`` refuses packed sequences and cannot scan tensors on the CPU; torch's own does these.
+With ``batch_first`` its output of a sequence without a batch was transposed.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ def _take_own_gru(scanning: Any) -> None:
     def forward(self: Any, input: Any, hx: Any = None) -> Any:
         if isinstance(input, PackedSequence) or input.device.type != "xla":
             return super(scanning, self).forward(input, hx)
+        if input.dim() == 2 and self.batch_first and (hx is None or hx.dim() == 2):
+            output, hidden = plain(self, input.unsqueeze(0), None if hx is None else hx.unsqueeze(1))
+            return output.squeeze(0), hidden.squeeze(1)
         return plain(self, input, hx)
 
     scanning.forward = forward
