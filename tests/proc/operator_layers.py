@@ -253,3 +253,22 @@ def a_gru_of_a_sequence_without_a_batch(device: str | torch.device) -> Any:
         leaves = [values, *gru.parameters(), *[start] * hidden]
         results += [made.detach(), last.detach(), *torch.autograd.grad(loss, leaves)]
     return results
+
+
+@scenario
+def normalization_of_float64_is_computed_in_float64(device: str | torch.device) -> Any:
+    """To 1e-12, which the comparison of all results does not ask for; XLA's operation rounds eps to float32."""
+    results: list[torch.Tensor] = []
+    for layer, shape in (
+        *((nn.LayerNorm(6, eps=1e-3), (2, 4, 6)), (nn.GroupNorm(2, 4, eps=1e-3), (2, 4, 6))),
+        *((nn.InstanceNorm1d(4, eps=1e-3), (2, 4, 6)), (nn.LayerNorm(2, eps=1e-3, elementwise_affine=False), (1, 2))),
+        *((nn.BatchNorm1d(4, eps=1e-3), (3, 4)), (nn.BatchNorm2d(4, eps=1e-3, affine=False), (2, 4, 3, 2))),
+    ):
+        layer = layer.to(torch.float64).to(device)
+        values = (torch.arange(math.prod(shape), dtype=torch.float64).reshape(shape).sin() / 100).to(device)
+        for training in (True, False):
+            values.requires_grad_()
+            made = layer.train(training)(values)
+            results += [made, *torch.autograd.grad((made * values.detach().cos()).pow(3).sum(), values)]
+        results += layer.buffers()
+    return [torch.sin(1e7 * item.detach().cpu()) for item in results]

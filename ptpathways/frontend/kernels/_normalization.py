@@ -1,7 +1,7 @@
 """Normalisation, all of which is one kernel of PyTorch/XLA's: that of batches, in training.
 
 It takes the variance for the difference of the mean of the squares and the square of the mean, which leaves few digits,
-or none, where the mean is large beside the variance.
+or none, where the mean is large beside the variance. XLA's operation rounds ``eps`` to float32: float64 is done here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@hands_on(Plain.WIDE | Plain.SAME_TYPES | Plain.NORMALIZATION)
+@hands_on(Plain.WIDE | Plain.NO_DOUBLE | Plain.SAME_TYPES | Plain.NORMALIZATION)
 def batch_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,
@@ -41,6 +41,8 @@ def batch_norm(
     if any(item is not None and item.dtype != values.dtype for item in parameters):
         result, *saved = batch_norm(kernel, values.float(), *parameters, training, momentum, eps)
         return result.to(values.dtype), *saved
+    if _is_double(values):
+        return _of_doubles(values, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
         return kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
     count = values.numel() // max(values.shape[1], 1)
@@ -60,6 +62,54 @@ def batch_norm(
         factor = count / (count - 1) if count > 1 else float("nan")
         running_var.copy_(kept + (running_var - kept) * factor)
     return result, mean, deviation
+
+
+def _is_double(values: torch.Tensor) -> bool:
+    import torch
+
+    return values.dtype == torch.float64 and values.numel() > 0
+
+
+def _of_doubles(
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As torch computes it; the running statistics are written."""
+    shape, others, count = _channels(values)
+    if training:
+        mean, variance = values.mean(others), None
+    elif running_mean is not None and running_var is not None:
+        mean, variance = running_mean, running_var
+    else:
+        raise RuntimeError("batch_norm in evaluation needs running_mean and running_var, got None")
+    centred = values - mean.reshape(shape)
+    if variance is None:
+        variance = centred.square().mean(others)
+        if running_mean is not None:
+            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+        if running_var is not None:
+            factor = count / (count - 1) if count > 1 else float("nan")
+            running_var.copy_(running_var * (1 - momentum) + variance * (factor * momentum))
+    scale = (variance + eps).rsqrt()
+    result = centred * scale.reshape(shape)
+    if weight is not None:
+        result = result * weight.reshape(shape)
+    if bias is not None:
+        result = result + bias.reshape(shape)
+    return (result, mean, scale) if training else (result, values.new_empty(0), values.new_empty(0))
+
+
+def _channels(values: torch.Tensor) -> tuple[list[int], list[int], int]:
+    """What broadcasts a vector over them, the other dimensions, and how many values each has."""
+    dims = range(values.dim())
+    shape = [-1 if dim == 1 else 1 for dim in dims]
+    return shape, [dim for dim in dims if dim != 1], values.numel() // max(values.shape[1], 1)
 
 
 @hands_on(Plain.NO_STATISTICS)
@@ -124,17 +174,36 @@ def batch_norm_backward(
         of_parameters = (weight if weight is not None else values).dtype
         dtypes = (values.dtype, of_parameters, of_parameters)
         return tuple(item if item is None else item.to(dtype) for item, dtype in zip(wide, dtypes, strict=True))
+    if train and _is_double(values) and save_mean is not None and save_invstd is not None:
+        return _backward_of_doubles(gradient, values, weight, save_mean, save_invstd, output_mask)
     if train or running_mean is None or running_var is None:
         statistics = [weight, running_mean, running_var, save_mean, save_invstd]
         return kernel(gradient, values, *statistics, train, eps, output_mask)
-    shape = [-1 if dim == 1 else 1 for dim in range(values.dim())]
-    others = [dim for dim in range(values.dim()) if dim != 1]
+    shape, others, _ = _channels(values)
     scale = (running_var + eps).rsqrt()
     factor = scale if weight is None else scale * weight
     of_values = (gradient * factor.reshape(shape)).to(values.dtype)
     centred = (values - running_mean.reshape(shape)) * scale.reshape(shape)
     of_weight = (gradient * centred).sum(others)
     of_bias = gradient.sum(others)
+    return of_values, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
+
+
+def _backward_of_doubles(
+    gradient: torch.Tensor,
+    values: torch.Tensor,
+    weight: torch.Tensor | None,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    output_mask: Sequence[bool],
+) -> Any:
+    """Of a batch's own statistics."""
+    shape, others, count = _channels(values)
+    normalized = (values - mean.reshape(shape)) * scale.reshape(shape)
+    of_weight, of_bias = (gradient * normalized).sum(others), gradient.sum(others)
+    factor = scale if weight is None else scale * weight
+    apart = gradient - (of_bias / count).reshape(shape) - normalized * (of_weight / count).reshape(shape)
+    of_values = apart * factor.reshape(shape)
     return of_values, of_weight if output_mask[1] else None, of_bias if output_mask[2] else None
 
 
