@@ -13,6 +13,7 @@ from torch.amp import grad_scaler
 from torch.func import linearize
 from torch.nn.utils import rnn
 from torch.utils._pytree import tree_leaves
+from torch_xla.experimental import scan
 
 from ptpathways.frontend.kernels import _normalization
 from ptpathways.frontend.xla import _xla
@@ -272,3 +273,68 @@ def normalization_of_float64_is_computed_in_float64(device: str | torch.device) 
             results += [made, *torch.autograd.grad((made * values.detach().cos()).pow(3).sum(), values)]
         results += layer.buffers()
     return [torch.sin(1e7 * item.detach().cpu()) for item in results]
+
+
+@scenario
+def a_gru_has_second_gradients(device: str | torch.device) -> Any:
+    torch.manual_seed(0)
+    gru, values = nn.GRU(2, 3, 2).to(device), torch.randn(3, 2, 2).to(device).requires_grad_()
+    start = values.mean(0, keepdim=True).expand(2, 2, 2)[..., [0, 1, 0]]  # made of the values
+    (first,) = torch.autograd.grad(gru(values, start)[0].square().sum(), values, create_graph=True)
+    results = [first.detach(), *torch.autograd.grad(first.square().sum(), [values, *gru.parameters()])]
+
+    def loss(x: torch.Tensor) -> Any:
+        return gru(x)[0].square().sum()
+
+    gru.zero_grad()
+    loss(values).backward(create_graph=True)
+    assert values.grad is not None
+    results += [values.grad, *torch.autograd.functional.hvp(loss, values.detach(), values.detach())]
+    frozen = gru.requires_grad_(False)(values)[0]
+    results += torch.autograd.grad(frozen.sum(), values, create_graph=True)
+    return results
+
+
+@scenario
+def transforms_of_a_gru(device: str | torch.device) -> Any:
+    torch.manual_seed(0)
+    gru, values = nn.GRU(2, 3).to(device), torch.randn(2, 2, 2).to(device)
+
+    def made(x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = gru(x)[0]
+        return output
+
+    def loss(parameters: Any) -> torch.Tensor:
+        output: torch.Tensor = torch.func.functional_call(gru, parameters, (values,))[0]
+        return output.square().sum()
+
+    results = [torch.func.grad(lambda x: made(x).square().sum())(values), torch.func.jacrev(made)(values)]
+    results += [*torch.func.grad(loss)(dict(gru.named_parameters())).values()]
+    return [*results, *torch.func.jvp(made, (values,), (values,)), torch.func.hessian(lambda x: made(x).sum())(values)]
+
+
+@scenario
+def second_gradients_of_a_scan_that_may_draw_numbers_are_refused(device: str | torch.device) -> Any:
+    if torch.device(device).type == "cpu":
+        return torch.tensor(True)
+    values = torch.ones(3, 2).to(device).requires_grad_()
+
+    def step(carry: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return carry * x, carry + x
+
+    for pure in (True, False):
+        _, made = scan.scan(step, torch.ones(2).to(device), values, is_fn_pure=pure)
+        try:
+            torch.autograd.grad(made.square().sum(), values, create_graph=True)
+        except NotImplementedError as error:
+            assert not pure and "is_fn_pure=True" in str(error), error
+        else:
+            assert pure
+    return torch.tensor(True)
+
+
+@scenario
+def gradients_of_many_at_once(device: str | torch.device) -> Any:
+    values = torch.linspace(-2, 2, 6).reshape(2, 3).to(device)
+    functions: tuple[Any, ...] = (torch.sigmoid, F.leaky_relu, F.softplus, F.hardshrink, F.softshrink, F.silu, F.elu)
+    return [torch.func.jacrev(function)(values) for function in functions]

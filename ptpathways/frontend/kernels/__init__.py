@@ -57,6 +57,9 @@ def register() -> None:
             replaced[name] = _operands.brought_to_replaced(replaced[name])
         else:
             wrapped[name] = _operands.brought(wrapped.get(name, _checks.as_it_is))
+    for name in (*_operands.REFUSED_UNLIKE, *_operands.TAKEN_UNLIKE):
+        wrapper = wrapped.get(name, _checks.as_it_is)
+        wrapped[name] = _operands.alike(wrapper, name in _operands.REFUSED_UNLIKE)
     for name in _texts.TOLD:
         if name not in replaced:
             wrapped[name] = _texts.in_torchs_words(name, wrapped.get(name, _checks.as_it_is))

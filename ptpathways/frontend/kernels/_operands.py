@@ -1,7 +1,8 @@
-"""Operands on the CPU, of operations of elements: they are brought to the device of the others.
+"""Operands on the CPU, of operations of elements: they are brought to the device of the others; and operands of several
+shapes, of gradients: they are broadcast.
 
-PyTorch/XLA's kernels do that for some operations (``x + y``), refuse the tensor for others, and ``clamp`` drops a bound
-that is one.
+PyTorch/XLA's kernels do the first for some operations (``x + y``), refuse the tensor for others, and ``clamp`` drops a
+bound that is one. The second is what ``torch.func.vmap`` makes of a gradient, as in ``jacrev``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ ACCEPTED = (
 """Operations that compute nothing but their results, and wait for no value, by torch's names: a refused call is made
 twice."""
 
+REFUSED_UNLIKE = ("leaky_relu_backward", "sigmoid_backward")
+"""Gradients whose kernels refuse two shapes at the call; what the wrapper hands on is handed on until then."""
+TAKEN_UNLIKE = ("hardshrink_backward", "softplus_backward", "softshrink_backward")
+"""Those that give the result another shape, or fail when it is compiled."""
+
 
 def brought(wrapper: Kernel) -> Kernel:
     """``wrapper`` of an operation of ``ACCEPTED``; what it hands on is handed on until PyTorch/XLA refuses it."""
@@ -45,6 +51,21 @@ def brought_to_replaced(replacement: Kernel) -> Kernel:
         return replacement(*_on_device(arguments), **named)
 
     return of_one_device
+
+
+def alike(wrapper: Kernel, refused: bool) -> Kernel:
+    """``wrapper`` of a gradient, whose first two arguments are tensors."""
+
+    def of_one_shape(kernel: Kernel, one: torch.Tensor, other: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if one.shape != other.shape:
+            import torch
+
+            shape = torch.broadcast_shapes(one.shape, other.shape)
+            one, other = (torch.expand_copy(tensor, shape) for tensor in (one, other))
+        return wrapper(kernel, one, other, *rest, **named)
+
+    plain = of_wrapper(wrapper) if refused else None
+    return of_one_shape if plain is None else hands_on(plain | Plain.UNTIL_REFUSED)(of_one_shape)
 
 
 def _on_device(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

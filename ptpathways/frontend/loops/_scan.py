@@ -4,6 +4,10 @@ PyTorch/XLA traces the scanned function on its default device, whichever its ten
 by shapes and types alone: after a call without gradients, as in a validation, calls with them gave none. The GRU that
 it puts in the place of ``nn.GRU`` refuses packed sequences and cannot scan tensors on the CPU; torch's own does these.
 With ``batch_first`` its output of a sequence without a batch was transposed.
+
+A scan's gradient has no gradient of its own, which autograd was not told: second gradients lacked a part, or there were
+none. Where one may be asked for, the gradient is taken of a loop. Transforms of ``torch.func``, which know nothing of
+scans, see only the loop.
 """
 
 from __future__ import annotations
@@ -38,13 +42,66 @@ def register() -> None:
     def scan_anywhere(fn: Any, init: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
         from torch.utils import _pytree
 
-        if any(tensor.device.type == "xla" for tensor in _pytree.tree_leaves((init, xs))):
-            return whole(fn, init, xs, *args, **kwargs)
-        return _loop(fn, init, xs)
+        on_device = any(tensor.device.type == "xla" for tensor in _pytree.tree_leaves((init, xs)))
+        return whole(fn, init, xs, *args, **kwargs) if on_device and not _is_transformed() else _loop(fn, init, xs)
 
     vars(module)["scan"] = scan_anywhere
     vars(module)["value_and_grad_partitioned"] = _traced_by_all_that_counts(module.value_and_grad_partitioned)
+    _give_second_gradients(module.Scan)
     _take_own_gru(importlib.import_module("torch_xla.experimental.gru").GRU)
+
+
+def _is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` is under way, or a forward gradient."""
+    import torch
+
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
+
+
+def _give_second_gradients(scan: Any) -> None:
+    """To scans of functions that draw no random numbers, of which a loop would draw others."""
+    plain_forward, plain_backward = scan.forward, scan.backward
+
+    @functools.wraps(plain_forward)
+    def forward(ctx: Any, structure: Any, made: Any, step: Any, *rest: Any) -> Any:
+        ctx._step = step
+        return plain_forward(ctx, structure, made, step, *rest)
+
+    @functools.wraps(plain_backward)
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        import torch
+
+        if not torch.is_grad_enabled():
+            return plain_backward(ctx, *gradients)
+        if not getattr(ctx._step, _PURE, False):
+            raise NotImplementedError(
+                "create_graph=True needs gradients of a scan's gradients, which are those of a function that draws no "
+                "random numbers: say so with is_fn_pure=True (is_layer_pure=True of scan_layers), or call it in a loop"
+            )
+        return _gradients_of_loop(ctx, gradients)
+
+    scan.forward, scan.backward = staticmethod(forward), staticmethod(backward)
+
+
+_PURE = "_ptpathways_pure"
+
+
+def _gradients_of_loop(ctx: Any, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What ``Scan.backward`` returns, made of operations that autograd knows."""
+    import torch
+    from torch.utils import _pytree
+
+    saved = _pytree.tree_unflatten(ctx.saved_tensors, ctx._saved_tensors_spec)
+    leaves, structure = _pytree.tree_flatten((saved["init"], saved["xs"]))
+    with torch.enable_grad():
+        leaves = [leaf.clone() for leaf in leaves]  # one of them may be made of another
+        carry, (ys, _) = _loop(ctx._step, *_pytree.tree_unflatten(leaves, structure))
+    results = _pytree.tree_leaves((carry, ys))
+    pairs = [pair for pair in zip(results, gradients, strict=True) if pair[0].requires_grad and pair[1] is not None]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    made, given = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(made, wanted, given, create_graph=True, allow_unused=True))
+    return (*[None] * 5, *(next(found) if leaf.requires_grad else None for leaf in leaves))
 
 
 def _traced_by_all_that_counts(plain: Any) -> Any:
@@ -57,12 +114,18 @@ def _traced_by_all_that_counts(plain: Any) -> Any:
         import torch
         from torch.utils import _pytree
 
+        pure = kwargs.get("is_fn_pure", False)
+
+        def said(traced: Any) -> Any:
+            vars(traced[0])[_PURE] = pure
+            return traced
+
         cast = torch.get_autocast_dtype("xla") if torch.is_autocast_enabled("xla") else None
         key = (cast, *(tensor.requires_grad for tensor in _pytree.tree_leaves(xs)))
         try:
             of_fn = functions.setdefault(fn, {})
         except TypeError:  # it cannot be kept, by PyTorch/XLA neither
-            return plain(fn, init, xs, *args, **kwargs)
+            return said(plain(fn, init, xs, *args, **kwargs))
         if key not in of_fn:
             held = weakref.ref(fn)
 
@@ -72,7 +135,7 @@ def _traced_by_all_that_counts(plain: Any) -> Any:
                 return function(*given)
 
             of_fn[key] = called
-        return plain(of_fn[key], init, xs, *args, **kwargs)
+        return said(plain(of_fn[key], init, xs, *args, **kwargs))
 
     return value_and_grad_partitioned
 
@@ -84,7 +147,7 @@ def _take_own_gru(scanning: Any) -> None:
 
     @functools.wraps(plain)
     def forward(self: Any, input: Any, hx: Any = None) -> Any:
-        if isinstance(input, PackedSequence) or input.device.type != "xla":
+        if isinstance(input, PackedSequence) or input.device.type != "xla" or _is_transformed():
             return super(scanning, self).forward(input, hx)
         if input.dim() == 2 and self.batch_first and (hx is None or hx.dim() == 2):
             output, hidden = plain(self, input.unsqueeze(0), None if hx is None else hx.unsqueeze(1))

@@ -122,6 +122,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_sync",
         "_to_functional_tensor",
     ),
+    "torch.autograd.forward_ad": ("_current_level",),
     "torch.autograd.graph": ("_get_sid", "_get_tid"),
     "torch.overrides": ("_get_current_function_mode_stack", "_pop_mode", "_push_mode"),
     "torch._utils": (
@@ -142,7 +143,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "ParallelLoader.send_cpu_data_to_device",
     ),
     "torch_xla.experimental.plugins": ("DevicePlugin", "register_plugin"),
-    "torch_xla.experimental.scan": ("_scan_impl_flat",),
+    "torch_xla.experimental.scan": ("Scan", "_scan_impl_flat"),
     "torch_xla.runtime": (
         "addressable_runtime_device_count",
         "global_runtime_device_attributes",
