@@ -350,7 +350,10 @@ def reductions_that_name_no_dimension(device: str | torch.device) -> Any:
 @scenario
 def forward_gradients(device: str | torch.device) -> Any:
     x = torch.linspace(-1, 1, 6).to(device)
-    return [*torch.func.jvp(torch.sin, (x,), (x,)), torch.func.jacfwd(torch.tanh)(x)]
+    torch.manual_seed(0)
+    gru, steps = nn.GRU(3, 4).to(device), x.reshape(2, 1, 3)
+    made = torch.func.jvp(lambda values: gru(values)[0], (steps,), (steps,))
+    return [*torch.func.jvp(torch.sin, (x,), (x,)), torch.func.jacfwd(torch.tanh)(x), *made]
 
 
 @scenario
