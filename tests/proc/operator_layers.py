@@ -338,3 +338,20 @@ def gradients_of_many_at_once(device: str | torch.device) -> Any:
     values = torch.linspace(-2, 2, 6).reshape(2, 3).to(device)
     functions: tuple[Any, ...] = (torch.sigmoid, F.leaky_relu, F.softplus, F.hardshrink, F.softshrink, F.silu, F.elu)
     return [torch.func.jacrev(function)(values) for function in functions]
+
+
+@scenario
+def transforms_of_what_torch_makes_of_other_operations(device: str | torch.device) -> Any:
+    """PyTorch/XLA has kernels for them, of which a transform took no gradient."""
+    values = (torch.arange(9.0).sin().reshape(3, 3) / 4 + torch.eye(3) + 0.3).to(device)
+    functions: tuple[Any, ...] = (
+        *(F.selu, torch.logdet, torch.diag, lambda x: torch.selu_(x * 1), lambda x: torch.svd(x)[1]),
+        *(torch.std, lambda x: x.std(1), lambda x: x.std(unbiased=False), lambda x: torch.qr(x)[1].abs()),
+        *(lambda x: torch.cross(x, x.flip(0), dim=1), lambda x: F.kl_div(x, x.flip(0).abs(), reduction="sum")),
+    )
+    results: list[torch.Tensor] = []
+    for function in functions:
+        leaf = values.clone().requires_grad_()
+        results += [function(values), *torch.autograd.grad(function(leaf).square().sum(), leaf)]
+        results.append(torch.func.grad(lambda x, function=function: function(x).square().sum())(values))
+    return results
