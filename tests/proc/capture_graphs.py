@@ -139,4 +139,63 @@ def graphs_over_a_step(places: list[torch.device], capture: Capture) -> list[flo
     return found
 
 
-SCENARIOS = (saved_by_graphs, gradients_of_other_tensors, graphs_over_a_step)
+LOOKS: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda model: None,
+    "a detach": lambda model: model[0].weight.detach(),
+    "a row": lambda model: model[0].weight[0],
+    "a state_dict": lambda model: model.state_dict()["0.weight"],
+    "a gradient": lambda model: None if model[0].weight.grad is None else model[0].weight.grad.detach(),
+}
+
+
+def memory_renewed(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step that assigns to ``.data`` gives a parameter other memory: who has the former keeps its values."""
+    place, found = places[0], list[Tensor]()
+    for what, look in LOOKS.items():
+        torch.manual_seed(0)
+        model = network().to(place)
+
+        @capture
+        def step(x: Tensor, y: Tensor, model: Any = model) -> Tensor:
+            model.zero_grad()
+            loss = F.mse_loss(model(x.to(place)), y.to(place))
+            loss.backward()
+            for parameter in model.parameters():
+                parameter.data = parameter.data - 0.05 * parameter.grad
+                parameter.grad.data = parameter.grad * 2
+            return loss.detach()
+
+        SAID.clear()
+        for x, y in batches(10):
+            before = look(model)
+            found.append(step(x, y))
+            found += [] if before is None else [before.detach().sum().clone()]
+        if what == "nothing":
+            expect(step, replays=7, said=0)
+        else:
+            expect(step, said=1, texts=("of an earlier call is still held",))
+        found += [one.detach().sum().clone() for one in model.parameters()]
+    return numbers(found)
+
+
+def state_and_a_view_of_it(places: list[torch.device], capture: Capture) -> list[float]:
+    """A result that is written is the state that the step has left behind."""
+    place = places[0]
+    model, held, found = network().to(place), types.SimpleNamespace(out=None), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        _train(model, optimizer, x.to(place), y.to(place))
+        held.out = model(x.to(place)).detach()
+        return held.out, held.out.detach()
+
+    for x, y in batches(8):
+        state, view = step(x, y)
+        view.fill_(3.0)
+        found += [state.sum(), held.out.sum().clone()]
+    expect(step, replays=0, said=1, texts=("and a view of it",))
+    return numbers(found)
+
+
+SCENARIOS = (memory_renewed, state_and_a_view_of_it, saved_by_graphs, gradients_of_other_tensors, graphs_over_a_step)

@@ -161,7 +161,7 @@ class CapturedStep:
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedStep:
         """That of the copied function: of a method, of the copied object. It is captured anew."""
         function = copy.deepcopy(self._function, memo)
-        return self if function is self._function else _made_of(function, self.name, self._ignored)
+        return self if function is self._function else CapturedStep(function, name=self.name, ignore=self._ignored)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickled as the function would be."""
@@ -169,7 +169,8 @@ class CapturedStep:
             named = operator.attrgetter(self._function.__qualname__)(sys.modules[self._function.__module__])
         except (AttributeError, KeyError):
             named = None
-        return self._function.__qualname__ if named is self else (_made_of, (self._function, self.name, self._ignored))
+        make = functools.partial(CapturedStep, name=self.name, ignore=self._ignored)
+        return self._function.__qualname__ if named is self else (make, (self._function,))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method of a class: the step of an instance, whose objects are followed as those of its arguments."""
@@ -219,8 +220,11 @@ class CapturedStep:
         if found is not None and found.ready:
             try:
                 found.bind(surroundings)
-            except Stale:
+            except Stale as reason:
                 found.ready = False
+                self._turns += 1
+                if self._turns > 1:  # in a row
+                    self._say(f"is traced when {reason}")
             else:
                 self._holders.bound()
                 self._last = (key, found, call.granted)
@@ -357,7 +361,7 @@ class CapturedStep:
         variant.audits.replays += 1
         variant.audits.seconds += time.perf_counter() - started
         self._clean = buffers.least_created()
-        self._holders.leave((tensor for _, tensor in variant.renewed), variant.own_ids())
+        self._holders.leave((tensor for _, tensor in variant.renewed), variant.own_ids(), variant.moved_ids)
         self._holders.watch(*variant.take_apart(), traced=False)
         self.replays += 1
         self._turns = 0
@@ -406,7 +410,8 @@ class CapturedStep:
         try:
             outcome, wiring = recording.outcome(result)
             variant.made = outcome.renewed()
-            self._holders.leave(variant.made, recording.own)
+            moved = frozenset(id(outcome.surroundings.tensors[name]) for name in outcome.moved)
+            self._holders.leave(variant.made, recording.own, moved)
             self._holders.watch(*outcome.together(), traced=True)
             self._blocked = 0
             self._changing |= set(outcome.effects.settings)
@@ -593,7 +598,3 @@ def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any])
         texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]
         best.append(f"{name} ({' -> '.join(texts)})" if texts[0] != texts[1] else f"{name} (another one: {texts[0]})")
     return ", ".join(best) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _made_of(function: Callable[..., Any], name: str, ignore: Collection[str]) -> CapturedStep:
-    return CapturedStep(function, name=name, ignore=ignore)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ptpathways.frontend.capture._variant import Variant
 
 
+_ANY = 1 << 60
+"""So often a tensor may be named."""
+
+
 class Holders:
     """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them, ``close`` is last.
 
@@ -46,6 +50,7 @@ class Holders:
         self._has_collected = self._frozen = False
         self._covered: Variant | None = None
         self._own: Collection[int] = ()
+        self._same: frozenset[int] = frozenset()
         self._watched = Watched()
 
     def clear(self) -> None:
@@ -104,12 +109,15 @@ class Holders:
         self.bound()
         self._collects = True
 
-    def leave(self, tensors: Iterable[torch.Tensor], own: Collection[int] = ()) -> None:
+    def leave(
+        self, tensors: Iterable[torch.Tensor], own: Collection[int] = (), moved: frozenset[int] = frozenset()
+    ) -> None:
         """The call leaves these behind, new or written over; the step's caller has got those that it returns.
 
-        ``own``: ids of the program's own objects, which may be among what it returns.
+        ``own``: ids of the program's own objects, which may be among what it returns. ``moved``: of tensors that stay
+        the same objects, so that only their memory counts.
         """
-        self._left, self._own = list(tensors), own
+        self._left, self._own, self._same = list(tensors), own, moved
 
     def watch(self, results: Sequence[torch.Tensor], states: Sequence[torch.Tensor], traced: bool) -> None:
         """Watches results that share memory, with each other or with ``states``, when the call is traced."""
@@ -176,9 +184,9 @@ class Holders:
         self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
         counts = {
             number: (
-                sys.getrefcount(tensor) - given.names[number],
+                _ANY if number in self._same else sys.getrefcount(tensor) - given.names[number],
                 _values(tensor) - given.values(tensor),
-                _uses(tensor),
+                _ANY if number in self._same else _uses(tensor),
             )
             for number, (tensor, _) in self._known.items()
         }

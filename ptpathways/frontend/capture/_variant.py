@@ -59,11 +59,13 @@ class Variant:
         """Tensors by name that a replay writes over, where the function makes new ones."""
         self.used_up: list[tuple[str, torch.Tensor]] = []
         """Gradients by name that a replay takes away, and whose memory it uses for something else."""
+        self.moved_ids: frozenset[int] = frozenset()
+        """Those of ``renewed`` that stay the same objects, by id."""
         self.made: list[torch.Tensor] = []
         """Those that the call which was recorded last has made."""
         self.exclusive = Exclusive([])
         """The tensors that a replay writes over."""
-        self._in_place: frozenset[str] = frozenset()
+        self._in_place = self._moved_names = frozenset[str]()
         self._raised: list[torch.Tensor] = []
         """What a call writes in place: autograd counts the versions of it."""
         self.own: dict[str, Any] = {}
@@ -186,7 +188,7 @@ class Variant:
     def _settle(self, outcome: Outcome) -> None:
         """Goes on from what a recorded call has left behind."""
         self._tree, self._apart = outcome.tree, outcome.apart
-        self._effects, self._in_place = outcome.effects, outcome.in_place
+        self._effects, self._in_place, self._moved_names = outcome.effects, outcome.in_place, outcome.moved
         self.numbers.settle(self._wiring, outcome)
         self._gradients.settle(outcome, self._states)
         self._others = outcome.others
@@ -245,6 +247,7 @@ class Variant:
 
         renewed = sorted(self._effects.renewed | self._gradients.added)
         self.renewed = [(name, tensors[name]) for name in renewed if name in tensors]
+        self.moved_ids = frozenset(id(tensor) for name, tensor in self.renewed if name in self._moved_names)
         self.used_up = [
             (name, tensors[name])
             for name in sorted(self._gradients.taken)
@@ -274,7 +277,10 @@ class Variant:
         self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
         buffers.part_from_bases(self._tensors)
         if self._order not in (None, self._order_of_written()):
-            raise Stale("a tensor that the step writes is another one, and PyTorch/XLA orders results by tensors' age")
+            raise Stale(
+                "a buffer that it writes was written between two calls, or is another one: PyTorch/XLA orders results "
+                "by their tensors' age"
+            )
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._wiring.written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])

@@ -42,6 +42,11 @@ def turned(name: str) -> Callable[..., Any]:
 
         if values._base is None or not _turns(name, values.shape, numbers):
             return kernel(values, *numbers, **named)
+        if name == "as_strided_":
+            raise RuntimeError(
+                "as_strided_ of a view would write other elements on these devices than torch's; use as_strided(), or "
+                "as_strided_ of a tensor with memory of its own (clone())"
+            )
         known = torch._C._autograd
         if getattr(values, _TURNED, None) == values._version:
             known._set_creation_meta(values, known.CreationMeta.DEFAULT)

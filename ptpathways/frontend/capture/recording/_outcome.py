@@ -49,6 +49,8 @@ class Outcome:
     """Gradients by name that were there before the call, and are not after it."""
     in_place: frozenset[str]
     """What was written in place, by name: autograd refuses graphs that have saved it before."""
+    moved: frozenset[str]
+    """What is the same object with other memory, by name."""
     returned: Sequence[Any]
     """What was returned."""
     tree: Any

@@ -86,20 +86,22 @@ class Recording:
         self._versions_of_states = [
             (tensor, tensor._version) for tensor in states.values() if not tensor.is_inference()
         ]
+        memory = [(tensor, buffers.storage_of(tensor)) for tensor in self._surroundings.tensors.values()]
         self._seeds = buffers.seeds(_rng.in_use())
         self._rates = self._surroundings.rates() | numbers(self._leaves)
         cuts = _step.cut_count()
         native.start_recording()
         try:
             with _recorded.recording():
-                result = self._call_watched(cuts)
+                result = self._call_watched(cuts, memory)
         finally:
             self._recording = native.stop_recording()
         self._cuts = _step.cut_count() - cuts
         return result
 
-    def _call_watched(self, cuts: int) -> Any:
-        """Calls the function and submits what it has traced, if it has not cut the trace itself since ``cuts``."""
+    def _call_watched(self, cuts: int, memory: Sequence[tuple[Any, int]]) -> Any:
+        """Calls the function and submits what it has traced, if it has not cut the trace itself since ``cuts``.
+        ``memory``: where each state lies."""
         import torch
         from torch.utils import _pytree as pytree
 
@@ -114,6 +116,7 @@ class Recording:
         self._modes = modes()
         # As autograd has been told; writes without a version, such as batch normalisation's, it does not miss.
         self._written = {id(tensor) for tensor, version in self._versions_of_states if tensor._version != version}
+        self._moved = {id(tensor) for tensor, place in memory if buffers.storage_of(tensor) != place}
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                 torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
@@ -151,6 +154,9 @@ class Recording:
         after.ignore(self._surroundings.ignored)
         buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
         found = effects(self._surroundings, after, self._rates)
+        # Of another memory (``p.data = ...``): whoever has the former one keeps its values, and a replay writes there.
+        moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
+        found.renewed |= moved
         for name in found.settings:  # a replay begins with what this call began with
             after.settings[name] = self._surroundings.settings[name]
         began = {id(one.of): one for one in self._surroundings.sequences}
@@ -239,6 +245,7 @@ class Recording:
             extras,
             gone,
             frozenset(name for name, tensor in states.items() if id(tensor) in self._written),
+            moved,
             returned,
             tree,
             self._found,

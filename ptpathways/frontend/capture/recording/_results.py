@@ -156,7 +156,7 @@ class _Classifier:
             raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
         storage = buffers.storage_of(item)
         if storage in self._states:
-            return self._beside_state(place, item, token, self._states[storage])
+            return self._beside_state(place, returned, token, self._states[storage])
         if storage in self._arguments:
             number = self._arguments[storage]
             if not _is_whole(item, token, self._known.leaves[number]):
@@ -172,8 +172,11 @@ class _Classifier:
             "would return two with memory of their own; return a copy (clone()) of one"
         )
 
-    def _beside_state(self, place: int, item: torch.Tensor, token: int, name: str) -> Any:
+    def _beside_state(self, place: int, returned: Sequence[Any], token: int, name: str) -> Any:
+        item = returned[place]
         if name in self._known.renewed:
+            if any(one is self._known.states[name] for one in returned):
+                raise Uncapturable(f"it returns {name} and a view of it, {_OWN}")
             self._apart.add(place)
             self._beside.add(name)
             return Held(token)
