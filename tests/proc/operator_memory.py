@@ -263,3 +263,18 @@ def views_that_are_turned_in_place_have_their_gradient_or_are_not_written(device
     if on_device:
         assert _refused(lambda: view.unsqueeze_(0)) and _refused(lambda: view.sum().backward())
     return [*found, whole, leaf.grad, own]
+
+
+@scenario
+def other_strides_of_a_view_in_place(device: str | torch.device) -> Any:
+    """Refused of a view, of which PyTorch/XLA would write other elements."""
+    whole = torch.arange(4.0).to(device)
+    whole.as_strided_((2, 2), (1, 2)).add_(1)
+    part = torch.arange(24.0).reshape(3, 4, 2).to(device)[..., 0]
+    try:
+        part.as_strided_((2, 2), (1, 2))
+    except RuntimeError as error:
+        assert "as_strided_ of a view" in str(error), error
+    else:
+        assert torch.device(device).type == "cpu"
+    return [whole]
