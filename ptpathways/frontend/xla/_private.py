@@ -69,6 +69,7 @@ SPMD_BINDING = (
 
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch": (
+        "Tensor._use_count",
         "Tensor.to",
         "Tensor.contiguous",
         "Tensor.copy_",
