@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ class Connection:
 
     def __init__(self, session: Session, end: Callable[[str], None], simulated: SimulatedCluster | None = None) -> None:
         self.session = session
+        self._process = os.getpid()
         self._end = end
         self.simulated = simulated
         """The cluster, when its devices are simulated."""
@@ -66,9 +68,10 @@ class Connection:
             self.session.take_failure()
 
     def told(self) -> None:
-        """An error was raised: a failure that came before it is known."""
-        with contextlib.suppress(RuntimeError):
-            self.session.take_failure()
+        """An error was raised: a failure that came before it is known. Of a process that was forked, nothing is."""
+        if os.getpid() == self._process:
+            with contextlib.suppress(RuntimeError):
+                self.session.take_failure()
 
     def close(self, reason: str) -> None:
         self._end(reason)
