@@ -118,7 +118,7 @@ void Runs::OnDone(const wire::Done& done) {
 }
 
 void Runs::Fail(const Loss& loss, Endings& ended) {
-  std::erase_if(runs_, [&](const auto& entry) {
+  std::erase_if(runs_, [&](const auto& entry) PW_REQUIRES(core_.mutex) {
     const PendingRun& run = entry.second;
     if (!run.Needs(loss)) return false;
     Status failure = loss.closed ? loss.reason : loss.reason.WithPrefix(*run.what + " did not finish");
