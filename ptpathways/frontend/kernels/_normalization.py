@@ -42,13 +42,13 @@ def batch_norm(
         result, *saved = batch_norm(kernel, values.float(), *parameters, training, momentum, eps)
         return result.to(values.dtype), *saved
     if _is_double(values):
-        return _of_doubles(values, weight, bias, running_mean, running_var, training, momentum, eps)
+        return _of_doubles(values, parameters, training, momentum, eps)
     if not training:
         return kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
-    count = values.numel() // max(values.shape[1], 1)
+    _, others, count = _channels(values)
     shift = None
     if count > 1 and not _precision.is_short(values.dtype):  # of 16 bits the kernel has more digits than the values
-        shift = values.mean([dim for dim in range(values.dim()) if dim != 1], keepdim=True)
+        shift = values.mean(others, keepdim=True)
         values = values - shift
     kept = None if running_var is None else running_var * (1 - momentum)
     result, mean, deviation = kernel(values, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -58,10 +58,14 @@ def batch_norm(
         if running_mean is not None:
             running_mean.add_(shift, alpha=momentum)
     if running_var is not None and kept is not None:
-        # torch divides by n - 1 whatever n is: of a single value it gives NaN, and nn.BatchNorm refuses that before.
-        factor = count / (count - 1) if count > 1 else float("nan")
-        running_var.copy_(kept + (running_var - kept) * factor)
+        running_var.copy_(kept + (running_var - kept) * _of_all(count))
     return result, mean, deviation
+
+
+def _of_all(count: int) -> float:
+    """The variance of all by that of ``count`` values. Torch divides by n - 1 whatever n is: of a single value it gives
+    NaN, and nn.BatchNorm refuses that before."""
+    return count / (count - 1) if count > 1 else float("nan")
 
 
 def _is_double(values: torch.Tensor) -> bool:
@@ -71,16 +75,10 @@ def _is_double(values: torch.Tensor) -> bool:
 
 
 def _of_doubles(
-    values: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    values: torch.Tensor, parameters: Sequence[torch.Tensor | None], training: bool, momentum: float, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As torch computes it; the running statistics are written."""
+    weight, bias, running_mean, running_var = parameters
     shape, others, count = _channels(values)
     if training:
         mean, variance = values.mean(others), None
@@ -94,8 +92,7 @@ def _of_doubles(
         if running_mean is not None:
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
         if running_var is not None:
-            factor = count / (count - 1) if count > 1 else float("nan")
-            running_var.copy_(running_var * (1 - momentum) + variance * (factor * momentum))
+            running_var.copy_(running_var * (1 - momentum) + variance * (_of_all(count) * momentum))
     scale = (variance + eps).rsqrt()
     result = centred * scale.reshape(shape)
     if weight is not None:
