@@ -83,25 +83,24 @@ class Recording:
         self._found = self._surroundings.with_gradient()
         self._required = self._surroundings.required()
         states = {id(tensor): tensor for tensor in self._surroundings.tensors.values()} | self._before_ids
-        self._versions_of_states = [
-            (tensor, tensor._version) for tensor in states.values() if not tensor.is_inference()
+        self._began = [
+            (tensor, 0 if tensor.is_inference() else tensor._version, buffers.storage_of(tensor))
+            for tensor in states.values()
         ]
-        memory = [(tensor, buffers.storage_of(tensor)) for tensor in self._surroundings.tensors.values()]
         self._seeds = buffers.seeds(_rng.in_use())
         self._rates = self._surroundings.rates() | numbers(self._leaves)
         cuts = _step.cut_count()
         native.start_recording()
         try:
             with _recorded.recording():
-                result = self._call_watched(cuts, memory)
+                result = self._call_watched(cuts)
         finally:
             self._recording = native.stop_recording()
         self._cuts = _step.cut_count() - cuts
         return result
 
-    def _call_watched(self, cuts: int, memory: Sequence[tuple[Any, int]]) -> Any:
-        """Calls the function and submits what it has traced, if it has not cut the trace itself since ``cuts``.
-        ``memory``: where each state lies."""
+    def _call_watched(self, cuts: int) -> Any:
+        """Calls the function and submits what it has traced, if it has not cut the trace itself since ``cuts``."""
         import torch
         from torch.utils import _pytree as pytree
 
@@ -115,8 +114,10 @@ class Recording:
             result = self._function(*self._args, **self._kwargs)
         self._modes = modes()
         # As autograd has been told; writes without a version, such as batch normalisation's, it does not miss.
-        self._written = {id(tensor) for tensor, version in self._versions_of_states if tensor._version != version}
-        self._moved = {id(tensor) for tensor, place in memory if buffers.storage_of(tensor) != place}
+        # As autograd has been told; writes without a version, such as batch normalisation's, it does not miss.
+        began = [one for one in self._began if not one[0].is_inference()]
+        self._written = {id(tensor) for tensor, version, _ in began if tensor._version != version}
+        self._moved = {id(tensor) for tensor, _, place in self._began if buffers.storage_of(tensor) != place}
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                 torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
