@@ -178,6 +178,41 @@ def memory_renewed(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers(found)
 
 
+def memory_returned(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a step gives a tensor for its memory, and returns, follows what the next call writes there."""
+    weight = torch.ones(2).to(places[0])
+
+    def step(x: Tensor) -> Tensor:
+        weight.add_(1)
+        made = weight * x.to(places[0]).sum()
+        weight.data = made
+        return made
+
+    captured = capture(step)
+    kept = [captured(torch.ones(2)) for _ in range(8)]
+    expect(captured, replays=0, said=1, texts=("for its memory",))
+    return numbers([one.sum() for one in (*kept, weight)])
+
+
+def memory_held_once(places: list[torch.device], capture: Capture) -> list[float]:
+    """A view that is kept of one call's memory: that call is traced, and nothing is said to be wrong."""
+    held, kept, found = types.SimpleNamespace(b=torch.ones(2).to(places[0])), [], []
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        held.b.mul_(x.to(places[0]))
+        held.b.data = held.b.data.clamp(-9, 9)
+        total: Tensor = held.b.sum()
+        return total
+
+    for number in range(12):
+        found.append(step(torch.full((2,), 1.5)))
+        if number == 5:
+            kept.append(held.b.data[0])
+    expect(step, texts=("of an earlier call is still held",))
+    return numbers([*found, *kept])
+
+
 def state_and_a_view_of_it(places: list[torch.device], capture: Capture) -> list[float]:
     """A result that is written is the state that the step has left behind."""
     place = places[0]
@@ -198,4 +233,12 @@ def state_and_a_view_of_it(places: list[torch.device], capture: Capture) -> list
     return numbers(found)
 
 
-SCENARIOS = (memory_renewed, state_and_a_view_of_it, saved_by_graphs, gradients_of_other_tensors, graphs_over_a_step)
+SCENARIOS = (
+    memory_renewed,
+    memory_returned,
+    memory_held_once,
+    state_and_a_view_of_it,
+    saved_by_graphs,
+    gradients_of_other_tensors,
+    graphs_over_a_step,
+)

@@ -345,7 +345,7 @@ class CapturedStep:
         held = self._holders.held(variant)
         if held:
             self._say(f"is traced {held}")
-            self._checks = self._checks and variant.fits(traced)  # else this is another kind of call
+            self._checks = self._checks and not variant.moved_ids and variant.fits(traced)  # else of another kind
             return False, None
         if variant.audits.due() and self._checks:
             self._checks = variant.fits(traced)

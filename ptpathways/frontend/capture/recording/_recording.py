@@ -193,6 +193,7 @@ class Recording:
                 **gone,
             },
             renewed,
+            moved,
             self._leaves,
             self._call.containers(),
             self.own,

@@ -91,6 +91,8 @@ class Known:
 
     states: Mapping[str, torch.Tensor]
     renewed: Collection[str]
+    moved: Collection[str]
+    """Those of ``renewed`` that stay the same objects, with other memory."""
     leaves: Sequence[Any]
     containers: Collection[int]
     """The lists, dictionaries and opened objects among the arguments, by id."""
@@ -177,6 +179,8 @@ class _Classifier:
         if name in self._known.renewed:
             if any(one is self._known.states[name] for one in returned):
                 raise Uncapturable(f"it returns {name} and a view of it, {_OWN}")
+            if name in self._known.moved:
+                raise Uncapturable(f"it returns what it gives {name} for its memory (.data = ...), {_OWN}")
             self._apart.add(place)
             self._beside.add(name)
             return Held(token)
