@@ -110,7 +110,13 @@ class Lifeline {
       heard_ms_ = now_ms;
       if (closed_ms_ != 0) closed_ms_ = now_ms;
     }
-    if (down_ && process_is_gone()) return "its connection closed (the process ended or was killed)";
+    if (down_ && process_is_gone()) {
+      // Long after the connection closed, that is what ended the process: it gave this end up a little earlier.
+      const bool by_itself = closed_ms_ != 0 && now_ms > closed_ms_ + kGraceMs / 2;
+      if (!by_itself) return "its connection closed (the process ended or was killed)";
+      return "its connection closed and was not made again within " + std::to_string((now_ms - closed_ms_) / 1000) +
+             " s (and then the process ended or was killed)";
+    }
     if (closed_ms_ != 0 && now_ms > closed_ms_ + kGraceMs) {
       return "its connection closed and was not made again within " + std::to_string(kGraceMs / 1000) +
              " s (the process ended or was killed, or the network refuses it)";

@@ -188,6 +188,21 @@ TEST(AClosedConnectionIsADeathOnlyWithoutAProcessOrAReturn) {
   EXPECT_EQ(lifeline.Tick(now + Lifeline::kGraceMs + 100, 60'000, alive), "");
 }
 
+TEST(AProcessThatEndsLongAfterItsConnectionIsNamedWithTheConnection) {
+  const auto ended = [] { return true; };
+  for (const int64_t later : {Lifeline::kGraceMs * 3 / 4, Lifeline::kGraceMs + 1}) {  // it gave up before this end did
+    Lifeline lifeline;
+    lifeline.Heard(1000);
+    lifeline.Closed(1000, false);
+    for (int64_t now = 1000; now < 1000 + later; now += 100) {
+      EXPECT_EQ(lifeline.Tick(now, 60'000, [] { return false; }), "");
+    }
+    const std::string reason = lifeline.Tick(1000 + later, 60'000, ended);
+    EXPECT(reason.find("was not made again within") != std::string::npos);
+    EXPECT(reason.find("and then the process ended") != std::string::npos);
+  }
+}
+
 TEST(AttemptsThatFailDoNotPutADeathOff) {
   Lifeline lifeline;
   const auto alive = [] { return false; };
