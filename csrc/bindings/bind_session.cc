@@ -134,10 +134,7 @@ PyBuffer Put(const std::shared_ptr<Session>& session, const py::object& value, u
 
 Result<client::RunResult> RunOnce(Session& session, const PyFunction& function, const std::vector<Shard>& arguments,
                                   uint32_t device) {
-  client::RunArguments run;
-  run.devices = {device};
-  run.arguments.push_back(arguments);
-  return session.runs().Run(function.function, run);
+  return session.runs().Run(function.function, {.devices = {&device, 1}, .arguments = {&arguments, 1}});
 }
 
 std::vector<Shard> Shards(const std::vector<PyBuffer>& buffers) {

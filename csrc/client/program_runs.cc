@@ -55,26 +55,16 @@ Result<uint64_t> ProgramRuns::ArgumentId(const Program& program, size_t position
   return id;
 }
 
-Status ProgramRuns::CheckHosts(const Program& program) const {
-  std::lock_guard lock(core_.mutex);
-  PW_RETURN_IF_ERROR(core_.CheckOpen());
-  for (const uint32_t host : *program.hosts()) {
-    if (const Status alive = core_.hosts.CheckAlive(host); !alive.ok()) {
-      return alive.WithPrefix(*program.description() + " cannot run");
-    }
-  }
-  return OkStatus();
-}
-
 template <typename Body>
-std::shared_ptr<Event> ProgramRuns::Enter(const Program& program, size_t outputs, Body& run, bool waits) {
+Result<std::shared_ptr<Event>> ProgramRuns::Enter(const Program& program, size_t outputs, Body& run, bool waits) {
   run.program = program.id();
   run.run = core_.MintIds();
   run.output_count = static_cast<uint32_t>(outputs);
   run.first_output = core_.MintIds(std::max<uint32_t>(run.output_count, 1));
   run.first_key = core_.MintIds(std::max<uint32_t>(program.channels(), 1));
   auto done = Event::Make();
-  runs_.Enter(run.run, {done, program.hosts()->front(), program.description(), program.hosts()}, waits);
+  PW_RETURN_IF_ERROR(
+      runs_.Enter(run.run, {done, program.hosts()->front(), program.description(), program.hosts()}, waits));
   return done;
 }
 
@@ -95,9 +85,8 @@ Result<RunResult> ProgramRuns::Run(const std::shared_ptr<Program>& program, std:
     if (position >= arguments.size()) return InvalidArgument("there is no argument " + std::to_string(position));
     run.donated.push_back(position);
   }
-  PW_RETURN_IF_ERROR(CheckHosts(*program));
   RunResult result;
-  result.done = Enter(*program, spec.outputs.size(), run, true);
+  PW_ASSIGN_OR_RETURN(result.done, Enter(*program, spec.outputs.size(), run, true));
   result.outputs.reserve(spec.outputs.size());
   for (size_t k = 0; k < spec.outputs.size(); ++k) {
     result.outputs.push_back(std::make_shared<LogicalBuffer>(
@@ -133,8 +122,7 @@ Result<InPlaceResult> ProgramRuns::RunInPlace(const std::shared_ptr<Program>& pr
     run.arguments.push_back(id);
   }
   run.donated = arguments.donated;
-  PW_RETURN_IF_ERROR(CheckHosts(*program));
-  result.done = Enter(*program, arguments.results.size(), run, false);
+  PW_ASSIGN_OR_RETURN(result.done, Enter(*program, arguments.results.size(), run, false));
   result.run = run.run;
   for (size_t k = 0; k < arguments.results.size(); ++k) {
     const Port& port = spec.outputs[arguments.results[k]];

@@ -69,11 +69,9 @@ class ProgramRuns {
   // The argument as a run names it; single shards are listed in `assembled`.
   Result<uint64_t> ArgumentId(const Program& program, size_t position, const ProgramArgument& argument,
                               std::vector<uint64_t>& assembled) const;
-  // Whether a program can be run at all now.
-  Status CheckHosts(const Program& program) const;
   // Mints the ids of a run and of what it makes, enters it and returns its event.
   template <typename Body>
-  std::shared_ptr<Event> Enter(const Program& program, size_t outputs, Body& run, bool waits);
+  Result<std::shared_ptr<Event>> Enter(const Program& program, size_t outputs, Body& run, bool waits);
 
   Core& core_;
   Runs& runs_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "csrc/base/waits.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr char kRunsAhead[] = "earlier runs: as many as may be under way have not finished";
 
 // The argument at `position` as the message names it; the shards of one that is no whole buffer are listed there.
-uint64_t NameArgument(const std::vector<std::vector<Shard>>& arguments, size_t position, wire::Run& run) {
+uint64_t NameArgument(std::span<const std::vector<Shard>> arguments, size_t position, wire::Run& run) {
   const size_t shards = arguments.size();
   const Shard& first = arguments[0][position];
   bool uniform = first.index == 0 && first.buffer->devices().size() == shards;
@@ -45,13 +46,16 @@ Result<RunResult> Runs::Run(const std::shared_ptr<Function>& function, const Run
                            std::to_string(arguments.arguments.size()) + " for " + std::to_string(shards) + " devices");
   }
   PW_ASSIGN_OR_RETURN(const uint32_t host, functions_.EnsureRegistered(*function, arguments.devices[0]));
-  wire::Run run;
+  thread_local wire::Run spare;  // any, with the memory of an earlier run's arrays
+  wire::Run run = std::move(spare);
+  run.arguments.clear();
+  run.assembled.clear();
   run.run = core_.MintIds();
   run.function = function->id();
   run.output_count = static_cast<uint32_t>(spec.outputs.size());
   run.first_output = core_.MintIds(std::max<uint32_t>(run.output_count, 1));
-  run.devices = arguments.devices;
-  run.donated = arguments.donated;
+  run.devices.assign(arguments.devices.begin(), arguments.devices.end());
+  run.donated.assign(arguments.donated.begin(), arguments.donated.end());
   for (const std::shared_ptr<LogicalBuffer>& buffer : arguments.whole) run.arguments.push_back(buffer->id());
   const size_t positions = arguments.arguments.empty() ? 0 : arguments.arguments[0].size();
   run.arguments.reserve(run.arguments.size() + positions);
@@ -60,18 +64,14 @@ Result<RunResult> Runs::Run(const std::shared_ptr<Function>& function, const Run
   }
   RunResult result;
   result.done = Event::Make();
-  Enter(run.run, {result.done, host, function->description(), function->GangHosts()}, true);
+  PW_RETURN_IF_ERROR(Enter(run.run, {result.done, host, function->description(), function->GangHosts()}, true));
   result.outputs.reserve(spec.outputs.size());
   for (size_t k = 0; k < spec.outputs.size(); ++k) {
-    result.outputs.push_back(std::make_shared<LogicalBuffer>(core_.Keep(), run.first_output + k, arguments.devices,
-                                                             spec.outputs[k], result.done));
+    result.outputs.push_back(
+        std::make_shared<LogicalBuffer>(core_.Keep(), run.first_output + k, run.devices, spec.outputs[k], result.done));
   }
   PW_RETURN_IF_ERROR(Send(run, result.done));
-  // The host may have been lost before the run was entered; then nobody else would end it.
-  if (const Status status = core_.HostOf(arguments.devices[0]).status(); !status.ok()) {
-    End(run.run, result.done, status);
-    return status;
-  }
+  spare = std::move(run);
   return result;
 }
 
@@ -79,12 +79,25 @@ bool Runs::HasRoom() const {
   return runs_.size() < core_.options.window_runs || core_.closed || !core_.controller_lost.ok();
 }
 
-void Runs::Enter(uint64_t run, PendingRun pending, bool waits) {
+Status Runs::CheckAlive(const PendingRun& run) const {
+  PW_RETURN_IF_ERROR(core_.CheckOpen());
+  const std::span<const uint32_t> hosts = run.hosts ? std::span(*run.hosts) : std::span(&run.host, 1);
+  for (const uint32_t host : hosts) {
+    if (const Status alive = core_.hosts.CheckAlive(host); !alive.ok()) {
+      return alive.WithPrefix(*run.what + " cannot run");
+    }
+  }
+  return OkStatus();
+}
+
+Status Runs::Enter(uint64_t run, PendingRun pending, bool waits) {
   UniqueLock lock(core_.mutex);
   if (waits) {
     WaitForRoom(lock, core_.changed, kRunsAhead, [this]() PW_REQUIRES(core_.mutex) { return HasRoom(); });
   }
+  PW_RETURN_IF_ERROR(CheckAlive(pending));
   runs_[run] = std::move(pending);
+  return OkStatus();
 }
 
 void Runs::AwaitWindow() {

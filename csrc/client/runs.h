@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -24,12 +25,13 @@
 
 namespace pathways::client {
 
+// Borrows all of it from the caller.
 struct RunArguments {
-  std::vector<uint32_t> devices;
+  std::span<const uint32_t> devices = {};
   // arguments[shard][position]; or, by position, buffers that lie on `devices` with a shard on each
-  std::vector<std::vector<Shard>> arguments;
-  std::vector<std::shared_ptr<LogicalBuffer>> whole;
-  std::vector<uint32_t> donated;  // positions given up
+  std::span<const std::vector<Shard>> arguments = {};
+  std::span<const std::shared_ptr<LogicalBuffer>> whole = {};
+  std::span<const uint32_t> donated = {};  // positions given up
 };
 
 struct RunResult {
@@ -62,8 +64,9 @@ class Runs {
   Status TakeFailure();
   void NoteFailure(const Status& status);
 
-  // Enters a run; with `waits`, blocks as AwaitWindow does.
-  void Enter(uint64_t run, PendingRun pending, bool waits);
+  // Enters a run; with `waits`, blocks as AwaitWindow does. An error, and nothing was entered: the session is closed,
+  // or a host that takes part is lost. One that is lost later ends the run.
+  Status Enter(uint64_t run, PendingRun pending, bool waits);
   // Sends the message of a run that was entered. An error ends the run.
   template <typename Body>
   Status Send(const Body& message, const std::shared_ptr<Event>& done) {
@@ -81,6 +84,7 @@ class Runs {
 
  private:
   bool HasRoom() const PW_REQUIRES(core_.mutex);
+  Status CheckAlive(const PendingRun& run) const PW_REQUIRES(core_.mutex);
   void End(uint64_t run, const std::shared_ptr<Event>& done, const Status& status);
 
   Core& core_;

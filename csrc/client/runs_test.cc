@@ -22,7 +22,7 @@ struct SomeRuns : TestCore {
   std::shared_ptr<Event> Begin(uint64_t run, std::vector<uint32_t> hosts, bool waits = false) {
     auto done = Event::Make();
     auto all = hosts.size() > 1 ? std::make_shared<const std::vector<uint32_t>>(hosts) : nullptr;
-    runs.Enter(run, {done, hosts[0], std::make_shared<const std::string>("function 'f'"), all}, waits);
+    entered = runs.Enter(run, {done, hosts[0], std::make_shared<const std::string>("function 'f'"), all}, waits);
     return done;
   }
   void Finish(uint64_t run) {
@@ -35,6 +35,7 @@ struct SomeRuns : TestCore {
   Waiting waiting;
   Functions functions{core, waiting};
   Runs runs{core, functions};
+  Status entered;  // of the latest run
 };
 
 TEST(AFullWindowHoldsTheNextRunUntilOneEnds) {
@@ -62,7 +63,7 @@ TEST(AWindowIsOpenOnceTheControllerIsLost) {
   }
   c.runs.AwaitWindow();
   c.Begin(1, {0}, true);
-  c.Finish(1);
+  EXPECT_EQ(c.entered.message(), "no controller");
   EXPECT_EQ(c.runs.Drain(std::chrono::milliseconds(0)).code(), Code::kCancelled);
 }
 
@@ -77,6 +78,23 @@ TEST(ALostHostEndsTheRunsThatNeedIt) {
             "expected all runs to finish within 1 ms, got 1 unfinished on h0");
   c.Lose(c.runs, {.host = std::nullopt, .reason = Cancelled("the session is closed"), .closed = true});
   EXPECT_EQ(elsewhere->TryGet()->message(), "the session is closed");
+  EXPECT_OK(c.runs.Drain(std::chrono::milliseconds(0)));
+}
+
+TEST(ARunThatNeedsALostHostIsNotEntered) {
+  SomeRuns c;
+  {
+    std::lock_guard lock(c.core.mutex);
+    c.core.hosts.Lose(1, "its connection closed");
+  }
+  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{1}, std::vector<uint32_t>{0, 1}}) {
+    c.Begin(1, hosts);
+    EXPECT_EQ(c.entered.code(), Code::kUnavailable);
+    EXPECT(c.entered.message().find("function 'f' cannot run: ") == 0);
+  }
+  c.Begin(2, {0});
+  EXPECT_OK(c.entered);
+  c.Finish(2);
   EXPECT_OK(c.runs.Drain(std::chrono::milliseconds(0)));
 }
 

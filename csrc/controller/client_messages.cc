@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 namespace pathways::controller {
 using wire::Type;
@@ -123,6 +125,13 @@ Result<Outcome> ClientMessages::On(Client& owner, const wire::Query& query, Mess
 
 template <typename Body>
 Result<Outcome> ClientMessages::Call(ClientMessages& self, Client& owner, Message& message, Outbox& outbox) {
+  if constexpr (std::is_same_v<Body, wire::Run>) {
+    wire::Run run = std::move(self.spare_run_);
+    PW_RETURN_IF_ERROR(wire::DecodeInto(message.head.body, run));
+    Result<Outcome> outcome = self.of_.runs.Take(owner, run, message, outbox);
+    self.spare_run_ = std::move(run);
+    return outcome;
+  }
   PW_ASSIGN_OR_RETURN(const Body body, wire::Decode<Body>(message.head.body));
   if constexpr (wire::IsRun(Body::kType)) {
     return self.of_.runs.Take(owner, body, message, outbox);

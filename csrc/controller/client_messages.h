@@ -71,6 +71,7 @@ class ClientMessages {
   const StatusJson status_;
   uint64_t arrivals_ = 0;  // messages of clients so far
   size_t fetch_turn_ = 0;
+  wire::Run spare_run_;  // any, with the memory of an earlier message's arrays
 };
 
 }  // namespace pathways::controller

@@ -40,7 +40,9 @@ ClusterOptions Completed(ClusterOptions options, bool has_standby) {
 }
 
 Controller::Controller(ControllerOptions options, std::unique_ptr<Core> core, std::unique_ptr<Journal> journal)
-    : options_(std::move(options)), core_(std::move(core)), journal_(std::move(journal)) {}
+    : options_(std::move(options)), core_(std::move(core)), journal_(std::move(journal)) {
+  if (journal_ == nullptr) core_->LoseStandby();
+}
 
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options) {
   options.cluster = Completed(std::move(options.cluster), false);

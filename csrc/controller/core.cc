@@ -110,7 +110,7 @@ void Core::Finish(Outputs out, uint32_t hosts_before, Effects& effects) {
   ended_.clear();
   effects.log = state_.TakeLog();
   effects.hosts_changed = state_.live_host_count() != hosts_before;
-  Digest(effects);
+  if (has_standby_) Digest(effects);
   out.clear();
   spare_ = std::move(out);
 }

@@ -72,9 +72,12 @@ class Core {
   const std::optional<Rotation>& rotation() const { return rotation_; }
   // Whether all members know its keys.
   bool RotationIsKnown() const { return lines_.AllTook(); }
-  // There is no standby any more.
-  void LoseStandby() { state_.LoseStandby(); }
-  // A number that two cores have in common whose messages so far were alike.
+  // There is no standby, and none can come: no digest is made from now on.
+  void LoseStandby() {
+    has_standby_ = false;
+    state_.LoseStandby();
+  }
+  // A number that two cores have in common whose messages so far were alike, while there is a standby.
   uint64_t digest() const { return digest_; }
 
  private:
@@ -91,6 +94,7 @@ class Core {
   std::vector<std::pair<Connection, std::string>> overflowed_;  // members that do not read what they are sent, and why
   std::vector<Connection> ended_;                               // members whose lines end with this event
   Outputs spare_;                                               // empty, with the memory of an earlier event's
+  bool has_standby_ = true;
   uint64_t digest_ = 0;
   std::string token_;
   std::optional<Rotation> rotation_;

@@ -86,11 +86,10 @@ Status RenewNumber(const client::Session& session, const std::shared_ptr<BufferC
 }
 
 // Submits a run over a slice of several devices and resolves its results.
-void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& row, std::vector<uint32_t> donated) {
+void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& row,
+                   const std::vector<uint32_t>& donated) {
   const std::shared_ptr<client::Session> session = program->client->session();
-  client::RunArguments run;
-  run.devices = *sliced.devices;
-  run.donated = std::move(donated);
+  std::vector<std::shared_ptr<client::LogicalBuffer>> arguments;
   Status status;
   for (const auto& argument : row.arguments) {
     const Result<client::Shard>& shard = argument->shard();
@@ -98,9 +97,10 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
              : shard->buffer->session() != session ? OfFormerCluster(*shard)
                                                    : shard->buffer->CheckHeld();
     if (!status.ok()) return Fail(row, status);
-    run.whole.push_back(shard->buffer);
+    arguments.push_back(shard->buffer);
   }
-  Result<client::RunResult> submitted = session->runs().Run(sliced.function, run);
+  Result<client::RunResult> submitted =
+      session->runs().Run(sliced.function, {.devices = *sliced.devices, .whole = arguments, .donated = donated});
   if (!submitted.ok()) return Fail(row, submitted.status());
   for (size_t k = 0; k < row.results.size(); ++k) row.results[k]->Resolve(client::Shard{submitted->outputs[k], 0});
   submitted->done->OnReady([done = row.done](const Status& outcome) { done->Set(outcome); });
@@ -108,12 +108,13 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
 
 // Submits one run over all rows and resolves their results.
 void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<uint32_t>& donated) {
-  client::RunArguments run;
+  std::vector<uint32_t> devices;
+  std::vector<std::vector<client::Shard>> arguments;  // by row
   Status status;
   const std::shared_ptr<client::Session> session = program->client->session();
   for (Row* row : rows) {
-    run.devices.push_back(row->bound->front());
-    auto& shards = run.arguments.emplace_back();
+    devices.push_back(row->bound->front());
+    auto& shards = arguments.emplace_back();
     shards.reserve(row->arguments.size());
     for (const auto& argument : row->arguments) {
       const Result<client::Shard>& shard = argument->shard();
@@ -132,10 +133,11 @@ void Launch(const ProgramPtr& program, std::span<Row*> rows, const std::vector<u
   }
   client::RunResult result;
   if (status.ok()) {
-    run.donated = WholeBuffers(donated, run.arguments);
+    const std::vector<uint32_t> whole = WholeBuffers(donated, arguments);
     const Result<std::shared_ptr<client::Function>> function = program->Registered();
     Result<client::RunResult> submitted =
-        function.ok() ? session->runs().Run(*function, run) : Result<client::RunResult>(function.status());
+        function.ok() ? session->runs().Run(*function, {.devices = devices, .arguments = arguments, .donated = whole})
+                      : Result<client::RunResult>(function.status());
     if (submitted.ok()) {
       result = *std::move(submitted);
     } else {
@@ -348,7 +350,7 @@ void SubmitRow(const ProgramPtr& program, Row row, std::vector<uint32_t> donated
   program->client->sequencer().Submit({&id, 1},
                                       [program, row = std::move(row), donated = std::move(donated)]() mutable {
                                         if (row.sliced != nullptr) {
-                                          LaunchOnSlice(program, *row.sliced, row, std::move(donated));
+                                          LaunchOnSlice(program, *row.sliced, row, donated);
                                           return;
                                         }
                                         Row* rows[] = {&row};

@@ -136,18 +136,23 @@ std::string Encode(const Body& body, uint64_t sequence = 0) {
   return frame;
 }
 
+// Replaces all values of `body`, and uses the memory of its arrays.
+template <typename Body>
+Status DecodeInto(std::string_view body_bytes, Body& body) {
+  ReadArchive archive(body_bytes);
+  archive(body);
+  if (archive.complete()) return OkStatus();
+  std::string why = !archive.reason().empty() ? archive.reason()
+                    : archive.ok()            ? "bytes left over after the last field"
+                                              : "it ends before its last field";
+  return DataLoss("malformed " + std::string(TypeName(Body::kType)) + " message of " +
+                  std::to_string(body_bytes.size()) + " bytes: " + why);
+}
+
 template <typename Body>
 Result<Body> Decode(std::string_view body_bytes) {
   Body body;
-  ReadArchive archive(body_bytes);
-  archive(body);
-  if (!archive.complete()) {
-    std::string why = !archive.reason().empty() ? archive.reason()
-                      : archive.ok()            ? "bytes left over after the last field"
-                                                : "it ends before its last field";
-    return DataLoss("malformed " + std::string(TypeName(Body::kType)) + " message of " +
-                    std::to_string(body_bytes.size()) + " bytes: " + why);
-  }
+  PW_RETURN_IF_ERROR(DecodeInto(body_bytes, body));
   return body;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "csrc/transport/shm.h"
 #include "csrc/worker/parts.h"
@@ -22,6 +23,12 @@ template <typename Body>
 Status Dispatch::Call(Dispatch& self, Message& message) {
   if constexpr (std::is_empty_v<Body>) {
     return self.On(Body(), message);
+  } else if constexpr (std::is_same_v<Body, wire::Run>) {
+    wire::Run run = std::move(self.spare_run_);
+    PW_RETURN_IF_ERROR(wire::DecodeInto(message.head.body, run));
+    const Status status = self.On(run, message);
+    self.spare_run_ = std::move(run);
+    return status;
   } else {
     PW_ASSIGN_OR_RETURN(Body body, wire::Decode<Body>(message.head.body));
     return self.On(std::move(body), message);
@@ -95,7 +102,7 @@ void Dispatch::Resume() {
   parts_.context.Count();
 }
 
-Status Dispatch::On(wire::Run run, Message& message) {
+Status Dispatch::On(const wire::Run& run, Message& message) {
   if (parts_.runs.MustWait(run)) {
     parts_.parking.Park(std::move(message.frames));
   } else {

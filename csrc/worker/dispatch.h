@@ -46,7 +46,7 @@ class Dispatch {
   void Refused(const Status& status) const;
 
   // By type of message:
-  Status On(wire::Run run, Message& message);
+  Status On(const wire::Run& run, Message& message);
   Status On(wire::RunProgram run, Message& message);
   Status On(wire::RunInPlace run, Message& message);
   Status On(wire::Register request, Message& message);
@@ -77,6 +77,7 @@ class Dispatch {
   Status On(Bare<wire::Type::kGoodbye>, Message& message);
 
   Parts& parts_;
+  wire::Run spare_run_;  // any, with the memory of an earlier message's arrays
 };
 
 }  // namespace pathways::worker

@@ -188,7 +188,9 @@ Status Runs::NeverFits(const wire::Run& run, const Function& function) const {
         " for its arguments, " + store::FormatBytes(more) + " more for its results and " +
         store::FormatBytes(function.temp_bytes) + " while running on local device " + std::to_string(device) +
         ", which has " + store::FormatBytes(limit) +
-        "; it can never fit: use a smaller batch or model, more devices, or a higher memory limit"));
+        "; it can never fit: use a smaller batch or model, more devices, or a higher memory limit. What it would have "
+        "written, such as a step's parameters, has no value now: load that again, from a state_dict on the CPU or a "
+        "checkpoint"));
   }
   return OkStatus();
 }

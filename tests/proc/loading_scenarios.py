@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -180,11 +181,20 @@ def assigned() -> dict[str, Any]:
 
 def moved() -> list[bool]:
     """An optimizer's state was made, or loaded, before its model went to a device; and comes back with it."""
+    optimizers: list[Callable[[Any], torch.optim.Optimizer]] = [
+        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        # Their numbers of steps are on the device.
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
+        lambda parameters: torch.optim.Adagrad(parameters, lr=0.01, fused=True),
+        lambda parameters: torch.optim.ASGD(parameters, lr=0.01),
+        # Another number than that of steps is on the CPU.
+        lambda parameters: torch.optim.NAdam(parameters, lr=0.01),
+    ]
 
-    def parameters(moves: dict[int, Any]) -> list[torch.Tensor]:
+    def parameters(moves: dict[int, Any], make: Callable[[Any], torch.optim.Optimizer]) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Linear(4, 3)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        optimizer = make(model.parameters())
         for number in range(9):
             if number in moves:
                 model.to(moves[number])
@@ -208,10 +218,13 @@ def moved() -> list[bool]:
             optimizer.step()
         return [one.detach().cpu() for part in parts for one in part.parameters()]
 
-    plain, of_parts = parameters({}), zip(of_two_parts("cpu"), of_two_parts(pw.device()), strict=True)
-    return [all(torch.allclose(one, other, atol=1e-6) for one, other in of_parts)] + [
-        all(torch.allclose(one, other, atol=1e-6) for one, other in zip(plain, parameters(moves), strict=True))
-        for moves in ({2: pw.device()}, {2: pw.device(), 6: "cpu"})
+    def same(ones: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+        return all(torch.allclose(one, other, atol=1e-6) for one, other in zip(ones, others, strict=True))
+
+    return [same(of_two_parts("cpu"), of_two_parts(pw.device()))] + [
+        same(parameters({}, make), parameters(moves, make))
+        for make in optimizers
+        for moves in ({0: pw.device()}, {2: pw.device()}, {2: pw.device(), 6: "cpu"})
     ]
 
 

@@ -127,12 +127,26 @@ def modules_moved() -> None:
 def _put_together(optimizer: Optimizer) -> None:
     """Moves state to parameters that have been moved after it was made, or loaded; as ``load_state_dict`` does."""
     torchs = _optimizer_lists.is_torchs(optimizer, "step")
+    counts_follow = _with_counts_on_devices(optimizer) if torchs else set()
     for parameter, held in optimizer.state.items():
-        for key in _apart(parameter, held, torchs):
+        for key in _apart(parameter, held, torchs, id(parameter) in counts_follow):
             held[key] = held[key].to(parameter.device)
 
 
-def _apart(parameter: Any, held: Any, torchs: bool) -> list[str]:
+def _with_counts_on_devices(optimizer: Optimizer) -> set[int]:
+    """The parameters of torch's own optimizers whose numbers of steps, and the like, are tensors on their device:
+    elsewhere they are on the CPU, wherever the parameter is."""
+    import torch
+
+    return {
+        id(parameter)
+        for group in optimizer.param_groups
+        if isinstance(optimizer, torch.optim.ASGD) or group.get("fused") or group.get("capturable")
+        for parameter in group["params"]
+    }
+
+
+def _apart(parameter: Any, held: Any, torchs: bool, counts_follow: bool) -> list[str]:
     """The state that is on the CPU while its parameter is on a device, or the other way round; of torch's own
     optimizers also what is on another slice: they compute with all of it on one device."""
     import torch
@@ -144,7 +158,7 @@ def _apart(parameter: Any, held: Any, torchs: bool) -> list[str]:
         if not isinstance(value, torch.Tensor) or value.device == parameter.device:
             continue
         kinds = {parameter.device.type, value.device.type}
-        if (kinds == {"cpu", "xla"} and value.dim() > 0) or (kinds == {"xla"} and torchs):
+        if (kinds == {"cpu", "xla"} and (value.dim() > 0 or counts_follow)) or (kinds == {"xla"} and torchs):
             found.append(key)
     return found
 
