@@ -238,9 +238,11 @@ void BindValues(py::module_& module) {
             return PyBuffer{Unwrap(std::move(copy)).buffer, std::nullopt};
           },
           py::arg("device"));
-  py::class_<PyFunction>(module, "Function").def_property_readonly("name", [](const PyFunction& self) {
-    return self.function->spec().name;
-  });
+  py::class_<PyFunction>(module, "Function")
+      .def_property_readonly("name", [](const PyFunction& self) { return self.function->spec().name; })
+      .def_property_readonly("source", [](const PyFunction& self) { return self.function->spec().source; })
+      .def_property_readonly("format", [](const PyFunction& self) { return self.function->spec().format; })
+      .def_property_readonly("module", [](const PyFunction& self) { return py::bytes(self.function->spec().module); });
 }
 
 }  // namespace pathways::bindings

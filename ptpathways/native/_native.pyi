@@ -714,6 +714,15 @@ class Function:
 
     @property
     def name(self) -> str: ...
+    @property
+    def source(self) -> str:
+        """The user's file:line; may be empty."""
+    @property
+    def format(self) -> str:
+        """``"hlo"`` or ``"mlir"``."""
+    @property
+    def module(self) -> bytes:
+        """As it was registered: a worker changes a copy of it for its devices before it compiles it."""
 
 @final
 class Session:

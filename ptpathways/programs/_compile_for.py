@@ -12,6 +12,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +129,7 @@ class CompiledFor:
         return "fits" if self.fits else "does not fit"
 
 
-def compile_apart(path: str | Path, target: str, plugin: str = "") -> CompiledFor:
+def compile_apart(bundle: Bundle, target: str, plugin: str = "") -> CompiledFor:
     """``compile_for`` in a process of its own, which a compiler's crash ends alone.
 
     Raises:
@@ -139,10 +140,12 @@ def compile_apart(path: str | Path, target: str, plugin: str = "") -> CompiledFo
         raise core.InvalidOption(
             f"a target is a text such as 'h200:2x8', and plugin a path as text, got {target!r} and {plugin!r}"
         )
-    command = [sys.executable, "-m", "ptpathways", "compile", str(path), "--target", target, "--json"]
-    done = subprocess.run(
-        [*command, "--plugin", plugin] if plugin else command, check=False, capture_output=True, text=True
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = bundle.save(Path(folder) / "program.zip")
+        command = [sys.executable, "-m", "ptpathways", "compile", str(path), "--target", target, "--json"]
+        done = subprocess.run(
+            [*command, "--plugin", plugin] if plugin else command, check=False, capture_output=True, text=True
+        )
     said = _last_line(done.stderr).partition("ptpathways compile: ")[2] or _last_line(done.stderr)
     if done.returncode < 0:
         raise core.CompileFailed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -148,9 +147,7 @@ class Program:
             CompileFailed: the compiler ended without an answer.
             InvalidProgram: as ``save``.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            saved = self._bundle(args, kwargs, (), "compile_for()").save(Path(folder) / "program.zip")
-            return programs.compile_apart(saved, target, plugin)
+        return programs.compile_apart(self._bundle(args, kwargs, (), "compile_for()"), target, plugin)
 
     def _bundle(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], weights: Sequence[int] | None, caller: str
