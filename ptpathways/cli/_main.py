@@ -136,11 +136,11 @@ def build_parser() -> argparse.ArgumentParser:
 
     replay = commands.add_parser(
         "replay",
-        help="run and time a program that was saved with Program.save",
+        help="run and time a saved program",
         description="Starts a local cluster on the platform, runs the program and prints what it gave and how long it "
         "took. Needs no torch.",
     )
-    replay.add_argument("path", help="the file that Program.save wrote")
+    replay.add_argument("path", help="the file that save() of a program or captured step wrote")
     _add_platform(replay)
     replay.add_argument("--repeat", type=int, default=10, metavar="N", help="timed runs of each kind (default: 10)")
     replay.add_argument(
@@ -158,11 +158,11 @@ def build_parser() -> argparse.ArgumentParser:
     compile_ = commands.add_parser(
         "compile",
         help="compile a saved program for chips that are not here: does it fit, how long does it take",
-        description="Compiles a program that was saved with Program.save ahead of time and prints memory, FLOPs, "
+        description="Compiles a saved program or captured step ahead of time and prints memory, FLOPs, "
         "collectives and an estimated time. Needs the plugin of the chips (libtpu, jax-cuda13-pjrt), no such chip, no "
         "driver and no torch. Exit code 0 when it compiles and fits, else 1.",
     )
-    compile_.add_argument("path", help="the file that Program.save wrote")
+    compile_.add_argument("path", help="the file that save() of a program or captured step wrote")
     compile_.add_argument(
         "--target",
         required=True,

@@ -18,26 +18,21 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
-from ptpathways import core
+from ptpathways import core, programs
 from ptpathways.frontend.base import _recorded, _state
+from ptpathways.frontend.capture import _compile_for, _drawn, _keys
 from ptpathways.frontend.capture._holders import Holders
+from ptpathways.frontend.capture._keys import Key
 from ptpathways.frontend.capture._variant import Stale, Variant
 from ptpathways.frontend.capture.objects import _code, _contents, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _watch
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._recording import Recording
-from ptpathways.frontend.capture.recording._step_arguments import (
-    ABSENT,
-    Call,
-    Rules,
-    advice_for,
-    numbers,
-    tensor_key,
-    text_of,
-)
+from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, advice_for, numbers, tensor_key
 from ptpathways.frontend.diagnostics import _threads
 from ptpathways.frontend.loops import _optimizer_lists, _step
 from ptpathways.frontend.plans import _seeds
@@ -61,9 +56,6 @@ TURNS_MAX = 8
 
 _ASKED_BY_REPLAYS = ("how argument", "which tensors share")
 """Parts of a key of which a replay itself finds out whether they still hold."""
-
-Key = tuple[tuple[str, Any], ...]
-"""What a replay takes for granted, each with what to call it."""
 
 
 class CaptureWarning(UserWarning):
@@ -108,6 +100,7 @@ class CapturedStep:
         self._checks = False  # whether the call that is recorded could have been replayed
         self._capturable: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that were changed for it
         self._said: set[str] = set()
+        self._why = ""  # what was said last
         self._devices: set[int] = set()  # on which it computes, as far as is known
         self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
         self._holders = Holders(lambda: list(self._variants.values()))
@@ -147,7 +140,7 @@ class CapturedStep:
                         "traced, which it does not when it is replayed; return, or write, a copy (clone())"
                     )
                     return self._run_lazily(args, kwargs)
-                drawn, cuts = _drawn_between(), _step.cut_count()
+                drawn, cuts = _drawn.between(), _step.cut_count()
                 result = self._step(args, kwargs)
                 if drawn:
                     cuts = _step.cut_count() - cuts
@@ -157,6 +150,53 @@ class CapturedStep:
             finally:
                 self._holders.close()
                 _threads.release(self._devices)
+
+    def compile_for(self, target: str, *args: Any, plugin: str = "", **kwargs: Any) -> programs.CompiledFor:
+        """Compiles a captured call for chips that need not be here, as ``ptpathways compile`` does; nothing runs.
+
+        Args:
+            target: chip and shape: ``"h200:2x8"`` is 2 hosts of 8 GPUs, ``"v5e:4x4"`` a torus of 16 TPUs.
+            args: example arguments, as are ``kwargs``; only their types matter. A method's object is the first one.
+                Without any, the step must be captured for one kind of arguments.
+            plugin: path of the PJRT plugin that compiles; default: the best that is installed.
+
+        Returns:
+            Peak memory per device in bytes, what takes it, and an estimated time of a call in seconds. Computations
+            that the compiler refuses are reported there (``verdict``), not raised.
+
+        Raises:
+            InvalidProgram: the step is not captured, and why; or not for such arguments.
+            InvalidOption: no such target, or one with fewer devices than a slice of the step.
+            PluginNotFound: the plugin that compiles for it is not installed.
+            CompileFailed: the compiler ended without an answer.
+            NotInitialized, SliceUnavailable: before ``init``, or a slice of the step was released.
+        """
+        return programs.compile_apart(self._bundle(args, kwargs), target, plugin)
+
+    def save(self, path: str | Path, *args: Any, **kwargs: Any) -> Path:
+        """Writes a captured call into one file, without values, for ``ptpathways compile`` and ``replay``.
+
+        Args:
+            path: the file to write.
+            args: as for ``compile_for``, as are ``kwargs``.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            InvalidProgram, NotInitialized, SliceUnavailable: as ``compile_for``.
+            TypeError: ``path`` is not a path.
+        """
+        target = core.path_text(path)
+        return self._bundle(args, kwargs).save(target)
+
+    def _bundle(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> programs.Bundle:
+        with Recording.turn:
+            here = self._connection is _state.runtime().connection
+            call = Call(args, kwargs, self._rules.copy())
+            known = list(self._variants.values()) if here else []
+            why = self._why if here or self._lazy else ""
+            return _compile_for.bundle(self.name, self._function, known, call, why, self._lazy)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedStep:
         """That of the copied function: of a method, of the copied object. It is captured anew."""
@@ -280,10 +320,10 @@ class CapturedStep:
         """
         if self._last is None or not (self._checks and self._last[1].audits.due()):
             return
-        old, new = _named(self._last[0]), _named(key)
-        missed = [name for name in _differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
+        old, new = _keys.named(self._last[0]), _keys.named(key)
+        missed = [name for name in _keys.differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
         if missed:
-            difference = _difference_text(missed, old, new)
+            difference = _keys.difference_text(missed, old, new)
             replays = self._last[1].audits.replays
             self._give_up(f"an audit has found what the checks before replays do not see: {difference}")
             raise core.CaptureMismatch(
@@ -461,7 +501,7 @@ class CapturedStep:
     def _altered(self, key: Key, outcome: Outcome) -> str:
         """Which tensor, itself or another one in its place, was of another shape, type or device before the call, and
         of another what: ``self.hidden is of another shape``; empty if none was."""
-        before = _named(key)
+        before = _keys.named(key)
         for name, tensor in outcome.surroundings.tensors.items():
             then, now = before.get(name), tensor_key(tensor)
             if isinstance(then, tuple) and then[:1] == now[:1] and then[1:4] != now[1:4]:
@@ -515,21 +555,21 @@ class CapturedStep:
 
     def _difference(self, key: Key) -> str:
         """In what ``key`` differs from the known one that is most like it; not from what the first calls were like."""
-        new = _named(key)
+        new = _keys.named(key)
         lately = [one for one, kind in self._variants.items() if kind.ready or self._calls - kind.used < VARIANTS_MAX]
-        known = min(map(_named, lately or self._variants), key=lambda old: len(_differing(old, new)))
-        return _difference_text(_differing(known, new), known, new)
+        known = min(map(_keys.named, lately or self._variants), key=lambda old: len(_keys.differing(old, new)))
+        return _keys.difference_text(_keys.differing(known, new), known, new)
 
     def _counts(self, key: Key) -> bool:
         """Whether the step itself has given something another value at each call, more of them than are known."""
         if len(self._variants) < VARIANTS_MAX:
             return False
-        seen = [_named(one) for one in (*self._variants, key)]
+        seen = [_keys.named(one) for one in (*self._variants, key)]
         return any(len({one.get(name) for one in seen}) == len(seen) for name in self._changing)
 
     def _why_so_many(self, key: Key) -> str:
-        new = _named(key)
-        differing = [name for known in self._variants for name in _differing(_named(known), new)]
+        new = _keys.named(key)
+        differing = [name for known in self._variants for name in _keys.differing(_keys.named(known), new)]
         own = sorted(self._changing & set(differing))
         if own:
             return (
@@ -549,52 +589,8 @@ class CapturedStep:
         self._say(f"is not captured, and traced at every call: {reason}")
 
     def _say(self, text: str) -> None:
+        self._why = text
         if text in self._said:
             return
         self._said.add(text)
-        function: Any = self._function
-        while isinstance(function, functools.partial):
-            function = function.func
-        function = getattr(function, "written_as", function)
-        code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-        where = (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
-        warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *where)
-
-
-def _drawn_between() -> dict[int, int]:
-    """The seeds at the last cut of the devices on which the loop has drawn since.
-
-    What is traced before a call is submitted before it runs. In a loop without captured steps the two are cut together.
-    """
-    found = {}
-    for device, seed in buffers.seeds(set(_rng.in_use()) - _threads.theirs()).items():
-        known = _rng.at_cut.get(device, seed)
-        if known != seed:
-            known = _rng.at_cut[device] = _seeds.seed_at_cut(known, seed)
-            if known != seed:
-                found[device] = known
-    return found
-
-
-def _named(key: Key) -> dict[str, Any]:
-    """The parts of a key by name; where several have one name, those together."""
-    found: dict[str, list[Any]] = {}
-    for name, part in key:
-        found.setdefault(name, []).append(part)
-    return {name: parts[0] if len(parts) == 1 else tuple(parts) for name, parts in found.items()}
-
-
-def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """The names of what differs between two keys."""
-    return [name for name in {**old, **new} if old.get(name, ABSENT) != new.get(name, ABSENT)]
-
-
-def _difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
-    if not names:
-        moved = next((one for one, other in zip(new, old, strict=True) if one != other), "what it reaches")
-        return f"{moved} (in another order)"
-    best = []
-    for name in names[:3]:
-        texts = [text_of(of.get(name, ABSENT)) for of in (old, new)]
-        best.append(f"{name} ({' -> '.join(texts)})" if texts[0] != texts[1] else f"{name} (another one: {texts[0]})")
-    return ", ".join(best) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        warnings.warn_explicit(f"step {self.name!r} {text}", CaptureWarning, *_code.place_of(self._function))

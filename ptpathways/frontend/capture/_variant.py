@@ -50,6 +50,8 @@ class Variant:
 
     def __init__(self) -> None:
         self.wiring: Wiring | None = None
+        self.functions: Sequence[native.Function] = ()
+        """The computations of the wiring, once it is built."""
         self.recordings = 0
         """Since two have agreed."""
         self.reason = ""
@@ -164,6 +166,7 @@ class Variant:
                 lowered.output_ports(),
                 functions=outcome.recording["functions"],
             )
+        self.functions = outcome.recording["functions"]
         self._states = {}
         self._feeds = {}
         values = outcome.recording["values"]

@@ -82,7 +82,7 @@ class _Lowering:
         self._channels = 0
         kept = [*wiring.written.values(), *(item for item in wiring.returned if isinstance(item, Result))]
         self._results = list(dict.fromkeys(kept))
-        self._copy_of = _passed_copies(wiring, self._results)
+        self._copy_of = passed_copies(wiring, self._results)
         self._kept = [self._copy_of.get(result, result) for result in self._results]
         self._last_use = {
             source: number
@@ -224,7 +224,7 @@ class _Lowering:
                 plan.steps.append({"kind": "free", "slots": [plan.slot_of[result]]})
 
 
-def _passed_copies(wiring: Wiring, kept: Sequence[Result]) -> dict[Result, Result]:
+def passed_copies(wiring: Wiring, kept: Sequence[Result]) -> dict[Result, Result]:
     """Results that need not be computed, and the copies made in the step that they are.
 
     PyTorch/XLA ends a step like ``target.load_state_dict(source.state_dict())`` with a computation that only passes on

@@ -192,7 +192,29 @@ def size_of(device: torch.device) -> int:
 
 def grid_of(slice: VirtualSlice, mesh: Any = None) -> Grid:
     """The devices of a slice as ``mesh`` arranges them, by default as the slice does. Raises InvalidSharding."""
-    return Grid.of(slice.mesh if mesh is None else mesh, len(slice.devices))
+    grid = Grid.of(slice.mesh if mesh is None else mesh, len(slice.devices))
+    if mesh is not None:
+        slice.arranged = _in_order(grid)
+    return grid
+
+
+def arrangement(slice: VirtualSlice) -> Mesh:
+    """The mesh whose axes a loop names for its layouts on ``slice``: the one it gave last, or torch_xla's global one;
+    without any, the slice's own."""
+    if slice.arranged is not None:
+        return slice.arranged
+    mesh = _global_mesh(len(slice.devices))
+    return slice.mesh if mesh is None else _in_order(Grid.of(mesh, len(slice.devices))) or slice.mesh
+
+
+def _in_order(grid: Grid) -> Mesh | None:
+    """The grid as a mesh of the slice's devices in their order; None where that cannot say it."""
+    if grid.positions != tuple(range(len(grid.positions))):
+        return None
+    try:
+        return Mesh(list(grid.sizes.values()), [str(name) for name in grid.sizes])
+    except core.InvalidSharding:  # too many axes, or names that a mesh does not have
+        return None
 
 
 def batch_layout(mesh: Any = None, batch_axis: Any = None, slice: VirtualSlice | None = None) -> BatchLayout:

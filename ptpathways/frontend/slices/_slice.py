@@ -55,6 +55,7 @@ class VirtualSlice:
         self._name = name
         self._devices = tuple(devices)
         self.layouts: dict[Any, Any] = {}  # how tensors may lie here; filled by ``_future.layout_of``
+        self.arranged: Mesh | None = None  # how a loop has arranged the devices last; set by ``_mesh.grid_of``
         self._number = number
         self._request = dict(request or {})
         self._index: int | None = None

@@ -51,6 +51,15 @@ def file_of(function: Any) -> str:
     return code.co_filename if code is not None else ""
 
 
+def place_of(function: Any) -> tuple[str, int]:
+    """File and line of a step's function, for messages."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "written_as", function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)
+
+
 def running() -> frozenset[types.CodeType]:
     """The code of the functions that have called this one."""
     codes = set()

@@ -36,6 +36,14 @@ class Rules:
         self.read: set[int] = set()
         """Tensors of the CPU that Python reads: it matters what is in them."""
 
+    def copy(self) -> Rules:
+        """What is known now, to look at arguments of which nothing is to be learnt."""
+        made = Rules(self.batches.home)
+        made.batches.places |= self.batches.places
+        made.state |= self.state
+        made.read |= self.read
+        return made
+
 
 class Call:
     """The arguments of one call."""
@@ -256,12 +264,13 @@ def advice_for(name: str, part: Any) -> str:
         return f"{name} is an array of NumPy, whose contents decide: pass torch.from_numpy(...) of it"
     if kind in ("int", "float"):
         return f"{name} is a number, whose value decides: pass torch.tensor(...) of it if it is only computed with"
-    if any(isinstance(one, tuple) and _is_tensor_key(one[0]) and isinstance(one[1], Same) for one in (part, *part)):
+    if any(isinstance(one, tuple) and is_tensor_key(one[0]) and isinstance(one[1], Same) for one in (part, *part)):
         return f"the step writes or trains {name}, so each replay is for one tensor: write a copy (clone()) of it"
     return ""
 
 
-def _is_tensor_key(value: Any) -> bool:
+def is_tensor_key(value: Any) -> bool:
+    """Whether this is what ``tensor_key`` gives."""
     return isinstance(value, tuple) and len(value) == 5 and value[0] == "tensor"
 
 
@@ -287,9 +296,9 @@ def text_of(value: Any) -> str:
 
 def _text_of_pair(value: tuple[Any, ...]) -> str:
     first, second = value[:2]
-    if _is_tensor_key(value):
+    if is_tensor_key(value):
         return f"{second.removeprefix('torch.')}{list(value[2])} on {value[3]}" + (", trained" if value[4] else "")
-    if _is_tensor_key(first) or (isinstance(first, tuple) and first and _is_tensor_key(first[0])):
+    if is_tensor_key(first) or (isinstance(first, tuple) and first and is_tensor_key(first[0])):
         return text_of(first) + (f", {second}" if isinstance(second, str) else "")
     if first == "tuple":
         return f"({', '.join(map(text_of, second))})"
