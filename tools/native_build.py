@@ -11,7 +11,8 @@ Usage::
     python tools/native_build.py times          # what took how long when it was last built, by target
 
 Environment: ``CXX`` the compiler, ``CXXFLAGS`` further flags, ``PW_JOBS`` compiles at once (the number of cores),
-``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's), ``PW_LIBZMQ`` libzmq (default:
+``PW_TEST_PJRT_PLUGIN`` the plugin under test (default: the installed CPU package's), ``PW_TEST_PJRT_OPTIONS`` what its
+client is created with (``csrc/pjrt/test_support.h``), ``PW_LIBZMQ`` libzmq (default:
 pyzmq's copy), ``PW_ONEDNN`` oneDNN's library (default: that of the package onednn-cpu-gomp).
 """
 

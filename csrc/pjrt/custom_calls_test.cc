@@ -68,6 +68,7 @@ TEST(AWaitTakesItsTimeAndGivesItsOperand) {
 
 TEST(WaitsOnOneDeviceTakeTurns) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   auto executable = Compile(client, Waiting("microseconds = 30000 : i64"));
   ASSERT_OK(executable);
   Status status;

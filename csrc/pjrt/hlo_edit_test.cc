@@ -57,6 +57,7 @@ const std::vector<float> kWhole = {0, 1, 2, 3, 4, 5, 6, 7};
 
 TEST(ParametersAndResultsAreLaidOut) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   const ShardingBytes split = SplitSharding(4);
   ASSERT_OK_AND_ASSIGN(const std::string module,
                        AnnotateShardings(SumAndDifference(), {{split, kReplicated}}, {{split, std::nullopt}}));
@@ -68,6 +69,7 @@ TEST(ParametersAndResultsAreLaidOut) {
 
 TEST(WhatIsNotNamedStays) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   const ShardingBytes split = SplitSharding(4);
   ASSERT_OK_AND_ASSIGN(const std::string first,
                        AnnotateShardings(SumAndDifference(), {{split, std::nullopt}}, {{std::nullopt, split}}));
@@ -83,6 +85,7 @@ TEST(WhatIsNotNamedStays) {
 
 TEST(AResultThatIsAParameterIsLaidOutAnew) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   HloBuilder hlo;
   hlo.Parameter(F32({8}));
   ASSERT_OK_AND_ASSIGN(const std::string module,
@@ -93,6 +96,7 @@ TEST(AResultThatIsAParameterIsLaidOutAnew) {
 
 TEST(AResultThatIsNoTuple) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   HloBuilder hlo;
   const int64_t x = hlo.Parameter(F32({8})), zero = hlo.Zero();
   ProtoWriter reduction;
@@ -139,6 +143,7 @@ TEST(DonorsAreSet) {
 
 TEST(PartitionIdBecomesANumber) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   HloBuilder hlo;
   const int64_t x = hlo.Parameter(F32({}));
   const int64_t id = hlo.Add("partition-id", ShapeProto(8, {}), {});

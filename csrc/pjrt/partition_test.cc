@@ -52,6 +52,7 @@ Result<std::vector<float>> RunOnce(Client* client, const std::string& module, co
 
 TEST(OneShardOfAnElementwiseComputation) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   const Folder scratch;
   // More partitions than the client of the tests has devices.
   ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(16, SplitSharding(8), SplitSharding(8)));
@@ -71,6 +72,7 @@ TEST(OneShardOfAnElementwiseComputation) {
 
 TEST(ShardsThatDifferByTheirNumber) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, kCopied, SplitSharding(4)));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));

@@ -1,4 +1,4 @@
-// The room against a real plugin: the CPU one, four devices.
+// The room against a real plugin (test_support.h).
 #include <atomic>
 #include <cstring>
 #include <future>
@@ -70,14 +70,18 @@ TEST(OldPluginLacksFunctions) {
 
 TEST(DevicesAreDescribed) {
   NEED_PLUGIN(client);
-  EXPECT_EQ(client->platform_name(), "cpu");
-  ASSERT_EQ(client->devices().size(), size_t{4});
-  for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(client->devices()[static_cast<size_t>(i)].kind, "cpu");
+  ASSERT(!client->devices().empty());
+  const bool of_ours = std::getenv(kOptionsVariable) == nullptr;
+  if (of_ours) {
+    EXPECT_EQ(client->platform_name(), "cpu");
+    EXPECT_EQ(client->devices().size(), size_t{4});
+    EXPECT(client->api()->FindExtension(PJRT_Extension_Type_FFI) != nullptr);
+  }
+  for (int i = 0; i < static_cast<int>(client->devices().size()); ++i) {
+    EXPECT(!of_ours || client->devices()[static_cast<size_t>(i)].kind == "cpu");
     EXPECT_EQ(client->IndexOfDeviceId(client->devices()[static_cast<size_t>(i)].id), i);
   }
   EXPECT_EQ(client->IndexOfDeviceId(999), -1);
-  EXPECT(client->api()->FindExtension(PJRT_Extension_Type_FFI) != nullptr);
   ASSERT_OK_AND_ASSIGN(const auto again, Api::Load(testing::PluginPath()));
   EXPECT(again.get() == client->api().get());
 }
@@ -90,7 +94,7 @@ TEST(CompileAndRunOnEveryDevice) {
   EXPECT_EQ(*executable->output_types()[0], kVector);
   EXPECT(executable->devices().empty());
   ExecuteOutputs outputs;
-  for (int device = 0; device < 4; ++device) {
+  for (int device = 0; device < static_cast<int>(client->devices().size()); ++device) {
     ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {0, 1, 2, static_cast<float>(device)}, device));
     ASSERT_OK(RunOn(*executable, {&x}, device, &outputs));
     EXPECT_EQ(outputs.buffers[0][0].device(), device);
@@ -123,15 +127,17 @@ TEST(ExecutableDescribesItself) {
   EXPECT_OK(client->Compile(module_bytes, "hlo", options));
   ASSERT_OK_AND_ASSIGN(const auto bytes, executable->Serialize());
   ASSERT_OK_AND_ASSIGN(const auto copy, client->Deserialize(bytes));
-  ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}, 2));
+  const int last = static_cast<int>(client->devices().size()) - 1;
+  ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}, last));
   ExecuteOutputs outputs;
-  ASSERT_OK(RunOn(*copy, {&x}, 2, &outputs));
+  ASSERT_OK(RunOn(*copy, {&x}, last, &outputs));
   ASSERT_OK_AND_ASSIGN(const auto y, Fetch(outputs.buffers[0][0]));
   EXPECT(y == (std::vector<float>{2, 3, 4, 5}));
 }
 
 TEST(ExecuteRunsBeforeItsInputExists) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
   ASSERT_OK_AND_ASSIGN(const auto async, client->CreateAsyncBuffer(kVector, 1));
   ASSERT_OK_AND_ASSIGN(Buffer x, async->TakeBuffer());
@@ -318,6 +324,7 @@ TEST(GarbageIsRefused) {
 
 TEST(HostPointerReadsInPlace) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   ASSERT_OK_AND_ASSIGN(const Buffer x, Put(client, {1, 2, 3, 4}, 3));
   ASSERT_OK_AND_ASSIGN(const EventHandle ready, x.ReadyEvent());
   ASSERT_OK(ready.Await());
@@ -350,6 +357,7 @@ TEST(ColumnMajorResultsComeBackRowMajor) {
 
 TEST(CopiesBetweenDevices) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 3);
   ASSERT_OK_AND_ASSIGN(const Buffer x, Put(client, {1, 2, 3, 4}, 0));
   ASSERT_OK_AND_ASSIGN(const Buffer y, x.CopyToDevice(2));
   EXPECT_EQ(y.device(), 2);
@@ -385,6 +393,7 @@ TEST(HostMemoryIsReleasedOnce) {
 
 TEST(SpmdAcrossFourPartitions) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   constexpr std::string_view kSum = R"(module @sum attributes {mhlo.num_partitions = 4 : i32} {
     func.func public @main(%x: tensor<8xf32> {mhlo.sharding = "{devices=[4]<=[4]}"})
         -> (tensor<f32> {mhlo.sharding = "{replicated}"}) {
@@ -435,7 +444,8 @@ TEST(ManyThreadsExecuteAtOnce) {
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
   std::atomic<int> right{0};
   std::vector<std::future<void>> threads;
-  for (int device = 0; device < 4; ++device) {
+  for (int thread = 0; thread < 4; ++thread) {
+    const int device = thread % static_cast<int>(client->devices().size());
     threads.push_back(std::async(std::launch::async, [&, device] {
       ExecuteOutputs outputs;
       for (int i = 0; i < 50; ++i) {

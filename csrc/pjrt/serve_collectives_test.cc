@@ -224,6 +224,7 @@ constexpr char kTiles[] = R"({mhlo.sharding = "{devices=[2,2]<=[4]}"})";
 
 TEST(GatheredAlongEitherDimension) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   for (const char* layout : {kRows, kColumns, kTiles}) {
     CheckAgainstThePlugin(
         client,
@@ -235,6 +236,7 @@ TEST(GatheredAlongEitherDimension) {
 
 TEST(ReducedOverAllShards) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   const std::string body = R"(    %zero = stablehlo.constant dense<0.0> : tensor<f32>
     %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
     %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
@@ -251,6 +253,7 @@ TEST(ReducedOverAllShards) {
 
 TEST(RowsToColumnsAndTilesInAnotherOrder) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   const std::string body = "    %y = stablehlo.negate %x : tensor<8x8xf32>\n    return %y : tensor<8x8xf32>\n";
   CheckAgainstThePlugin(
       client, Module(std::string("%x: tensor<8x8xf32> ") + kRows, std::string("tensor<8x8xf32> ") + kColumns, body),
@@ -263,6 +266,7 @@ TEST(RowsToColumnsAndTilesInAnotherOrder) {
 
 TEST(CollectivesInsideALoop) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   // Three times: the sum over all rows is taken, which no shard has alone, and the rows change by it.
   const std::string body = R"(    %zero = stablehlo.constant dense<0.0> : tensor<f32>
     %i0 = stablehlo.constant dense<0> : tensor<i32>

@@ -1,14 +1,22 @@
-// What this room's tests share: a real plugin's client with four devices, and waiting with a timeout.
+// What this room's tests share: a real plugin's client, and waiting with a timeout.
+//
+// The plugin is the CPU one with four devices, or the one of PW_TEST_PJRT_PLUGIN, created with the options of
+// PW_TEST_PJRT_OPTIONS: "preallocate:bool=0;memory_fraction:float=0.5;visible_devices:ints=0,1;allocator=bfc".
 //
 // Ownership: the client is made once and leaked, as workers keep theirs to the end. Threads: the tests'.
 #ifndef PTPATHWAYS_PJRT_TEST_SUPPORT_H_
 #define PTPATHWAYS_PJRT_TEST_SUPPORT_H_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -20,12 +28,43 @@ namespace pathways::pjrt {
 
 inline constexpr auto kTimeout = std::chrono::seconds(60);
 
+inline constexpr char kOptionsVariable[] = "PW_TEST_PJRT_OPTIONS";
+
+inline NamedValues ClientOptions() {
+  const char* given = std::getenv(kOptionsVariable);
+  if (given == nullptr) return {{"cpu_device_count", int64_t{4}}};
+  NamedValues options;
+  std::istringstream text(given);
+  for (std::string option; std::getline(text, option, ';');) {
+    const std::string key = option.substr(0, option.find('='));
+    const std::string value = option.substr(std::min(key.size() + 1, option.size()));
+    const std::string name = key.substr(0, key.find(':'));
+    const std::string type = key.substr(std::min(name.size() + 1, key.size()));
+    if (type == "int") {
+      options[name] = int64_t{std::stoll(value)};
+    } else if (type == "bool") {
+      options[name] = value == "1";
+    } else if (type == "float") {
+      options[name] = std::stof(value);
+    } else if (type == "ints") {
+      std::vector<int64_t> numbers;
+      std::istringstream list(value);
+      for (std::string number; std::getline(list, number, ',');) numbers.push_back(std::stoll(number));
+      options[name] = std::move(numbers);
+    } else {
+      options[name] = value;
+    }
+  }
+  return options;
+}
+
 // One client for all tests: plugins are heavy.
 inline Client* SharedClient() {
   static auto* client = [] {
     auto api = Api::Load(testing::PluginPath());
     if (!api.ok()) return static_cast<std::shared_ptr<Client>*>(nullptr);
-    auto made = Client::Create(*api, {{"cpu_device_count", int64_t{4}}});
+    auto made = Client::Create(*api, ClientOptions());
+    if (!made.ok()) std::cerr << made.status().ToString() << std::endl;
     return made.ok() ? new std::shared_ptr<Client>(*made) : nullptr;
   }();
   return client == nullptr ? nullptr : client->get();
@@ -38,6 +77,13 @@ inline Client* SharedClient() {
   }                                                                          \
   ::pathways::pjrt::Client* const client = ::pathways::pjrt::SharedClient(); \
   ASSERT(client != nullptr)
+
+// After NEED_PLUGIN.
+#define NEED_DEVICES(client, count)                                                                           \
+  if ((client)->devices().size() < size_t{count}) {                                                           \
+    testing::Skip("the plugin has " + std::to_string((client)->devices().size()) + " of " #count " devices"); \
+    return;                                                                                                   \
+  }
 
 // Waits for a callback with a timeout, so that a lost one fails the test instead of hanging it.
 class Waiter {

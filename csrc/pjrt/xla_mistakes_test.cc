@@ -95,6 +95,7 @@ bool Same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b));
 
 TEST(ExtremesOfColumnsWithNansAreNaNOnOneDeviceAndOnFour) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   std::mt19937 random(7);
   int nans = 0;
   for (const std::string opcode : {"maximum", "minimum"}) {
@@ -121,6 +122,7 @@ TEST(ExtremesOfColumnsWithNansAreNaNOnOneDeviceAndOnFour) {
 // x + y, where x is a column padded with minus infinity and y the same with 0; divided, the columns meet at their ends.
 TEST(EachPaddingHasItsOwnValueOnSeveralDevices) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   HloBuilder hlo;
   const int64_t x = hlo.Parameter(F32({kTall, kWide}));
   ProtoWriter config, fields;
@@ -150,6 +152,7 @@ TEST(EachPaddingHasItsOwnValueOnSeveralDevices) {
 // The first six rows of x, added up in rows of zeros by what is in their first column, as s64.
 TEST(RowsAreAddedUpByIndicesThatPartitionsDoNotDivide) {
   NEED_PLUGIN(client);
+  NEED_DEVICES(client, 4);
   constexpr int64_t kRows = 6;
   const auto first = [](const std::vector<int64_t>& limits) {
     ProtoWriter fields;
