@@ -19,6 +19,7 @@ from ptpathways import frontend
 from tests.proc import (
     operator_basis,
     operator_indices,
+    operator_integers,
     operator_layers,
     operator_masks,
     operator_memory,
@@ -31,8 +32,8 @@ from tests.proc.operator_basis import INFINITY, NAN, Scenario, matrix, scenario
 SCENARIOS = operator_basis.SCENARIOS
 """Those below, and those that the other modules have added."""
 MODULES = (
-    *(operator_indices, operator_layers, operator_masks, operator_memory, operator_operands, operator_shapes),
-    operator_types,
+    *(operator_indices, operator_integers, operator_layers, operator_masks, operator_memory, operator_operands),
+    *(operator_shapes, operator_types),
 )
 
 

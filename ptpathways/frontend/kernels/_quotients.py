@@ -49,6 +49,8 @@ def divided(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -
 def remainder(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
     """Of floats it is made of ``fmod``, as torch makes it: PyTorch/XLA's is no number where ``other`` is infinite.
 
+    Of int8 PyTorch/XLA computes uint8 and says that it is int8; what the same computation makes of it is wrong.
+
     Raises:
         RuntimeError: integers are divided by the number zero.
     """
@@ -58,7 +60,8 @@ def remainder(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
     if not dtype.is_floating_point:
         if not isinstance(other, torch.Tensor):
             _check_divisor(other)
-        return kernel(*converted((values, other), dtype))
+        right = torch.int16 if dtype == torch.int8 else dtype
+        return kernel(*(item.to(right) for item in converted((values, other), dtype))).to(dtype)
     wide = torch.float32 if _precision.is_short(dtype) else dtype
     values, other = converted((values, other), wide)
     rest = torch.fmod(values, other)
