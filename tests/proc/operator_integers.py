@@ -94,3 +94,14 @@ def signs_of_booleans_are_booleans_in_the_computation(device: str | torch.device
     kept = torch.sign(values)
     values.logical_not_()
     return [*results, kept]
+
+
+@scenario
+def ranges_of_numbers_that_their_type_does_not_have(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    for dtype in (*INTEGERS, torch.float32, torch.float64):
+        for start, end, step in ((-3, 5, 2), (0, 300, 100), (10, 0, -3), (255, -1, -50), (-200, -190, 3), (-3.7, 5, 2)):
+            made = torch.arange(start, end, step, dtype=dtype, device=device)
+            results += [made, made.float() + 1]
+        results.append(torch.arange(-3, 5, 2, out=torch.empty(4, dtype=dtype).to(device)))
+    return [*results, torch.arange(2**53, 2**53 + 3, dtype=torch.float64, device=device)]

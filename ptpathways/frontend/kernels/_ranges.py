@@ -39,7 +39,8 @@ def arange(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
-    """By whole steps on the device; by others as ``linspace``.
+    """By whole steps on the device; by others, and of numbers that the type does not have, as ``linspace``: PyTorch/XLA
+    makes 253 of -3 among uint8 before it counts, and adds 1 to 2**53, a float64, without end.
 
     Raises:
         RuntimeError: integers by a step of less than 1, which ends the process of eager PyTorch.
@@ -49,12 +50,22 @@ def arange(
     numbers = (start, end, step)
     if dtype is None:
         dtype = torch.get_default_dtype() if any(isinstance(item, float) for item in numbers) else torch.int64
-    if all(float(item).is_integer() for item in numbers):
+    if all(float(item).is_integer() for item in numbers) and _has(dtype, *numbers):
         made: torch.Tensor = torch.empty(0, dtype=dtype, device=device or "xla")
         return torch.arange(*numbers, out=made)
     if not dtype.is_floating_point and int(step) == 0:
         raise RuntimeError(f"step must be nonzero: {step} among {dtype} is 0")
     return torch.arange(*numbers, dtype=dtype).to(device or "xla")
+
+
+def _has(dtype: torch.dtype, *numbers: float) -> bool:
+    """Whether a type has these whole numbers; ranges of floats are counted in float64."""
+    import torch
+
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return all(abs(number) < 2**53 for number in numbers)
+    limits = torch.iinfo(dtype)
+    return all(limits.min <= number <= limits.max for number in numbers)
 
 
 def full(
