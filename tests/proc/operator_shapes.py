@@ -467,3 +467,27 @@ def parts_of_nothing_are_nothing(device: str | torch.device) -> Any:
         results += [*made, torch.autograd.grad(made[0].sum(), values)[0]]
     few.as_strided((0, 3), (1, 1), 2).add_(1)
     return [*results, few]
+
+
+@scenario
+def a_diagonal_without_elements_is_written_nowhere(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    writes: tuple[Callable[[torch.Tensor], object], ...] = (
+        *(lambda part: part.add_(1), torch.Tensor.zero_, lambda part: part.fill_(2), lambda part: part.mul_(part)),
+    )
+    for shape, offset in (((0, 3), -1), ((0, 3), 0), ((1, 4), -1), ((1, 4), 5), ((2, 0, 3), 0), ((2, 3, 3), 3)):
+        for write in writes:
+            values = torch.ones(shape).to(device)
+            write(values.diagonal(offset))
+            results.append(values)
+        results.append(torch.diagonal_scatter(values, values.diagonal(offset) + 1, offset))
+    square = torch.ones(3, 3).to(device).requires_grad_()
+    results.append(square.diagonal_scatter(square.detach().diagonal(5), 5))
+    results += torch.autograd.grad(results[-1].sin().sum(), square)
+    for source in (square[:0, 0], square[:0]):
+        try:
+            torch.diagonal_scatter(square, source)
+        except RuntimeError:
+            continue
+        raise AssertionError("a diagonal with elements took none")
+    return results
