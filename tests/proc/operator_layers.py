@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch_xla.experimental import scan
 
 from ptpathways.frontend.kernels import _normalization
 from ptpathways.frontend.xla import _xla
-from tests.proc.operator_basis import matrix, scenario
+from tests.proc.operator_basis import INFINITY, matrix, scenario
 
 
 @scenario
@@ -355,3 +356,30 @@ def transforms_of_what_torch_makes_of_other_operations(device: str | torch.devic
         results += [function(values), *torch.autograd.grad(function(leaf).square().sum(), leaf)]
         results.append(torch.func.grad(lambda x, function=function: function(x).square().sum())(values))
     return results
+
+
+@scenario
+def gradients_of_fourier_transforms_in_a_row(device: str | torch.device) -> Any:
+    """Torch's formula for ``rfft`` reads freed sizes of a gradient to which a write is pending; ``irfft`` has such a
+    gradient."""
+    window = torch.ones(8).to(device)
+
+    def short(values: torch.Tensor) -> torch.Tensor:
+        return torch.stft(values.flatten(), 8, window=window, return_complex=True)
+
+    functions: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+        lambda x: torch.fft.irfft(torch.fft.rfft(x)),
+        lambda x: torch.fft.irfft(torch.fft.rfft(x, norm="ortho"), n=5),
+        lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=0), dim=0),
+        lambda x: torch.fft.irfft2(torch.fft.rfft2(x)),
+        lambda x: torch.fft.hfft(torch.fft.ihfft(x)),
+        lambda x: torch.istft(short(x), 8, window=window),
+    )
+    results: list[Any] = []
+    for function in functions:
+        values = torch.linspace(-1, 2, 24).reshape(4, 6).to(device).requires_grad_()
+        (first,) = torch.autograd.grad(function(values).sin().sum(), values, create_graph=True)
+        results += [function(values).detach(), first, *torch.autograd.grad(first.cos().sum(), values)]
+        results.append(torch.func.grad(lambda x, function=function: function(x).sin().sum())(values.detach()))
+    infinite = torch.tensor([[INFINITY, 1.0, 0.0, -0.0]]).to(device)
+    return [*results, torch.fft.rfft(infinite.requires_grad_()).detach().real]
