@@ -61,6 +61,74 @@ def parts_of_results(places: list[torch.device], capture: Capture) -> list[float
     return [float(value.sum()) for value, _, _ in kept]
 
 
+def sizes_of_results(places: list[torch.device], capture: Capture) -> list[float]:
+    """A ``torch.Size`` stays one."""
+    weight = torch.ones(2, 3, device=places[0])
+
+    @capture
+    def step() -> tuple[Tensor, torch.Size, list[torch.Size]]:
+        weight.add_(1)
+        return weight * 2, weight.shape, [weight.T.shape]
+
+    found = []
+    for _ in range(8):
+        double, size, (turned,) = step()
+        found += [double.sum(), float(size.numel()), float(turned.numel() + turned[0])]
+    expect(step, replays=6, said=0)
+    return list(map(float, found))
+
+
+def more_than_values(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a result has beside its values, which a replay cannot make: such a step is traced, and says why."""
+    weight = torch.ones(2, device=places[0])
+
+    def with_attribute(value: Tensor) -> Tensor:
+        value.tag = 3.0  # type: ignore[attr-defined]
+        return value
+
+    def with_gradient(value: Tensor) -> Tensor:
+        value.grad = value.detach() * 2
+        return value
+
+    def one_list_twice(value: Tensor) -> dict[str, list[Tensor]]:
+        values = [value]
+        return {"first": values, "second": values}
+
+    def in_itself(value: Tensor) -> list[Any]:
+        values: list[Any] = [value]
+        values.append(values)
+        return values
+
+    def backward(result: Tensor) -> float:
+        (result * 3).sum().backward()
+        return float(result.grad.sum()) if result.grad is not None else 0.0
+
+    def appended(result: dict[str, list[Any]]) -> float:
+        result["first"].append(1)
+        return float(len(result["second"]))
+
+    cases: list[tuple[Any, Any, str]] = [
+        (lambda value: value.detach().requires_grad_(), backward, "requires a gradient"),
+        (nn.Parameter, lambda result: float(isinstance(result, nn.Parameter)), "a Parameter that it makes"),
+        (with_gradient, lambda result: float(result.grad.sum()), "with a gradient"),
+        (with_attribute, lambda result: result.tag, "with the attribute 'tag'"),
+        (one_list_twice, appended, "one list at two places"),
+        (in_itself, lambda result: float(result[1] is result), "one list at two places of its result, or in itself"),
+    ]
+    found: list[float] = []
+    for make, look, text in cases:
+
+        def step(make: Any = make) -> Any:
+            weight.add_(1)
+            return make(weight * 2)
+
+        step.__name__ = f"step_{len(found)}"
+        captured = capture(step)
+        found += [look(captured()) for _ in range(6)]
+        expect(captured, replays=0, said=1, texts=(text,))
+    return found
+
+
 def idle_at_first(places: list[torch.device], capture: Capture) -> list[float]:
     """A step that computes nothing until it has been given enough is captured afterwards."""
     place = places[0]
@@ -398,6 +466,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     kept_gradients,
     detached_parameters,
     parts_of_results,
+    sizes_of_results,
+    more_than_values,
     idle_at_first,
     parts_of_parameters,
     kept_hidden_state,

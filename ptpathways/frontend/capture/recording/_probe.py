@@ -347,20 +347,26 @@ def probing(surroundings: Surroundings, log: Log, homes: Iterable[dict[str, Any]
                 where[key] = _without(where.get(key))
 
 
-def without(result: Any) -> Any:
-    """What a call returned, without probes: in lists and dictionaries themselves, as they may be the program's own."""
+def without(result: Any, met: frozenset[int] = frozenset()) -> Any:
+    """What a call returned, without probes: in lists and dictionaries themselves, as they may be the program's own.
+
+    ``met``: ids of the lists and dictionaries that ``result`` is in; it may be one of them.
+    """
     if isinstance(result, list | dict):
+        if id(result) in met:
+            return result
+        met |= {id(result)}
         for value in result.values() if isinstance(result, dict) else result:
             if isinstance(value, list | dict):
-                without(value)
+                without(value, met)
         _strip(result)
-    return _without(result)
+    return _without(result, met)
 
 
-def _without(value: Any) -> Any:
+def _without(value: Any, met: frozenset[int] = frozenset()) -> Any:
     """The same without probes."""
     if isinstance(value, tuple):
-        parts = [without(part) for part in value]
+        parts = [without(part, met) for part in value]
         if all(map(operator.is_, parts, value)):
             return value
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

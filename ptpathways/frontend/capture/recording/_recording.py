@@ -102,7 +102,6 @@ class Recording:
     def _call_watched(self, cuts: int) -> Any:
         """Calls the function and submits what it has traced, if it has not cut the trace itself since ``cuts``."""
         import torch
-        from torch.utils import _pytree as pytree
 
         with (
             self.draws,
@@ -114,11 +113,10 @@ class Recording:
             result = self._function(*self._args, **self._kwargs)
         self._modes = modes()
         # As autograd has been told; writes without a version, such as batch normalisation's, it does not miss.
-        # As autograd has been told; writes without a version, such as batch normalisation's, it does not miss.
         began = [one for one in self._began if not one[0].is_inference()]
         self._written = {id(tensor) for tensor, version, _ in began if tensor._version != version}
         self._moved = {id(tensor) for tensor, _, place in self._began if buffers.storage_of(tensor) != place}
-        for leaf in pytree.tree_leaves(result):
+        for leaf in _results.flatten(result)[0]:
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla":
                 torch._sync(leaf)  # type: ignore[attr-defined,no-untyped-call]  # a view of something written
         if _step.cut_count() == cuts:

@@ -6,6 +6,7 @@ on the memory of a parameter, the replay gives that, too. Where it cannot, the s
 
 from __future__ import annotations
 
+import collections
 import weakref
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -21,26 +22,35 @@ from ptpathways.frontend.slices import _buffers as buffers
 if TYPE_CHECKING:
     import torch
 
+_CONTAINERS = (list, dict, collections.deque)
+"""Classes of containers that can be written, and so can contain themselves."""
 
-def flatten(result: Any, own: Collection[int]) -> tuple[list[Any], Any, list[Any]]:
+
+def flatten(result: Any, own: Collection[int] = ()) -> tuple[list[Any], Any, list[Any]]:
     """The leaves of what a call returned, their tree, and its lists and dictionaries.
+
+    A container that was met before is a leaf. A ``torch.Size`` is one, too: pytrees would make a tuple of it.
 
     Args:
         own: ids of the program's own objects, which are not looked into.
     """
+    import torch
     from torch.utils import _pytree as pytree
 
-    met: list[Any] = []
+    met: dict[int, Any] = {}
 
     def is_leaf(node: Any) -> bool:
-        if id(node) in own:
+        if id(node) in own or isinstance(node, torch.Size):
             return True
-        if isinstance(node, list | dict):
-            met.append(node)
+        if not isinstance(node, _CONTAINERS):
+            return False
+        if id(node) in met:
+            return True
+        met[id(node)] = node
         return False
 
     leaves, tree = pytree.tree_flatten(result, is_leaf=is_leaf)
-    return leaves, tree, met
+    return leaves, tree, list(met.values())
 
 
 def objects(surroundings: Surroundings) -> dict[str, Any]:
@@ -136,6 +146,13 @@ class _Classifier:
                     f"it returns a {type(node).__name__} that it was given, and a replay would return another one; "
                     "return what is in it"
                 )
+        met = set(map(id, containers))
+        for node in returned:
+            if isinstance(node, _CONTAINERS) and id(node) in met:
+                raise Uncapturable(
+                    f"it returns one {type(node).__name__} at two places of its result, or in itself, and a replay "
+                    f"would return two; return a copy ({type(node).__name__}(...)) at one of them"
+                )
         items = [self._item(place, item, returned) for place, item in enumerate(returned)]
         return items, Apart(tuple(sorted(self._apart)), tuple(sorted(self._beside)))
 
@@ -156,6 +173,8 @@ class _Classifier:
         token = buffers.token_of(item) if item.device.type == "xla" else None
         if token is None:
             raise Uncapturable(f"it returns a tensor on {item.device}; return the one on the device")
+        if lost := _lost(item):
+            raise Uncapturable(f"it returns {lost}")
         storage = buffers.storage_of(item)
         if storage in self._states:
             return self._beside_state(place, returned, token, self._states[storage])
@@ -190,6 +209,34 @@ class _Classifier:
 
 
 _OWN = "and a replay would return a tensor with memory of its own; return a copy (clone()), or the tensor itself"
+
+
+def _lost(item: torch.Tensor) -> str:
+    """What a tensor that the call has made has beside its values, so that a replay would return another one; empty if
+    it has nothing else."""
+    import torch
+
+    if type(item) is not torch.Tensor:
+        return (
+            f"a {type(item).__qualname__} that it makes, and a replay would return a plain tensor; return a tensor, "
+            f"and make the {type(item).__qualname__} outside"
+        )
+    if attributes := vars(item):
+        return (
+            f"a tensor with the attribute {next(iter(attributes))!r}, and a replay would return one without it; return "
+            "the value of the attribute beside the tensor, or set it outside"
+        )
+    if (item.is_leaf or item.retains_grad) and item.grad is not None:
+        return (
+            "a tensor with a gradient, and a replay would return one without it; return the gradient beside the tensor "
+            "(tensor.grad)"
+        )
+    if item.is_leaf and item.requires_grad:
+        return (
+            "a tensor that requires a gradient, and a replay would return one that requires none; call "
+            "requires_grad_() outside"
+        )
+    return ""
 
 
 def _is_whole(item: torch.Tensor, token: int, other: torch.Tensor) -> bool:
