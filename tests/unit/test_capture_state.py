@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 import ptpathways as pw
 from ptpathways.frontend import CapturedStep
 from ptpathways.frontend.capture.objects import _walk
+from ptpathways.frontend.capture.objects._contents import setting_key
 from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, text_of
 
 CONFIG = types.SimpleNamespace(scale=2.0)
@@ -136,6 +137,11 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "what is in a queue": lambda world: world["queue"].append(2),
     "what is in an array": lambda world: world["array"].__setitem__(1, 5),
     "what is in a set": lambda world: world["members"].add(5),
+    "the order of a set": lambda world: (world["members"].clear(), world["members"].update([9, 1])),
+    "the sign of a part of a complex number": lambda world: world.update(complex=complex(1, -0.0)),
+    "the sign of a zero of NumPy": lambda world: world.update(zero=np.float32(-0.0)),
+    "the format of bytes": lambda world: world.update(bytes=world["bytes"].cast("i")),
+    "what a masked array is filled with": lambda world: world["masked"].set_fill_value(7.0),
     "an attribute of a function": lambda world: setattr(world["own"], "members", 4),
     "an attribute that hides that of the class": _set("net", portion=0.25),
     "a hook of a tensor": lambda world: world["net"].inner[0].weight.register_hook(lambda gradient: gradient * 2),
@@ -177,7 +183,11 @@ def _world() -> dict[str, Any]:
         "lock": threading.Lock(),
         "queue": collections.deque([1]),
         "array": np.zeros(3),
-        "members": {1, 2},
+        "members": {1, 9},  # which collide: the one that was put in first is the first
+        "complex": complex(1, 0.0),
+        "zero": np.float32(0.0),
+        "bytes": memoryview(bytes(16)),
+        "masked": np.ma.array([1.0, 2.0], mask=[False, True], fill_value=3.0),
         "slotted": Slotted(),
         "partial": functools.partial(print, end="a"),
         "ordered": Ordered(),
@@ -305,6 +315,16 @@ def test_arguments_that_are_not_plain_are_told_apart() -> None:
     assert len({key_of(step, np.float32(n)) for n in range(20)}) == 20
     assert key_of(step, np.float32(1)) == key_of(step, np.float32(1)) != key_of(step, np.float64(1))
     assert len({key_of(step, object()) for _ in range(20)}) == 20
+    assert key_of(step, {1, 9}) == key_of(step, {1, 9}) != key_of(step, {9, 1})
+    assert key_of(step, {frozenset({1, 9}): 1}) == key_of(step, {frozenset({1, 9}): 1})
+    assert key_of(step, {frozenset({1, 9}): 1}) != key_of(step, {frozenset({9, 1}): 1})
+    assert key_of(step, {(1, frozenset({1, 9})): 1}) != key_of(step, {(1, frozenset({9, 1})): 1})
+    for kind in (complex, np.complex64, np.complex128):
+        assert len({key_of(step, kind(complex(*parts))) for parts in ((0.0, 0.0), (0.0, -0.0), (-0.0, 0.0))}) == 3
+    assert key_of(step, np.float64(0.0)) != key_of(step, np.float64(-0.0))
+    assert key_of(step, np.zeros(1, np.dtype("f8", metadata={"k": 1}))) != key_of(step, np.zeros(1))
+    assert key_of(step, memoryview(bytes(4))) != key_of(step, memoryview(bytes(4)).cast("B", (2, 2)))
+    assert text_of(setting_key(-0.0)) == "-0.0" and text_of(setting_key(np.float64(0.5))) == "np.float64(0.5)"
     assert key_of(step, types.SimpleNamespace(a=1)) == key_of(step, types.SimpleNamespace(a=1))
     assert key_of(step, types.SimpleNamespace(a=1)) != key_of(step, types.SimpleNamespace(a=2))
     assert key_of(step, F.relu) != key_of(step, F.gelu)

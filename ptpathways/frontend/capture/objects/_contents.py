@@ -78,7 +78,8 @@ _EXACT = frozenset(PLAIN)
 
 
 def setting_key(value: Any) -> Any:
-    """A setting as a part of a key, in which 1, 1.0 and True are three, and 0.0 and -0.0 two, also in tuples.
+    """A setting as a part of a key, in which 1, 1.0 and True are three, and 0.0 and -0.0 two, also in tuples and
+    complex numbers.
 
     Of a number, text or tuple of somebody's class: as what the class is derived from, whatever its ``__eq__`` says, and
     with its attributes.
@@ -87,13 +88,22 @@ def setting_key(value: Any) -> Any:
     if kind in _EXACT:
         if kind is range:
             return "range", (value.start, value.stop, value.step)
-        return (kind.__name__, str(value)) if kind is float and value == 0.0 else (kind.__name__, value)
+        written = kind is complex or (kind is float and value == 0.0)
+        return kind.__name__, repr(value) if written else value
     if isinstance(value, tuple):
         parts = tuple(map(setting_key, tuple.__iter__(value)))
         return ("tuple", parts) if kind is tuple else (Same(kind), parts, attributes_key(value))
     if not isinstance(value, PLAIN) or kind.__module__ == "numpy":
-        return f"{kind.__module__}.{kind.__name__}", value
+        return f"{kind.__module__}.{kind.__name__}", repr(value) if isinstance(value, np.inexact) else value
     return Same(kind), _derived_from(value), attributes_key(value)
+
+
+def has_hidden_sign(value: Any) -> bool:
+    """Whether a number, or one in a tuple, may have the sign of a zero that only ``equal`` sees, and not the native
+    guards."""
+    if isinstance(value, tuple):
+        return any(map(has_hidden_sign, tuple.__iter__(value)))
+    return isinstance(value, complex) or (isinstance(value, np.inexact) and not isinstance(value, float))
 
 
 def _derived_from(value: Any) -> Any:
@@ -124,6 +134,10 @@ def object_key(value: Any) -> Any:
     """A dictionary's key as a part of a key: which one it is, unless its class says what equals it."""
     if is_setting(value):
         return setting_key(value)
+    if isinstance(value, tuple):
+        return Same(type(value)), tuple(map(object_key, tuple.__iter__(value))), attributes_key(value)
+    if isinstance(value, frozenset):
+        return Same(type(value)), Contents(tuple(map(object_key, value))), attributes_key(value)
     compares = type(value).__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
     return Same(type(value) if compares else value), attributes_key(value)
 
@@ -153,16 +167,10 @@ _VALUES = frozenset(
 def contents_of(value: Any) -> Any:
     """What is in an array, a set, a queue or bytes, to be compared; None for anything else."""
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            return "array", value.shape, tuple(map(id, value.flat))
-        mask = native.digest(np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else None
-        digest = native.digest(np.ascontiguousarray(value))
-        return "array", str(value.dtype), value.shape, value.strides, digest, mask, value.flags.writeable
+        return "array", value.shape, value.strides, value.flags.num, _type_key(value.dtype), *_elements_of(value)
     if isinstance(value, set | frozenset | collections.deque):
-        members = [member_key(member) for member in value]
-        if isinstance(value, collections.deque):
-            return type(value), value.maxlen, tuple(members)
-        return type(value), frozenset(members)
+        members = tuple(map(member_key, value))  # in their order, also of a set: loops follow it
+        return (type(value), value.maxlen, members) if isinstance(value, collections.deque) else (type(value), members)
     if isinstance(value, functools._lru_cache_wrapper):
         return "the cache", value.cache_info().misses, value.cache_info().currsize
     if isinstance(value, bytearray | array.array) or type(type(value)).__module__ == "_ctypes":
@@ -170,7 +178,7 @@ def contents_of(value: Any) -> Any:
     if type(value).__module__ == "multiprocessing.sharedctypes":
         return type(value), bytes(value.get_obj())
     if isinstance(value, memoryview):
-        return type(value), value.tobytes()
+        return type(value), value.format, value.shape, value.strides, value.readonly, value.tobytes()
     if isinstance(value, mmap.mmap):
         return "the mapped file", None if value.closed else native.digest(np.frombuffer(value, np.uint8))
     if isinstance(value, logging.Logger):
@@ -188,8 +196,25 @@ def contents_of(value: Any) -> Any:
     if type(value).__module__ in _HASHES:
         return value.name, value.hexdigest(*(() if value.digest_size else (32,)))
     if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
-        return type(value), repr(value)
+        return type(value), repr(value), getattr(value, "is_safe", None)  # which a UUID does not print
     return None
+
+
+def _type_key(kind: np.dtype[Any]) -> Any:
+    """The type of an array's elements, with what somebody has noted there."""
+    return str(kind), tuple((member_key(key), member_key(item)) for key, item in (kind.metadata or {}).items())
+
+
+def _elements_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    """What is in an array, and in the mask of a masked one."""
+    if array.dtype.hasobject:
+        elements: Any = tuple(map(id, np.asarray(array).flat))
+    else:
+        elements = native.digest(np.ascontiguousarray(array))
+    if not isinstance(array, np.ma.MaskedArray):
+        return (elements,)
+    mask = native.digest(np.ascontiguousarray(np.ma.getmaskarray(array)))
+    return elements, mask, array.mask is np.ma.nomask, array.hardmask, repr(array.fill_value)
 
 
 def mapping_of(view: collections.abc.MappingView) -> Any:
@@ -279,5 +304,7 @@ def equal(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if type(one) in _EXACT and type(one) is not range:
+        if type(one) is complex:
+            return repr(one) == repr(other)
         return bool(one == other) and (one != 0.0 or str(one) == str(other))
     return bool(setting_key(one) == setting_key(other)) if is_setting(one) and is_setting(other) else False

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects._contents import contents_of, equal
+from ptpathways.frontend.capture.objects._contents import contents_of, equal, has_hidden_sign
 from ptpathways.frontend.loops import _optimizer_options, _optimizer_state
 
 _gradient, _attributes = operator.attrgetter("grad"), operator.attrgetter("__dict__")
@@ -181,10 +181,10 @@ class Surroundings:
         """Makes what ``still_holds`` needs, which has references of its own."""
         links = [(link.where, link.key, link.value, False) for link in self.links]
         links += [(mapping, key, NotImplemented, False) for mapping, key in self.absent]
-        settings = [item for item in self.settings.values() if isinstance(item[0], dict)]
-        links += [(mapping, key, value, True) for mapping, key, value in settings]
         # A list's elements are compared as a whole.
-        self._others = [item for item in self.settings.values() if not isinstance(item[0], dict | ItemView)]
+        settings = [item for item in self.settings.values() if not isinstance(item[0], ItemView)]
+        self._others = [item for item in settings if not isinstance(item[0], dict) or has_hidden_sign(item[2])]
+        links += [(*item, True) for item in settings if isinstance(item[0], dict) and not has_hidden_sign(item[2])]
         self._hooked, self._no_hooks = [one.of for one in self.hooked], [(None, None)] * len(self.hooked)
         if any(hooks for _, hooks, _ in self.hooked):
             self._no_hooks = []  # never equal: each is looked at

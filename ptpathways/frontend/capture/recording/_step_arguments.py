@@ -294,6 +294,10 @@ def text_of(value: Any) -> str:
     return repr(value)
 
 
+_WRITTEN = frozenset({"float", "complex", *(f"numpy.{kind.__name__}" for kind in np.sctypeDict.values())})
+"""Types of numbers that keys have as texts, for the sign of a zero."""
+
+
 def _text_of_pair(value: tuple[Any, ...]) -> str:
     first, second = value[:2]
     if is_tensor_key(value):
@@ -302,7 +306,7 @@ def _text_of_pair(value: tuple[Any, ...]) -> str:
         return text_of(first) + (f", {second}" if isinstance(second, str) else "")
     if first == "tuple":
         return f"({', '.join(map(text_of, second))})"
-    if first == "float" and isinstance(second, str):  # a zero
+    if isinstance(first, str) and first in _WRITTEN and isinstance(second, str):
         return second
     if first == "the same as":
         return f"the same as {second}"
