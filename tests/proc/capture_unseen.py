@@ -398,7 +398,47 @@ def asked_by_text(places: list[torch.device], capture: Capture) -> list[float]:
     return _follow(capture, places[0], iter(probes))
 
 
+def warnings_as_errors(places: list[torch.device], capture: Capture) -> list[float]:
+    """A warning of torch that a filter makes an error, in the step or for its caller; and one that the step notes."""
+    weight = torch.ones(1, 2, device=places[0])
+    found: list[float] = []
+
+    def loss(x: Tensor) -> Tensor:
+        weight.mul_(0.9)
+        return F.mse_loss(weight * x.to(places[0]), torch.ones(1, 2).to(places[0]))  # of another size, says torch
+
+    def catches(x: Tensor) -> Tensor:
+        try:
+            return loss(x)
+        except UserWarning:
+            return weight.sum() * 0
+
+    def notes(x: Tensor) -> Tensor:
+        with warnings.catch_warnings(record=True) as noted:
+            value = loss(x)
+        return value + len(noted)
+
+    cases: list[tuple[Any, Any]] = [(loss, "error"), (catches, "error"), (notes, "always")]
+    for function, action in cases:
+        step = capture(function)
+        for place in range(9):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if place in (6, 7):
+                    warnings.filterwarnings(action, "Using a target size", UserWarning)
+                try:
+                    found.append(float(step(torch.ones(3, 2))))
+                except UserWarning as warning:
+                    assert "target size" in str(warning), warning
+                    found.append(-1.0)
+        found.append(float(weight.sum()))
+        if isinstance(step, pw.CapturedStep):
+            assert step.replays >= 3, step
+    return found
+
+
 SCENARIOS = (
+    warnings_as_errors,
     asked_by_text,
     wrapped_functions,
     functions_of_torch_itself,

@@ -32,7 +32,14 @@ from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _watch
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._recording import Recording
-from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, advice_for, numbers, tensor_key
+from ptpathways.frontend.capture.recording._step_arguments import (
+    WARNINGS,
+    Call,
+    Rules,
+    advice_for,
+    numbers,
+    tensor_key,
+)
 from ptpathways.frontend.diagnostics import _threads
 from ptpathways.frontend.loops import _optimizer_lists, _step
 from ptpathways.frontend.plans import _seeds
@@ -282,7 +289,8 @@ class CapturedStep:
                 self._say(f"has not been replayed yet: {self._why_so_many(key)}")
             if len(self._variants) >= VARIANTS_MAX:
                 del self._variants[min(self._variants, key=lambda one: self._variants[one].worth())]
-            if any(variant.ready for variant in self._variants.values()):
+            # Of the filters of warnings nothing is said: it could be an error by them, in the place of the call.
+            if any(variant.ready for variant in self._variants.values()) and self._nearest(key)[0] != [WARNINGS]:
                 self._say(f"is traced again: {self._difference(key)}")
             found = self._variants[key] = Variant()
         return self._record(found, key, call, surroundings)
@@ -554,11 +562,16 @@ class CapturedStep:
         return tuple(parts)
 
     def _difference(self, key: Key) -> str:
-        """In what ``key`` differs from the known one that is most like it; not from what the first calls were like."""
+        """In what ``key`` differs from the known one that is most like it, for messages."""
+        return _keys.difference_text(*self._nearest(key))
+
+    def _nearest(self, key: Key) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+        """What differs between the known key that is most like ``key`` and that: names, and the parts of both by name.
+        Not what the first calls were like."""
         new = _keys.named(key)
         lately = [one for one, kind in self._variants.items() if kind.ready or self._calls - kind.used < VARIANTS_MAX]
         known = min(map(_keys.named, lately or self._variants), key=lambda old: len(_keys.differing(old, new)))
-        return _keys.difference_text(_keys.differing(known, new), known, new)
+        return _keys.differing(known, new), known, new
 
     def _counts(self, key: Key) -> bool:
         """Whether the step itself has given something another value at each call, more of them than are known."""

@@ -21,6 +21,7 @@ import random
 import threading
 import types
 import uuid
+import warnings
 from _abc import _get_dump  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -147,10 +148,18 @@ def _decimal(context: decimal.Context | None = None) -> Any:
     return context.prec, context.rounding, context.Emin, context.Emax, context.clamp, str(context.traps)
 
 
+def error_filters() -> tuple[Any, ...]:
+    """The filters of warnings that decide which warning is an exception: all up to the last one that makes any."""
+    filters = tuple(warnings.filters)
+    last = max((place for place, one in enumerate(filters, 1) if one[0] == "error"), default=0)
+    return filters[:last]
+
+
 CONTEXTS: dict[Any, tuple[str, Callable[[], Any]]] = {
     decimal.getcontext: ("the context of decimal", _decimal),
     np.get_printoptions: ("how NumPy prints", lambda: str(np.get_printoptions())),
     np.geterr: ("how NumPy treats errors", lambda: tuple(np.geterr().values())),
+    warnings.catch_warnings: ("the filters of warnings", lambda: tuple(warnings.filters)),
 }
 """Functions that tell what a library computes with beside its arguments: what to call that, and what is in it."""
 

@@ -16,6 +16,7 @@ import functools
 import inspect
 import operator
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -124,6 +125,8 @@ class Walker:
         self._look_into_modules()
         self._torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
+        if "catch_warnings" in self.mentioned.names:  # which notes what the filters let through
+            self.modules.context(warnings.catch_warnings)
         for name, what in _NOT_COMPARED.items():
             if name in self.mentioned.names and not self.found.unknown:
                 self.found.unknown = f"it mentions {name}, and {what} not compared"

@@ -15,7 +15,15 @@ from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws
 from ptpathways.frontend.capture.recording._effects import effects
 from ptpathways.frontend.capture.recording._outcome import Outcome
-from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, modes, numbers, tensor_key, text_of
+from ptpathways.frontend.capture.recording._step_arguments import (
+    WARNINGS,
+    Call,
+    Rules,
+    modes,
+    numbers,
+    tensor_key,
+    text_of,
+)
 from ptpathways.frontend.loops import _step
 from ptpathways.frontend.plans import _wiring
 from ptpathways.frontend.plans._wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
@@ -146,7 +154,10 @@ class Recording:
         if self._modes != self._call.granted[3]:
             before, now = dict(self._call.granted[3]), dict(self._modes)
             changed = next(name for name, value in now.items() if before[name] != value)
-            raise Uncapturable(f"it changes {changed}, and a replay would not ({before[changed]} -> {now[changed]})")
+            raise Uncapturable(
+                f"it changes {changed}, and a replay would not ({before[changed]} -> {now[changed]})",
+                passing=changed == WARNINGS,  # an import may have added a filter
+            )
         if self.calls.unknown or self._surroundings.unknown:
             raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
         after = self._call.walk(self._function)

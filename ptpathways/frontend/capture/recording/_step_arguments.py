@@ -201,6 +201,9 @@ def numbers(leaves: Sequence[Any]) -> dict[str, float]:
     }
 
 
+WARNINGS = "which warnings are errors"
+
+
 def modes() -> tuple[tuple[str, Any], ...]:
     import torch
 
@@ -212,6 +215,7 @@ def modes() -> tuple[tuple[str, Any], ...]:
         ("the default device", str(torch.get_default_device())),
         ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
         ("the default type", torch.get_default_dtype()),
+        (WARNINGS, _contents.error_filters()),
         *((name, _asked(getter)) for name, getter in _switches()),
         ("torch.distributions' check of arguments", distributions and distributions.Distribution._validate_args),
         ("autocast", torch.is_autocast_enabled("xla") and str(torch.get_autocast_dtype("xla"))),
