@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
 import ptpathways as pw
+from ptpathways.frontend.capture.objects._reachable import Surroundings
 from tests.proc.capture_basis import Capture, Scenario, batches, network, numbers, training_step
 
 CHANGED = 6
@@ -25,12 +28,19 @@ def found_by_audits(places: list[torch.device], capture: Capture) -> list[float]
             return 1.0
 
         named.__name__ = "1"
+        calls = torch.zeros(1, device=places[0])
         model, step_of = network().to(places[0]), None if make in (None, nn.Linear) else make
         optimizer = None if step_of is None else step_of(model.parameters(), lr=0.1)
 
         def one(
-            x: Tensor, model: Any = model, make: Any = make, optimizer: Any = optimizer, named: Any = named
+            x: Tensor,
+            model: Any = model,
+            make: Any = make,
+            optimizer: Any = optimizer,
+            named: Any = named,
+            calls: Tensor = calls,
         ) -> Tensor:
+            calls.add_(1)
             x = x.to(places[0]) * float(named.__name__)
             result: Tensor = x.sum() if make is None else model(x).square().mean()
             if optimizer is not None:
@@ -48,7 +58,7 @@ def found_by_audits(places: list[torch.device], capture: Capture) -> list[float]
             except pw.CaptureMismatch:
                 mismatch += 1
         assert mismatch == isinstance(step, pw.CapturedStep), (make, step)
-        found.append(model(batches(1)[0][0].to(places[0])).sum() * 0)
+        found += [model(batches(1)[0][0].to(places[0])).sum() * 0, calls]  # also the call that raises is one
     return numbers(found)
 
 
@@ -92,4 +102,28 @@ def numbers_on_the_devices(places: list[torch.device], capture: Capture) -> list
     return numbers(found)
 
 
-SCENARIOS: tuple[Scenario, ...] = (found_by_audits, thawed_again, numbers_on_the_devices)
+def unseen_by_guards(places: list[torch.device], capture: Capture) -> list[float]:
+    """What the guards before a replay miss is found before an audit traces the call; it is traced all the same."""
+    settings = types.SimpleNamespace(factor=1.0)
+    calls = torch.zeros(1, device=places[0])
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        calls.add_(1)
+        return x.to(places[0]).sum() * float(settings.factor)
+
+    said = ""
+    with mock.patch.object(Surroundings, "still_holds", return_value=True):
+        for call in range(18):
+            if call == CHANGED:
+                settings.factor = 2.0
+            try:
+                step(batches(1)[0][0])
+            except pw.CaptureMismatch as mismatch:
+                said += str(mismatch)
+    if isinstance(step, pw.CapturedStep):
+        assert said.count("settings.factor (1.0 -> 2.0)") == 1 and "its result is lost" in said, said
+    return numbers([calls, step(batches(1)[0][0])])
+
+
+SCENARIOS: tuple[Scenario, ...] = (found_by_audits, unseen_by_guards, thawed_again, numbers_on_the_devices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -358,7 +359,43 @@ def ways_to_write_it(places: list[torch.device], capture: Capture) -> list[float
     return numbers(losses)
 
 
+def attributes_of_kept_tensors(places: list[torch.device], capture: Capture) -> list[float]:
+    """A tensor that each call makes anew has the attributes that the call gives it, which a replay would not change."""
+    weight = torch.ones(1, device=places[0])
+    kept = types.SimpleNamespace(turned=None, cleared=torch.ones(1, device=places[0]), same=None)
+
+    @capture
+    def turns() -> Tensor:
+        mark = getattr(kept.turned, "mark", 0)
+        kept.turned = weight * 2
+        kept.turned.mark = 1 - mark
+        return weight * mark
+
+    @capture
+    def clears() -> Tensor:
+        mark = getattr(kept.cleared, "mark", 0)
+        kept.cleared = weight * 3
+        return weight * mark
+
+    @capture
+    def keeps() -> Tensor:
+        kept.same = weight.add_(1) * 4
+        kept.same.mark = 5
+        return weight * float(kept.same.mark)
+
+    found: list[Tensor] = []
+    for _ in range(10):
+        kept.cleared.mark = 1
+        found += [turns(), clears(), keeps(), torch.tensor(float(hasattr(kept.cleared, "mark")))]
+        found += [kept.turned.mark * kept.turned, kept.same * kept.same.mark]
+    for step in (turns, clears):
+        expect(step, replays=0, said=1, texts=("a tensor with other attributes in the place of kept.",))
+    expect(keeps, replays=5, said=0)
+    return numbers(found)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
+    attributes_of_kept_tensors,
     copied_data,
     copied_by_to,
     copied_items,

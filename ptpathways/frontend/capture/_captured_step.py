@@ -63,6 +63,7 @@ TURNS_MAX = 8
 
 _ASKED_BY_REPLAYS = ("how argument", "which tensors share")
 """Parts of a key of which a replay itself finds out whether they still hold."""
+_TRACED = "This call was traced and has left behind what it should, but its result is lost"
 
 
 class CaptureWarning(UserWarning):
@@ -262,7 +263,10 @@ class CapturedStep:
             return self._run_lazily(args, kwargs)
         call.look()
         key = self._key(call, surroundings)
-        self._check_guards(key)
+        mismatch = self._mismatch(key)
+        if mismatch is not None:
+            self._run_lazily(args, kwargs)  # what it leaves behind is right
+            raise mismatch
         found = self._variants.get(key)
         if found is not None and found.ready:
             try:
@@ -320,25 +324,22 @@ class CapturedStep:
         self._holders.clear()
         self._last = None
 
-    def _check_guards(self, key: Key) -> None:
-        """An audit has looked at everything again: what guards had taken for the same must be so.
-
-        Raises:
-            CaptureMismatch: it is not.
-        """
+    def _mismatch(self, key: Key) -> core.CaptureMismatch | None:
+        """An audit has looked at everything again: what guards had taken for the same must be so. The error if not."""
         if self._last is None or not (self._checks and self._last[1].audits.due()):
-            return
+            return None
         old, new = _keys.named(self._last[0]), _keys.named(key)
         missed = [name for name in _keys.differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
-        if missed:
-            difference = _keys.difference_text(missed, old, new)
-            replays = self._last[1].audits.replays
-            self._give_up(f"an audit has found what the checks before replays do not see: {difference}")
-            raise core.CaptureMismatch(
-                f"step {self.name!r} was replayed {replays} times since it was last checked, and meanwhile this had "
-                f"changed: {difference}. What those replays computed may be wrong; leave the step uncaptured, or make "
-                "that an argument"
-            )
+        if not missed:
+            return None
+        difference = _keys.difference_text(missed, old, new)
+        replays = self._last[1].audits.replays
+        self._give_up(f"an audit has found what the checks before replays do not see: {difference}")
+        return core.CaptureMismatch(
+            f"step {self.name!r} was replayed {replays} times since it was last checked, and meanwhile this had "
+            f"changed: {difference}. What those replays computed may be wrong. {_TRACED}; leave the step uncaptured, "
+            "or make that an argument"
+        )
 
     def _candidates(self, call: Call) -> list[tuple[Key, Variant]]:
         """The variants that may be replayed without a new look at everything, the likeliest first."""
@@ -495,8 +496,9 @@ class CapturedStep:
                 self._give_up(f"an audit has found that replays do something else: {difference}")
                 raise core.CaptureMismatch(
                     f"step {self.name!r} was replayed {variant.audits.replays} times since it was last checked, and "
-                    f"traced now it did something else: {difference}. What those replays computed may be wrong. It "
-                    "depends on something that captured steps do not see; leave it uncaptured, or make that an argument"
+                    f"traced now it did something else: {difference}. What those replays computed may be wrong. "
+                    f"{_TRACED}. The step depends on something that captured steps do not see; leave it uncaptured, or "
+                    "make that an argument"
                 ) from None
             variant.restart(wiring, str(difference))
         else:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptpathways.frontend.capture.objects._contents import contents_of, equal, is_setting, position_of
+from ptpathways.frontend.capture.objects._contents import attributes_key, contents_of, equal, is_setting, position_of
 from ptpathways.frontend.capture.objects._reachable import Surroundings, of_the_cpu
 from ptpathways.frontend.plans._wiring import Uncapturable
 
@@ -61,6 +61,7 @@ def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float
             f"it changes {changed_options[0]} itself, which a replay would not; let the scheduler take its step outside"
         )
     found.renewed = frozenset(_renewed(before, after))
+    _check_attributes(before, found)
     _check_containers(before)
     fresh = [name for name in after.tensors if name not in before.tensors and not name.endswith(".grad")]
     fresh += [name for name in after.settings if name not in before.settings]
@@ -88,6 +89,23 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
         if parameter.grad is not None and parameter.grad is not gradient:
             names.append(f"{name}.grad")
     return names
+
+
+def _check_attributes(before: Surroundings, found: Effects) -> None:
+    """Raises Uncapturable when a tensor has other attributes than the one had that it was put in the place of: a replay
+    keeps the former one."""
+    changed = {id(before.settings[name][0]) for name in found.settings}
+    for where, key, value, name in (*before.links, *before.members):
+        now = where.get(key)
+        if now is value:
+            continue
+        if type(now) is not type(value):
+            raise _replaced(name, value, now)
+        if id(vars(value)) in changed or attributes_key(now) != attributes_key(value):
+            raise _passing(
+                f"it puts a tensor with other attributes in the place of {name}, {_ADVICE}; keep them in an object of "
+                "your own"
+            )
 
 
 def _check_containers(before: Surroundings) -> None:
