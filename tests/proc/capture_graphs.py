@@ -233,7 +233,37 @@ def state_and_a_view_of_it(places: list[torch.device], capture: Capture) -> list
     return numbers(found)
 
 
+def graphs_from_outside(places: list[torch.device], capture: Capture) -> list[float]:
+    """A backward pass that goes on into a graph of the loop: of an argument, or of a tensor that the step can reach."""
+    place = places[0]
+    encoder, model, kept = nn.Linear(8, 8).to(place), network().to(place), types.SimpleNamespace(hidden=None)
+
+    @capture
+    def given(hidden: Tensor) -> Tensor:
+        loss: Tensor = model(hidden).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    @capture
+    def reached() -> Tensor:
+        loss: Tensor = model(kept.hidden).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    found: list[Tensor] = []
+    for x, _ in batches(12):
+        encoder.zero_grad()
+        kept.hidden = encoder(x.to(place))
+        found += [given(encoder(x.to(place)).clone()), reached()]
+        assert encoder.weight.grad is not None
+        found.append(encoder.weight.grad.sum().clone())
+    expect(given, replays=0, said=1, texts=("goes on into the graph of argument 0",))
+    expect(reached, replays=0, said=1, texts=("goes on into the graph of kept.hidden",))
+    return numbers(found)
+
+
 SCENARIOS = (
+    graphs_from_outside,
     memory_renewed,
     memory_returned,
     memory_held_once,

@@ -129,6 +129,20 @@ def more_than_values(places: list[torch.device], capture: Capture) -> list[float
     return found
 
 
+def fresh_objects(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a replay cannot make is named, and what to return in its place."""
+    weight = torch.ones(2, device=places[0])
+
+    @capture
+    def step() -> tuple[Tensor, collections.Counter[str]]:
+        weight.add_(1)
+        return weight * 2, collections.Counter("aab")
+
+    found = [float(value.sum()) + letters["a"] for value, letters in (step() for _ in range(8))]
+    expect(step, replays=0, said=1, texts=("it returned another Counter each time", "a list, tuple or dict"))
+    return found
+
+
 def idle_at_first(places: list[torch.device], capture: Capture) -> list[float]:
     """A step that computes nothing until it has been given enough is captured afterwards."""
     place = places[0]
@@ -468,6 +482,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     parts_of_results,
     sizes_of_results,
     more_than_values,
+    fresh_objects,
     idle_at_first,
     parts_of_parameters,
     kept_hidden_state,

@@ -506,7 +506,7 @@ class CapturedStep:
                 self.audits += 1
                 variant.audits.done(time.perf_counter() - started)
             if not variant.ready and variant.recordings >= RECORDINGS_MAX:
-                self._give_up(variant.reason)
+                self._give_up(recording.outer.reason or variant.reason)
 
     def _altered(self, key: Key, outcome: Outcome) -> str:
         """Which tensor, itself or another one in its place, was of another shape, type or device before the call, and

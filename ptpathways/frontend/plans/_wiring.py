@@ -382,7 +382,7 @@ def merge(first: Wiring, second: Wiring) -> Wiring:
         names = sorted(set(first.written) ^ set(second.written)) or sorted(first.written)
         raise Different(f"it replaced other tensors each time ({', '.join(names[:3])})")
     if first.returned != second.returned:
-        raise Different(f"it returned {first.returned!r} at first and {second.returned!r} then")
+        raise Different(_returned_otherwise(first.returned, second.returned))
     if first.cuts != second.cuts:
         raise Different(f"it cut the trace {first.cuts} times at first and {second.cuts} times then")
     changed = {name for name, value in second.rates.items() if first.rates.get(name) != value}
@@ -396,6 +396,32 @@ def merge(first: Wiring, second: Wiring) -> Wiring:
         donated = tuple(position for position in one.donated if position in other.donated)
         ops.append(replace(other, arguments=sources, donated=donated))
     return replace(second, ops=tuple(ops), free=first.free | changed)
+
+
+def _returned_otherwise(first: Sequence[Any], second: Sequence[Any]) -> str:
+    """In what two results differ, for messages."""
+    if len(first) != len(second):
+        return f"it returned {len(first)} values at first and {len(second)} then"
+    one, other = next((one, other) for one, other in zip(first, second, strict=True) if one != other)
+    then, now = _text_of_returned(one), _text_of_returned(other)
+    if then != now:
+        return f"it returned {then} at first and {now} then"
+    if isinstance(one, Result | Alias):
+        return "it returned the tensors that it computes in another order each time"
+    return (
+        f"it returned another {then.removeprefix('a ')} each time, and a replay cannot make one; return what is in it, "
+        "in a list, tuple or dict"
+    )
+
+
+def _text_of_returned(item: Any) -> str:
+    if isinstance(item, Result):
+        return "a tensor that it computes"
+    if isinstance(item, Alias):
+        return "a view of a tensor"
+    if isinstance(item, State | Feed):
+        return _describe(item)
+    return item.name if isinstance(item, Own) else repr(item)
 
 
 def _merge_source(one: Source, other: Source, first: Wiring, second: Wiring, what: str) -> Source:

@@ -15,6 +15,7 @@ from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws
 from ptpathways.frontend.capture.recording._effects import effects
 from ptpathways.frontend.capture.recording._outcome import Outcome
+from ptpathways.frontend.capture.recording._outer_graphs import OuterGraphs
 from ptpathways.frontend.capture.recording._step_arguments import (
     WARNINGS,
     Call,
@@ -51,6 +52,8 @@ class Recording:
         self.own: dict[int, str] = {}
         """The names of the program's own objects that it could reach after the call, by id."""
         self.calls = _calls.Calls(surroundings, function)
+        arguments = {f"argument {number}": leaf for number, leaf in enumerate(call.leaves)}
+        self.outer = OuterGraphs(arguments | surroundings.tensors)
 
     def run(self) -> Any:
         """Calls the function and submits all of it."""
@@ -116,6 +119,7 @@ class Recording:
             _watch.watch(self._leaves, self.seen),
             _probe.probing(self._surroundings, self.probes, _code.homes(self._function)),
             torch.autograd.set_multithreading_enabled(False),
+            self.outer,
             self.calls,
         ):
             result = self._function(*self._args, **self._kwargs)

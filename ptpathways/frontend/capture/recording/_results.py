@@ -140,6 +140,8 @@ class _Classifier:
         self._beside: set[str] = set()
 
     def go(self, returned: Sequence[Any], containers: Sequence[Any]) -> tuple[list[Any], Apart]:
+        from torch.utils import _pytree as pytree
+
         for node in (*containers, *returned):
             if id(node) in self._known.containers:
                 raise Uncapturable(
@@ -148,7 +150,7 @@ class _Classifier:
                 )
         met = set(map(id, containers))
         for node in returned:
-            if isinstance(node, _CONTAINERS) and id(node) in met:
+            if isinstance(node, _CONTAINERS) and id(node) in met and type(node) in pytree.SUPPORTED_NODES:
                 raise Uncapturable(
                     f"it returns one {type(node).__name__} at two places of its result, or in itself, and a replay "
                     f"would return two; return a copy ({type(node).__name__}(...)) at one of them"
