@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 import ptpathways as pw
-from ptpathways.frontend import CapturedStep
+from ptpathways.frontend.capture import _keys
 from ptpathways.frontend.capture.objects import _walk
 from ptpathways.frontend.capture.objects._contents import setting_key
 from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, text_of
@@ -76,7 +76,7 @@ class Net(nn.Module):
 
 def key_of(function: Callable[..., Any], *args: Any) -> Any:
     """What a replay of the function would take for granted."""
-    return CapturedStep(function)._key(Call(args, {}, Rules()), _walk.walk(function, (args, {}), args))
+    return _keys.key_of(Call(args, {}, Rules()), _walk.walk(function, (args, {}), args))
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:

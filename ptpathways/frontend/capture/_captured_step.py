@@ -27,7 +27,7 @@ from ptpathways.frontend.capture import _compile_for, _drawn, _keys
 from ptpathways.frontend.capture._holders import Holders
 from ptpathways.frontend.capture._keys import Key
 from ptpathways.frontend.capture._variant import Stale, Variant
-from ptpathways.frontend.capture.objects import _code, _contents, _reachable
+from ptpathways.frontend.capture.objects import _code, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _watch
 from ptpathways.frontend.capture.recording._outcome import Outcome
@@ -262,7 +262,7 @@ class CapturedStep:
             )
             return self._run_lazily(args, kwargs)
         call.look()
-        key = self._key(call, surroundings)
+        key = _keys.key_of(call, surroundings)
         mismatch = self._mismatch(key)
         if mismatch is not None:
             self._run_lazily(args, kwargs)  # what it leaves behind is right
@@ -543,26 +543,6 @@ class CapturedStep:
         self._clean = buffers.least_created()
         return True
 
-    def _key(self, call: Call, surroundings: Surroundings) -> Key:
-        structure, leaves, alike, modes = call.granted
-        parts: list[tuple[str, Any]] = [("the structure of the arguments", structure)]
-        for number, leaf in enumerate(leaves):
-            if f"argument {number}" not in surroundings.kinds:  # else the walk has looked into it
-                parts.append((f"argument {number}", leaf))
-        parts.append(("which arguments are one", alike))
-        parts += modes
-        parts += [(f"how argument {number} lies", way) for number, way in call.lying.items()]
-        for name, (_, _, value) in surroundings.settings.items():
-            parts.append((name, _contents.setting_key(value)))
-        parts += [(name, float) for name in surroundings.options]  # whose values are no part of it
-        parts += [(name or "the function", kind) for name, kind in surroundings.kinds.items()]
-        for name, tensor in surroundings.tensors.items():
-            if not name.endswith(".grad"):
-                parts.append((name, tensor_key(tensor)))
-        parts.append(("which parameters have gradients", surroundings.with_gradient()))
-        parts.append(("which tensors share one value", buffers.sharing({**call.tensors(), **surroundings.tensors})))
-        return tuple(parts)
-
     def _difference(self, key: Key) -> str:
         """In what ``key`` differs from the known one that is most like it, for messages."""
         return _keys.difference_text(*self._nearest(key))
@@ -570,10 +550,8 @@ class CapturedStep:
     def _nearest(self, key: Key) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
         """What differs between the known key that is most like ``key`` and that: names, and the parts of both by name.
         Not what the first calls were like."""
-        new = _keys.named(key)
         lately = [one for one, kind in self._variants.items() if kind.ready or self._calls - kind.used < VARIANTS_MAX]
-        known = min(map(_keys.named, lately or self._variants), key=lambda old: len(_keys.differing(old, new)))
-        return _keys.differing(known, new), known, new
+        return _keys.nearest(lately or self._variants, key)
 
     def _counts(self, key: Key) -> bool:
         """Whether the step itself has given something another value at each call, more of them than are known."""

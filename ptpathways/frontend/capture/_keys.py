@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ptpathways.frontend.capture.recording._step_arguments import ABSENT, text_of
+from ptpathways.frontend.capture.objects import _contents
+from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.recording._step_arguments import ABSENT, Call, tensor_key, text_of
+from ptpathways.frontend.slices import _buffers as buffers
 
 Key = tuple[tuple[str, Any], ...]
 """What a replay takes for granted, each with what to call it."""
+
+
+def key_of(call: Call, surroundings: Surroundings) -> Key:
+    """What a replay of a call would take for granted: of its arguments, of torch's modes, and of what it reaches."""
+    structure, leaves, alike, modes = call.granted
+    parts: list[tuple[str, Any]] = [("the structure of the arguments", structure)]
+    for number, leaf in enumerate(leaves):
+        if f"argument {number}" not in surroundings.kinds:  # else the walk has looked into it
+            parts.append((f"argument {number}", leaf))
+    parts.append(("which arguments are one", alike))
+    parts += modes
+    parts += [(f"how argument {number} lies", way) for number, way in call.lying.items()]
+    for name, (_, _, value) in surroundings.settings.items():
+        parts.append((name, _contents.setting_key(value)))
+    parts += [(name, float) for name in surroundings.options]  # whose values are no part of it
+    parts += [(name or "the function", kind) for name, kind in surroundings.kinds.items()]
+    for name, tensor in surroundings.tensors.items():
+        if not name.endswith(".grad"):
+            parts.append((name, tensor_key(tensor)))
+    parts.append(("which parameters have gradients", surroundings.with_gradient()))
+    parts.append(("which tensors share one value", buffers.sharing({**call.tensors(), **surroundings.tensors})))
+    return tuple(parts)
 
 
 def named(key: Key) -> dict[str, Any]:
@@ -21,6 +47,13 @@ def named(key: Key) -> dict[str, Any]:
 def differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """The names of what differs between two keys."""
     return [name for name in {**old, **new} if old.get(name, ABSENT) != new.get(name, ABSENT)]
+
+
+def nearest(known: Iterable[Key], key: Key) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """What differs between ``key`` and the known one that is most like it: names, and the parts of both by name."""
+    new = named(key)
+    old = min(map(named, known), key=lambda old: len(differing(old, new)))
+    return differing(old, new), old, new
 
 
 def difference_text(names: list[str], old: dict[str, Any], new: dict[str, Any]) -> str:
