@@ -18,6 +18,7 @@ import logging
 import mmap
 import multiprocessing
 import os
+import random
 import string
 import sys
 import threading
@@ -143,6 +144,10 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         value: float = of.value
         return value
 
+    random.seed(1)
+    np.random.seed(1)
+    own, numbers_of, drawn = random.Random(1), np.random.default_rng(1), torch.Generator().manual_seed(2)
+
     probes: list[Probe] = [
         (lambda: logger.isEnabledFor(logging.DEBUG), lambda: logger.setLevel(logging.DEBUG)),
         (lambda: lock.locked(), lock.acquire),
@@ -160,10 +165,24 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         (lambda: bound(), lambda: bound.__setstate__((bound.func, (3.0,), {}, None))),
         (lambda: torch.initial_seed() % 97, lambda: torch.manual_seed(5)),
         (lambda: float(torch.get_rng_state()[0]), lambda: torch.manual_seed(6)),
+        (lambda: random.getstate()[1][3] % 97, lambda: random.seed(4)),
+        (lambda: own.getstate()[1][3] % 97, lambda: own.seed(4)),
+        (lambda: np.random.get_state()[1][3] % 97, lambda: np.random.seed(4)),
+        (lambda: numbers_of.bit_generator.state["state"]["state"] % 97, numbers_of.random),
+        (lambda: float(drawn.get_state()[:64].float().sum()), lambda: drawn.manual_seed(5)),
+        (torch.is_warn_always_enabled, lambda: torch.set_warn_always(not torch.is_warn_always_enabled())),
+        (
+            torch.__future__.get_swap_module_params_on_conversion,
+            lambda: torch.__future__.set_swap_module_params_on_conversion(True),
+        ),
         (lambda: eval("FACTOR * 1.0"), lambda: globals().__setitem__("FACTOR", 3.0)),
         (lambda: sys._getframe().f_globals["FACTOR"], lambda: globals().__setitem__("FACTOR", 4.0)),
     ]
-    return _follow(capture, places[0], iter(probes))
+    try:
+        return _follow(capture, places[0], iter(probes))
+    finally:
+        torch.set_warn_always(False)
+        torch.__future__.set_swap_module_params_on_conversion(False)
 
 
 def classes(places: list[torch.device], capture: Capture) -> list[float]:

@@ -6,7 +6,7 @@ A checkpoint is loaded elsewhere, too, and on the CPU torch refuses ``capturable
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 Group = dict[str, Any]
+
+COUNTING = ("capturable", "foreach", "fused")
+"""Options with which torch's optimizers count on the client or on the device."""
 
 
 @dataclass(slots=True)
@@ -49,11 +52,14 @@ def choose_option(optimizer: Optimizer, group: Group, key: str, value: Any) -> N
     _choices[optimizer] = known
 
 
-def take_back(optimizer: Optimizer, keys: Sequence[str]) -> None:
-    """Gives these options of all groups the values that the user has given them."""
+def take_back(optimizer: Optimizer, keys: Sequence[str], only: Callable[[Group], bool] = lambda _: True) -> list[Group]:
+    """Gives these options of all groups, or some, the values that the user has given them; the groups changed."""
+    changed: list[Group] = []
     for one in _choices.get(optimizer, ()):
-        if one.key in keys and one.stands():
+        if one.key in keys and one.stands() and one.ours != one.users and only(one.group):
             one.group[one.key] = one.ours = one.users
+            changed.append(one.group)
+    return changed
 
 
 def _show_users(optimizer: Optimizer, state: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
 from ptpathways.frontend.diagnostics import _recompiles
-from ptpathways.frontend.loops import _optimizer_lists
+from ptpathways.frontend.loops import _optimizer_lists, _optimizer_options
 from ptpathways.frontend.slices import _mesh, _shard
 from ptpathways.frontend.xla import _trace, _xla
 
@@ -131,6 +131,23 @@ def _put_together(optimizer: Optimizer) -> None:
     for parameter, held in optimizer.state.items():
         for key in _apart(parameter, held, torchs, id(parameter) in counts_follow):
             held[key] = held[key].to(parameter.device)
+    if torchs:
+        _count_on_the_client(optimizer)
+
+
+def _count_on_the_client(optimizer: Optimizer) -> None:
+    """Of parameters on the CPU: torch refuses there the options that a captured step has chosen for them."""
+    import torch
+
+    def on_the_client(group: dict[str, Any]) -> bool:
+        return all(parameter.device.type == "cpu" for parameter in group["params"])
+
+    for group in _optimizer_options.take_back(optimizer, _optimizer_options.COUNTING, on_the_client):
+        for parameter in group["params"]:
+            held = optimizer.state.get(parameter, {})
+            for key, value in held.items():
+                if isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype == torch.float64:
+                    held[key] = value.to(torch.get_default_dtype())
 
 
 def _with_counts_on_devices(optimizer: Optimizer) -> set[int]:

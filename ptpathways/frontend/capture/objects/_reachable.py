@@ -279,7 +279,7 @@ def make_capturable(optimizer: Any) -> bool:
             continue
         if not group["capturable"]:
             changed = True
-            for key in _COUNTING:
+            for key in _optimizer_options.COUNTING:
                 if key in group:
                     _optimizer_options.choose_option(optimizer, group, key, key == "capturable")
         # Also of a group that is capturable already: it may be another optimizer's, too, that has no state.
@@ -299,17 +299,13 @@ def make_capturable(optimizer: Any) -> bool:
     return changed
 
 
-_COUNTING = ("capturable", "foreach", "fused")
-"""Options with which torch's optimizers count on the client or on the device."""
-
-
 def count_on_the_client(optimizers: Sequence[Any]) -> None:
     """Takes back what ``make_capturable`` has done: counting on the device costs a traced step more time, and each new
     value of an option that it computes with there a compilation. Waits for the counts."""
     import torch
 
     for optimizer in optimizers:
-        _optimizer_options.take_back(optimizer, _COUNTING)
+        _optimizer_options.take_back(optimizer, _optimizer_options.COUNTING)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"] if not group.get("capturable", True) else ():

@@ -62,6 +62,9 @@ _NOT_COMPARED = {
     "_version": "how often tensors were written is",
     "initial_seed": "seeds of random generators are",
     "get_rng_state": "states of random generators are",
+    "getstate": "states of random generators are",
+    "get_state": "states of random generators are",
+    "bit_generator": "states of random generators are",
     "_getframe": "what frames have is",
     "currentframe": "what frames have is",
 }

@@ -212,7 +212,7 @@ def modes() -> tuple[tuple[str, Any], ...]:
     return (
         ("gradient mode", torch.is_grad_enabled()),
         ("inference mode", torch.is_inference_mode_enabled()),
-        ("the default device", str(torch.get_default_device())),
+        ("the default device", _default_device()),
         ("deterministic algorithms", torch.are_deterministic_algorithms_enabled()),
         ("the default type", torch.get_default_dtype()),
         (WARNINGS, _contents.error_filters()),
@@ -222,6 +222,15 @@ def modes() -> tuple[tuple[str, Any], ...]:
     )
 
 
+def _default_device() -> str:
+    import torch
+
+    try:
+        return str(torch.get_default_device())
+    except AttributeError:  # torch's, after set_default_device(None)
+        return "cpu"
+
+
 @functools.cache
 def _switches() -> tuple[tuple[str, Callable[[], Any]], ...]:
     import torch
@@ -229,6 +238,7 @@ def _switches() -> tuple[tuple[str, Callable[[], Any]], ...]:
     found = [(f"torch's {name.removeprefix('_get_')}", getattr(torch._C, name, None)) for name in _GETTERS]
     if precision := getattr(torch._C, "_get_fp32_precision_getter", None):
         found += [(f"torch's precision of {' '.join(of)}", functools.partial(precision, *of)) for of in _PRECISIONS]
+    found.append(("how torch moves modules", torch.__future__.get_swap_module_params_on_conversion))
     return tuple((name, getter) for name, getter in found if getter is not None)
 
 
@@ -245,6 +255,7 @@ _GETTERS = (
     "_get_mem_efficient_sdp_enabled",
     "_get_mkldnn_enabled",
     "_get_nnpack_enabled",
+    "_get_warnAlways",
     "get_num_threads",
 )
 
