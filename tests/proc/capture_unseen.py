@@ -167,7 +167,7 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         (lambda: float(torch.get_rng_state()[0]), lambda: torch.manual_seed(6)),
         (lambda: random.getstate()[1][3] % 97, lambda: random.seed(4)),
         (lambda: own.getstate()[1][3] % 97, lambda: own.seed(4)),
-        (lambda: np.random.get_state()[1][3] % 97, lambda: np.random.seed(4)),
+        (lambda: np.random.get_state(legacy=False)["state"]["key"][3] % 97, lambda: np.random.seed(4)),
         (lambda: numbers_of.bit_generator.state["state"]["state"] % 97, numbers_of.random),
         (lambda: float(drawn.get_state()[:64].float().sum()), lambda: drawn.manual_seed(5)),
         (torch.is_warn_always_enabled, lambda: torch.set_warn_always(not torch.is_warn_always_enabled())),
