@@ -146,7 +146,21 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
 
     random.seed(1)
     np.random.seed(1)
+    torch.manual_seed(1)
     own, numbers_of, drawn = random.Random(1), np.random.default_rng(1), torch.Generator().manual_seed(2)
+
+    def copied() -> torch.Generator:
+        return torch.Generator().set_state(drawn.get_state())
+
+    def forked() -> float:
+        with torch.random.fork_rng(devices=[]):
+            return float(torch.rand(()))
+
+    def restored() -> float:
+        state = random.getstate()
+        number = random.random()
+        random.setstate(state)
+        return number
 
     probes: list[Probe] = [
         (lambda: logger.isEnabledFor(logging.DEBUG), lambda: logger.setLevel(logging.DEBUG)),
@@ -170,6 +184,11 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         (lambda: np.random.get_state(legacy=False)["state"]["key"][3] % 97, lambda: np.random.seed(4)),
         (lambda: numbers_of.bit_generator.state["state"]["state"] % 97, numbers_of.random),
         (lambda: float(drawn.get_state()[:64].float().sum()), lambda: drawn.manual_seed(5)),
+        (lambda: float(drawn.clone_state().initial_seed() % 97), lambda: drawn.manual_seed(6)),
+        (lambda: float(torch.rand((), generator=copied())), lambda: drawn.manual_seed(7)),
+        (forked, lambda: torch.manual_seed(8)),
+        (restored, lambda: random.seed(9)),
+        (torch.sparse.check_sparse_tensor_invariants.is_enabled, torch.sparse.check_sparse_tensor_invariants.enable),
         (torch.is_warn_always_enabled, lambda: torch.set_warn_always(not torch.is_warn_always_enabled())),
         (
             torch.__future__.get_swap_module_params_on_conversion,
@@ -182,6 +201,7 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         return _follow(capture, places[0], iter(probes))
     finally:
         torch.set_warn_always(False)
+        torch.sparse.check_sparse_tensor_invariants.disable()
         torch.__future__.set_swap_module_params_on_conversion(False)
 
 

@@ -65,6 +65,7 @@ _NOT_COMPARED = {
     "getstate": "states of random generators are",
     "get_state": "states of random generators are",
     "bit_generator": "states of random generators are",
+    "clone_state": "states of random generators are",
     "_getframe": "what frames have is",
     "currentframe": "what frames have is",
 }

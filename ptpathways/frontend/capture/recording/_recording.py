@@ -155,6 +155,11 @@ class Recording:
                 f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
                 "draw outside and pass the outcome as an argument, or draw on the device"
             )
+        if self.seen.draws:
+            raise Uncapturable(
+                f"it draws random numbers on the CPU ({self.seen.draws}), and a replay would repeat what Python made "
+                "of them; draw them on the device, or outside and pass them as an argument"
+            )
         if self._modes != self._call.granted[3]:
             before, now = dict(self._call.granted[3]), dict(self._modes)
             changed = next(name for name, value in now.items() if before[name] != value)

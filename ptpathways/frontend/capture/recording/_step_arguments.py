@@ -238,7 +238,9 @@ def _switches() -> tuple[tuple[str, Callable[[], Any]], ...]:
     found = [(f"torch's {name.removeprefix('_get_')}", getattr(torch._C, name, None)) for name in _GETTERS]
     if precision := getattr(torch._C, "_get_fp32_precision_getter", None):
         found += [(f"torch's precision of {' '.join(of)}", functools.partial(precision, *of)) for of in _PRECISIONS]
-    found.append(("how torch moves modules", torch.__future__.get_swap_module_params_on_conversion))
+    future = torch.__future__
+    found.append(("how torch swaps parameters", future.get_swap_module_params_on_conversion))
+    found.append(("how torch overwrites parameters", future.get_overwrite_module_params_on_conversion))
     return tuple((name, getter) for name, getter in found if getter is not None)
 
 
@@ -255,6 +257,10 @@ _GETTERS = (
     "_get_mem_efficient_sdp_enabled",
     "_get_mkldnn_enabled",
     "_get_nnpack_enabled",
+    "_check_sparse_tensor_invariants",
+    "_get_blas_preferred_backend",
+    "_get_linalg_preferred_backend",
+    "_get_qengine",
     "_get_warnAlways",
     "get_num_threads",
 )

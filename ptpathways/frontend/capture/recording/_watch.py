@@ -64,6 +64,16 @@ _READING = frozenset(
 """Functions of torch that give Python what is in a tensor."""
 
 
+_DRAWING = frozenset(
+    {
+        *("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal", "bernoulli"),
+        *("binomial", "multinomial", "poisson", "uniform", "random", "exponential", "geometric", "cauchy"),
+        "log_normal",
+    }
+)
+"""Functions of torch that draw random numbers, without the ``_`` of those in place."""
+
+
 @dataclass(slots=True)
 class Seen:
     """What a call did."""
@@ -76,6 +86,9 @@ class Seen:
     """Arguments that Python has read: by what, and where."""
     others: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """Tensors of the CPU from before the call that it has used, which are no arguments, with their digests."""
+    draws: str = ""
+    """The first function of torch that drew random numbers on the CPU, and where; empty if none did. Code that restores
+    the generator's state afterwards leaves no other trace."""
     waits: str = ""
     """The first function that gave Python what is in a tensor on a device, and where; empty if none did."""
 
@@ -162,6 +175,7 @@ def _define() -> Any:
             if not given:
                 result = function(*args, **(kwargs or {}))
                 self._note_made(result, frozenset())
+                self._note_draw(function, result)
                 if not self._seen.waits and (_name_of(function) in _READING or any(map(on_cpu, _leaves(result)))):
                     parts = _leaves((args, kwargs))
                     if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
@@ -182,7 +196,13 @@ def _define() -> Any:
                 for number in sources:
                     self._seen.read.setdefault(number, f"{name}() {_where()}")
             self._note_made(result, sources)
+            self._note_draw(function, result)
             return result
+
+        def _note_draw(self, function: Any, result: Any) -> None:
+            name = _name_of(function)
+            if name.rstrip("_") in _DRAWING and not self._seen.draws and any(map(on_cpu, _leaves(result))):
+                self._seen.draws = f"{name}() {_where()}"
 
         def _place(self, tensor: torch.Tensor) -> int:
             return int(tensor.untyped_storage()._cdata)
