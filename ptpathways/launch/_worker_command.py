@@ -14,8 +14,6 @@ from ptpathways.launch import _tokens
 _SCRIPT = Path(__file__).with_name("_worker_process.py")
 _PIPELINE_SCRIPT = Path(__file__).parents[1] / "data" / "_process.py"
 """Run in a process of its own when a client opens an input pipeline."""
-_TUNABLES = "GLIBC_TUNABLES"
-_TCACHE = "glibc.malloc.tcache_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +110,7 @@ def worker_command(options: WorkerOptions) -> list[str]:
 
 def worker_environment(options: WorkerOptions) -> dict[str, str]:
     """The whole environment of the worker's process."""
-    return {**os.environ, **_allocator(), **options.process_environment()}
-
-
-def _allocator() -> dict[str, str]:
-    """Lets each thread of a worker keep more freed memory for itself: a run frees more pieces of one size at once than
-    glibc's 7, and what a thread keeps needs no lock. At most 4 MiB for each thread. What the user has set stays."""
-    given = os.environ.get(_TUNABLES, "")
-    if _TCACHE in given:
-        return {}
-    return {_TUNABLES: f"{given}:{_TCACHE}=127".lstrip(":")}
+    return {**os.environ, **options.process_environment()}
 
 
 def _argument(key: str, value: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -41,26 +40,6 @@ def test_a_worker_is_started_without_site_packages_and_knows_its_paths() -> None
     assert (options["name"], options["plugin"]) == ("host7", "/x/plugin.so")
     assert Path(str(options["extension"])).is_file() and Path(str(options["zmq"])).is_file()
     assert set(options) - {"extension", "zmq"} == set(worker.native_options())
-
-
-@pytest.mark.parametrize(
-    ("given", "then"),
-    [
-        (None, "glibc.malloc.tcache_count=127"),
-        ("glibc.malloc.arena_max=2", "glibc.malloc.arena_max=2:glibc.malloc.tcache_count=127"),
-        ("glibc.malloc.tcache_count=9", "glibc.malloc.tcache_count=9"),
-    ],
-)
-def test_a_workers_threads_keep_more_memory_unless_the_user_says_how_much(
-    monkeypatch: pytest.MonkeyPatch, given: str | None, then: str
-) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    if given is not None:
-        monkeypatch.setenv("GLIBC_TUNABLES", given)
-    cpu = launch.WorkerOptions(controller="tcp://127.0.0.1:1", name="host7", plugin=PLUGIN)
-    assert launch.worker_environment(cpu)["GLIBC_TUNABLES"] == then
-    of_its_own = dataclasses.replace(cpu, environment={"GLIBC_TUNABLES": ""})
-    assert launch.worker_environment(of_its_own)["GLIBC_TUNABLES"] == ""
 
 
 @pytest.fixture
