@@ -18,8 +18,9 @@ LONG = (
     r"fuzz/test_promotions.py::test_results_of_mixed_types",
     r"proc/test_asynchrony.py::test_twenty_steps.*\[1\]",
     r"proc/test_bench_paper.py::(test_a_step|test_a_pipeline|test_layers|test_islands)",
-    r"proc/test_capture.py::.*\[(views|tight|sharing|classes|unseen|batches|changes|results)-",
+    r"proc/test_capture.py::.*\[(views|tight|sharing|classes|unseen|batches|changes|results|graphs)-",
     r"proc/test_captured_mesh.py::",
+    r"proc/test_captured_targets.py::",  # unit/test_capture_programs.py sees how a step becomes a program
     r"proc/test_code_room.py::(test_a_loop_of_many_shapes|test_functions_that_are_held)",
     r"proc/test_compile_targets.py::test_(a_program_of|what_does_not_fit|from_python)",
     r"proc/test_convolutions.py::.*(\[[1-4]\]|two hosts|one host|bfloat16|without_onednn)",
