@@ -111,9 +111,10 @@ class Lifeline {
       if (closed_ms_ != 0) closed_ms_ = now_ms;
     }
     if (down_ && process_is_gone()) {
-      // Long after the connection closed, that is what ended the process: it gave this end up a little earlier.
-      const bool by_itself = closed_ms_ != 0 && now_ms > closed_ms_ + kGraceMs / 2;
-      if (!by_itself) return "its connection closed (the process ended or was killed)";
+      if (closed_ms_ == 0 || now_ms <= closed_ms_ + kGraceMs / 2) {
+        return "its connection closed (the process ended or was killed)";
+      }
+      // So long after it closed, that is what ended the process: it gave this end up a little earlier.
       return "its connection closed and was not made again within " + std::to_string((now_ms - closed_ms_) / 1000) +
              " s (and then the process ended or was killed)";
     }

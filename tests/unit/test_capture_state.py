@@ -26,7 +26,7 @@ import ptpathways as pw
 from ptpathways.frontend.capture import _keys
 from ptpathways.frontend.capture.objects import _walk
 from ptpathways.frontend.capture.objects._contents import setting_key
-from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, text_of
+from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, modes, text_of
 
 CONFIG = types.SimpleNamespace(scale=2.0)
 NUMBER = 1.0
@@ -77,6 +77,14 @@ class Net(nn.Module):
 def key_of(function: Callable[..., Any], *args: Any) -> Any:
     """What a replay of the function would take for granted."""
     return _keys.key_of(Call(args, {}, Rules()), _walk.walk(function, (args, {}), args))
+
+
+def test_a_default_device_that_was_taken_back_is_the_cpu() -> None:
+    """Torch's own question for it fails then."""
+    before = dict(modes())
+    torch.set_default_device("cpu")
+    torch.set_default_device(None)
+    assert dict(modes()) == before and before["the default device"] == "cpu"
 
 
 def test_a_step_is_looked_into_wherever_it_was_written() -> None:
