@@ -65,7 +65,7 @@ def test_files_of_torchs_old_format_are_loaded_to_the_cpu_and_refused_elsewhere(
 
 
 def test_an_optimizers_state_follows_its_parameters() -> None:
-    assert outcome()["moved"] == [True] * 16
+    assert outcome()["moved"] == [True] * 20
 
 
 def test_files_that_are_mapped_pickles_and_tied_values() -> None:

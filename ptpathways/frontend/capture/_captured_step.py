@@ -41,7 +41,7 @@ from ptpathways.frontend.capture.recording._step_arguments import (
     tensor_key,
 )
 from ptpathways.frontend.diagnostics import _threads
-from ptpathways.frontend.loops import _optimizer_lists, _step
+from ptpathways.frontend.loops import _optimizer_lists, _optimizer_options, _step
 from ptpathways.frontend.plans import _seeds
 from ptpathways.frontend.plans._wiring import Different, Idle, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
@@ -577,7 +577,7 @@ class CapturedStep:
     def _give_up(self, reason: str) -> None:
         self._lazy = True
         self._forget()
-        _reachable.count_on_the_client(list(self._capturable))
+        _optimizer_options.count_on_the_client(list(self._capturable))
         self._capturable.clear()
         self._say(f"is not captured, and traced at every call: {reason}")
 

@@ -6,7 +6,7 @@ A checkpoint is loaded elsewhere, too, and on the CPU torch refuses ``capturable
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,10 @@ Group = dict[str, Any]
 
 COUNTING = ("capturable", "foreach", "fused")
 """Options with which torch's optimizers count on the client or on the device."""
+COUNTS = frozenset({"step", "mu_product", "eta", "mu"})
+"""In the state of torch's optimizers, what follows from the number of steps."""
+_ON_THE_CLIENT = frozenset({"step", "mu_product"})
+"""Those of them that torch keeps there unless they are capturable."""
 
 
 @dataclass(slots=True)
@@ -52,14 +56,32 @@ def choose_option(optimizer: Optimizer, group: Group, key: str, value: Any) -> N
     _choices[optimizer] = known
 
 
-def take_back(optimizer: Optimizer, keys: Sequence[str], only: Callable[[Group], bool] = lambda _: True) -> list[Group]:
-    """Gives these options of all groups, or some, the values that the user has given them; the groups changed."""
-    changed: list[Group] = []
-    for one in _choices.get(optimizer, ()):
-        if one.key in keys and one.stands() and one.ours != one.users and only(one.group):
+def count_on_the_client(optimizers: Sequence[Optimizer], only: Callable[[Group], bool] = lambda _: True) -> None:
+    """Takes back that these groups, or all, count on the device: it costs a traced step more time, and each new value
+    of an option that it computes with there a compilation; and on the CPU torch refuses it. Waits for the counts."""
+    import torch
+
+    for one in [choice for optimizer in optimizers for choice in _choices.get(optimizer, ())]:
+        if one.key in COUNTING and one.stands() and only(one.group):
             one.group[one.key] = one.ours = one.users
-            changed.append(one.group)
-    return changed
+    for optimizer, group in [(one, group) for one in optimizers for group in filter(only, one.param_groups)]:
+        for parameter in group["params"] if not group.get("capturable", True) else ():
+            slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
+            for key in COUNTS & set(slots):
+                value = slots[key]
+                if isinstance(value, torch.Tensor) and value.device.type == "xla":
+                    counted = value.to(torch.get_default_dtype())
+                    put(slots, key, counted.cpu() if key in _ON_THE_CLIENT else counted.to(parameter.device))
+
+
+def put(slots: MutableMapping[str, Any], key: str, value: Any) -> None:
+    """Another tensor in the place of one, as the same object: somebody may hold it."""
+    import torch
+
+    try:
+        torch.utils.swap_tensors(slots[key], value)
+    except RuntimeError:  # somebody has a weak reference to it
+        slots[key] = value
 
 
 def _show_users(optimizer: Optimizer, state: dict[str, Any]) -> None:

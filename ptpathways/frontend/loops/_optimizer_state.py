@@ -127,27 +127,16 @@ def modules_moved() -> None:
 def _put_together(optimizer: Optimizer) -> None:
     """Moves state to parameters that have been moved after it was made, or loaded; as ``load_state_dict`` does."""
     torchs = _optimizer_lists.is_torchs(optimizer, "step")
+    if torchs:
+        _optimizer_options.count_on_the_client([optimizer], _is_on_the_cpu)
     counts_follow = _with_counts_on_devices(optimizer) if torchs else set()
     for parameter, held in optimizer.state.items():
         for key in _apart(parameter, held, torchs, id(parameter) in counts_follow):
             held[key] = held[key].to(parameter.device)
-    if torchs:
-        _count_on_the_client(optimizer)
 
 
-def _count_on_the_client(optimizer: Optimizer) -> None:
-    """Of parameters on the CPU: torch refuses there the options that a captured step has chosen for them."""
-    import torch
-
-    def on_the_client(group: dict[str, Any]) -> bool:
-        return all(parameter.device.type == "cpu" for parameter in group["params"])
-
-    for group in _optimizer_options.take_back(optimizer, _optimizer_options.COUNTING, on_the_client):
-        for parameter in group["params"]:
-            held = optimizer.state.get(parameter, {})
-            for key, value in held.items():
-                if isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype == torch.float64:
-                    held[key] = value.to(torch.get_default_dtype())
+def _is_on_the_cpu(group: dict[str, Any]) -> bool:
+    return all(parameter.device.type == "cpu" for parameter in group["params"])
 
 
 def _with_counts_on_devices(optimizer: Optimizer) -> set[int]:

@@ -287,7 +287,7 @@ def make_capturable(optimizer: Any) -> bool:
             slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
             steps = slots.get("step")
             if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
-                _put(slots, "step", steps.to(parameter.device, torch.float64))
+                _optimizer_options.put(slots, "step", steps.to(parameter.device, torch.float64))
                 changed = True
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
@@ -297,34 +297,6 @@ def make_capturable(optimizer: Any) -> bool:
         if isinstance(optimizer, torch.optim.Adam):
             _stay_at_a_rate_of_zero(optimizer)
     return changed
-
-
-def count_on_the_client(optimizers: Sequence[Any]) -> None:
-    """Takes back what ``make_capturable`` has done: counting on the device costs a traced step more time, and each new
-    value of an option that it computes with there a compilation. Waits for the counts."""
-    import torch
-
-    for optimizer in optimizers:
-        _optimizer_options.take_back(optimizer, _optimizer_options.COUNTING)
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"] if not group.get("capturable", True) else ():
-                slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
-                for key in _COUNTS & set(slots):
-                    value = slots[key]
-                    if isinstance(value, torch.Tensor) and value.device.type == "xla":
-                        counted = value.to(torch.get_default_dtype())
-                        _put(slots, key, counted.cpu() if key in _ON_THE_CLIENT else counted)
-
-
-def _put(slots: MutableMapping[str, Any], key: str, value: Any) -> None:
-    """Another tensor in the place of one, as the same object: somebody may hold it."""
-    import torch
-
-    try:
-        torch.utils.swap_tensors(slots[key], value)
-    except RuntimeError:  # somebody has a weak reference to it
-        slots[key] = value
 
 
 _counted_here: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -347,16 +319,10 @@ def _widen_counts(optimizer: Any) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"] if group.get("capturable") else ():
             slots = optimizer.state.get(parameter, {})
-            for key in _COUNTS & set(slots):
+            for key in _optimizer_options.COUNTS & set(slots):
                 value = slots[key]
                 if isinstance(value, torch.Tensor) and value.device.type == "xla" and value.dtype is torch.float32:
-                    _put(slots, key, value.to(torch.float64))
-
-
-_COUNTS = frozenset({"step", "mu_product", "eta", "mu"})
-"""In the state of torch's optimizers, what follows from the number of steps."""
-_ON_THE_CLIENT = frozenset({"step", "mu_product"})
-"""Those of them that torch keeps there unless they are capturable."""
+                    _optimizer_options.put(slots, key, value.to(torch.float64))
 
 
 def _stay_at_a_rate_of_zero(optimizer: Any) -> None:
