@@ -16,18 +16,44 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
+from ptpathways.frontend.xla import _private
+from ptpathways.frontend.xla._late import when_executed
+from ptpathways.frontend.xla._when_imported import when_imported
 
 if TYPE_CHECKING:
+    import types
+
     import torch
 
 
 def register() -> None:
     """Puts itself before inductor and before PyTorch/XLA's bridge. Idempotent."""
     import torch
-    from torch_xla._dynamo import dynamo_bridge
-    from torch_xla.core import dynamo_bridge as asked_by_torch
 
-    compile_alone = dynamo_bridge.extract_compiled_graph
+    when_imported("torch_xla.core.dynamo_bridge", _trace_divided)  # which torch asks for
+    when_executed("torch_xla._dynamo.dynamo_bridge", _trace_divided)
+    inductor: Any = torch._TorchCompileInductorWrapper
+    compile_by_inductor = inductor.__call__
+    if hasattr(compile_by_inductor, "__wrapped__"):
+        return
+
+    # Of this package's hook for all forward passes, which may run twice.
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+
+    @functools.wraps(compile_by_inductor)
+    def compile_or_trace(self: Any, model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        given = [*inputs, *model.parameters(), *model.buffers()]
+        if any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in given):
+            return model
+        return compile_by_inductor(self, model, inputs)
+
+    inductor.__call__ = compile_or_trace
+
+
+def _trace_divided(bridge: types.ModuleType) -> None:
+    """Lets the bridge trace graphs on slices of several devices. Idempotent."""
+    _private.check_late(bridge)
+    compile_alone = vars(bridge)["extract_compiled_graph"]
     if hasattr(compile_alone, "__wrapped__"):
         return
 
@@ -39,18 +65,4 @@ def register() -> None:
                 return model
         return compile_alone(model, args)
 
-    # Of this package's hook for all forward passes, which may run twice.
-    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
-    for module in (dynamo_bridge, asked_by_torch):
-        vars(module)["extract_compiled_graph"] = compile_graph
-    inductor: Any = torch._TorchCompileInductorWrapper
-    compile_by_inductor = inductor.__call__
-
-    @functools.wraps(compile_by_inductor)
-    def compile_or_trace(self: Any, model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        given = [*inputs, *model.parameters(), *model.buffers()]
-        if any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in given):
-            return model
-        return compile_by_inductor(self, model, inputs)
-
-    inductor.__call__ = compile_or_trace
+    vars(bridge)["extract_compiled_graph"] = compile_graph

@@ -7,8 +7,10 @@ of a loop.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import types
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ptpathways import core, native
@@ -136,8 +138,6 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch.library": ("get_kernel", "Library"),
     "torch._subclasses.fake_tensor": ("FakeTensorMode",),
     "torch.optim.optimizer": ("_get_fused_kernels_supported_devices",),
-    "torch_xla._dynamo.dynamo_bridge": ("extract_compiled_graph",),
-    "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
     "torch_xla.distributed.parallel_loader": (
         "MpDeviceLoader.__iter__",
         "ParallelLoader._loader_worker",
@@ -155,6 +155,13 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+LATE: Mapping[str, tuple[str, ...]] = {
+    "torch_xla._dynamo.dynamo_bridge": ("extract_compiled_graph",),
+    "torch_xla.core.dynamo_bridge": ("extract_compiled_graph",),
+}
+"""Of modules that are executed when they are used (``_late``); they are looked for then (``check_late``)."""
+
+
 def check() -> None:
     """Raises VersionMismatch naming what this installation of torch and torch_xla lacks."""
     lacking = missing("torch_xla._XLAC", _xla.binding(), (*BINDING, *SPMD_BINDING))
@@ -163,17 +170,28 @@ def check() -> None:
             lacking += missing(module, importlib.import_module(module), names)
         except ImportError:
             lacking.append(module)
+    lacking += [module for module in LATE if importlib.util.find_spec(module) is None]
     if not owners_are_told():
         lacking.append("a tensor's flag in its Python object that says which of the two owns the other")
     if lacking:
-        import torch
-        import torch_xla
+        raise _mismatch(lacking)
 
-        raise core.VersionMismatch(
-            f"ptpathways {core.__version__} is made for torch {TORCH} and torch_xla {TORCH_XLA}; torch "
-            f"{torch.__version__} and torch_xla {torch_xla.__version__} lack {', '.join(lacking)}, which it uses or "
-            f"replaces: install torch=={TORCH} torch_xla=={TORCH_XLA}"
-        )
+
+def check_late(module: types.ModuleType) -> None:
+    """The same of a module of ``LATE``, which has just been executed."""
+    if lacking := missing(module.__name__, module, LATE[module.__name__]):
+        raise _mismatch(lacking)
+
+
+def _mismatch(lacking: Sequence[str]) -> core.VersionMismatch:
+    import torch
+    import torch_xla
+
+    return core.VersionMismatch(
+        f"ptpathways {core.__version__} is made for torch {TORCH} and torch_xla {TORCH_XLA}; torch "
+        f"{torch.__version__} and torch_xla {torch_xla.__version__} lack {', '.join(lacking)}, which it uses or "
+        f"replaces: install torch=={TORCH} torch_xla=={TORCH_XLA}"
+    )
 
 
 def owners_are_told() -> bool:
