@@ -39,6 +39,22 @@ std::optional<IntegerType> IntegersFor(DType dtype) {
   }
 }
 
+// Those of as many bits that have no sign; nothing for other types.
+std::optional<DType> WithoutSign(DType dtype) {
+  switch (dtype) {
+    case DType::kS8:
+      return DType::kU8;
+    case DType::kS16:
+      return DType::kU16;
+    case DType::kS32:
+      return DType::kU32;
+    case DType::kS64:
+      return DType::kU64;
+    default:
+      return std::nullopt;
+  }
+}
+
 // The same shape, in the same layout, with elements of another type.
 Result<std::string> WithElements(std::string_view shape, DType dtype) {
   ProtoWriter out;
@@ -104,6 +120,7 @@ class MistakeRewriter {
   Result<bool> Edit(std::string_view bytes) {
     PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(bytes));
     if (instruction.opcode == "convert") return EditConvert(bytes, instruction);
+    if (instruction.opcode == "multiply" || instruction.opcode == "abs") return EditIntegers(bytes, instruction);
     const bool pads = instruction.opcode == "pad" || instruction.opcode == "reduce-window";
     if (pads && met_by_.partitioner) return EditPadded(bytes, instruction);
     if (instruction.opcode == "scatter" && met_by_.partitioner) return EditScatter(bytes, instruction);
@@ -171,6 +188,27 @@ class MistakeRewriter {
     std::vector<int64_t> choice = operands;
     for (const int64_t value : {1, 0}) choice.push_back(Filled(value, dtype, instruction.shape));
     WriteInstruction(instruction.id, instruction.name, "select", instruction.shape, choice, fields, &out_);
+    return true;
+  }
+
+  Result<bool> EditIntegers(std::string_view bytes, const Instruction& instruction) {
+    PW_ASSIGN_OR_RETURN(const auto operands, Integers(bytes, instruction_field::kOperandIds));
+    const bool squares = operands.size() == 2 && operands[0] == operands[1];
+    if (operands.size() != 1 && !squares) return false;
+    PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(instruction.shape));
+    const std::optional<DType> without_sign = WithoutSign(DTypeFromXlaPrimitive(shape.element_type));
+    if (!without_sign) return false;
+    PW_ASSIGN_OR_RETURN(const std::string fields, FieldsOf(bytes));
+    if (squares) {
+      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, *without_sign));
+      const int64_t value = Write("bitcast-convert", natural, {operands[0]});
+      const int64_t square = Write("multiply", natural, {value, value});
+      WriteInstruction(instruction.id, instruction.name, "bitcast-convert", instruction.shape, {square}, fields, &out_);
+    } else {
+      const int64_t negative = Write("negate", instruction.shape, {operands[0]});
+      WriteInstruction(instruction.id, instruction.name, "maximum", instruction.shape, {operands[0], negative}, fields,
+                       &out_);
+    }
     return true;
   }
 

@@ -210,6 +210,32 @@ TEST(AMaskHidesNoNan) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT(Same(found[i], values[i] * (values[i] > 0 ? 1.0f : 0.0f)));
 }
 
+// The absolute value of an integer, or of its square; 0 where what XLA takes for positive is below zero.
+TEST(IntegersThatWrapRoundKeepTheirSigns) {
+  NEED_PLUGIN(client);
+  const std::vector<float> values{3, -46341, 65537, -2147483648.0f};
+  const std::string integers = ShapeProto(XlaPrimitiveFromDType(DType::kS32), {4});
+  for (const bool squares : {true, false}) {
+    HloBuilder hlo;
+    const int64_t x = hlo.Add("convert", integers, {hlo.Parameter(F32({4}))});
+    const int64_t zeros = hlo.Parameter(F32({4}));
+    const int64_t square = squares ? hlo.Add("multiply", integers, {x, x}) : x;
+    const int64_t size = hlo.Add("abs", integers, {square});
+    ProtoWriter below;
+    below.Bytes(63, "LT");
+    const int64_t negative =
+        hlo.Add("compare", ShapeProto(1, {4}), {squares ? square : size, hlo.Add("convert", integers, {zeros})},
+                std::string(below.bytes()));
+    hlo.Add("select", F32({4}), {negative, zeros, hlo.Add("convert", F32({4}), {size})});
+    ASSERT_OK_AND_ASSIGN(const std::string kept, AvoidXlaMistakes(hlo.Build("integers"), {}));
+    const TensorType type{DType::kF32, {4}};
+    ASSERT_OK_AND_ASSIGN(const auto found, RunTwo(client, kept, type, values, type, std::vector<float>(4, 0)));
+    const std::vector<float> wanted =
+        squares ? std::vector<float>{9, 0, 131073, 0} : std::vector<float>{3, 46341, 65537, 0};
+    EXPECT(found == wanted);
+  }
+}
+
 TEST(OtherModulesStayAsTheyAre) {
   HloBuilder sum;
   const int64_t x = sum.Parameter(F32({4}));

@@ -8,8 +8,10 @@ arguments/N.npy       the whole N-th argument; bf16 as its bits in uint16
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import secrets
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,9 +42,16 @@ class Bundle:
     """Arguments by number."""
 
     def save(self, path: str | Path) -> Path:
-        """Writes the file, in whole or not at all; its path."""
+        """Writes the file, in whole or not at all; its path. Of a link the file that it leads to.
+
+        Raises:
+            OSError: it cannot be written, or there is something else of that name.
+        """
         target = Path(path)
-        partial = target.with_name(target.name + ".part")
+        file = target.resolve()
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EEXIST, "expected a file or a new name to save to, got a folder or a device", str(path))
+        partial = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -50,16 +59,19 @@ class Bundle:
             "name": self.program.name,
             "values": sorted(self.values),
         }
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            _write(archive, "manifest.json", json.dumps(manifest, indent=1).encode())
-            _write(archive, "program.json", ir.to_json(self.program).encode())
-            for digest, module in sorted(self.modules.items()):
-                _write(archive, f"modules/{digest}.hlo", module)
-            for number, value in sorted(self.values.items()):
-                content = io.BytesIO()
-                np.save(content, value, allow_pickle=False)
-                _write(archive, f"arguments/{number}.npy", content.getvalue())
-        partial.replace(target)
+        try:
+            with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
+                _write(archive, "manifest.json", json.dumps(manifest, indent=1).encode())
+                _write(archive, "program.json", ir.to_json(self.program).encode())
+                for digest, module in sorted(self.modules.items()):
+                    _write(archive, f"modules/{digest}.hlo", module)
+                for number, value in sorted(self.values.items()):
+                    content = io.BytesIO()
+                    np.save(content, value, allow_pickle=False)
+                    _write(archive, f"arguments/{number}.npy", content.getvalue())
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
         return target
 
     @staticmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import collections
 import contextlib
+import copy
 import decimal
 import functools
 import gc
@@ -18,6 +19,7 @@ import logging
 import mmap
 import multiprocessing
 import os
+import pickle
 import random
 import string
 import sys
@@ -187,6 +189,8 @@ def objects_of_python(places: list[torch.device], capture: Capture) -> list[floa
         (lambda: float(drawn.clone_state().initial_seed() % 97), lambda: drawn.manual_seed(6)),
         (lambda: float(torch.rand((), generator=copied())), lambda: drawn.manual_seed(7)),
         (forked, lambda: torch.manual_seed(8)),
+        (lambda: copy.deepcopy(own).random(), lambda: own.seed(5)),
+        (lambda: float(pickle.loads(pickle.dumps(numbers_of)).random()), numbers_of.random),
         (restored, lambda: random.seed(9)),
         (torch.sparse.check_sparse_tensor_invariants.is_enabled, torch.sparse.check_sparse_tensor_invariants.enable),
         (torch.is_warn_always_enabled, lambda: torch.set_warn_always(not torch.is_warn_always_enabled())),

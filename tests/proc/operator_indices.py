@@ -57,6 +57,7 @@ def ranges_by_fractions(device: str | torch.device) -> Any:
     types = (None, torch.float32, torch.float64, torch.bfloat16)
     made = [torch.arange(*numbers, dtype=dtype, device=device) for numbers in steps for dtype in types]
     whole = [torch.arange(0, 7, 2.5, dtype=torch.int64, device=device), torch.arange(5, device=device)]
+    whole += [torch.arange(0, 2.5, 0.5, dtype=dtype, device=device) for dtype in (torch.int8, torch.int32)]
     for numbers in ((0, 1, 0.0), (0, 1, -0.5), (0, float("inf"), 0.5)):
         try:
             torch.arange(*numbers, device=device)

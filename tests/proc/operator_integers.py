@@ -105,3 +105,17 @@ def ranges_of_numbers_that_their_type_does_not_have(device: str | torch.device) 
             results += [made, made.float() + 1]
         results.append(torch.arange(-3, 5, 2, out=torch.empty(4, dtype=dtype).to(device)))
     return [*results, torch.arange(2**53, 2**53 + 3, dtype=torch.float64, device=device)]
+
+
+@scenario
+def squares_and_sizes_that_wrap_round(device: str | torch.device) -> Any:
+    results: list[torch.Tensor] = []
+    for dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
+        limits = torch.iinfo(dtype)
+        root = int(limits.max**0.5) + 1
+        values = torch.tensor([3, -root, root, 2 * root + 1, limits.min, limits.max], dtype=dtype).to(device)
+        for square in (values * values, values**2, values.square()):
+            results += [square, square.abs(), square < 0, square.sign(), square.clamp(min=0), 100 // (square + 2)]
+        size = values.abs()
+        results += [size, size < 0, size.abs(), size.clamp(min=0), size // 7, (size * size).abs()]
+    return results

@@ -84,6 +84,15 @@ def test_results_of_a_run_are_the_next_ones_arguments(saved: Path) -> None:
 
 def test_the_bundle_is_checked(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = programs.Bundle.load(saved)
+    before = set(tmp_path.iterdir())
+    (tmp_path / "link.zip").symlink_to(tmp_path / "beyond.zip")
+    bundle.save(tmp_path / "link.zip")
+    assert set(tmp_path.iterdir()) - before == {tmp_path / "link.zip", tmp_path / "beyond.zip"}
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(OSError, match="expected a file or a new name"):
+            bundle.save(other)
+    assert (tmp_path / "pipe").is_fifo()
     again = programs.Bundle.load(bundle.save(tmp_path / "again.zip"))
     assert again.program == bundle.program and again.modules == bundle.modules
     np.testing.assert_array_equal(again.values[0], bundle.values[0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import copyreg
+import pickle
 import random
 import threading
 from collections.abc import Callable
@@ -50,6 +53,36 @@ def test_generators_of_ones_own_and_restored_states_are_no_draws() -> None:
         with torch.random.fork_rng(devices=[]):
             torch.rand(1)
     assert not draws.moved and draws.certain
+
+
+def test_new_generators_whose_draws_nobody_sees_are_told() -> None:
+    own, bits = random.Random(1), np.random.PCG64(1)
+    before = dict(copyreg.dispatch_table)
+    for make, kind in (
+        (lambda: copy.deepcopy([own]), "a copy of a random.Random"),
+        (lambda: pickle.loads(pickle.dumps(own)), "a copy of a random.Random"),
+        (lambda: copy.copy(np.random.default_rng(1)), "a copy of a numpy.random._generator.Generator"),
+        (lambda: pickle.dumps(np.random.RandomState(1)), "a copy of a numpy.random.mtrand.RandomState"),
+        (lambda: copy.deepcopy(bits), "a copy of a numpy.random._pcg64.PCG64"),
+        (random.Random, "a newly seeded random.Random"),
+    ):
+        told: list[str] = []
+        with _cpu_draws.unseen(told.append):
+            make()
+            assert random.Random(3).random() == random.Random(3).random()
+        seen = list(told)
+        make()
+        assert told == seen and told[0] == kind
+    assert before == copyreg.dispatch_table and copy.deepcopy(own).random() == own.random()
+
+
+def test_copies_that_other_threads_make_are_theirs() -> None:
+    told: list[str] = []
+    with _cpu_draws.unseen(told.append):
+        thread = threading.Thread(target=lambda: copy.deepcopy([random.Random(), np.random.default_rng(1)]))
+        thread.start()
+        thread.join(WAIT_S)
+    assert told == []
 
 
 def test_what_a_loader_draws_is_not_taken_for_the_calls() -> None:

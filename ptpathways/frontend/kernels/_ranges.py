@@ -43,7 +43,7 @@ def arange(
     makes 253 of -3 among uint8 before it counts, and adds 1 to 2**53, a float64, without end.
 
     Raises:
-        RuntimeError: integers by a step of less than 1, which ends the process of eager PyTorch.
+        RuntimeError: int64 by a step of less than 1, which ends the process of eager PyTorch.
     """
     import torch
 
@@ -53,7 +53,7 @@ def arange(
     if all(float(item).is_integer() for item in numbers) and _has(dtype, *numbers):
         made: torch.Tensor = torch.empty(0, dtype=dtype, device=device or "xla")
         return torch.arange(*numbers, out=made)
-    if not dtype.is_floating_point and int(step) == 0:
+    if dtype == torch.int64 and int(step) == 0:
         raise RuntimeError(f"step must be nonzero: {step} among {dtype} is 0")
     return torch.arange(*numbers, dtype=dtype).to(device or "xla")
 

@@ -19,7 +19,7 @@ COUNTING = ("capturable", "foreach", "fused")
 """Options with which torch's optimizers count on the client or on the device."""
 COUNTS = frozenset({"step", "mu_product", "eta", "mu"})
 """In the state of torch's optimizers, what follows from the number of steps."""
-_ON_THE_CLIENT = frozenset({"step", "mu_product"})
+ON_THE_CLIENT = frozenset({"step", "mu_product"})
 """Those of them that torch keeps there unless they are capturable."""
 
 
@@ -71,7 +71,7 @@ def count_on_the_client(optimizers: Sequence[Optimizer], only: Callable[[Group],
                 value = slots[key]
                 if isinstance(value, torch.Tensor) and value.device.type == "xla":
                     counted = value.to(torch.get_default_dtype())
-                    put(slots, key, counted.cpu() if key in _ON_THE_CLIENT else counted.to(parameter.device))
+                    put(slots, key, counted.cpu() if key in ON_THE_CLIENT else counted.to(parameter.device))
 
 
 def put(slots: MutableMapping[str, Any], key: str, value: Any) -> None:

@@ -218,6 +218,8 @@ class Calls:
         elif type(owner).__module__ == "_thread":
             if name in _TAKING and self._is_own(frame):
                 self._refuse(f"uses a lock ({name}())", frame)
+        elif name == "seed" and type(owner).__module__ == "torch._C":  # a Generator's: it draws one
+            self._refuse("calls seed() of a random generator, whose answer a replay would repeat", frame)
         elif self._is_unknown(owner) and self._asked_by_user(frame):
             self._refuse(f"uses {_name(owner)} ({name}())", frame)
 

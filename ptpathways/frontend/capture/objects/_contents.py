@@ -269,7 +269,11 @@ def position_of(value: Any) -> Any:
     if isinstance(value, random.Random):
         return value.getstate()
     if isinstance(value, np.random.Generator):
-        return repr(value.bit_generator.state)
+        return position_of(value.bit_generator)
+    if isinstance(value, np.random.BitGenerator):
+        return repr(value.state), position_of(getattr(value, "seed_seq", None))
+    if isinstance(value, np.random.SeedSequence):
+        return repr(value.state)  # with the number of its children
     if isinstance(value, np.random.RandomState):
         return repr(value.get_state())
     if isinstance(value, torch.Generator):

@@ -285,10 +285,11 @@ def make_capturable(optimizer: Any) -> bool:
         # Also of a group that is capturable already: it may be another optimizer's, too, that has no state.
         for parameter in group["params"]:
             slots: MutableMapping[str, Any] = optimizer.state.get(parameter, {})
-            steps = slots.get("step")
-            if isinstance(steps, torch.Tensor) and steps.device.type == "cpu":
-                _optimizer_options.put(slots, "step", steps.to(parameter.device, torch.float64))
-                changed = True
+            for key in _optimizer_options.ON_THE_CLIENT & set(slots):
+                count = slots[key]
+                if isinstance(count, torch.Tensor) and count.device.type == "cpu":
+                    _optimizer_options.put(slots, key, count.to(parameter.device, torch.float64))
+                    changed = True
     if changed and optimizer not in _counted_here:
         _counted_here.add(optimizer)
         optimizer.register_step_pre_hook(_count_precisely)

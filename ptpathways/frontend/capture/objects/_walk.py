@@ -66,6 +66,7 @@ _NOT_COMPARED = {
     "get_state": "states of random generators are",
     "bit_generator": "states of random generators are",
     "clone_state": "states of random generators are",
+    "jumped": "states of random generators are",
     "_getframe": "what frames have is",
     "currentframe": "what frames have is",
 }

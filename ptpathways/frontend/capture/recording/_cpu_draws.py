@@ -7,10 +7,12 @@ when it loads (``loading``), and waits a little while a call is watched, so that
 from __future__ import annotations
 
 import contextlib
+import copyreg
+import functools
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LOADER_WAITS_S = 2.0
@@ -67,6 +69,56 @@ class Draws:
             self.certain = self._alone and self._begun == _loads_begun and not _others()
             _watched -= 1
             _changed.notify_all()
+
+
+@contextlib.contextmanager
+def unseen(note: Callable[[str], None]) -> Iterator[None]:
+    """Calls ``note`` with the generator of ``random`` or NumPy that this thread copies, pickles or lets seed itself.
+
+    What is drawn from one that is new leaves no trace in a generator that anybody knows of.
+    """
+    thread = threading.get_ident()
+
+    def tell(what: str, generator: Any) -> None:
+        if threading.get_ident() == thread:
+            note(f"{what} {type(generator).__module__}.{type(generator).__qualname__}")
+
+    def noting(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def reduce_and_note(generator: Any) -> Any:
+            tell("a copy of a", generator)
+            return reduce(generator)
+
+        return reduce_and_note
+
+    reduce, seed = random.Random.__reduce__, random.Random.seed
+
+    @functools.wraps(seed)
+    def seed_and_note(self: random.Random, a: Any = None, version: int = 2) -> None:
+        if a is None:
+            tell("a newly seeded", self)
+        seed(self, a, version)
+
+    table: dict[Any, Any] = copyreg.dispatch_table
+    classes = _numpy_generators()
+    known = {one: table[one] for one in classes if one in table}
+    random.Random.__reduce__ = noting(reduce)  # type: ignore[method-assign,assignment]
+    random.Random.seed = seed_and_note  # type: ignore[method-assign]
+    table.update({one: noting(known.get(one, one.__reduce__)) for one in classes})
+    try:
+        yield
+    finally:
+        random.Random.__reduce__ = reduce  # type: ignore[method-assign]
+        random.Random.seed = seed  # type: ignore[method-assign]
+        for one in classes:
+            table.pop(one, None)
+        table.update(known)
+
+
+def _numpy_generators() -> list[type]:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return []
+    return [numpy.random.Generator, numpy.random.RandomState, *numpy.random.BitGenerator.__subclasses__()]
 
 
 def _states() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ptpathways.frontend.capture.objects import _calls, _code, _contents
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments
-from ptpathways.frontend.capture.recording._cpu_draws import Draws
+from ptpathways.frontend.capture.recording._cpu_draws import Draws, unseen
 from ptpathways.frontend.capture.recording._effects import effects
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._outer_graphs import OuterGraphs
@@ -116,6 +116,7 @@ class Recording:
 
         with (
             self.draws,
+            unseen(self.seen.note_generator),
             _watch.watch(self._leaves, self.seen),
             _probe.probing(self._surroundings, self.probes, _code.homes(self._function)),
             torch.autograd.set_multithreading_enabled(False),

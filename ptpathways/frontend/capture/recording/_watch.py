@@ -92,6 +92,10 @@ class Seen:
     waits: str = ""
     """The first function that gave Python what is in a tensor on a device, and where; empty if none did."""
 
+    def note_generator(self, generator: str) -> None:
+        """One was made whose draws are not seen."""
+        self.draws = self.draws or f"of {generator}, made {_where()}"
+
 
 def observed() -> str:
     """What of torch looks at, or changes, each operation or what it keeps; empty if nothing does."""
