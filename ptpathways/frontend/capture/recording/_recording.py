@@ -73,7 +73,7 @@ class Recording:
                     self._note(leaf, Feed(number))
                 elif _batch_tree.is_host_tensor(leaf):
                     self._versions[number] = leaf._version
-                    if leaf.numel() > 1:
+                    if leaf.dim() > 0:  # others are numbers to PyTorch/XLA
                         self._digests[number] = _watch.digest(leaf)
         self._sharing: dict[int, list[str]] = {}
         for name, tensor in self._surroundings.tensors.items():

@@ -191,13 +191,13 @@ def leaf_key(leaf: Any) -> Any:
 
 
 def numbers(leaves: Sequence[Any]) -> dict[str, float]:
-    """Arguments that are CPU tensors of one element, by name: PyTorch/XLA treats them like numbers of the program."""
+    """Arguments that are CPU tensors without dimensions, by name: PyTorch/XLA treats them like numbers."""
     import torch
 
     return {
         f"argument {number}": leaf.item()
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.numel() == 1 and not leaf.is_complex()
+        if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.dim() == 0 and not leaf.is_complex()
     }
 
 

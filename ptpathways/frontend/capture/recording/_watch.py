@@ -152,8 +152,19 @@ def _define() -> Any:
     from torch.overrides import TorchFunctionMode
     from torch.utils._pytree import tree_leaves as _leaves
 
+    functorch: Any = torch._C._functorch
+
     def on_cpu(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
+
+    def those_on_cpu(values: Any) -> list[torch.Tensor]:
+        """The tensors themselves where transforms of ``torch.func`` have wrapped them."""
+        found = []
+        for value in filter(on_cpu, _leaves(values)):
+            while functorch.is_functorch_wrapped_tensor(value):
+                value = functorch.get_unwrapped(value)
+            found.append(value)
+        return found
 
     class Watch(TorchFunctionMode):
         """Sees the functions of torch that the user's code calls."""
@@ -175,7 +186,7 @@ def _define() -> Any:
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             function = _torch_functions.meant(function)
-            given = [leaf for leaf in _leaves((args, kwargs)) if on_cpu(leaf)]
+            given = those_on_cpu((args, kwargs))
             if not given:
                 result = function(*args, **(kwargs or {}))
                 self._note_made(result, frozenset())
@@ -212,9 +223,7 @@ def _define() -> Any:
             return int(tensor.untyped_storage()._cdata)
 
         def _note_made(self, result: Any, sources: frozenset[int]) -> None:
-            for tensor in _leaves(result):
-                if not on_cpu(tensor):
-                    continue
+            for tensor in those_on_cpu(result):
                 place = self._place(tensor)
                 if place in self._own or place in self._known:
                     continue
