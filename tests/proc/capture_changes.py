@@ -571,7 +571,8 @@ def transforms_of_constants(places: list[torch.device], capture: Capture) -> lis
         bend: Tensor = torch.func.hessian(cubes)(weight)
         slope: Tensor = torch.func.grad(cubes)(weight)
         _, along = torch.func.jvp(cubes, (weight,), (torch.ones_like(weight),))
-        return bend.sum() + slope.sum() + along
+        total: Tensor = bend.sum() + slope.sum() + along
+        return total
 
     return numbers([step(torch.tensor([1.0, 2.0, 3.0]) * (1 + number)) for number in range(8)])
 
