@@ -26,7 +26,10 @@ _GLOBAL_HOOKS = (
 )
 """Of all modules."""
 _OPTIMIZER_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
-_EVERYWHERE = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS))
+_STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+"""Of one optimizer."""
+_SHARED = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS, *_STEP_HOOKS))
+"""Where this package has hooks, too."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
@@ -173,7 +176,7 @@ class TorchObjects:
         for kind in kinds:
             hooks = attributes.get(kind)
             if isinstance(hooks, dict):
-                users = _UsersHooks(hooks) if kind in _EVERYWHERE else hooks
+                users = _UsersHooks(hooks) if kind in _SHARED else hooks
                 self._walker.found.sizes.append(Watched(users, len(users), f"{name}.{kind}"))
                 if len(users) > 1:
                     self._walker.found.orders.append(Watched(users, tuple(users), f"{name}.{kind}"))
@@ -209,13 +212,10 @@ class TorchObjects:
             known = ("defaults", "state", "param_groups", *_OPTIMIZER_METHODS)
             names = tuple(key for key in vars(optimizer) if key not in known and not key.startswith("_"))
             self._walker.mentioned.records.append((name, vars(optimizer), names, depth))
-        hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-        self._hooks(name, vars(optimizer), hooks, depth)
-        for key in ("state", "param_groups", *(key for key in hooks if key in vars(optimizer))):
+        self._hooks(name, vars(optimizer), _STEP_HOOKS, depth)
+        for key in ("state", "param_groups", *(key for key in _STEP_HOOKS if key in vars(optimizer))):
             self._walker.found.links.append(Link(vars(optimizer), key, vars(optimizer)[key], f"{name}.{key}"))
-        for key, value in optimizer.defaults.items():
-            if is_setting(value):
-                self._walker.link(f"{name}.defaults[{key}]", optimizer.defaults, key, value, depth)
+        self._walker.mentioned.records.append((name, vars(optimizer), ("defaults",), depth))  # which no step reads
         groups = f"{name}.param_groups"
         self._walker.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
         self._walker.found.sizes.append(Watched(optimizer.state, len(optimizer.state), f"{name}.state"))
@@ -265,8 +265,8 @@ def _operators() -> frozenset[str]:
 
 
 class _UsersHooks:
-    """Of hooks for all modules or optimizers, the keys of those that are not of this package, which come and go: also
-    while a step runs, as when a thread that feeds it asks for a device."""
+    """The keys of hooks that are not of this package, whose own come and go: also while a step runs, as when a thread
+    that feeds it asks for a device."""
 
     def __init__(self, hooks: Mapping[Any, Any]) -> None:
         self._hooks = hooks
