@@ -1,4 +1,4 @@
-"""Scenarios of captured steps: batches that are objects of classes, and calls of many kinds."""
+"""Scenarios of captured steps: batches that are objects of classes or single samples, and calls of many kinds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import ptpathways as pw
 from tests.proc.capture_basis import STEPS, Capture, batches, expect, network, numbers
 
 
@@ -216,4 +217,79 @@ def values_that_were_there(places: list[torch.device], capture: Capture) -> list
     return numbers(found)
 
 
-SCENARIOS = (batches_of_classes, changed_batches, counters_that_come_round, kinds_without_end, values_that_were_there)
+def single_elements(places: list[torch.device], capture: Capture) -> list[float]:
+    """A batch of one sample, with one label, is uploaded as any other; what Python reads of it decides."""
+    model = nn.Linear(8, 5).to(places[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @capture
+    def step(x: Tensor, label: Tensor, place: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.to(places[0])), label.to(places[0])) * place.to(places[0]).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    @capture
+    def read(x: Tensor, scale: Tensor) -> Tensor:
+        return x.to(places[0]).sum() * (2.0 if scale > 3 else float(scale))
+
+    found: list[Tensor] = []
+    for number in range(12):
+        x, _ = batches(1)[0]
+        single = x[:1] * (1 + number / 7)
+        found.append(step(single, torch.tensor([number % 5]), torch.full((1, 1), number / 3)))
+        found.append(read(single, torch.tensor([float(number % 3 + 2)])))
+    assert not isinstance(step, pw.CapturedStep) or step.replays > 7
+    return numbers(found)
+
+
+def new_optimizers_of_a_sweep(places: list[torch.device], capture: Capture) -> list[float]:
+    """One step, given a new model and a new optimizer with another rate each time: they are of one kind."""
+
+    @capture
+    def step(model: Any, optimizer: Any, x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x.to(places[0])), y.to(places[0]))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    found: list[Tensor] = []
+    for number in range(4):
+        model = network().to(places[0])
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01 * (number + 1))
+        found += [step(model, optimizer, x, y) for x, y in batches(8)]
+        found += [parameter.detach().sum() for parameter in model.parameters()]
+    assert not isinstance(step, pw.CapturedStep) or step.replays > 16
+    return numbers(found)
+
+
+def transforms_of_constants(places: list[torch.device], capture: Capture) -> list[float]:
+    """Transforms of torch.func in a step wrap the constants of the CPU that it uploads."""
+    weight = torch.linspace(0.5, 1.5, 3).to(places[0])
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        def cubes(values: Tensor) -> Tensor:
+            return (values**3 * torch.tensor([1.0, 2.0, 3.0]).to(places[0]) * x.to(places[0])).sum()
+
+        bend: Tensor = torch.func.hessian(cubes)(weight)
+        slope: Tensor = torch.func.grad(cubes)(weight)
+        _, along = torch.func.jvp(cubes, (weight,), (torch.ones_like(weight),))
+        total: Tensor = bend.sum() + slope.sum() + along
+        return total
+
+    return numbers([step(torch.tensor([1.0, 2.0, 3.0]) * (1 + number)) for number in range(8)])
+
+
+SCENARIOS = (
+    batches_of_classes,
+    changed_batches,
+    counters_that_come_round,
+    kinds_without_end,
+    values_that_were_there,
+    single_elements,
+    new_optimizers_of_a_sweep,
+    transforms_of_constants,
+)

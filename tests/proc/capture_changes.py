@@ -532,51 +532,6 @@ def data_of_others_than_parameters(places: list[torch.device], capture: Capture)
 real = _buffers.handles
 
 
-def single_elements(places: list[torch.device], capture: Capture) -> list[float]:
-    """A batch of one sample, with one label, is uploaded as any other; what Python reads of it decides."""
-    model = nn.Linear(8, 5).to(places[0])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    @capture
-    def step(x: Tensor, label: Tensor, place: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x.to(places[0])), label.to(places[0])) * place.to(places[0]).sum()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    @capture
-    def read(x: Tensor, scale: Tensor) -> Tensor:
-        return x.to(places[0]).sum() * (2.0 if scale > 3 else float(scale))
-
-    found: list[Tensor] = []
-    for number in range(12):
-        x, _ = batches(1)[0]
-        single = x[:1] * (1 + number / 7)
-        found.append(step(single, torch.tensor([number % 5]), torch.full((1, 1), number / 3)))
-        found.append(read(single, torch.tensor([float(number % 3 + 2)])))
-    assert not isinstance(step, pw.CapturedStep) or step.replays > 7
-    return numbers(found)
-
-
-def transforms_of_constants(places: list[torch.device], capture: Capture) -> list[float]:
-    """Transforms of torch.func in a step wrap the constants of the CPU that it uploads."""
-    weight = torch.linspace(0.5, 1.5, 3).to(places[0])
-
-    @capture
-    def step(x: Tensor) -> Tensor:
-        def cubes(values: Tensor) -> Tensor:
-            return (values**3 * torch.tensor([1.0, 2.0, 3.0]).to(places[0]) * x.to(places[0])).sum()
-
-        bend: Tensor = torch.func.hessian(cubes)(weight)
-        slope: Tensor = torch.func.grad(cubes)(weight)
-        _, along = torch.func.jvp(cubes, (weight,), (torch.ones_like(weight),))
-        total: Tensor = bend.sum() + slope.sum() + along
-        return total
-
-    return numbers([step(torch.tensor([1.0, 2.0, 3.0]) * (1 + number)) for number in range(8)])
-
-
 counts_of: list[list[Tensor]] = []
 """Parameters that eager PyTorch gave."""
 
@@ -589,8 +544,6 @@ SCENARIOS = (
     moved_and_back,
     one_cycle,
     counts,
-    single_elements,
-    transforms_of_constants,
     order_of_parts,
     functions_made_of_texts,
     functions_of_libraries,
