@@ -97,7 +97,7 @@ def test_weights_are_kept_between_processes(serve: Any) -> None:
         testing.wait_until(lambda: sum(received().values()) > 1.5, WAIT_S)
         shares = received()
         status = _status(cluster)
-    assert shares["heavy"] / sum(shares.values()) == pytest.approx(0.75, abs=0.05)
+    assert shares["heavy"] / sum(shares.values()) == pytest.approx(0.75, abs=0.1)  # 0.5 without weights
     (island,) = status["islands"]
     assert island["queued_ms"] < 20 + 10, "the device's queue is short, whatever the clients have submitted"
     assert status["policy"] == "fair" and status["by_name"]["heavy"]["weight"] == 3
