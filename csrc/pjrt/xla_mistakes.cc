@@ -64,9 +64,9 @@ Result<std::string> WithElements(std::string_view shape, DType dtype) {
 }
 
 // By type of the integers and opcode: the computation of two scalars.
-using Extremes = std::map<std::pair<DType, std::string_view>, int64_t>;
+using Pairwise = std::map<std::pair<DType, std::string_view>, int64_t>;
 
-std::string ExtremeComputation(int64_t id, DType dtype, std::string_view opcode) {
+std::string PairwiseComputation(int64_t id, DType dtype, std::string_view opcode) {
   constexpr uint32_t kResult = 2;  // ProgramShapeProto
   const std::string scalar = ArrayShape(dtype, {});
   ProtoWriter out, result;
@@ -90,11 +90,11 @@ std::string ExtremeComputation(int64_t id, DType dtype, std::string_view opcode)
 // Writes one computation anew. A result has the id of what it takes the place of.
 class MistakeRewriter {
  public:
-  MistakeRewriter(MetBy met_by, const Reductions& reductions, Extremes* extremes, int64_t* next_computation,
+  MistakeRewriter(MetBy met_by, const Reductions& reductions, Pairwise* pairwise, int64_t* next_computation,
                   bool* changed)
       : met_by_(met_by),
         reductions_(reductions),
-        extremes_(extremes),
+        pairwise_(pairwise),
         next_computation_(next_computation),
         changed_(changed) {}
 
@@ -102,6 +102,8 @@ class MistakeRewriter {
     PW_ASSIGN_OR_RETURN(const auto instructions, SubMessages(computation, computation_field::kInstructions));
     PW_ASSIGN_OR_RETURN(const int64_t own_id, ReadId(computation, computation_field::kId));
     prefix_ = "nan." + std::to_string(own_id) + ".";  // names are the module's
+    const auto reduction = reductions_.find(own_id);
+    reduces_ = reduction != reductions_.end() && reduction->second.has_value();
     for (const std::string_view bytes : instructions) {
       PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(bytes));
       next_id_ = std::max(next_id_, instruction.id + 1);
@@ -120,7 +122,12 @@ class MistakeRewriter {
   Result<bool> Edit(std::string_view bytes) {
     PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(bytes));
     if (instruction.opcode == "convert") return EditConvert(bytes, instruction);
-    if (instruction.opcode == "multiply" || instruction.opcode == "abs") return EditIntegers(bytes, instruction);
+    const bool multiplies = instruction.opcode == "multiply" || instruction.opcode == "dot";
+    if (instruction.opcode == "abs" || (multiplies && !reduces_)) return EditIntegers(bytes, instruction);
+    if (instruction.opcode == "reduce") {
+      PW_ASSIGN_OR_RETURN(const bool edited, EditProduct(bytes, instruction));
+      if (edited) return true;
+    }
     const bool pads = instruction.opcode == "pad" || instruction.opcode == "reduce-window";
     if (pads && met_by_.partitioner) return EditPadded(bytes, instruction);
     if (instruction.opcode == "scatter" && met_by_.partitioner) return EditScatter(bytes, instruction);
@@ -154,7 +161,7 @@ class MistakeRewriter {
             &fields)) {
       return MalformedModule("a reduction");
     }
-    fields.Int64(instruction_field::kCalledComputationIds, Extreme(integers->dtype, largest ? "maximum" : "minimum"));
+    fields.Int64(instruction_field::kCalledComputationIds, OfTwo(integers->dtype, largest ? "maximum" : "minimum"));
     const int64_t key = Write(instruction.opcode, reduced, keys, fields.bytes());
     PW_ASSIGN_OR_RETURN(const int64_t value, Turned(key, reduced, *integers));
     ProtoWriter result;
@@ -192,23 +199,64 @@ class MistakeRewriter {
   }
 
   Result<bool> EditIntegers(std::string_view bytes, const Instruction& instruction) {
-    PW_ASSIGN_OR_RETURN(const auto operands, Integers(bytes, instruction_field::kOperandIds));
-    const bool squares = operands.size() == 2 && operands[0] == operands[1];
-    if (operands.size() != 1 && !squares) return false;
+    PW_ASSIGN_OR_RETURN(std::vector<int64_t> operands, Integers(bytes, instruction_field::kOperandIds));
     PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(instruction.shape));
-    const std::optional<DType> without_sign = WithoutSign(DTypeFromXlaPrimitive(shape.element_type));
+    const DType dtype = DTypeFromXlaPrimitive(shape.element_type);
+    const std::optional<DType> without_sign = WithoutSign(dtype);
     if (!without_sign) return false;
     PW_ASSIGN_OR_RETURN(const std::string fields, FieldsOf(bytes));
-    if (squares) {
-      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, *without_sign));
-      const int64_t value = Write("bitcast-convert", natural, {operands[0]});
-      const int64_t square = Write("multiply", natural, {value, value});
-      WriteInstruction(instruction.id, instruction.name, "bitcast-convert", instruction.shape, {square}, fields, &out_);
-    } else {
-      const int64_t negative = Write("negate", instruction.shape, {operands[0]});
-      WriteInstruction(instruction.id, instruction.name, "maximum", instruction.shape, {operands[0], negative}, fields,
-                       &out_);
+    if (instruction.opcode == "abs") {
+      operands.push_back(Write("negate", instruction.shape, operands));
+      WriteInstruction(instruction.id, instruction.name, "maximum", instruction.shape, operands, fields, &out_);
+      return true;
     }
+    for (int64_t& operand : operands) {
+      const auto from = shapes_.find(operand);
+      if (from == shapes_.end()) return MalformedModule("a product");
+      PW_ASSIGN_OR_RETURN(const Shape factor, ReadShape(from->second));
+      if (DTypeFromXlaPrimitive(factor.element_type) != dtype) return false;
+      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(from->second, *without_sign));
+      operand = Write("bitcast-convert", natural, {operand});
+    }
+    PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, *without_sign));
+    const int64_t product = Write(instruction.opcode, natural, operands, fields);
+    ProtoWriter result;
+    if (instruction.sharding) result.Bytes(instruction_field::kSharding, *instruction.sharding);
+    WriteInstruction(instruction.id, instruction.name, "bitcast-convert", instruction.shape, {product}, result.bytes(),
+                     &out_);
+    return true;
+  }
+
+  // The product of integers along a dimension, which XLA writes as one of two factors where there are two.
+  Result<bool> EditProduct(std::string_view bytes, const Instruction& instruction) {
+    PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(instruction.shape));
+    const std::optional<DType> without_sign = WithoutSign(DTypeFromXlaPrimitive(shape.element_type));
+    PW_ASSIGN_OR_RETURN(const auto called, Integers(bytes, instruction_field::kCalledComputationIds));
+    PW_ASSIGN_OR_RETURN(std::vector<int64_t> operands, Integers(bytes, instruction_field::kOperandIds));
+    if (!without_sign || called.size() != 1 || operands.size() != 2) return false;
+    const auto reduction = reductions_.find(called[0]);
+    if (reduction == reductions_.end() || reduction->second != Reduction::kProduct) return false;
+    for (int64_t& operand : operands) {
+      const auto from = shapes_.find(operand);
+      if (from == shapes_.end()) return MalformedModule("a product");
+      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(from->second, *without_sign));
+      operand = Write("bitcast-convert", natural, {operand});
+    }
+    PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, *without_sign));
+    ProtoWriter fields;
+    if (!CopyFieldsExcept(
+            bytes,
+            {instruction_field::kName, instruction_field::kOpcode, instruction_field::kShape, instruction_field::kId,
+             instruction_field::kOperandIds, instruction_field::kCalledComputationIds},
+            &fields)) {
+      return MalformedModule("a product");
+    }
+    fields.Int64(instruction_field::kCalledComputationIds, OfTwo(*without_sign, "multiply"));
+    const int64_t product = Write("reduce", natural, operands, fields.bytes());
+    ProtoWriter result;
+    if (instruction.sharding) result.Bytes(instruction_field::kSharding, *instruction.sharding);
+    WriteInstruction(instruction.id, instruction.name, "bitcast-convert", instruction.shape, {product}, result.bytes(),
+                     &out_);
     return true;
   }
 
@@ -248,8 +296,9 @@ class MistakeRewriter {
     return true;
   }
 
-  int64_t Extreme(DType dtype, std::string_view opcode) {
-    const auto [at, fresh] = extremes_->try_emplace({dtype, opcode}, *next_computation_);
+  // The computation of two scalars.
+  int64_t OfTwo(DType dtype, std::string_view opcode) {
+    const auto [at, fresh] = pairwise_->try_emplace({dtype, opcode}, *next_computation_);
     if (fresh) ++*next_computation_;
     return at->second;
   }
@@ -289,10 +338,11 @@ class MistakeRewriter {
 
   const MetBy met_by_;
   const Reductions& reductions_;
-  Extremes* const extremes_;
+  Pairwise* const pairwise_;
   int64_t* const next_computation_;
   bool* const changed_;
   ProtoWriter out_;
+  bool reduces_ = false;  // it is two scalars' sum, product and the like, which XLA knows by its one instruction
   std::map<int64_t, std::string_view> shapes_;
   std::set<int64_t> padded_;  // operands of what pads, so far
   std::string prefix_;
@@ -309,16 +359,16 @@ Result<std::string> AvoidXlaMistakes(std::string_view module, MetBy met_by) {
     PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(computation, computation_field::kId));
     next_computation = std::max(next_computation, id + 1);
   }
-  Extremes extremes;
+  Pairwise pairwise;
   bool changed = false;
   PW_ASSIGN_OR_RETURN(
       const std::string edited, EditComputations(module, [&](std::string_view computation, bool) {
-        return MistakeRewriter(met_by, reductions, &extremes, &next_computation, &changed).Rewrite(computation);
+        return MistakeRewriter(met_by, reductions, &pairwise, &next_computation, &changed).Rewrite(computation);
       }));
   if (!changed) return std::string(module);
   ProtoWriter out;  // what is called stands before its callers
-  for (const auto& [what, id] : extremes) {
-    out.Bytes(module_field::kComputations, ExtremeComputation(id, what.first, what.second));
+  for (const auto& [what, id] : pairwise) {
+    out.Bytes(module_field::kComputations, PairwiseComputation(id, what.first, what.second));
   }
   out.Raw(edited);
   return std::move(out).Take();

@@ -3,8 +3,8 @@
 // - It takes `x * convert(mask)` for `select(mask, x, 0)`, so an infinity or NaN behind a mask became 0.
 //   Booleans become numbers by a select, which it leaves alone.
 // - It takes integers' squares and absolute values for positive, though the first wrap round and that of the smallest
-//   integer is itself: of `abs(x * x)` and `x * x < 0` it computed neither. Squares are those of unsigned integers, and
-//   an absolute value is the larger of a number and its negative.
+//   integer is itself: of `abs(x * x)` and `x * x < 0` it computed neither. Products are those of unsigned integers, as
+//   it finds out itself which are squares, and an absolute value is the larger of a number and its negative.
 // - Its CPU devices' own all-reduce of a maximum or minimum drops NaNs. Reductions of floating-point numbers by maximum
 //   or minimum become reductions of integers that stand in the same order, with NaN beyond both infinities. Which of
 //   them will meet other devices is known only to the partitioner, so all are written anew.

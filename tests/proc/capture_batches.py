@@ -267,12 +267,13 @@ def new_optimizers_of_a_sweep(places: list[torch.device], capture: Capture) -> l
 
 def transforms_of_constants(places: list[torch.device], capture: Capture) -> list[float]:
     """Transforms of torch.func in a step wrap the constants of the CPU that it uploads."""
-    weight = torch.linspace(0.5, 1.5, 3).to(places[0])
+    weight, kept = torch.linspace(0.5, 1.5, 3).to(places[0]), torch.tensor([0.5, 0.25])
 
     @capture
     def step(x: Tensor) -> Tensor:
         def cubes(values: Tensor) -> Tensor:
-            return (values**3 * torch.tensor([1.0, 2.0, 3.0]).to(places[0]) * x.to(places[0])).sum()
+            factors = torch.tensor([1.0, 2.0, 3.0]).to(places[0]) * kept.to(places[0]).sum() * float(kept[1])
+            return (values**3 * factors * x.to(places[0])).sum()
 
         bend: Tensor = torch.func.hessian(cubes)(weight)
         slope: Tensor = torch.func.grad(cubes)(weight)

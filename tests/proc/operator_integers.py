@@ -116,6 +116,13 @@ def squares_and_sizes_that_wrap_round(device: str | torch.device) -> Any:
         values = torch.tensor([3, -root, root, 2 * root + 1, limits.min, limits.max], dtype=dtype).to(device)
         for square in (values * values, values**2, values.square()):
             results += [square, square.abs(), square < 0, square.sign(), square.clamp(min=0), 100 // (square + 2)]
+        for square in (
+            torch.einsum("i,i->i", values, values),
+            values[1:] * values[1:],
+            values.dot(values),
+            torch.stack([values, values]).prod(0),
+        ):
+            results += [square, square.abs(), square < 0]
         size = values.abs()
         results += [size, size < 0, size.abs(), size.clamp(min=0), size // 7, (size * size).abs()]
     return results

@@ -136,6 +136,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch._weights_only_unpickler": ("_get_allowed_globals",),
     "torch.jit._builtins": ("_register_builtin",),
     "torch.library": ("get_kernel", "Library"),
+    "torch._functorch.pyfunctorch": ("temporarily_clear_interpreter_stack",),
     "torch._subclasses.fake_tensor": ("FakeTensorMode",),
     "torch.optim.optimizer": ("_get_fused_kernels_supported_devices",),
     "torch_xla.distributed.parallel_loader": (

@@ -131,8 +131,11 @@ def describes(function: Any) -> bool:
 
 
 def digest(tensor: torch.Tensor) -> int:
-    """Of the elements of a CPU tensor."""
-    return native.digest(buffers.dense_bytes(tensor))
+    """Of the elements of a CPU tensor, whatever transforms of ``torch.func`` are under way."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    with temporarily_clear_interpreter_stack():
+        return native.digest(buffers.dense_bytes(tensor))
 
 
 _watch_class: Any = None
