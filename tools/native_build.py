@@ -30,6 +30,7 @@ import sysconfig
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -201,27 +202,44 @@ def _test_environment(room: str) -> dict[str, str]:
 
 
 def run_tests(rooms: Sequence[str], sanitizer: str, only: str, run: bool) -> int:
-    """Builds and runs the rooms' tests; returns how many rooms failed."""
-    failed = []
+    """Builds and runs the rooms' tests, as many rooms at once as there are cores; returns how many rooms failed."""
     folder = build("tests", sanitizer=sanitizer) if list(rooms) == rooms_with_tests() else None
-    for room in rooms:
-        binary = (folder or build(f"{room}_test", sanitizer=sanitizer)) / f"{room}_test"
-        if not run:
-            continue
-        print(f"== {binary.parent.name} {room}", flush=True)
-        command = [str(binary), *([only] if only else [])]
-        try:
-            code = subprocess.run(
-                command, env=_test_environment(room), timeout=TEST_TIMEOUT_SECONDS, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            print(f"expected {room}'s tests to end within {TEST_TIMEOUT_SECONDS} s, they did not")
-            code = 124
-        if code != 0:
-            failed.append(room)
+    binaries = {room: (folder or build(f"{room}_test", sanitizer=sanitizer)) / f"{room}_test" for room in rooms}
+    if not run:
+        return 0
+    failed = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for room, (code, printed) in zip(
+            rooms, pool.map(_run_room, binaries.values(), [only] * len(rooms)), strict=True
+        ):
+            print(f"== {binaries[room].parent.name} {room}\n{printed}", end="", flush=True)
+            if code != 0:
+                failed.append(room)
     if failed:
         print(f"native tests failed in: {', '.join(failed)}")
     return len(failed)
+
+
+def _run_room(binary: Path, only: str) -> tuple[int, str]:
+    """The exit status of a room's tests, and what they printed."""
+    room = binary.name.removesuffix("_test")
+    command = [str(binary), *([only] if only else [])]
+    try:
+        done = subprocess.run(
+            command,
+            env=_test_environment(room),
+            timeout=TEST_TIMEOUT_SECONDS,
+            check=False,
+            text=True,
+            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except subprocess.TimeoutExpired as expired:
+        printed = expired.stdout or b""
+        told = printed if isinstance(printed, str) else printed.decode(errors="replace")
+        return 124, f"{told}\nexpected {room}'s tests to end within {TEST_TIMEOUT_SECONDS} s, they did not\n"
+    return done.returncode, done.stdout
 
 
 def main() -> int:
