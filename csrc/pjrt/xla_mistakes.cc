@@ -153,16 +153,9 @@ class MistakeRewriter {
       keys.push_back(key);
     }
     PW_ASSIGN_OR_RETURN(const std::string reduced, WithElements(instruction.shape, integers->dtype));
-    ProtoWriter fields;
-    if (!CopyFieldsExcept(
-            bytes,
-            {instruction_field::kName, instruction_field::kOpcode, instruction_field::kShape, instruction_field::kId,
-             instruction_field::kOperandIds, instruction_field::kCalledComputationIds},
-            &fields)) {
-      return MalformedModule("a reduction");
-    }
-    fields.Int64(instruction_field::kCalledComputationIds, OfTwo(integers->dtype, largest ? "maximum" : "minimum"));
-    const int64_t key = Write(instruction.opcode, reduced, keys, fields.bytes());
+    PW_ASSIGN_OR_RETURN(const std::string fields,
+                        FieldsOf(bytes, OfTwo(integers->dtype, largest ? "maximum" : "minimum")));
+    const int64_t key = Write(instruction.opcode, reduced, keys, fields);
     PW_ASSIGN_OR_RETURN(const int64_t value, Turned(key, reduced, *integers));
     ProtoWriter result;
     if (instruction.sharding) result.Bytes(instruction_field::kSharding, *instruction.sharding);
@@ -171,15 +164,16 @@ class MistakeRewriter {
     return true;
   }
 
-  // What WriteInstruction is to be given of an instruction that is written again.
-  static Result<std::string> FieldsOf(std::string_view bytes) {
+  // What WriteInstruction is to be given of an instruction that is written again; `calling`: another computation than
+  // it called.
+  static Result<std::string> FieldsOf(std::string_view bytes, std::optional<int64_t> calling = std::nullopt) {
+    using namespace instruction_field;
     ProtoWriter out;
-    if (!CopyFieldsExcept(bytes,
-                          {instruction_field::kName, instruction_field::kOpcode, instruction_field::kShape,
-                           instruction_field::kId, instruction_field::kOperandIds},
-                          &out)) {
-      return MalformedModule("an instruction");
-    }
+    const bool copied =
+        calling ? CopyFieldsExcept(bytes, {kName, kOpcode, kShape, kId, kOperandIds, kCalledComputationIds}, &out)
+                : CopyFieldsExcept(bytes, {kName, kOpcode, kShape, kId, kOperandIds}, &out);
+    if (!copied) return MalformedModule("an instruction");
+    if (calling) out.Int64(kCalledComputationIds, *calling);
     return std::move(out).Take();
   }
 
@@ -201,8 +195,7 @@ class MistakeRewriter {
   Result<bool> EditIntegers(std::string_view bytes, const Instruction& instruction) {
     PW_ASSIGN_OR_RETURN(std::vector<int64_t> operands, Integers(bytes, instruction_field::kOperandIds));
     PW_ASSIGN_OR_RETURN(const Shape shape, ReadShape(instruction.shape));
-    const DType dtype = DTypeFromXlaPrimitive(shape.element_type);
-    const std::optional<DType> without_sign = WithoutSign(dtype);
+    const std::optional<DType> without_sign = WithoutSign(DTypeFromXlaPrimitive(shape.element_type));
     if (!without_sign) return false;
     PW_ASSIGN_OR_RETURN(const std::string fields, FieldsOf(bytes));
     if (instruction.opcode == "abs") {
@@ -210,21 +203,7 @@ class MistakeRewriter {
       WriteInstruction(instruction.id, instruction.name, "maximum", instruction.shape, operands, fields, &out_);
       return true;
     }
-    for (int64_t& operand : operands) {
-      const auto from = shapes_.find(operand);
-      if (from == shapes_.end()) return MalformedModule("a product");
-      PW_ASSIGN_OR_RETURN(const Shape factor, ReadShape(from->second));
-      if (DTypeFromXlaPrimitive(factor.element_type) != dtype) return false;
-      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(from->second, *without_sign));
-      operand = Write("bitcast-convert", natural, {operand});
-    }
-    PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, *without_sign));
-    const int64_t product = Write(instruction.opcode, natural, operands, fields);
-    ProtoWriter result;
-    if (instruction.sharding) result.Bytes(instruction_field::kSharding, *instruction.sharding);
-    WriteInstruction(instruction.id, instruction.name, "bitcast-convert", instruction.shape, {product}, result.bytes(),
-                     &out_);
-    return true;
+    return WriteWithoutSign(instruction, *without_sign, std::move(operands), fields);
   }
 
   // The product of integers along a dimension, which XLA writes as one of two factors where there are two.
@@ -236,23 +215,23 @@ class MistakeRewriter {
     if (!without_sign || called.size() != 1 || operands.size() != 2) return false;
     const auto reduction = reductions_.find(called[0]);
     if (reduction == reductions_.end() || reduction->second != Reduction::kProduct) return false;
+    PW_ASSIGN_OR_RETURN(const std::string fields, FieldsOf(bytes, OfTwo(*without_sign, "multiply")));
+    return WriteWithoutSign(instruction, *without_sign, std::move(operands), fields);
+  }
+
+  // The same of integers without sign, whose products have the same bits. Not of operands of another width.
+  Result<bool> WriteWithoutSign(const Instruction& instruction, DType dtype, std::vector<int64_t> operands,
+                                std::string_view fields) {
     for (int64_t& operand : operands) {
       const auto from = shapes_.find(operand);
       if (from == shapes_.end()) return MalformedModule("a product");
-      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(from->second, *without_sign));
+      PW_ASSIGN_OR_RETURN(const Shape factor, ReadShape(from->second));
+      if (WithoutSign(DTypeFromXlaPrimitive(factor.element_type)) != dtype) return false;
+      PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(from->second, dtype));
       operand = Write("bitcast-convert", natural, {operand});
     }
-    PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, *without_sign));
-    ProtoWriter fields;
-    if (!CopyFieldsExcept(
-            bytes,
-            {instruction_field::kName, instruction_field::kOpcode, instruction_field::kShape, instruction_field::kId,
-             instruction_field::kOperandIds, instruction_field::kCalledComputationIds},
-            &fields)) {
-      return MalformedModule("a product");
-    }
-    fields.Int64(instruction_field::kCalledComputationIds, OfTwo(*without_sign, "multiply"));
-    const int64_t product = Write("reduce", natural, operands, fields.bytes());
+    PW_ASSIGN_OR_RETURN(const std::string natural, WithElements(instruction.shape, dtype));
+    const int64_t product = Write(instruction.opcode, natural, operands, fields);
     ProtoWriter result;
     if (instruction.sharding) result.Bytes(instruction_field::kSharding, *instruction.sharding);
     WriteInstruction(instruction.id, instruction.name, "bitcast-convert", instruction.shape, {product}, result.bytes(),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ptpathways.frontend.xla import _late
+from ptpathways.frontend.xla import _late, _when_imported
 
 SOURCE = """
 import threading
@@ -88,7 +88,7 @@ def test_what_is_to_be_mended_is_mended_once_it_is_executed(late: Any) -> None:
 def test_a_module_that_is_there_already_stays_what_it_is() -> None:
     _late.execute_when_used("json")
     assert type(sys.modules["json"]) is types.ModuleType
-    assert not any(isinstance(finder, _late._Finder) and finder.name == "json" for finder in sys.meta_path)
+    assert not any(isinstance(finder, _when_imported.Finder) and finder.name == "json" for finder in sys.meta_path)
 
 
 def test_inductor_is_imported_by_those_who_compile_with_the_bridge() -> None:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 import threading
 import types
-from collections.abc import Callable, Sequence
 from typing import Any
 
-Mend = Callable[[Any], None]
-"""Takes the module, after it was executed."""
+from ptpathways.frontend.xla._when_imported import Mend, when_found
 
 _loading = threading.RLock()
 
 
 def execute_when_used(name: str) -> None:
     """The module is to be executed when an attribute of it is read, if it has not been imported. Idempotent."""
-    if name not in sys.modules and not any(isinstance(f, _Finder) and f.name == name for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(name))
+
+    def delay(spec: importlib.machinery.ModuleSpec) -> None:
+        assert spec.loader is not None
+        spec.loader = _Loader(spec.loader)
+
+    when_found(name, delay)
 
 
 def when_executed(name: str, mend: Mend) -> None:
@@ -76,21 +77,3 @@ class _Loader(importlib.abc.Loader):
 
     def __getattr__(self, name: str) -> Any:  # of linecache, inspect and others: the source
         return getattr(self.really, name)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module, once."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec

@@ -20,16 +20,35 @@ def when_imported(name: str, mend: Mend) -> None:
     """Calls ``mend`` with the module of that name as soon as there is one, and once. Idempotent."""
     if name in sys.modules:
         mend(sys.modules[name])
-    elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(name, mend))
+        return
+
+    def mend_after(spec: importlib.machinery.ModuleSpec) -> None:
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            run(module)
+            mend(module)
+
+        loader.exec_module = exec_module
+
+    when_found(name, mend_after)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Mends the module as soon as it is imported, and is no longer asked then."""
+def when_found(name: str, change: Callable[[importlib.machinery.ModuleSpec], None]) -> None:
+    """Has ``change`` change how a module will be loaded that has not been imported. Of one name only the first."""
+    if name not in sys.modules and not any(
+        isinstance(finder, Finder) and finder.name == name for finder in sys.meta_path
+    ):
+        sys.meta_path.insert(0, Finder(name, change))
 
-    def __init__(self, name: str, mend: Mend) -> None:
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds one module, and is no longer asked then."""
+
+    def __init__(self, name: str, change: Callable[[importlib.machinery.ModuleSpec], None]) -> None:
         self.name = name
-        self._mend = mend
+        self._change = change
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -39,12 +58,5 @@ class _Finder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            run = loader.exec_module
-
-            def exec_module(module: types.ModuleType) -> None:
-                run(module)
-                self._mend(module)
-
-            loader.exec_module = exec_module
+            self._change(spec)
         return spec
