@@ -394,7 +394,102 @@ def attributes_of_kept_tensors(places: list[torch.device], capture: Capture) -> 
     return numbers(found)
 
 
+def results_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
+    """What a call returns and leaves behind is one memory, also for who writes it or has a view of it; that of earlier
+    calls is another one."""
+    place = places[0]
+    ways: tuple[tuple[str, Callable[[Any, Tensor], Any]], ...] = (
+        ("kept", lambda held, value: (_leave(held, one=value.detach()), value)),
+        ("kept_itself", lambda held, value: (_leave(held, one=value), value.detach())),
+        ("kept_twice", lambda held, value: (_leave(held, one=value.detach(), two=value.detach()), value, value)),
+        ("read", lambda held, value: (_leave(held, one=(made := (held.one * 0.5 + value).detach())), made.detach())),
+        ("written", lambda held, value: (_leave(held, one=(made := value.detach())), made.mul_(2).detach())),
+    )
+    found: list[Tensor] = []
+    for name, way in ways:
+        weight, held = torch.ones(2).to(place), types.SimpleNamespace(one=None, two=None)
+        held.one = held.two = torch.zeros(2).to(place)
+
+        def step(x: Tensor, weight: Tensor = weight, way: Any = way, held: Any = held) -> Any:
+            weight.mul_(x.to(place))
+            return way(held, weight * 2)[1:]
+
+        step.__name__ = name
+        captured, kept = capture(step), []
+        for number in range(12):
+            results = captured(torch.full((2,), 1.1))
+            kept += [results[0], results[0][:1]]
+            if number % 4 == 1:
+                results[0].div_(4)
+            if number % 4 == 3:
+                held.one.add_(1)
+            if number == 10:
+                kept[-4][0] = 7.0
+            found += [one.sum().clone() for one in (*results, held.one, held.two, *kept[-6:])]
+        expect(captured, replays=9, said=0)
+    return numbers(found)
+
+
+def results_left_behind_by_one_kind(places: list[torch.device], capture: Capture) -> list[float]:
+    """A kind of call that does not return what it leaves behind writes over no result of another kind."""
+    place = places[0]
+    weight, held = torch.ones(2).to(place), types.SimpleNamespace(one=torch.zeros(2).to(place))
+
+    @capture
+    def step(x: Tensor, returns: bool) -> Tensor | None:
+        weight.mul_(x.to(place))
+        held.one = weight * 2
+        return held.one.detach() if returns else None
+
+    kept, found = [], []
+    for number in range(20):
+        result = step(torch.full((2,), 1.1), number % 3 != 2)
+        if result is not None:
+            kept.append(result)
+        found += [one.sum().clone() for one in (held.one, *kept[-3:])]
+    expect(step, replays=16, said=1, texts=("is traced again: argument 1",))
+    return numbers([*found, *(one.sum() for one in kept)])
+
+
+def parts_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
+    """Where a replay could not let both have one memory, each call is traced."""
+    place = places[0]
+    weight = torch.ones(2).to(place)
+    held = types.SimpleNamespace(one=torch.ones(2).to(place), two=torch.ones(2).to(place))
+
+    @capture
+    def part(x: Tensor) -> Tensor:
+        made = weight * x.to(place)
+        held.one = made
+        return made[:1]
+
+    @capture
+    def over(x: Tensor) -> Tensor:
+        held.two.mul_(x.to(place))
+        made: Tensor = held.two + weight
+        held.two = made
+        return made.detach()
+
+    found, kept = [], []
+    for number in range(8):
+        kept += [part(torch.full((2,), 1.1 + number)), over(torch.full((2,), 1.1))]
+        kept[-2].fill_(3.0)
+        kept[-1].add_(0.5)
+        found += [one.sum().clone() for one in (held.one, held.two, *kept)]
+    expect(part, replays=0, said=1, texts=("it returns a view of held.one",))
+    expect(over, replays=0, said=1, texts=("it writes held.two in place, and returns what it puts there",))
+    return numbers(found)
+
+
+def _leave(held: Any, **tensors: Tensor) -> tuple[str, ...]:
+    held.__dict__.update(tensors)
+    return tuple(tensors)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
+    results_left_behind,
+    results_left_behind_by_one_kind,
+    parts_left_behind,
     attributes_of_kept_tensors,
     copied_data,
     copied_by_to,

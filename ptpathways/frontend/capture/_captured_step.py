@@ -142,12 +142,7 @@ class CapturedStep:
                 if observed := _watch.observed():
                     self._say(f"is traced while {observed}, which sees nothing of a replay")
                     return self._run_lazily(args, kwargs)
-                if self._holders.begin():
-                    self._give_up(
-                        "a tensor that it returned was written in place, and shares memory with another one when it is "
-                        "traced, which it does not when it is replayed; return, or write, a copy (clone())"
-                    )
-                    return self._run_lazily(args, kwargs)
+                self._holders.begin()
                 drawn, cuts = _drawn.between(), _step.cut_count()
                 result = self._step(args, kwargs)
                 if drawn:
@@ -391,6 +386,8 @@ class CapturedStep:
             )
             variant.ready = False
             return True, self._run_lazily(call.args, call.kwargs)  # which parts them, and is like no other call
+        if self._holders.part(variant):
+            traced = self._submit_pending(always=True)
         held = self._holders.held(variant)
         if held:
             self._say(f"is traced {held}")
@@ -411,7 +408,6 @@ class CapturedStep:
         variant.audits.seconds += time.perf_counter() - started
         self._clean = buffers.least_created()
         self._holders.leave((tensor for _, tensor in variant.renewed), variant.own_ids(), variant.moved_ids)
-        self._holders.watch(*variant.take_apart(), traced=False)
         self.replays += 1
         self._turns = 0
         return True, result
@@ -461,7 +457,6 @@ class CapturedStep:
             variant.made = outcome.renewed()
             moved = frozenset(id(outcome.surroundings.tensors[name]) for name in outcome.moved)
             self._holders.leave(variant.made, recording.own, moved)
-            self._holders.watch(*outcome.together(), traced=True)
             self._blocked = 0
             self._changing |= set(outcome.effects.settings)
             altered = self._altered(key, outcome)

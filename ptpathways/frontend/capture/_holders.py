@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ptpathways.frontend.capture.recording._results import References, Watched
+from ptpathways.frontend.capture.recording._results import References
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -44,14 +44,13 @@ class Holders:
         self._all.add(self)
         self._known: dict[int, tuple[torch.Tensor, tuple[int, int, int]]] = {}  # by id: how many hold it
         self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
-        self._kept: frozenset[int] = frozenset()
+        self._kept = self._lent = frozenset[int]()
         self._left: list[torch.Tensor] = []
         self._moved = self._collects = False
         self._has_collected = self._frozen = False
         self._covered: Variant | None = None
         self._own: Collection[int] = ()
         self._same: frozenset[int] = frozenset()
-        self._watched = Watched()
 
     def clear(self) -> None:
         """Forgets all: any of them may be held."""
@@ -59,28 +58,30 @@ class Holders:
         self._known.clear()
         self._covered = None
 
-    def begin(self) -> bool:
-        """A call begins: finds those that have got one more holder since the last one.
-
-        Returns whether somebody has written a result in place that shares memory when it is traced.
-        """
+    def begin(self) -> None:
+        """A call begins: finds those that have got one more holder since the last one."""
         import torch
 
-        written = self._watched.begin()
         if self._others[0] != Holders._changes:
             if len(self._all) > 1:
                 gc.collect()  # what other steps have dropped would count
             for one in list(self._all):
                 one._count_others()
             self._take_over()
+            self._covered = None
         names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
             for number, (tensor, (names, values, uses)) in self._known.items()
             if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values or _uses(tensor) > uses
         )
+        self._lent = frozenset(  # of those whose values only are held: results of the last call may be on them
+            number
+            for number in self._kept
+            for tensor, (names, _, uses) in (self._known[number],)
+            if names_of(tensor) <= names and _uses(tensor) <= uses
+        )
         self._moved = self._collects = False
-        return written
 
     def bound(self) -> None:
         """We hold others, or more, than before."""
@@ -119,10 +120,6 @@ class Holders:
         """
         self._left, self._own, self._same = list(tensors), own, moved
 
-    def watch(self, results: Sequence[torch.Tensor], states: Sequence[torch.Tensor], traced: bool) -> None:
-        """Watches results that share memory, with each other or with ``states``, when the call is traced."""
-        self._watched.end(results, states, traced)
-
     def _take_over(self) -> None:
         """What other steps write over may be written over by this one, too: each makes gradients of one model."""
         for other in self._all:
@@ -131,19 +128,37 @@ class Holders:
 
     def held(self, variant: Variant) -> str:
         """Why a replay must not write over one of the tensors that it would; empty if it may write over all."""
-        if not self._kept and variant is self._covered:
+        beside = variant.beside_ids
+        kept = self._kept - (self._lent & beside) if beside else self._kept
+        if not kept and variant is self._covered:
             return ""
         for name, tensor in variant.renewed:
             if id(tensor) not in self._known:
                 return f"when {name} is a new tensor, to count who holds it"
         for name, tensor in (*variant.renewed, *variant.used_up):
-            if id(tensor) in self._kept:
+            if id(tensor) in kept:
                 return (
                     f"when {name} of an earlier call is still held, because a replay would write over it; hold, or "
                     "return, a copy (clone())"
                 )
         self._covered = variant
         return ""
+
+    def part(self, variant: Variant) -> bool:
+        """Gives tensors that a replay would write over, and that have the memory of what another kind of call has
+        returned, memory of their own, with the same values; whether there were any. This is traced."""
+        kinds = [one for holders in self._all for one in holders._variants()]
+        beside = {number for one in kinds for number in one.beside_ids} - variant.beside_ids
+        parted = set()
+        for _, tensor in variant.renewed if beside else ():
+            if id(tensor) not in beside:
+                continue
+            place = buffers.storage_of(tensor)
+            if _values(tensor) > 1 + sum(list(one.held_storages()).count(place) for one in kinds):
+                tensor.data = tensor.detach().clone()
+                parted.add(id(tensor))
+        self._kept -= self._lent & parted
+        return bool(parted)
 
     def given(self, result: Any) -> References:
         """What the caller gets of a call."""

@@ -72,15 +72,19 @@ class Variant:
         """What a call writes in place: autograd counts the versions of it."""
         self.own: dict[str, Any] = {}
         """Objects of the program's own that a replay returns, by name."""
-        self._last_apart: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []
-        self._apart = _results.Apart()
+        self.beside: list[tuple[torch.Tensor, int, int]] = []
+        """Tensors that get the memory of a result, the place of that, and their number among the states or -1: the
+        function makes new ones, so a replay does not write into the memory that they had."""
+        self.beside_ids: frozenset[int] = frozenset()
+        """Those tensors, by id."""
+        self._written: Mapping[str, Result] = {}
         self._states: dict[str, int] = {}
         self._feeds: dict[Any, int] = {}
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
         self._tensors: list[torch.Tensor] = []
         self._lasting: list[bool] = []
-        """Whether each is there between the calls, as gradients need not be."""
+        """Whether each is there between the calls; gradients need not be, and some are made anew by each call."""
         self._handles: list[int] = []
         self._gradients = Gradients()
         self._effects = Effects()
@@ -172,7 +176,8 @@ class Variant:
         values = outcome.recording["values"]
         inputs = [(*self._input(given.source), given.donated, values[given.token]["value"]) for given in lowered.inputs]
         names: dict[Result, list[str]] = {}
-        for state, result in wiring.written.items():
+        self._written = {name: result for name, result in wiring.written.items() if name not in outcome.effects.beside}
+        for state, result in self._written.items():
             names.setdefault(result, []).append(state)
         self._returned = {}
         outputs: list[tuple[list[int], bool, native.DeviceValue]] = []
@@ -190,7 +195,7 @@ class Variant:
 
     def _settle(self, outcome: Outcome) -> None:
         """Goes on from what a recorded call has left behind."""
-        self._tree, self._apart = outcome.tree, outcome.apart
+        self._tree = outcome.tree
         self._effects, self._in_place, self._moved_names = outcome.effects, outcome.in_place, outcome.moved
         self.numbers.settle(self._wiring, outcome)
         self._gradients.settle(outcome, self._states)
@@ -200,11 +205,6 @@ class Variant:
         self.bind(outcome.surroundings)
         self._order = self._order_of_written()
         self.ready, self.moved = True, False
-
-    def take_apart(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """What ``Outcome.together`` gives, of the last replay; only once, as nobody may hold results."""
-        found, self._last_apart = self._last_apart, ([], [])
-        return found
 
     def let_go(self) -> None:
         """Of the memory of what it writes: a call that gives a tensor other memory would else compute what was in the
@@ -221,13 +221,14 @@ class Variant:
         if not self.ready:
             return
         around = self._surroundings
-        for tensors in (self.made, self._tensors, self._parameters, self._states_beside):
+        for tensors in (self.made, self._tensors, self._parameters):
             yield from tensors
         yield from self._gradients.held()
         for named in (self._states_returned, self._extras, around.tensors, around.parameters,
                       around.trainable):  # fmt: skip
             yield from named.values()
         yield from self._raised
+        yield from (tensor for tensor, _, _ in self.beside)
         for name_and_tensor in (*self.renewed, *self.used_up):
             yield name_and_tensor[1]
         for link in (*around.links, *around.members):
@@ -254,12 +255,12 @@ class Variant:
         self.used_up = [
             (name, tensors[name])
             for name in sorted(self._gradients.taken)
-            if name in self._states and name in tensors and name not in self._wiring.written
+            if name in self._states and name in tensors and name not in self._written
         ]
         items = [item.of if isinstance(item, Alias) else item for item in self._wiring.returned]
         returned = [item.name for item in items if isinstance(item, State)]
         owned = [item.name for item in items if isinstance(item, Own)]
-        wanted = [*self._states, *returned, *self._apart.states]
+        wanted = [*self._states, *returned, *self._effects.beside]
         missing = [name for name in wanted if name not in tensors]
         if missing:
             raise Stale(f"{missing[0]} is no longer there")
@@ -273,9 +274,12 @@ class Variant:
         self.numbers.bind(self._surroundings)
         self._surroundings.prepare()  # before it is counted who holds a tensor
         self._states_returned = {name: tensors[name] for name in returned}
-        self._states_beside = [tensors[name] for name in self._apart.states]
+        self.beside = [
+            (tensors[name], place, self._states.get(name, -1)) for name, place in self._effects.beside.items()
+        ]
+        self.beside_ids = frozenset(id(tensor) for tensor, _, _ in self.beside)
         former, self._tensors = self._tensors, [tensors[name] for name in self._states]
-        self._lasting = [not name.endswith(".grad") for name in self._states]
+        self._lasting = [not name.endswith(".grad") and name not in self._effects.renewed for name in self._states]
         changed = map(operator.is_not, former, self._tensors)
         self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
         buffers.part_from_bases(self._tensors)
@@ -285,7 +289,7 @@ class Variant:
                 "by their tensors' age"
             )
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
-        over = [name for name in self._states if name in self._wiring.written]
+        over = [name for name in self._states if name in self._written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
         self._parameters = [tensor for tensor in self._tensors if isinstance(tensor, torch.nn.Parameter)]
         known, self._handles = self._handles, []
@@ -305,7 +309,7 @@ class Variant:
         written = [
             place
             for place, name in enumerate(self._states)
-            if name in self._wiring.written
+            if name in self._written
             and not name.endswith(".grad")
             and not isinstance(self._tensors[place], torch.nn.Parameter)
         ]
@@ -322,9 +326,8 @@ class Variant:
     def _bind_moved(self) -> None:
         """Binds every state whose tensor has another buffer than before."""
         buffers.take_writes(self._tensors)
-        written = self._wiring.written
         self._aliases = buffers.Aliases(
-            [self._tensors[place] for name, place in self._states.items() if name in written]
+            [self._tensors[place] for name, place in self._states.items() if name in self._written]
         )
         handles = buffers.handles(self._tensors)
         if handles is None:
@@ -398,8 +401,17 @@ class Variant:
         returned: list[Any] = []
         for item in wiring.returned:
             returned.append(self._result(item, made, leaves, rates, returned))
-        self._last_apart = [returned[place] for place in self._apart.places], self._states_beside
+        self._leave_beside(returned)
         return pytree.tree_unflatten(returned, self._tree)
+
+    def _leave_beside(self, returned: Sequence[Any]) -> None:
+        """Lets what the call leaves behind have the memory of what it returns."""
+        for tensor, place, number in self.beside:
+            tensor.data = returned[place].detach()
+            if number >= 0:
+                with native.translated():
+                    self._replay.bind(number, buffers.cell_of(tensor))
+                self._handles[number] = (buffers.handles([tensor]) or [0])[0]
 
     def _result(
         self,

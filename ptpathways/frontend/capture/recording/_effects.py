@@ -25,10 +25,13 @@ class Effects:
     """Values that it has left behind, by name, where there were others."""
     renewed: frozenset[str] = frozenset()
     """Tensors of the devices that it has put in the place of others."""
+    beside: Mapping[str, int] = field(default_factory=dict)
+    """Which of them are on the memory of what it has returned, and the place of that among the leaves."""
 
     def text(self) -> str:
         """For messages."""
-        parts = [f"{name} = {value!r}" for name, value in self.settings.items()] + sorted(self.renewed)
+        parts = [f"{name} = {value!r}" for name, value in self.settings.items()]
+        parts += [f"{name} (also returned)" if name in self.beside else name for name in sorted(self.renewed)]
         return ", ".join(parts[:3]) or "nothing"
 
     def apply(self, surroundings: Surroundings) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects._reachable import Surroundings
-from ptpathways.frontend.capture.recording import _probe, _results
+from ptpathways.frontend.capture.recording import _probe
 from ptpathways.frontend.capture.recording._effects import Effects
 from ptpathways.frontend.plans._wiring import Result
 from ptpathways.frontend.slices import _buffers as buffers
@@ -66,13 +66,6 @@ class Outcome:
     """What was made of the optimizers' options."""
     others: Sequence[tuple[torch.Tensor, int]]
     """Tensors of the CPU that it used and was not given, with their digests."""
-    apart: _results.Apart
-    """Results that share memory with others, or with what the call has made and left behind."""
-
-    def together(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The tensors of ``apart``: results, and what they share memory with."""
-        states = [self.surroundings.tensors[name] for name in self.apart.states]
-        return [self.returned[place] for place in self.apart.places], states
 
     def renewed(self) -> list[torch.Tensor]:
         """Tensors that it has made and left behind, in the place of others or of none."""

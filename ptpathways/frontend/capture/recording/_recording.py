@@ -216,8 +216,13 @@ class Recording:
             self._leaves,
             self._call.containers(),
             self.own,
+            {place for _, _, place in self._began},
         )
-        items, apart = _results.classify(returned, containers, known)
+        items, found.beside = _results.classify(returned, containers, known)
+        for name in found.beside:
+            former = self._surroundings.tensors.get(name)
+            if former is not None and id(former) in self._written:  # so is what the last call has returned
+                raise Uncapturable(f"it writes {name} in place, and returns what it puts there then, {_results.OWN}")
         for item in items:
             state = item.of if isinstance(item, Alias) else item
             if not isinstance(state, State) or state.name in after.tensors:
@@ -275,7 +280,6 @@ class Recording:
             found,
             self.probes,
             self.seen.others,
-            apart,
         )
         return made, wiring
 

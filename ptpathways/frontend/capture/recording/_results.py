@@ -7,7 +7,6 @@ on the memory of a parameter, the replay gives that, too. Where it cannot, the s
 from __future__ import annotations
 
 import collections
-import weakref
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,16 +84,6 @@ class References:
         return self._storages[buffers.storage_of(tensor)] - (id(tensor) in self._by_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """Results that share memory with what the call leaves behind, and have memory of their own in a replay."""
-
-    places: tuple[int, ...] = ()
-    """Among the leaves of the result."""
-    states: tuple[str, ...] = ()
-    """What they share it with: tensors that each call makes anew."""
-
-
 @dataclass(slots=True)
 class Known:
     """Tensors that a call began with or has left behind, and its arguments."""
@@ -108,10 +97,13 @@ class Known:
     """The lists, dictionaries and opened objects among the arguments, by id."""
     own: Mapping[int, str]
     """Names of the program's own objects, by id."""
+    began: Collection[int]
+    """The memory of tensors that were there when the call began (``_buffers.storage_of``)."""
 
 
-def classify(returned: Sequence[Any], containers: Sequence[Any], known: Known) -> tuple[list[Any], Apart]:
-    """What each leaf of a result is, for the wiring, and which of them are to be watched.
+def classify(returned: Sequence[Any], containers: Sequence[Any], known: Known) -> tuple[list[Any], dict[str, int]]:
+    """What each leaf of a result is, for the wiring, and by name the tensors that the call has made and left behind on
+    the memory of a result, with the place of that result among the leaves.
 
     Raises:
         Uncapturable: a replay would return something else.
@@ -125,9 +117,9 @@ class _Classifier:
 
         self._known = known
         self._name_of = {id(tensor): name for name, tensor in reversed(list(known.states.items()))}
-        self._states: dict[int, str] = {}  # by storage
+        self._states: dict[int, list[str]] = {}  # by storage
         for name, tensor in known.states.items():
-            self._states.setdefault(buffers.storage_of(tensor), name)
+            self._states.setdefault(buffers.storage_of(tensor), []).append(name)
         self._feeds: dict[int, int] = {}
         self._arguments: dict[int, int] = {}  # by storage
         for number, leaf in enumerate(known.leaves):
@@ -136,10 +128,9 @@ class _Classifier:
                 if leaf.device.type == "xla":
                     self._arguments.setdefault(buffers.storage_of(leaf), number)
         self._results: dict[int, int] = {}
-        self._apart: set[int] = set()
-        self._beside: set[str] = set()
+        self._beside: dict[str, int] = {}
 
-    def go(self, returned: Sequence[Any], containers: Sequence[Any]) -> tuple[list[Any], Apart]:
+    def go(self, returned: Sequence[Any], containers: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
         from torch.utils import _pytree as pytree
 
         for node in (*containers, *returned):
@@ -156,7 +147,7 @@ class _Classifier:
                     f"would return two; return a copy ({type(node).__name__}(...)) at one of them"
                 )
         items = [self._item(place, item, returned) for place, item in enumerate(returned)]
-        return items, Apart(tuple(sorted(self._apart)), tuple(sorted(self._beside)))
+        return items, self._beside
 
     def _item(self, place: int, item: Any, returned: Sequence[Any]) -> Any:
         import torch
@@ -179,11 +170,17 @@ class _Classifier:
             raise Uncapturable(f"it returns {lost}")
         storage = buffers.storage_of(item)
         if storage in self._states:
-            return self._beside_state(place, returned, token, self._states[storage])
-        if storage in self._arguments:
+            lasting = [name for name in self._states[storage] if name not in self._known.renewed]
+            if lasting:
+                if not _is_whole(item, token, self._known.states[lasting[0]]):
+                    raise Uncapturable(f"it returns a view of {lasting[0]}, {OWN}")
+                return Alias(State(lasting[0]))
+            self._check_beside(item, token, returned)
+            self._beside.update(dict.fromkeys(self._states[storage], self._results.get(storage, place)))
+        elif storage in self._arguments:
             number = self._arguments[storage]
             if not _is_whole(item, token, self._known.leaves[number]):
-                raise Uncapturable(f"it returns a view of argument {number}, {_OWN}")
+                raise Uncapturable(f"it returns a view of argument {number}, {OWN}")
             return Alias(Feed(number))
         first = self._results.setdefault(storage, place)
         if first == place or returned[first] is item:
@@ -195,22 +192,21 @@ class _Classifier:
             "would return two with memory of their own; return a copy (clone()) of one"
         )
 
-    def _beside_state(self, place: int, returned: Sequence[Any], token: int, name: str) -> Any:
-        item = returned[place]
-        if name in self._known.renewed:
-            if any(one is self._known.states[name] for one in returned):
-                raise Uncapturable(f"it returns {name} and a view of it, {_OWN}")
+    def _check_beside(self, item: torch.Tensor, token: int, returned: Sequence[Any]) -> None:
+        """Raises Uncapturable when a result shares memory with something that the call has left behind in a way that a
+        replay would not: it lets both have the memory of the result."""
+        storage = buffers.storage_of(item)
+        for name in self._states[storage]:
+            state = self._known.states[name]
+            if any(one is state for one in returned):
+                raise Uncapturable(f"it returns {name} and a view of it, {OWN}")
             if name in self._known.moved:
-                raise Uncapturable(f"it returns what it gives {name} for its memory (.data = ...), {_OWN}")
-            self._apart.add(place)
-            self._beside.add(name)
-            return Held(token)
-        if not _is_whole(item, token, self._known.states[name]):
-            raise Uncapturable(f"it returns a view of {name}, {_OWN}")
-        return Alias(State(name))
+                raise Uncapturable(f"it returns what it gives {name} for its memory (.data = ...), {OWN}")
+            if storage in self._known.began or not _is_whole(item, token, state):
+                raise Uncapturable(f"it returns a view of {name}, {OWN}")
 
 
-_OWN = "and a replay would return a tensor with memory of its own; return a copy (clone()), or the tensor itself"
+OWN = "and a replay would return a tensor with memory of its own; return a copy (clone()), or the tensor itself"
 
 
 def _lost(item: torch.Tensor) -> str:
@@ -244,42 +240,6 @@ def _lost(item: torch.Tensor) -> str:
 def _is_whole(item: torch.Tensor, token: int, other: torch.Tensor) -> bool:
     """Whether a tensor is another one's ``detach()``, and no part of it."""
     return item.shape == other.shape and item.dtype == other.dtype and buffers.token_of(other) == token
-
-
-class Watched:
-    """The results of the last call that are to be ``Apart``, until the next one."""
-
-    def __init__(self) -> None:
-        self._results: list[tuple[weakref.ref[torch.Tensor], int]] = []
-        self._states: list[tuple[weakref.ref[torch.Tensor], int]] = []
-        self._traced = False
-
-    def begin(self) -> bool:
-        """A call begins. Whether somebody has written, since the last one, what would have shared memory.
-
-        A result of a traced call that shares memory with what this call may write over gets memory of its own: the
-        function would put another tensor in the place of the one that it shares it with.
-        """
-        results, states = self._results, self._states
-        if not results:
-            return False
-        self._results, self._states = [], []
-        written = any((tensor := of()) is not None and tensor._version != version for of, version in results + states)
-        if not written and states and self._traced:
-            storages = {buffers.storage_of(tensor) for of, _ in states if (tensor := of()) is not None}
-            for of, _ in results:
-                result = of()
-                if result is not None and buffers.storage_of(result) in storages:
-                    result.data = result.detach().clone()
-        return written
-
-    def end(self, results: Sequence[torch.Tensor], states: Sequence[torch.Tensor], traced: bool) -> None:
-        """A call has returned ``results``."""
-        self._traced = traced
-        self._results, self._states = (
-            [(weakref.ref(tensor), tensor._version) for tensor in dict.fromkeys(tensors) if not tensor.is_inference()]
-            for tensors in (results, states)
-        )
 
 
 def has_live_graph(returned: Sequence[Any]) -> bool:
