@@ -13,7 +13,7 @@ from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws, unseen
-from ptpathways.frontend.capture.recording._effects import effects
+from ptpathways.frontend.capture.recording._effects import Effects, effects
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._outer_graphs import OuterGraphs
 from ptpathways.frontend.capture.recording._step_arguments import (
@@ -151,78 +151,22 @@ class Recording:
         Raises:
             Uncapturable: it cannot be replayed.
         """
-        if self.draws.moved and self.draws.certain:
-            raise Uncapturable(
-                f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
-                "draw outside and pass the outcome as an argument, or draw on the device"
-            )
-        if self.seen.draws:
-            raise Uncapturable(
-                f"it draws random numbers on the CPU ({self.seen.draws}), and a replay would repeat what Python made "
-                "of them; draw them on the device, or outside and pass them as an argument"
-            )
-        if self._modes != self._call.granted[3]:
-            before, now = dict(self._call.granted[3]), dict(self._modes)
-            changed = next(name for name, value in now.items() if before[name] != value)
-            raise Uncapturable(
-                f"it changes {changed}, and a replay would not ({before[changed]} -> {now[changed]})",
-                passing=changed == WARNINGS,  # an import may have added a filter
-            )
-        if self.calls.unknown or self._surroundings.unknown:
-            raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
-        after = self._call.walk(self._function)
-        after.ignore(self._surroundings.ignored)
-        buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
-        found = effects(self._surroundings, after, self._rates)
+        self._check_repeatable()
+        after, found = self._left_behind()
+        self._check_arguments()
         # Of another memory (``p.data = ...``): whoever has the former one keeps its values, and a replay writes there.
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
-        for name in found.settings:  # a replay begins with what this call began with
-            after.settings[name] = self._surroundings.settings[name]
-        began = {id(one.of): one for one in self._surroundings.sequences}
-        after.sequences = [began.get(id(one.of), one) for one in after.sequences]
-        self._check_arguments()
-        names: dict[str, int] = {}
-        extras = {}
-        kept_extras: set[str] = set()
-        for name, tensor in after.tensors.items():
-            token = buffers.token_of(tensor)
-            if token is None:
-                raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
-            names[name] = token
-        for name, tensor in self._extras.items():
-            token = buffers.token_of(tensor) if id(tensor) in self._noted else None
-            # One that is an alias of the state, such as from state_dict(), follows what a replay does to that.
-            if token is not None and (name not in self._alias_of or names.get(self._alias_of[name]) != token):
-                extras[name] = tensor
-                names[name] = token
+        names, extras = self._values(after)
         gone = {
             name: tensor
             for name, tensor in self._surroundings.tensors.items()
             if name.endswith(".grad") and name not in names
         }
-        own = _results.objects(after)
-        self.own = {id(thing): name for name, thing in reversed(own.items())}
+        self.own = {id(thing): name for name, thing in reversed(_results.objects(after).items())}
         returned, tree, containers = _results.flatten(result, self.own)
-        renewed = found.renewed | {f"{name}.grad" for name in after.with_gradient() - self._found}
-        known = _results.Known(
-            {
-                **after.tensors,
-                **{name: tensor for name, tensor in self._extras.items() if id(tensor) in self._noted},
-                **gone,
-            },
-            renewed,
-            moved,
-            self._leaves,
-            self._call.containers(),
-            self.own,
-            {place for _, _, place in self._began},
-        )
-        items, found.beside = _results.classify(returned, containers, known)
-        for name in found.beside:
-            former = self._surroundings.tensors.get(name)
-            if former is not None and id(former) in self._written:  # so is what the last call has returned
-                raise Uncapturable(f"it writes {name} in place, and returns what it puts there then, {_results.OWN}")
+        items = self._classify(returned, containers, after, found, moved, gone)
+        kept_extras: set[str] = set()
         for item in items:
             state = item.of if isinstance(item, Alias) else item
             if not isinstance(state, State) or state.name in after.tensors:
@@ -233,26 +177,8 @@ class Recording:
                     names[state.name] = token
             else:
                 kept_extras.add(state.name)
-        wiring = _wiring.wire(
-            Observed(
-                self._recording,
-                self._before,
-                names,
-                items,
-                {number: value for number, value in self._digests.items() if number in self.seen.raw},
-                self._refused_uploads(),
-                self._seeds,
-                self._rates | self.probes.values,
-                self._cuts,
-                self.seen.waits,
-            )
-        )
-        trained = any(name.endswith(".grad") or name in after.parameters for name in wiring.written)
-        if not trained and _results.has_live_graph(returned):
-            raise Uncapturable(
-                "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
-                "call backward() in the step, or return it detached (detach())"
-            )
+        wiring = self._wire(names, items)
+        self._check_history(wiring, after, returned)
         self._check_sharing(names)
         self._check_own_slices(wiring, [*after.tensors.values(), *self._leaves, *returned])
         self._check_nothing_kept(wiring, after, returned)
@@ -282,6 +208,109 @@ class Recording:
             self.seen.others,
         )
         return made, wiring
+
+    def _left_behind(self) -> tuple[Surroundings, Effects]:
+        """What can be reached after the call, and what the call has changed of that."""
+        after = self._call.walk(self._function)
+        after.ignore(self._surroundings.ignored)
+        buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
+        found = effects(self._surroundings, after, self._rates)
+        for name in found.settings:  # a replay begins with what this call began with
+            after.settings[name] = self._surroundings.settings[name]
+        began = {id(one.of): one for one in self._surroundings.sequences}
+        after.sequences = [began.get(id(one.of), one) for one in after.sequences]
+        return after, found
+
+    def _values(self, after: Surroundings) -> tuple[dict[str, int], dict[str, Any]]:
+        """The tokens of values after the call, by name, and the further tensors among them."""
+        names: dict[str, int] = {}
+        extras = {}
+        for name, tensor in after.tensors.items():
+            token = buffers.token_of(tensor)
+            if token is None:
+                raise Uncapturable(f"{name} is a view of a tensor that it writes; use the tensor itself")
+            names[name] = token
+        for name, tensor in self._extras.items():
+            noted = buffers.token_of(tensor) if id(tensor) in self._noted else None
+            # One that is an alias of the state, such as from state_dict(), follows what a replay does to that.
+            if noted is not None and (name not in self._alias_of or names.get(self._alias_of[name]) != noted):
+                extras[name] = tensor
+                names[name] = noted
+        return names, extras
+
+    def _classify(
+        self,
+        returned: Sequence[Any],
+        containers: Sequence[Any],
+        after: Surroundings,
+        found: Effects,
+        moved: Collection[str],
+        gone: Mapping[str, Any],
+    ) -> list[Any]:
+        """What each leaf of the result is, for the wiring; notes in ``found`` what shares memory with one."""
+        noted = {name: tensor for name, tensor in self._extras.items() if id(tensor) in self._noted}
+        known = _results.Known(
+            {**after.tensors, **noted, **gone},
+            found.renewed | {f"{name}.grad" for name in after.with_gradient() - self._found},
+            moved,
+            self._leaves,
+            self._call.containers(),
+            self.own,
+            {place for _, _, place in self._began},
+        )
+        items, found.beside = _results.classify(returned, containers, known)
+        for name in found.beside:
+            former = self._surroundings.tensors.get(name)
+            if former is not None and id(former) in self._written:  # so is what the last call has returned
+                raise Uncapturable(f"it writes {name} in place, and returns what it puts there then, {_results.OWN}")
+        return items
+
+    def _wire(self, names: Mapping[str, int], items: Sequence[Any]) -> _wiring.Wiring:
+        return _wiring.wire(
+            Observed(
+                self._recording,
+                self._before,
+                names,
+                items,
+                {number: value for number, value in self._digests.items() if number in self.seen.raw},
+                self._refused_uploads(),
+                self._seeds,
+                self._rates | self.probes.values,
+                self._cuts,
+                self.seen.waits,
+            )
+        )
+
+    def _check_repeatable(self) -> None:
+        """Raises Uncapturable when the call has drawn, left another mode behind, or run something unknown."""
+        if self.draws.moved and self.draws.certain:
+            raise Uncapturable(
+                f"it draws from {' and '.join(self.draws.moved)}, and a replay would repeat what Python made of that; "
+                "draw outside and pass the outcome as an argument, or draw on the device"
+            )
+        if self.seen.draws:
+            raise Uncapturable(
+                f"it draws random numbers on the CPU ({self.seen.draws}), and a replay would repeat what Python made "
+                "of them; draw them on the device, or outside and pass them as an argument"
+            )
+        if self._modes != self._call.granted[3]:
+            before, now = dict(self._call.granted[3]), dict(self._modes)
+            changed = next(name for name, value in now.items() if before[name] != value)
+            raise Uncapturable(
+                f"it changes {changed}, and a replay would not ({before[changed]} -> {now[changed]})",
+                passing=changed == WARNINGS,  # an import may have added a filter
+            )
+        if self.calls.unknown or self._surroundings.unknown:
+            raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
+
+    def _check_history(self, wiring: _wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
+        """Raises Uncapturable when a result has a backward pass that is still to come."""
+        trained = any(name.endswith(".grad") or name in after.parameters for name in wiring.written)
+        if not trained and _results.has_live_graph(returned):
+            raise Uncapturable(
+                "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
+                "call backward() in the step, or return it detached (detach())"
+            )
 
     def learn(self, rules: Rules) -> bool:
         """Adds to ``rules`` what this call has shown; whether there was anything."""
