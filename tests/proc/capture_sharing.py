@@ -402,6 +402,7 @@ def results_left_behind(places: list[torch.device], capture: Capture) -> list[fl
         ("kept", lambda held, value: (_leave(held, one=value.detach()), value)),
         ("kept_itself", lambda held, value: (_leave(held, one=value), value.detach())),
         ("kept_twice", lambda held, value: (_leave(held, one=value.detach(), two=value.detach()), value, value)),
+        ("again", lambda held, value: (_leave(held, one=value.detach()), value.detach(), value, value)),
         ("read", lambda held, value: (_leave(held, one=(made := (held.one * 0.5 + value).detach())), made.detach())),
         ("written", lambda held, value: (_leave(held, one=(made := value.detach())), made.mul_(2).detach())),
     )
@@ -426,6 +427,7 @@ def results_left_behind(places: list[torch.device], capture: Capture) -> list[fl
             if number == 10:
                 kept[-4][0] = 7.0
             found += [one.sum().clone() for one in (*results, held.one, held.two, *kept[-6:])]
+            found.append(torch.tensor(float(len(set(map(id, results))))))
         expect(captured, replays=9, said=0)
     return numbers(found)
 
@@ -449,6 +451,31 @@ def results_left_behind_by_one_kind(places: list[torch.device], capture: Capture
         found += [one.sum().clone() for one in (held.one, *kept[-3:])]
     expect(step, replays=16, said=1, texts=("is traced again: argument 1",))
     return numbers([*found, *(one.sum() for one in kept)])
+
+
+def memory_of_somebody(places: list[torch.device], capture: Capture) -> list[float]:
+    """The caller gives what a call has left behind the memory of another tensor, which no call writes over."""
+    place = places[0]
+    weight, theirs = torch.ones(2).to(place), [torch.full((2,), float(number)).to(place) for number in range(12)]
+    held = types.SimpleNamespace(one=torch.zeros(2).to(place), two=torch.zeros(2).to(place))
+
+    @capture
+    def step() -> Tensor:
+        weight.add_(1)
+        held.one = weight * held.two
+        made: Tensor = weight * 2
+        return made
+
+    found = []
+    for number, tensor in enumerate(theirs):
+        found.append(step())
+        if number % 4 == 1:
+            held.one.data = tensor
+        if number % 4 == 3:
+            held.one.data = held.two
+        found += [held.one.clone(), held.two.clone(), *theirs]
+    expect(step, texts=("held.one of an earlier call is still held",))
+    return numbers([one.sum() for one in found])
 
 
 def parts_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
@@ -489,6 +516,7 @@ def _leave(held: Any, **tensors: Tensor) -> tuple[str, ...]:
 SCENARIOS: tuple[Scenario, ...] = (
     results_left_behind,
     results_left_behind_by_one_kind,
+    memory_of_somebody,
     parts_left_behind,
     attributes_of_kept_tensors,
     copied_data,

@@ -5,13 +5,16 @@ In float64, so that rounding hides nothing.
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.proc.capture_basis import Capture, batches, network
+import ptpathways as pw
+from tests.proc.capture_basis import Capture, batches, expect, network, numbers
 
 
 def _numbers(tensors: list[Tensor]) -> list[float]:
@@ -127,4 +130,74 @@ def numbers_of_one(places: list[torch.device], capture: Capture) -> list[float]:
     return _numbers([*losses, *model.parameters()])
 
 
-SCENARIOS = (views, held, gradients, not_in_the_optimizer, numbers_of_one)
+def values_shared_at_first(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two tensors with one value are two from the sixth call on: each call takes the value that each has then."""
+    place = places[0]
+
+    def argument_and_state(held: Any, number: int) -> tuple[Tensor, Tensor]:
+        given = held.one.detach() if number < 6 else torch.full((3,), float(number)).to(place)
+        return given, given
+
+    def arguments(held: Any, number: int) -> tuple[Tensor, Tensor]:
+        first, second = torch.full((3,), float(number)).to(place), torch.zeros(3).to(place)
+        if number < 6:
+            second.data = first.data
+        return first, second
+
+    def states(held: Any, number: int) -> tuple[Tensor, Tensor]:
+        if number == 0:
+            held.two = held.one.detach()
+        if number == 6:
+            held.two.data = torch.zeros(3).to(place)
+        if number == 9:
+            held.one.data = torch.full((3,), 5.0).to(place)
+        given = torch.ones(3).to(place)
+        return given, given
+
+    return _shared(place, capture, (argument_and_state, arguments, states), "1 of them")
+
+
+def values_shared_later(places: list[torch.device], capture: Capture) -> list[float]:
+    """Two tensors on one memory, from some call on: what the step writes into one is in the other."""
+    place = places[0]
+
+    def argument_and_state(held: Any, number: int) -> tuple[Tensor, Tensor]:
+        given = held.written.detach() if number in (6, 9) else torch.full((3,), float(number)).to(place)
+        return given, torch.ones(3).to(place)
+
+    def states(held: Any, number: int) -> tuple[Tensor, Tensor]:
+        if number == 6:
+            held.two.data = held.written.data
+        if number == 9:
+            held.two.data = torch.zeros(3).to(place)
+        return torch.ones(3).to(place), torch.zeros(3).to(place)
+
+    return _shared(place, capture, (argument_and_state, states), "0 of them")
+
+
+def _shared(
+    place: torch.device, capture: Capture, ways: tuple[Callable[[Any, int], tuple[Tensor, Tensor]], ...], text: str
+) -> list[float]:
+    """Runs a step once for each of the ways to make its arguments. ``text``: how many shared one at first."""
+    found: list[Tensor] = []
+    for way in ways:
+        held = types.SimpleNamespace(
+            written=torch.ones(3).to(place), one=torch.full((3,), 2.0).to(place), two=torch.zeros(3).to(place)
+        )
+
+        def step(first: Tensor, second: Tensor, held: Any = held) -> Tensor:
+            held.written.add_(1)
+            made: Tensor = held.written * first + 3 * second + 5 * held.one + 7 * held.two
+            return made
+
+        step.__name__ = f"{way.__name__}_{text[0]}"
+        captured = capture(step)
+        for number in range(12):
+            first, second = way(held, number)
+            found += [captured(first, second), first.clone(), second.clone(), held.two.clone(), held.written.clone()]
+        expect(captured, texts=("which tensors share one value (", text))
+        assert not isinstance(captured, pw.CapturedStep) or captured.replays > 1, captured
+    return numbers([one.sum() for one in found])
+
+
+SCENARIOS = (values_shared_at_first, values_shared_later, views, held, gradients, not_in_the_optimizer, numbers_of_one)

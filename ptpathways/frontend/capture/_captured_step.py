@@ -61,7 +61,7 @@ BLOCKED_MAX = 2
 TURNS_MAX = 8
 """Calls in a row that found a value that Python had read to be another one."""
 
-_ASKED_BY_REPLAYS = ("how argument", "which tensors share")
+_ASKED_BY_REPLAYS = ("how argument", _keys.SHARING)
 """Parts of a key of which a replay itself finds out whether they still hold."""
 _TRACED = "This call was traced and has left behind what it should, but its result is lost"
 
@@ -391,16 +391,16 @@ class CapturedStep:
         held = self._holders.held(variant)
         if held:
             self._say(f"is traced {held}")
-            self._checks = self._checks and not variant.moved_ids and variant.fits(traced)  # else of another kind
+            self._checks = self._checks and not variant.moved_ids and variant.fits(call, traced)  # else of another kind
             return False, None
         if variant.audits.due() and self._checks:
-            self._checks = variant.fits(traced)
+            self._checks = variant.fits(call, traced)
             return False, None
         if variant.loose:
             self._holders.bound()  # it takes the memory again that it has let go
         started = time.perf_counter()
         try:
-            result = variant.run(call.leaves, rates, traced)
+            result = variant.run(call, rates, traced)
         except Stale:
             self._checks = False
             return False, None
@@ -475,7 +475,7 @@ class CapturedStep:
             if variant.ready and recording.calls.says:
                 self._say(f"{recording.calls.says}, and replays do not")
             if variant.ready:
-                variant.granted = call.granted
+                variant.granted, variant.sharing = call.granted, _keys.named(key)[_keys.SHARING]
                 self._last = (key, variant, call.granted)
         except Idle as reason:
             self._say(f"is traced when {reason}")

@@ -42,7 +42,9 @@ class Holders:
     def __init__(self, variants: Callable[[], Sequence[Variant]]) -> None:
         self._variants = variants
         self._all.add(self)
-        self._known: dict[int, tuple[torch.Tensor, tuple[int, int, int]]] = {}  # by id: how many hold it
+        self._known: dict[
+            int, tuple[torch.Tensor, tuple[int, int, int, int]]
+        ] = {}  # by id: how many hold it, and where
         self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
         self._kept = self._lent = frozenset[int]()
         self._left: list[torch.Tensor] = []
@@ -72,13 +74,15 @@ class Holders:
         names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
         self._kept = frozenset(
             number
-            for number, (tensor, (names, values, uses)) in self._known.items()
-            if names_of(tensor) > names or values_of(tensor.untyped_storage()._cdata) > values or _uses(tensor) > uses
+            for number, (tensor, (names, values, uses, place)) in self._known.items()
+            if names_of(tensor) > names
+            or values_of(now := tensor.untyped_storage()._cdata) > (values if now == place else 1 + self._ours(now))
+            or _uses(tensor) > uses
         )
         self._lent = frozenset(  # of those whose values only are held: results of the last call may be on them
             number
             for number in self._kept
-            for tensor, (names, _, uses) in (self._known[number],)
+            for tensor, (names, _, uses, _) in (self._known[number],)
             if names_of(tensor) <= names and _uses(tensor) <= uses
         )
         self._moved = self._collects = False
@@ -153,12 +157,17 @@ class Holders:
         for _, tensor in variant.renewed if beside else ():
             if id(tensor) not in beside:
                 continue
-            place = buffers.storage_of(tensor)
-            if _values(tensor) > 1 + sum(list(one.held_storages()).count(place) for one in kinds):
+            if _values(tensor) > 1 + self._ours(buffers.storage_of(tensor)):
                 tensor.data = tensor.detach().clone()
                 parted.add(id(tensor))
         self._kept -= self._lent & parted
         return bool(parted)
+
+    def _ours(self, place: int) -> int:
+        """How often captured steps hold a memory, beside the tensors that have it."""
+        return sum(
+            list(variant.held_storages()).count(place) for holders in self._all for variant in holders._variants()
+        )
 
     def given(self, result: Any) -> References:
         """What the caller gets of a call."""
@@ -183,25 +192,26 @@ class Holders:
             for variant in other._variants():
                 values.update(variant.held_storages())
         self._others = (Holders._changes, names, values)
-        for number, (tensor, (all_names, all_values, uses)) in list(self._known.items()):
-            place = buffers.storage_of(tensor)
+        for number, (tensor, (all_names, all_values, uses, place)) in list(self._known.items()):
             counts = (
                 all_names - old_names[number] + names[number],
                 all_values - old_values[place] + values[place],
                 uses,
+                place,
             )
             self._known[number] = tensor, counts
 
     def _measure(self, variants: Sequence[Variant], given: References) -> None:
         if self._collects:
             gc.collect()  # a cycle of ours would count
-        latest, self._left = {id(tensor): (tensor, (0, 0, 0)) for tensor in self._left}, []
+        latest, self._left = {id(tensor): (tensor, (0, 0, 0, 0)) for tensor in self._left}, []
         self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
         counts = {
             number: (
                 _ANY if number in self._same else sys.getrefcount(tensor) - given.names[number],
                 _values(tensor) - given.values(tensor),
                 _ANY if number in self._same else _uses(tensor),
+                buffers.storage_of(tensor),
             )
             for number, (tensor, _) in self._known.items()
         }

@@ -21,6 +21,7 @@ from ptpathways.frontend.capture.recording._outcome import Audits, Outcome
 from ptpathways.frontend.loops import _step
 from ptpathways.frontend.plans import _plan, _seeds, _wiring
 from ptpathways.frontend.plans._wiring import (
+    Again,
     Alias,
     Constant,
     Feed,
@@ -39,6 +40,8 @@ from ptpathways.frontend.slices import _rng, _slice
 
 if TYPE_CHECKING:
     import torch
+
+    from ptpathways.frontend.capture.recording._step_arguments import Call
 
 
 class Stale(Exception):
@@ -93,11 +96,15 @@ class Variant:
         """Whether it has let go of that memory."""
         self._order: list[int] | None = None
         """Of the buffers that it writes, by age, when its program was made."""
+        self._memory: list[int] | None = None
+        """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
         self.moved = False
         """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
         traced then may be another computation with the same results, so it proves nothing of replays."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
+        self.sharing: frozenset[tuple[str, ...]] = frozenset()
+        """What the calls that were recorded had found of ``_keys.SHARING``."""
         self.used = 0
         """The number of the last call of its kind."""
 
@@ -201,7 +208,7 @@ class Variant:
         self._gradients.settle(outcome, self._states)
         self._others = outcome.others
         self._extras = dict(outcome.extras)
-        self._order = None
+        self._order = self._memory = None
         self.bind(outcome.surroundings)
         self._order = self._order_of_written()
         self.ready, self.moved = True, False
@@ -221,7 +228,7 @@ class Variant:
         if not self.ready:
             return
         around = self._surroundings
-        for tensors in (self.made, self._tensors, self._parameters):
+        for tensors in (self.made, self._tensors):
             yield from tensors
         yield from self._gradients.held()
         for named in (self._states_returned, self._extras, around.tensors, around.parameters,
@@ -247,7 +254,6 @@ class Variant:
             Stale: a tensor of that name is no longer there.
         """
         tensors = {**self._gradients.kept(surroundings.parameters), **self._extras, **surroundings.tensors}
-        import torch
 
         renewed = sorted(self._effects.renewed | self._gradients.added)
         self.renewed = [(name, tensors[name]) for name in renewed if name in tensors]
@@ -291,7 +297,6 @@ class Variant:
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
-        self._parameters = [tensor for tensor in self._tensors if isinstance(tensor, torch.nn.Parameter)]
         known, self._handles = self._handles, []
         self._bind_moved()
         others = map(operator.ne, known, self._handles)
@@ -335,8 +340,10 @@ class Variant:
             handles = buffers.handles(self._tensors)
         if handles is None:
             raise Stale("a tensor of the step has no value on the devices")
-        if buffers.share_memory(self._parameters):
-            raise Stale("two parameters have come to share memory")
+        memory = buffers.memory_of(self._tensors)
+        self._memory = self._memory or memory
+        if memory != self._memory:
+            raise Stale("two tensors of the step have come to share memory, or to share it no longer")
         known = self._handles or [0] * len(handles)
         with native.translated():
             for place, (handle, old) in enumerate(zip(handles, known, strict=True)):
@@ -353,10 +360,11 @@ class Variant:
         """Whether what it used of the CPU beside its arguments is as it was."""
         return all(_watch.digest(tensor) == known for tensor, known in self._others)
 
-    def fits(self, traced: bool) -> bool:
+    def fits(self, call: Call, traced: bool) -> bool:
         """Whether ``run`` would take the state as it is; not where a tensor has come to lie another way."""
         try:
             self._follow(traced)
+            self._check_sharing(call)
             self._replay.check_states()
         except Stale:
             return False
@@ -366,11 +374,23 @@ class Variant:
             raise native.translate(error) from error
         return True
 
-    def run(self, leaves: Sequence[Any], rates: Mapping[str, float], traced: bool) -> Any:
+    def _check_sharing(self, call: Call) -> None:
+        """Raises Stale when other arguments and states have a value in common than when it was recorded, or an argument
+        has the memory of what the step writes."""
+        given = call.tensors()
+        if self.sharing:
+            known = {**self._surroundings.tensors, **given}
+            there = [tuple(name for name in names if name in known) for names in self.sharing]
+            named = {name: known[name] for names in there for name in names}
+            if buffers.sharing({**named, **given}, given.keys()) != {names for names in there if len(names) > 1}:
+                raise Stale("other tensors share one value than did")
+        elif any(buffers.storage_of(tensor) in self._aliases.memory for tensor in given.values()):
+            raise Stale("an argument has the memory of what the step writes")
+
+    def run(self, call: Call, rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
 
         Args:
-            leaves: of the arguments' tree.
             rates: what ``numbers.now`` gives, and the arguments.
             traced: whether operations were traced since the last step, so that any tensor may have been written.
 
@@ -379,8 +399,9 @@ class Variant:
         """
         import torch
 
-        wiring = self._wiring
+        wiring, leaves = self._wiring, call.leaves
         self._follow(traced)
+        self._check_sharing(call)
         seeds = buffers.seeds(_rng.in_use())
         feeds = [self._feed(feed, leaves, rates, seeds) for feed in self._feeds]
         try:
@@ -428,6 +449,8 @@ class Variant:
         if isinstance(item, Alias):
             of = before[item.of] if isinstance(item.of, int) else self._result(item.of, made, leaves, rates, before)
             return of.detach()
+        if isinstance(item, Again):
+            return before[item.of]
         if isinstance(item, Feed):
             return leaves[item.leaf]
         if isinstance(item, Own):

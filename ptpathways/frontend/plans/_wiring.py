@@ -176,6 +176,13 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """The tensor that is the result at an earlier place, once more, among what a call returned."""
+
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
     """A number that Python made of an optimizer's options, among what a call returned."""
 
@@ -190,8 +197,8 @@ class Wiring:
     ops: tuple[Op, ...]
     written: Mapping[str, Result]
     returned: tuple[Any, ...]
-    """Per leaf of the returned tree: ``Result``, ``State``, ``Feed``, ``Alias``, ``Option``, ``Own``, or the
-    leaf itself."""
+    """Per leaf of the returned tree: ``Result``, ``State``, ``Feed``, ``Alias``, ``Again``, ``Option``, ``Own``, or
+    the leaf itself."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Values of the expressions that a ``Rate`` may name, when it was recorded."""
     free: frozenset[str] = frozenset()

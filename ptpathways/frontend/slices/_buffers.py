@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,8 +63,9 @@ def ages(tensors: Iterable[torch.Tensor]) -> list[int]:
     return [number(tensor) for tensor in tensors]
 
 
-def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
-    """Which of the tensors, by name, have one buffer in common; none of them is pending."""
+def sharing(tensors: Mapping[str, torch.Tensor], given: Set[str]) -> frozenset[tuple[str, ...]]:
+    """Which of the tensors, by name, have one buffer in common, and which have the memory of one of ``given``; none of
+    them is pending."""
     found = handles(list(tensors.values()))
     if found is None:
         submit_pending()
@@ -72,7 +73,19 @@ def sharing(tensors: Mapping[str, torch.Tensor]) -> frozenset[tuple[str, ...]]:
     groups: dict[int, list[str]] = {}
     for name, handle in zip(tensors, found or (), strict=False):
         groups.setdefault(handle, []).append(name)
-    return frozenset(tuple(names) for names in groups.values() if len(names) > 1)
+    alike = list(groups.values())
+    if given:
+        memory: dict[int, list[str]] = {}
+        for name, tensor in tensors.items():
+            memory.setdefault(storage_of(tensor), []).append(name)
+        alike += [names for names in memory.values() if not given.isdisjoint(names)]
+    return frozenset(tuple(names) for names in alike if len(names) > 1)
+
+
+def memory_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """For each tensor the place of the first one that has the same memory."""
+    first: dict[int, int] = {}
+    return [first.setdefault(storage_of(tensor), place) for place, tensor in enumerate(tensors)]
 
 
 def on_one_memory(tensors: Mapping[str, torch.Tensor]) -> tuple[str, str] | None:
@@ -124,6 +137,7 @@ class Aliases:
         self.tensors = tensors
         self._storages = [tensor.untyped_storage() for tensor in tensors]  # alive, so that addresses stay their own
         self.places = [storage._cdata for storage in self._storages]
+        self.memory = frozenset(self.places)
         self._count: Callable[[int], int] = torch._C._storage_Use_Count
         self._alone = [2] * len(self.places)  # the tensor and this object
 

@@ -195,50 +195,66 @@ class Walker:
             self.mentioned.classes.setdefault(kind, False)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
-        torch = self._torch
+        """Takes a value in, and what it refers to."""
+        if self._is_done(name, value, depth):
+            return
+        self.seen[id(value)] = value
+        self.names[id(value)] = name
+        self.found.compared[id(value)] = value
+        kinds = (self._of_torch, self._callable, self._container, self._contents)
+        if any(visited(name, value, depth) for visited in kinds):
+            return
+        if isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
+            self._object(name, value, depth)
+        else:
+            self._of_a_library(name, value, depth)
+
+    def _is_done(self, name: str, value: Any, depth: int) -> bool:
+        """Takes in what refers to nothing else, or was met before; whether it was that."""
         if isinstance(value, self._wanted):
             self.met = True
-            return
-        if isinstance(value, torch.Tensor):
+        elif isinstance(value, self._torch.Tensor):
             self.tensor(name, value, state=False)
-            return
-        if is_setting(value):
+        elif is_setting(value):
             self._attributes_of_plain(name, value, depth)
-            return
-        if isinstance(value, enum.Enum):
+        elif isinstance(value, enum.Enum):
             self.kind(name, Same(value))
             if id(value) not in self.seen:
                 self.seen[id(value)] = value
                 self.link(f"{name}.value", vars(value), "_value_", value._value_, depth)
                 self._mentioned_attributes(name, value, depth)
-            return
-        if isinstance(value, type):
+        elif isinstance(value, type):
             self.mentioned.of_class(name, value, depth)
-            return
-        if id(value) in self.seen:
+        elif id(value) in self.seen:
             self.alias(name, value)
-            return
-        if isinstance(value, types.ModuleType):
+        elif isinstance(value, types.ModuleType):
             self.kind(name, Same(value))
             self.library_modules.append((name, value))
-            return
-        if depth > DEPTH_MAX:
+        elif depth > DEPTH_MAX:
             self.kind(name, Same(value))
             if depth < SHALLOW and not self.found.unknown:
                 self.found.unknown = (
                     f"{name} lies more than {DEPTH_MAX} references deep, and what is in it is not compared"
                 )
-            return
-        self.seen[id(value)] = value
-        self.names[id(value)] = name
-        self.found.compared[id(value)] = value
-        if isinstance(value, torch.nn.Module):
+        else:
+            return False
+        return True
+
+    def _of_torch(self, name: str, value: Any, depth: int) -> bool:
+        """Takes in a module, an optimizer or a scheduler; whether it was one."""
+        if isinstance(value, self._torch.nn.Module):
             self._torch_objects.module(name, value, depth)
-        elif isinstance(value, torch.optim.Optimizer):
+        elif isinstance(value, self._torch.optim.Optimizer):
             self._torch_objects.optimizer(name, value, depth)
-        elif isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        elif isinstance(value, self._torch.optim.lr_scheduler.LRScheduler):
             self._torch_objects.scheduler(name, value, depth)
-        elif isinstance(value, types.FunctionType):
+        else:
+            return False
+        return True
+
+    def _callable(self, name: str, value: Any, depth: int) -> bool:
+        """Takes in a function, a method or a partial call; whether it was one."""
+        if isinstance(value, types.FunctionType):
             self._function(name, value, depth)
         elif isinstance(value, types.MethodType):
             self.visit(name or "self", value.__self__, depth + 1)
@@ -251,7 +267,17 @@ class Walker:
             self.items(name, enumerate(value.args), depth, value.args)
             self.mapping(name, value.keywords, depth)
             self._mentioned_attributes(name, value, depth)
-        elif isinstance(value, dict):
+        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            self.kind(name, value.__name__)
+            if not isinstance(value.__self__, types.ModuleType | type | None):
+                self.visit(f"{name}.__self__", value.__self__, depth + 1)
+        else:
+            return False
+        return True
+
+    def _container(self, name: str, value: Any, depth: int) -> bool:
+        """Takes in one of Python's containers whose members can be assigned; whether it was one."""
+        if isinstance(value, dict):
             self.kind(name, type(value))
             if isinstance(value, collections.defaultdict):
                 factory = value.default_factory
@@ -277,10 +303,6 @@ class Walker:
             self.visit(f"{name}.data", vars(value)["data"], depth + 1)
             if isinstance(value, collections.UserList):
                 self._own_attributes(name, value, depth)
-        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
-            self.kind(name, value.__name__)
-            if not isinstance(value.__self__, types.ModuleType | type | None):
-                self.visit(f"{name}.__self__", value.__self__, depth + 1)
         elif isinstance(value, list | tuple):
             self.container(type(value))
             self.kind(name, type(value))
@@ -291,45 +313,54 @@ class Walker:
         elif isinstance(value, weakref.ref):
             self.kind(name, (type(value), value() is None))
             self.weak.append((name, value))
-        elif (contents := contents_of(value)) is not None:
-            self.found.contents.append(Watched(value, contents, name))
-            if isinstance(value, np.ndarray):
-                self.modules.of_numpy()
-            self.kind(name, (type(value), Contents(contents)))
-            for place, member in enumerate(members_of(value)):
-                if place < ITEMS_MAX and not is_setting(member):
-                    self.visit(f"{name}[{place}]", member, depth + 1)
-            if isinstance(value, functools._lru_cache_wrapper):
-                self.visit(name, value.__wrapped__, depth + 1)
-            self.container(type(value))
-            self._mentioned_attributes(name, value, depth)
-        elif isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
-            self._object(name, value, depth)
         else:
-            position = position_of(value)
-            if position is not None:
-                self.found.moving.append(Watched(value, position, name))
-            else:
-                del self.found.compared[id(value)]
-                self._opaque.add(id(value))
-            self.kind(name, Same(value))
-            if isinstance(value, operator.attrgetter | operator.methodcaller):
-                texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
-                self.mentioned.names.update(part for text in texts for part in text.split("."))
-            if isinstance(value, BaseException):
-                for part in ("args", "__cause__", "__context__"):
-                    self.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
-            if type(value).__module__ in _RECORDS:
-                self._instance(name, value)
-                self._slots(name, value, depth)
-                self._own_attributes(name, value, depth)
-            elif not _code.is_installed(type(value)):
-                self._mentioned_attributes(name, value, depth)
-            elif isinstance(attributes := getattr(value, "__dict__", None), dict):
-                self.mentioned.library_records.append((name, attributes))
-            wrapped = getattr(value, "__wrapped__", None)  # another captured step
-            if isinstance(wrapped, types.FunctionType | types.MethodType):
-                self.visit(name, wrapped, depth + 1)
+            return False
+        return True
+
+    def _contents(self, name: str, value: Any, depth: int) -> bool:
+        """Takes in what is compared by its contents, as a set or an array of NumPy; whether it was that."""
+        contents = contents_of(value)
+        if contents is None:
+            return False
+        self.found.contents.append(Watched(value, contents, name))
+        if isinstance(value, np.ndarray):
+            self.modules.of_numpy()
+        self.kind(name, (type(value), Contents(contents)))
+        for place, member in enumerate(members_of(value)):
+            if place < ITEMS_MAX and not is_setting(member):
+                self.visit(f"{name}[{place}]", member, depth + 1)
+        if isinstance(value, functools._lru_cache_wrapper):
+            self.visit(name, value.__wrapped__, depth + 1)
+        self.container(type(value))
+        self._mentioned_attributes(name, value, depth)
+        return True
+
+    def _of_a_library(self, name: str, value: Any, depth: int) -> None:
+        """Takes in an object of a library: which one it is, and as much of what is in it as can be seen."""
+        position = position_of(value)
+        if position is not None:
+            self.found.moving.append(Watched(value, position, name))
+        else:
+            del self.found.compared[id(value)]
+            self._opaque.add(id(value))
+        self.kind(name, Same(value))
+        if isinstance(value, operator.attrgetter | operator.methodcaller):
+            texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
+            self.mentioned.names.update(part for text in texts for part in text.split("."))
+        if isinstance(value, BaseException):
+            for part in ("args", "__cause__", "__context__"):
+                self.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
+        if type(value).__module__ in _RECORDS:
+            self._instance(name, value)
+            self._slots(name, value, depth)
+            self._own_attributes(name, value, depth)
+        elif not _code.is_installed(type(value)):
+            self._mentioned_attributes(name, value, depth)
+        elif isinstance(attributes := getattr(value, "__dict__", None), dict):
+            self.mentioned.library_records.append((name, attributes))
+        wrapped = getattr(value, "__wrapped__", None)  # another captured step
+        if isinstance(wrapped, types.FunctionType | types.MethodType):
+            self.visit(name, wrapped, depth + 1)
 
     def _attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
         """Of a number or text of a class of somebody's."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ptpathways.frontend.capture.objects._contents import Same, is_setting
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording._probe import Probe
-from ptpathways.frontend.plans._wiring import Alias, Feed, Held, Option, Own, State, Uncapturable
+from ptpathways.frontend.plans._wiring import Again, Alias, Feed, Held, Option, Own, State, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -147,6 +147,11 @@ class _Classifier:
                     f"would return two; return a copy ({type(node).__name__}(...)) at one of them"
                 )
         items = [self._item(place, item, returned) for place, item in enumerate(returned)]
+        places: dict[int, int] = {}
+        for place, item in enumerate(items):
+            first = places.setdefault(id(returned[place]), place)
+            if isinstance(item, Alias) and first < place:
+                items[place] = Again(first)
         return items, self._beside
 
     def _item(self, place: int, item: Any, returned: Sequence[Any]) -> Any:
