@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ptpathways as pw
-from tests.proc.capture_basis import Capture, batches, expect, network, numbers
+from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers
 
 
 def _numbers(tensors: list[Tensor]) -> list[float]:
@@ -130,6 +130,35 @@ def numbers_of_one(places: list[torch.device], capture: Capture) -> list[float]:
     return _numbers([*losses, *model.parameters()])
 
 
+def lists_of_tensors(places: list[torch.device], capture: Capture) -> list[float]:
+    """Elements of lists that a step replaces, also beside a number that it changes; those that it returns, too."""
+    place = places[0]
+    held: list[Any] = [torch.ones(3).to(place), 0, [torch.zeros(3).to(place)]]
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        one, count, inner = held
+        made: Tensor = (one * 0.5 + x.to(place)).detach()
+        held[0] = made.detach()
+        held[1] = (count + 1) % 2
+        inner[0] = inner[0] + made * (1 + count)
+        return made
+
+    found, kept = [], []
+    for number in range(24):
+        kept.append(step(torch.full((3,), float(number))))
+        if number == 9:
+            held[0] = torch.ones(3).to(place)
+        if number % 5 == 2:
+            kept[-1].mul_(0.5)
+        if number == 15:
+            held[2][0] = kept[3]
+        found += [held[0].clone(), held[2][0].clone(), torch.tensor(float(held[1])), kept[-1].clone()]
+    if isinstance(step, pw.CapturedStep):
+        assert step.replays > 10, (step, SAID)
+    return numbers([one.sum() for one in (*found, *kept)])
+
+
 def values_shared_at_first(places: list[torch.device], capture: Capture) -> list[float]:
     """Two tensors with one value are two from the sixth call on: each call takes the value that each has then."""
     place = places[0]
@@ -200,4 +229,13 @@ def _shared(
     return numbers([one.sum() for one in found])
 
 
-SCENARIOS = (values_shared_at_first, values_shared_later, views, held, gradients, not_in_the_optimizer, numbers_of_one)
+SCENARIOS = (
+    lists_of_tensors,
+    values_shared_at_first,
+    values_shared_later,
+    views,
+    held,
+    gradients,
+    not_in_the_optimizer,
+    numbers_of_one,
+)

@@ -8,7 +8,7 @@ replayed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,10 +80,7 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
         Uncapturable: another object was put in the place of one.
     """
     names = []
-    for where, key, value, name in (*before.links, *before.members):
-        now = where.get(key)
-        if now is value:
-            continue
+    for name, value, now in _replacements(before):
         if not (_is_on_device(value) and _is_on_device(now) and name in after.tensors):
             raise _replaced(name, value, now)
         names.append(name)
@@ -94,14 +91,25 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
     return names
 
 
+def _replacements(before: Surroundings) -> Iterator[tuple[str, Any, Any]]:
+    """What was put in the place of what, by name, but for numbers and texts in lists."""
+    for where, key, value, name in (*before.links, *before.members):
+        now = where.get(key)
+        if now is not value:
+            yield name, value, now
+    for sequence, items, name in before.sequences:
+        if len(sequence) != len(items):
+            continue
+        for place, (now, value) in enumerate(zip(sequence, items, strict=True)):
+            if now is not value and not (is_setting(now) and is_setting(value)):
+                yield f"{name}[{place}]", value, now
+
+
 def _check_attributes(before: Surroundings, found: Effects) -> None:
     """Raises Uncapturable when a tensor has other attributes than the one had that it was put in the place of: a replay
     keeps the former one."""
     changed = {id(before.settings[name][0]) for name in found.settings}
-    for where, key, value, name in (*before.links, *before.members):
-        now = where.get(key)
-        if now is value:
-            continue
+    for name, value, now in _replacements(before):
         if type(now) is not type(value):
             raise _replaced(name, value, now)
         if id(vars(value)) in changed or attributes_key(now) != attributes_key(value):
@@ -116,9 +124,6 @@ def _check_containers(before: Surroundings) -> None:
     for sequence, items, name in before.sequences:
         if len(sequence) != len(items):
             raise _passing(f"it changes the length of {name} ({len(items)} -> {len(sequence)}), {_ADVICE}")
-        for place, (now, value) in enumerate(zip(sequence, items, strict=True)):
-            if now is not value and not (is_setting(now) and is_setting(value)):
-                raise _replaced(f"{name}[{place}]", value, now)
     for container, size, name in before.sizes:
         if len(container) != size:
             raise _passing(f"it changes the size of {name} ({size} -> {len(container)}), {_ADVICE}")
@@ -143,7 +148,10 @@ _ADVICE = "which a replay would not"
 
 
 def _replaced(name: str, value: Any, now: Any) -> Uncapturable:
-    return _passing(f"it changes {name} ({_kind(value)} -> {_kind(now)}), {_ADVICE}; return it instead")
+    kinds = _kind(value), _kind(now)
+    text = f"puts another {type(now).__qualname__} into" if kinds[0] == kinds[1] else "changes"
+    advice = "assign what is in it, or return it" if isinstance(now, tuple) else "return it instead"
+    return _passing(f"it {text} {name} ({' -> '.join(dict.fromkeys(kinds))}), {_ADVICE}; {advice}")
 
 
 def _passing(text: str) -> Uncapturable:

@@ -9,7 +9,7 @@ from typing import Any
 from ptpathways import native
 from ptpathways.frontend.base import _batch_tree, _recorded
 from ptpathways.frontend.capture.objects import _calls, _code, _contents
-from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.objects._reachable import Surroundings, Watched
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws, unseen
@@ -218,7 +218,7 @@ class Recording:
         for name in found.settings:  # a replay begins with what this call began with
             after.settings[name] = self._surroundings.settings[name]
         began = {id(one.of): one for one in self._surroundings.sequences}
-        after.sequences = [began.get(id(one.of), one) for one in after.sequences]
+        after.sequences = [_as_it_began(one, began.get(id(one.of), one), found) for one in after.sequences]
         return after, found
 
     def _values(self, after: Surroundings) -> tuple[dict[str, int], dict[str, Any]]:
@@ -413,6 +413,13 @@ class Recording:
         made = {result for event in events if event["kind"] == "run" for result in event["results"]}
         made |= {event["result"] for event in events if event["kind"] == "copy"}
         return token not in made
+
+
+def _as_it_began(after: Watched, before: Watched, found: Effects) -> Watched:
+    """What a replay must find in a list: what the call began with, but the tensors that it has put there."""
+    pairs = enumerate(zip(before.contents, after.contents, strict=True))
+    items = (new if f"{after.name}[{place}]" in found.renewed else old for place, (old, new) in pairs)
+    return Watched(after.of, tuple(items), after.name)
 
 
 def _attribute(before: Arguments, after: Arguments, given: Any, now: Any) -> str:
