@@ -159,6 +159,37 @@ def lists_of_tensors(places: list[torch.device], capture: Capture) -> list[float
     return numbers([one.sum() for one in (*found, *kept)])
 
 
+def arguments_of_many_kinds(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is said of many kinds of calls when none is known any more, as what was learnt of arguments has ended all."""
+    place = places[0]
+    held = types.SimpleNamespace(c=torch.zeros(4).to(place), h=torch.zeros(4).to(place))
+    kept = torch.arange(4.0).to(place)
+
+    @capture
+    def step(given: list[Tensor]) -> Tensor:
+        held.c.add_(given[0])
+        held.h = given[1] * 2 + held.c
+        made: Tensor = held.c + 1
+        return made
+
+    kinds: tuple[Callable[[], list[Tensor]], ...] = (
+        lambda: [held.h, held.h],
+        lambda: [held.h, held.h.detach()],
+        lambda: [held.c, held.h],
+        lambda: [torch.ones(4).to(place)] * 2,
+        lambda: [kept, held.c],
+    )
+    found = []
+    for number, kind in enumerate([0] * 6 + [1] * 4 + [2] * 5 + [3] * 5 + [4] * 5):
+        given = kinds[kind]()
+        found.append(step([one * 1 for one in given] if number % 9 == 0 else given))
+        del given
+        held.c.mul_(0.5)
+        found += [held.c.sum().cpu(), held.h.sum().cpu()]
+    expect(step, texts=("in which it used its arguments in another way each time",))
+    return numbers([one.sum() for one in found])
+
+
 def values_shared_at_first(places: list[torch.device], capture: Capture) -> list[float]:
     """Two tensors with one value are two from the sixth call on: each call takes the value that each has then."""
     place = places[0]
@@ -230,6 +261,7 @@ def _shared(
 
 
 SCENARIOS = (
+    arguments_of_many_kinds,
     lists_of_tensors,
     values_shared_at_first,
     values_shared_later,

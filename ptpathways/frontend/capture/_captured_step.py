@@ -556,6 +556,8 @@ class CapturedStep:
         return any(len({one.get(name) for one in seen}) == len(seen) for name in self._changing)
 
     def _why_so_many(self, key: Key) -> str:
+        if not self._variants:
+            return f"its calls were of {self._kinds} kinds, in which it used its arguments in another way each time"
         new = _keys.named(key)
         differing = [name for known in self._variants for name in _keys.differing(_keys.named(known), new)]
         own = sorted(self._changing & set(differing))
