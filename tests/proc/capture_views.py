@@ -160,7 +160,7 @@ def lists_of_tensors(places: list[torch.device], capture: Capture) -> list[float
 
 
 def arguments_of_many_kinds(places: list[torch.device], capture: Capture) -> list[float]:
-    """What is said of many kinds of calls when none is known any more, as what was learnt of arguments has ended all."""
+    """What is said of many kinds of calls when none is known any more: what was learnt of arguments has ended all."""
     place = places[0]
     held = types.SimpleNamespace(c=torch.zeros(4).to(place), h=torch.zeros(4).to(place))
     kept = torch.arange(4.0).to(place)
