@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.capture_steps FIRST COUNT
     python -m tests.fuzz.capture_steps found    # those that were wrong once
-    python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces; given: of given_pieces
+    python -m tests.fuzz.capture_steps reach    # one for each piece of reach_pieces; also given, shared
 
 Prints one JSON line per seed whose runs differ, and a summary, also after Ctrl-C. A loop is a text: pieces of code that
 ordinary steps have (counters, flags, schedulers, arguments on the CPU, hooks, aliases), some in it, some around it.
@@ -22,12 +22,13 @@ from typing import Any
 import torch
 
 import ptpathways as pw
-from tests.fuzz import given_pieces, reach_pieces
+from tests.fuzz import given_pieces, reach_pieces, sharing_pieces
 from tests.fuzz import pieces as plain_pieces
 from tests.fuzz.pieces import OPTIMIZERS, Piece
 
 STEPS = 18
-PIECES = (*plain_pieces.PIECES, *reach_pieces.REACH, *given_pieces.GIVEN)
+GROUPS = {"reach": reach_pieces.REACH, "given": given_pieces.GIVEN, "shared": sharing_pieces.SHARED}
+PIECES = (*plain_pieces.PIECES, *(piece for group in GROUPS.values() for piece in group))
 HEAD = plain_pieces.HEAD + reach_pieces.HEAD
 
 Loop = tuple[str, list[str]]
@@ -231,9 +232,8 @@ def main(loops: Iterable[tuple[int, Loop]]) -> int:
 if __name__ == "__main__":
     if sys.argv[1:] == ["found"]:
         chosen = [(number, loop_named(*names)) for number, names in enumerate(FOUND)]
-    elif sys.argv[1] in ("reach", "given"):
-        of = reach_pieces.REACH if sys.argv[1] == "reach" else given_pieces.GIVEN
-        chosen = [(number, _compose([piece], OPTIMIZERS[0], True)) for number, piece in enumerate(of)]
+    elif sys.argv[1] in GROUPS:
+        chosen = [(n, _compose([piece], OPTIMIZERS[0], True)) for n, piece in enumerate(GROUPS[sys.argv[1]])]
     else:
         first, count = int(sys.argv[1]), int(sys.argv[2])
         chosen = [(seed, loop_of(seed)) for seed in range(first, first + count)]

@@ -14,6 +14,7 @@ pytest.importorskip("torch_xla")
 from tests.fuzz.capture_steps import FOUND
 from tests.fuzz.given_pieces import GIVEN
 from tests.fuzz.reach_pieces import REACH
+from tests.fuzz.sharing_pieces import SHARED
 from tests.scenarios import ROOT, needs_native
 
 pytestmark = needs_native
@@ -45,6 +46,13 @@ def test_what_a_step_is_given_is_compared_fed_or_traced() -> None:
     totals = run("given")
     assert totals["wrong"] == totals["mismatch"] == 0
     assert totals["loops"] == len(GIVEN) and totals["replayed"] >= 17
+
+
+@pytest.mark.timeout(400)
+def test_tensors_on_one_memory_are_so_in_replays() -> None:
+    totals = run("shared")
+    assert totals["wrong"] == totals["mismatch"] == 0
+    assert totals["loops"] == len(SHARED) and totals["replayed"] >= 13
 
 
 def run(*arguments: str) -> dict[str, int]:
