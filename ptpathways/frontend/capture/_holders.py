@@ -13,7 +13,7 @@ import gc
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptpathways.frontend.capture.recording._results import References
@@ -29,6 +29,10 @@ _ANY = 1 << 60
 """So often a tensor may be named."""
 
 
+_Counts = tuple[int, int, int, int]
+"""Names of a tensor, tensors that have its values, other uses of it, and which memory it had (``storage_of``)."""
+
+
 class Holders:
     """Counts before and after the calls of one step. ``begin`` and ``end`` are around each of them, ``close`` is last.
 
@@ -42,9 +46,7 @@ class Holders:
     def __init__(self, variants: Callable[[], Sequence[Variant]]) -> None:
         self._variants = variants
         self._all.add(self)
-        self._known: dict[
-            int, tuple[torch.Tensor, tuple[int, int, int, int]]
-        ] = {}  # by id: how many hold it, and where
+        self._known: dict[int, tuple[torch.Tensor, _Counts]] = {}  # by id
         self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
         self._kept = self._lent = frozenset[int]()
         self._left: list[torch.Tensor] = []
@@ -79,13 +81,13 @@ class Holders:
             or values_of(now := tensor.untyped_storage()._cdata) > (values if now == place else 1 + self._ours(now))
             or _uses(tensor) > uses
         )
-        self._lent = frozenset(  # of those whose values only are held: results of the last call may be on them
-            number
-            for number in self._kept
-            for tensor, (names, _, uses, _) in (self._known[number],)
-            if names_of(tensor) <= names and _uses(tensor) <= uses
-        )
+        self._lent = frozenset(number for number in self._kept if not self._is_held_itself(number))
         self._moved = self._collects = False
+
+    def _is_held_itself(self, number: int) -> bool:
+        """Whether more than the values of a tensor are held: results of the last call may have those."""
+        tensor, (names, _, uses, _) = self._known[number]
+        return sys.getrefcount(tensor) > names or _uses(tensor) > uses
 
     def bound(self) -> None:
         """We hold others, or more, than before."""
@@ -151,23 +153,22 @@ class Holders:
     def part(self, variant: Variant) -> bool:
         """Gives tensors that a replay would write over, and that have the memory of what another kind of call has
         returned, memory of their own, with the same values; whether there were any. This is traced."""
-        kinds = [one for holders in self._all for one in holders._variants()]
-        beside = {number for one in kinds for number in one.beside_ids} - variant.beside_ids
+        beside = {number for one in self._kinds() for number in one.beside_ids} - variant.beside_ids
         parted = set()
         for _, tensor in variant.renewed if beside else ():
-            if id(tensor) not in beside:
-                continue
-            if _values(tensor) > 1 + self._ours(buffers.storage_of(tensor)):
+            if id(tensor) in beside and _values(tensor) > 1 + self._ours(buffers.storage_of(tensor)):
                 tensor.data = tensor.detach().clone()
                 parted.add(id(tensor))
         self._kept -= self._lent & parted
         return bool(parted)
 
+    def _kinds(self) -> Iterator[Variant]:
+        """The variants of all steps."""
+        return (variant for holders in self._all for variant in holders._variants())
+
     def _ours(self, place: int) -> int:
         """How often captured steps hold a memory, beside the tensors that have it."""
-        return sum(
-            list(variant.held_storages()).count(place) for holders in self._all for variant in holders._variants()
-        )
+        return sum(list(variant.held_storages()).count(place) for variant in self._kinds())
 
     def given(self, result: Any) -> References:
         """What the caller gets of a call."""

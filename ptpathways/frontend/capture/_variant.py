@@ -429,10 +429,10 @@ class Variant:
         """Lets what the call leaves behind have the memory of what it returns."""
         for tensor, place, number in self.beside:
             tensor.data = returned[place].detach()
-            if number >= 0:
+            if number >= 0:  # the next call reads it
                 with native.translated():
                     self._replay.bind(number, buffers.cell_of(tensor))
-                self._handles[number] = (buffers.handles([tensor]) or [0])[0]
+                [self._handles[number]] = buffers.handles([tensor]) or [0]
 
     def _result(
         self,
