@@ -30,6 +30,12 @@ SHARED = (
         after="if n % 4 == 1: rows[0].mul_(0.5)\nseen.append(rows[0].clone())",
     ),
     Piece(
+        "parts left behind",
+        "t.h, t.c = torch.zeros(6, device=place).chunk(2)",
+        last="both = torch.cat([t.h, t.c]) * 0.5 + loss.detach()\nt.h, t.c = both.detach().chunk(2)",
+        after="if n % 5 == 4: t.c.add_(1)",
+    ),
+    Piece(
         "state that becomes an earlier result",
         _START,
         loss="loss = loss + 0.1 * t.h",

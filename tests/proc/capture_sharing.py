@@ -483,6 +483,7 @@ def parts_left_behind(places: list[torch.device], capture: Capture) -> list[floa
     place = places[0]
     weight = torch.ones(2).to(place)
     held = types.SimpleNamespace(one=torch.ones(2).to(place), two=torch.ones(2).to(place))
+    halves = copy.copy(held)
 
     @capture
     def part(x: Tensor) -> Tensor:
@@ -497,12 +498,23 @@ def parts_left_behind(places: list[torch.device], capture: Capture) -> list[floa
         held.two = made
         return made.detach()
 
+    @capture
+    def chunks(x: Tensor) -> Tensor:
+        made = (torch.cat([halves.one, halves.two]) * 0.5 + x.to(place)).detach()
+        halves.one, halves.two = made.chunk(2)
+        return made.sum()
+
     found, kept = [], []
     for number in range(8):
-        kept += [part(torch.full((2,), 1.1 + number)), over(torch.full((2,), 1.1))]
+        kept += [
+            chunks(torch.full((4,), float(number))),
+            part(torch.full((2,), 1.1 + number)),
+            over(torch.full((2,), 1.1)),
+        ]
         kept[-2].fill_(3.0)
         kept[-1].add_(0.5)
-        found += [one.sum().clone() for one in (held.one, held.two, *kept)]
+        found += [one.sum().clone() for one in (held.one, held.two, halves.one, halves.two, *kept)]
+    expect(chunks, replays=0, said=1, texts=("it leaves two parts or views of one tensor behind, as halves.one and",))
     expect(part, replays=0, said=1, texts=("it returns a view of held.one",))
     expect(over, replays=0, said=1, texts=("it writes held.two in place, and returns what it puts there",))
     return numbers(found)

@@ -111,6 +111,19 @@ def classify(returned: Sequence[Any], containers: Sequence[Any], known: Known) -
     return _Classifier(known).go(returned, containers)
 
 
+def check_parts(left: Mapping[str, torch.Tensor]) -> None:
+    """Raises Uncapturable when two of the tensors that a call has made and left behind, by name, are different parts or
+    views of one tensor: a replay writes each by itself, and would not write what they have in common."""
+    first: dict[int, str] = {}
+    for name, tensor in left.items():
+        other = first.setdefault(buffers.storage_of(tensor), name)
+        if other != name and not _is_whole(tensor, buffers.token_of(tensor), left[other]):
+            raise Uncapturable(
+                f"it leaves two parts or views of one tensor behind, as {other} and {name}, and a replay would write "
+                "each by itself; leave copies (clone())"
+            )
+
+
 class _Classifier:
     def __init__(self, known: Known) -> None:
         import torch
@@ -242,7 +255,7 @@ def _lost(item: torch.Tensor) -> str:
     return ""
 
 
-def _is_whole(item: torch.Tensor, token: int, other: torch.Tensor) -> bool:
+def _is_whole(item: torch.Tensor, token: int | None, other: torch.Tensor) -> bool:
     """Whether a tensor is another one's ``detach()``, and no part of it."""
     return item.shape == other.shape and item.dtype == other.dtype and buffers.token_of(other) == token
 
