@@ -157,7 +157,7 @@ class Recording:
         # Of another memory (``p.data = ...``): whoever has the former one keeps its values, and a replay writes there.
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
-        _results.check_parts({name: after.tensors[name] for name in sorted(found.renewed)})
+        _results.check_parts({name: after.tensors[name] for name in sorted(found.renewed & after.tensors.keys())})
         names, extras = self._values(after)
         gone = {
             name: tensor
