@@ -190,6 +190,36 @@ def arguments_of_many_kinds(places: list[torch.device], capture: Capture) -> lis
     return numbers([one.sum() for one in found])
 
 
+def views_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
+    """One view of a tensor that nobody else has: also where it repeats elements, which cannot be written back."""
+    place = places[0]
+    ways: dict[str, Callable[[Tensor], Tensor]] = {
+        "expanded": lambda made: made.mean(0).expand(4, 6),
+        "row_expanded": lambda made: made[:1].expand(4, 6),
+        "mask_expanded": lambda made: (made > 5)[:, :1].expand(4, 6),
+        "narrow": lambda made: made[1:3],
+        "turned": lambda made: made.t(),
+    }
+    found = []
+    for name, way in ways.items():
+        held = types.SimpleNamespace(view=torch.zeros(4, 6).to(place))
+
+        def step(x: Tensor, held: Any = held, way: Any = way) -> Tensor:
+            made = x.to(place) * 2 + held.view.sum() * 0.01
+            held.view = way(made)
+            total: Tensor = made.sum()
+            return total
+
+        step.__name__ = name
+        captured = capture(step)
+        for number in range(16):
+            found.append(captured(torch.arange(24.0).reshape(4, 6) - number))
+            if number % 6 == 5:
+                found.append(held.view.sum())
+        expect(captured, replays=14, said=0)
+    return numbers(found)
+
+
 def values_shared_at_first(places: list[torch.device], capture: Capture) -> list[float]:
     """Two tensors with one value are two from the sixth call on: each call takes the value that each has then."""
     place = places[0]
@@ -261,6 +291,7 @@ def _shared(
 
 
 SCENARIOS = (
+    views_left_behind,
     arguments_of_many_kinds,
     lists_of_tensors,
     values_shared_at_first,

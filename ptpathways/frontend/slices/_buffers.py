@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -116,12 +117,20 @@ def part_from_bases(tensors: Iterable[torch.Tensor]) -> None:
     """
     import torch
 
-    for tensor in tensors:
-        if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
-            continue
-        if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) == 1:
-            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-            tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+    views = [
+        tensor
+        for tensor in tensors
+        if torch._is_functional_tensor(tensor) and not torch._is_functional_tensor_base(tensor)
+    ]
+    owners: Counter[int] | None = None
+    for tensor in views:
+        place = storage_of(tensor)
+        if torch._C._storage_Use_Count(place) > 1:  # autograd has bases of views, too
+            owners = owners or Counter(map(storage_of, live_tensors({view.device.index or 0 for view in views})))
+            if owners[place] > 1:
+                continue
+        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+        tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
 
 
 class Aliases:
