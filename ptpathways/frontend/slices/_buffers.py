@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -117,20 +117,23 @@ def part_from_bases(tensors: Iterable[torch.Tensor]) -> None:
     """
     import torch
 
-    views = [
-        tensor
-        for tensor in tensors
-        if torch._is_functional_tensor(tensor) and not torch._is_functional_tensor_base(tensor)
-    ]
-    owners: Counter[int] | None = None
-    for tensor in views:
-        place = storage_of(tensor)
-        if torch._C._storage_Use_Count(place) > 1:  # autograd has bases of views, too
-            owners = owners or Counter(map(storage_of, live_tensors({view.device.index or 0 for view in views})))
-            if owners[place] > 1:
-                continue
-        torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
-        tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+    for tensor in tensors:
+        if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
+            continue
+        if _is_alone(tensor):
+            torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
+            tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+
+
+def _is_alone(tensor: torch.Tensor) -> bool:
+    """Whether nobody has the memory of a view but itself, and its base that nobody else has."""
+    import torch
+
+    count = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    if count != 2 or (base := tensor._base) is None or storage_of(base) != storage_of(tensor):
+        return bool(count == 1)
+    # Of the base: what autograd notes of the view, for both directions, and this function.
+    return bool(base._use_count() <= 3 and sys.getrefcount(base) <= 2)  # type: ignore[attr-defined]
 
 
 class Aliases:

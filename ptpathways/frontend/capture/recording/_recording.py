@@ -157,7 +157,8 @@ class Recording:
         # Of another memory (``p.data = ...``): whoever has the former one keeps its values, and a replay writes there.
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
-        _results.check_parts({name: after.tensors[name] for name in sorted(found.renewed & after.tensors.keys())})
+        left = {name: after.tensors[name] for name in sorted(found.renewed & after.tensors.keys())}
+        _results.check_parts(left, {place for _, _, place in self._began})
         names, extras = self._values(after)
         gone = {
             name: tensor

@@ -111,16 +111,30 @@ def classify(returned: Sequence[Any], containers: Sequence[Any], known: Known) -
     return _Classifier(known).go(returned, containers)
 
 
-def check_parts(left: Mapping[str, torch.Tensor]) -> None:
-    """Raises Uncapturable when two of the tensors that a call has made and left behind, by name, are different parts or
-    views of one tensor: a replay writes each by itself, and would not write what they have in common."""
+def check_parts(left: Mapping[str, torch.Tensor], began: Collection[int]) -> None:
+    """Raises Uncapturable when tensors that a call has made and left behind are parts or views of one that something
+    else has: a replay writes each by itself, and would not write what they have in common.
+
+    Args:
+        left: those tensors, by name.
+        began: the memory of tensors that were there when the call began (``_buffers.storage_of``).
+    """
+    import torch
+
     first: dict[int, str] = {}
     for name, tensor in left.items():
-        other = first.setdefault(buffers.storage_of(tensor), name)
+        storage = buffers.storage_of(tensor)
+        other = first.setdefault(storage, name)
         if other != name and not _is_whole(tensor, buffers.token_of(tensor), left[other]):
             raise Uncapturable(
                 f"it leaves two parts or views of one tensor behind, as {other} and {name}, and a replay would write "
                 "each by itself; leave copies (clone())"
+            )
+        is_view = torch._is_functional_tensor(tensor) and not torch._is_functional_tensor_base(tensor)
+        if is_view and tensor._base is not None and storage not in began and not name.endswith(".grad"):
+            raise Uncapturable(
+                f"it leaves a view of a view behind, as {name}, or one of a tensor that is kept, and a replay would "
+                "not write that; leave a copy (clone())"
             )
 
 
