@@ -123,15 +123,17 @@ def check_parts(left: Mapping[str, torch.Tensor], began: Collection[int]) -> Non
 
     first: dict[int, str] = {}
     for name, tensor in left.items():
-        storage = buffers.storage_of(tensor)
-        other = first.setdefault(storage, name)
+        other = first.setdefault(buffers.storage_of(tensor), name)
         if other != name and not _is_whole(tensor, buffers.token_of(tensor), left[other]):
             raise Uncapturable(
                 f"it leaves two parts or views of one tensor behind, as {other} and {name}, and a replay would write "
                 "each by itself; leave copies (clone())"
             )
+    for name, tensor in left.items():
         is_view = torch._is_functional_tensor(tensor) and not torch._is_functional_tensor_base(tensor)
-        if is_view and tensor._base is not None and storage not in began and not name.endswith(".grad"):
+        if not is_view or tensor._base is None or name.endswith(".grad"):
+            continue
+        if buffers.storage_of(tensor) not in began:
             raise Uncapturable(
                 f"it leaves a view of a view behind, as {name}, or one of a tensor that is kept, and a replay would "
                 "not write that; leave a copy (clone())"
