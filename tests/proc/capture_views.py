@@ -260,7 +260,14 @@ def values_shared_later(places: list[torch.device], capture: Capture) -> list[fl
             held.two.data = torch.zeros(3).to(place)
         return torch.ones(3).to(place), torch.zeros(3).to(place)
 
-    return _shared(place, capture, (argument_and_state, states), "0 of them")
+    def argument_beside_states(held: Any, number: int) -> tuple[Tensor, Tensor]:
+        if number == 0:
+            held.two = held.one.detach()
+        given = held.written.detach() if number in (6, 9) else torch.full((3,), float(number)).to(place)
+        return given, torch.ones(3).to(place)
+
+    found = _shared(place, capture, (argument_and_state, states), "0 of them")
+    return found + _shared(place, capture, (argument_beside_states,), "1 of them -> 2 of them")
 
 
 def _shared(

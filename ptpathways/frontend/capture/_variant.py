@@ -103,7 +103,7 @@ class Variant:
         traced then may be another computation with the same results, so it proves nothing of replays."""
         self.granted: Any = None
         """What it takes for granted about the arguments."""
-        self.sharing: frozenset[tuple[str, ...]] = frozenset()
+        self.sharing: frozenset[frozenset[str]] = frozenset()
         """What the calls that were recorded had found of ``_keys.SHARING``."""
         self.used = 0
         """The number of the last call of its kind."""
@@ -378,14 +378,16 @@ class Variant:
         """Raises Stale when other arguments and states have a value in common than when it was recorded, or an argument
         has the memory of what the step writes."""
         given = call.tensors()
-        if self.sharing:
+        alike = frozenset[str]().union(*self.sharing)
+        if alike:
             known = {**self._surroundings.tensors, **given}
-            there = [tuple(name for name in names if name in known) for names in self.sharing]
-            named = {name: known[name] for names in there for name in names}
-            if buffers.sharing({**named, **given}, given.keys()) != {names for names in there if len(names) > 1}:
+            named = {name: known[name] for name in alike & known.keys()}
+            then = {names.intersection(known) for names in self.sharing}
+            if buffers.sharing({**named, **given}, given.keys()) != {names for names in then if len(names) > 1}:
                 raise Stale("other tensors share one value than did")
-        elif any(buffers.storage_of(tensor) in self._aliases.memory for tensor in given.values()):
-            raise Stale("an argument has the memory of what the step writes")
+        for name, tensor in given.items():
+            if name not in alike and buffers.storage_of(tensor) in self._aliases.memory:
+                raise Stale(f"{name} has the memory of what the step writes")
 
     def run(self, call: Call, rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.
@@ -432,7 +434,7 @@ class Variant:
             if number >= 0:  # the next call reads it
                 with native.translated():
                     self._replay.bind(number, buffers.cell_of(tensor))
-                [self._handles[number]] = buffers.handles([tensor]) or [0]
+                self._handles[number] = (buffers.handles([tensor]) or [0])[0]
 
     def _result(
         self,

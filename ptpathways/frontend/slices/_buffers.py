@@ -64,7 +64,7 @@ def ages(tensors: Iterable[torch.Tensor]) -> list[int]:
     return [number(tensor) for tensor in tensors]
 
 
-def sharing(tensors: Mapping[str, torch.Tensor], given: Set[str]) -> frozenset[tuple[str, ...]]:
+def sharing(tensors: Mapping[str, torch.Tensor], given: Set[str]) -> frozenset[frozenset[str]]:
     """Which of the tensors, by name, have one buffer in common, and which have the memory of one of ``given``; none of
     them is pending."""
     found = handles(list(tensors.values()))
@@ -80,7 +80,7 @@ def sharing(tensors: Mapping[str, torch.Tensor], given: Set[str]) -> frozenset[t
         for name, tensor in tensors.items():
             memory.setdefault(storage_of(tensor), []).append(name)
         alike += [names for names in memory.values() if not given.isdisjoint(names)]
-    return frozenset(tuple(names) for names in alike if len(names) > 1)
+    return frozenset(frozenset(names) for names in alike if len(names) > 1)
 
 
 def memory_of(tensors: Sequence[torch.Tensor]) -> list[int]:

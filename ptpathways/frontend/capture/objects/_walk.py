@@ -201,7 +201,7 @@ class Walker:
         self.seen[id(value)] = value
         self.names[id(value)] = name
         self.found.compared[id(value)] = value
-        kinds = (self._of_torch, self._callable, self._container, self._contents)
+        kinds = (self._of_torch, self._callable, self._container, self._compared)
         if any(visited(name, value, depth) for visited in kinds):
             return
         if isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
@@ -317,7 +317,7 @@ class Walker:
             return False
         return True
 
-    def _contents(self, name: str, value: Any, depth: int) -> bool:
+    def _compared(self, name: str, value: Any, depth: int) -> bool:
         """Takes in what is compared by its contents, as a set or an array of NumPy; whether it was that."""
         contents = contents_of(value)
         if contents is None:

@@ -98,6 +98,7 @@ class Recording:
             (tensor, 0 if tensor.is_inference() else tensor._version, buffers.storage_of(tensor))
             for tensor in states.values()
         ]
+        self._memory = frozenset(place for _, _, place in self._began)
         self._seeds = buffers.seeds(_rng.in_use())
         self._rates = self._surroundings.rates() | numbers(self._leaves)
         cuts = _step.cut_count()
@@ -158,7 +159,7 @@ class Recording:
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
         left = {name: after.tensors[name] for name in sorted(found.renewed & after.tensors.keys())}
-        _results.check_parts(left, {place for _, _, place in self._began})
+        _results.check_parts(left, self._memory)
         names, extras = self._values(after)
         gone = {
             name: tensor
@@ -258,7 +259,7 @@ class Recording:
             self._leaves,
             self._call.containers(),
             self.own,
-            {place for _, _, place in self._began},
+            self._memory,
         )
         items, found.beside = _results.classify(returned, containers, known)
         for name in found.beside:

@@ -78,7 +78,7 @@ class Call:
         first = {id(leaf): number for number, leaf in reversed([*enumerate(leaves)]) if isinstance(leaf, torch.Tensor)}
         alike = tuple(first[id(leaf)] if isinstance(leaf, torch.Tensor) else -1 for leaf in leaves)
         if any(isinstance(leaf, torch.Tensor) and leaf._is_view() for leaf in leaves):
-            alike += _storages(leaves)
+            alike += tuple(buffers.memory_of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]))
         self.granted = (self.structure, tuple(keys), alike, modes())
         """What a replay takes for granted about them, but for how they lie, which it finds out itself."""
 
@@ -119,17 +119,6 @@ class Call:
                     if leaf.grad is not None:
                         found.tensors[f"{name}.grad"] = leaf.grad
         return found
-
-
-def _storages(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """For each tensor among the arguments the first one on the same memory."""
-    import torch
-
-    first: dict[int, int] = {}
-    return tuple(
-        first.setdefault(buffers.storage_of(leaf), number) if isinstance(leaf, torch.Tensor) else -1
-        for number, leaf in enumerate(leaves)
-    )
 
 
 def _lying(leaf: Any) -> str | None:
