@@ -191,11 +191,13 @@ def arguments_of_many_kinds(places: list[torch.device], capture: Capture) -> lis
 
 
 def views_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
-    """One view of a tensor that nobody else has: also where it repeats elements, which cannot be written back."""
+    """One view of a tensor that nobody else has; one that repeats elements has each of them once, also when written."""
     place = places[0]
     ways: dict[str, Callable[[Tensor], Tensor]] = {
         "expanded": lambda made: made.mean(0).expand(4, 6),
         "total_expanded": lambda made: made.sum().expand(4, 6),
+        "row_expanded": lambda made: made[:1].expand(4, 6).detach(),
+        "as_it_is": lambda made: (made * 0.1).expand(4, 6),
         "turned": lambda made: (made * 0.1).t().reshape(4, 6),
     }
     found = []
@@ -213,8 +215,10 @@ def views_left_behind(places: list[torch.device], capture: Capture) -> list[floa
         for number in range(16):
             found.append(captured(torch.arange(24.0).reshape(4, 6) - number))
             if number % 6 == 5:
+                held.view[0, 0] = 2.0
                 found.append(held.view.sum())
-        expect(captured, replays=14, said=0)
+        repeats = name in ("expanded", "total_expanded", "row_expanded")
+        expect(captured, *((0, 1, ("may repeat elements",)) if repeats else (14, 0)))
     return numbers(found)
 
 

@@ -242,6 +242,17 @@ def layout(values: torch.Tensor) -> _Layout | bool:
     return False if found is None else found
 
 
+def repeats(values: torch.Tensor) -> bool:
+    """Whether a view shows elements several times (``expand``), or may do so (``unfold``, ``as_strided``)."""
+    names = set(map(_name, _steps(values)))
+    if "expand" not in names:
+        return not names.isdisjoint(("as_strided", "unfold"))
+    found = layout(values)
+    return not isinstance(found, _Layout) or any(
+        stride == 0 and size > 1 for size, stride in zip(found.shape, found.strides, strict=True)
+    )
+
+
 @hands_on(Plain.NO_VIEW)
 def filled(kernel: Callable[..., Any], values: torch.Tensor, *rest: Any) -> Any:
     """In place, of a view that may show elements several times (``expand``): each is written once.

@@ -25,6 +25,7 @@ from ptpathways.frontend.capture.recording._step_arguments import (
     tensor_key,
     text_of,
 )
+from ptpathways.frontend.kernels import _views
 from ptpathways.frontend.loops import _step
 from ptpathways.frontend.plans import _wiring
 from ptpathways.frontend.plans._wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
@@ -153,13 +154,13 @@ class Recording:
             Uncapturable: it cannot be replayed.
         """
         self._check_repeatable()
-        after, found = self._left_behind()
+        after, found, repeating = self._left_behind()
         self._check_arguments()
         # Of another memory (``p.data = ...``): whoever has the former one keeps its values, and a replay writes there.
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
         left = {name: after.tensors[name] for name in sorted(found.renewed & after.tensors.keys())}
-        _results.check_parts(left, self._memory)
+        _results.check_parts(left, repeating)
         names, extras = self._values(after)
         gone = {
             name: tensor
@@ -212,17 +213,18 @@ class Recording:
         )
         return made, wiring
 
-    def _left_behind(self) -> tuple[Surroundings, Effects]:
-        """What can be reached after the call, and what the call has changed of that."""
+    def _left_behind(self) -> tuple[Surroundings, Effects, Collection[str]]:
+        """What can be reached after the call, what the call has changed of that, and which tensors repeat elements."""
         after = self._call.walk(self._function)
         after.ignore(self._surroundings.ignored)
+        repeating = {name for name, tensor in after.tensors.items() if _views.repeats(tensor)}
         buffers.part_from_bases(after.tensors.values())  # before somebody else gets views of them
         found = effects(self._surroundings, after, self._rates)
         for name in found.settings:  # a replay begins with what this call began with
             after.settings[name] = self._surroundings.settings[name]
         began = {id(one.of): one for one in self._surroundings.sequences}
         after.sequences = [_as_it_began(one, began.get(id(one.of), one), found) for one in after.sequences]
-        return after, found
+        return after, found, repeating
 
     def _values(self, after: Surroundings) -> tuple[dict[str, int], dict[str, Any]]:
         """The tokens of values after the call, by name, and the further tensors among them."""

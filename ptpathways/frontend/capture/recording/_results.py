@@ -111,32 +111,26 @@ def classify(returned: Sequence[Any], containers: Sequence[Any], known: Known) -
     return _Classifier(known).go(returned, containers)
 
 
-def check_parts(left: Mapping[str, torch.Tensor], began: Collection[int]) -> None:
-    """Raises Uncapturable when tensors that a call has made and left behind are parts or views of one that something
-    else has: a replay writes each by itself, and would not write what they have in common.
+def check_parts(left: Mapping[str, torch.Tensor], repeating: Collection[str]) -> None:
+    """Raises Uncapturable when two of the tensors that a call has made and left behind are views of one, or one has an
+    element at several places: a replay writes each place by itself.
 
     Args:
         left: those tensors, by name.
-        began: the memory of tensors that were there when the call began (``_buffers.storage_of``).
+        repeating: names of tensors for which ``_views.repeats`` holds.
     """
-    import torch
-
     first: dict[int, str] = {}
     for name, tensor in left.items():
+        if name in repeating:
+            raise Uncapturable(
+                f"it leaves a view behind, as {name}, which may repeat elements (expand()), and a replay would give "
+                "each its own memory; leave a copy (clone())"
+            )
         other = first.setdefault(buffers.storage_of(tensor), name)
         if other != name and not _is_whole(tensor, buffers.token_of(tensor), left[other]):
             raise Uncapturable(
                 f"it leaves two parts or views of one tensor behind, as {other} and {name}, and a replay would write "
                 "each by itself; leave copies (clone())"
-            )
-    for name, tensor in left.items():
-        is_view = torch._is_functional_tensor(tensor) and not torch._is_functional_tensor_base(tensor)
-        if not is_view or tensor._base is None or name.endswith(".grad"):
-            continue
-        if buffers.storage_of(tensor) not in began:
-            raise Uncapturable(
-                f"it leaves a view of a view behind, as {name}, or one of a tensor that is kept, and a replay would "
-                "not write that; leave a copy (clone())"
             )
 
 
