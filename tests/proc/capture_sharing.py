@@ -478,6 +478,31 @@ def memory_of_somebody(places: list[torch.device], capture: Capture) -> list[flo
     return numbers([one.sum() for one in found])
 
 
+def gradient_in_two_places(places: list[torch.device], capture: Capture) -> list[float]:
+    """A gradient that the step keeps under another name as well is one tensor after each call, also where it is new."""
+    place = places[0]
+    weights = [nn.Parameter(torch.ones(3, device=place)) for _ in range(2)]
+    optimizer = torch.optim.SGD(weights, lr=0.01, momentum=0.9)
+    held = types.SimpleNamespace(gradient=torch.zeros(3).to(place))
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        loss = (weights[0] * x.to(place) + weights[1]).square().sum()
+        loss.backward()
+        held.gradient = weights[0].grad
+        optimizer.step()
+        return loss.detach()
+
+    found = []
+    for number in range(24):
+        found.append(step(torch.full((3,), number / 10)))
+        if number % 4 == 3:
+            optimizer.zero_grad()
+        found += [torch.zeros(3) if one.grad is None else one.grad.clone() for one in weights]
+        found.append(held.gradient.clone())
+    return numbers([one.sum() for one in (*found, *weights)])
+
+
 def parts_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
     """Where a replay could not let both have one memory, each call is traced."""
     place = places[0]
@@ -529,6 +554,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     results_left_behind,
     results_left_behind_by_one_kind,
     memory_of_somebody,
+    gradient_in_two_places,
     parts_left_behind,
     attributes_of_kept_tensors,
     copied_data,

@@ -156,6 +156,7 @@ class Recording:
         self._check_repeatable()
         after, found, repeating = self._left_behind()
         self._check_arguments()
+        self._check_gradients(after)
         # Of another memory (``p.data = ...``): whoever has the former one keeps its values, and a replay writes there.
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
@@ -307,6 +308,16 @@ class Recording:
             )
         if self.calls.unknown or self._surroundings.unknown:
             raise Uncapturable(self.calls.unknown or self._surroundings.unknown)
+
+    def _check_gradients(self, after: Surroundings) -> None:
+        """Raises Uncapturable when a new gradient is a tensor that something else has, too."""
+        for name in sorted(after.with_gradient() - self._found):
+            if f"{name}.grad" not in after.tensors:
+                raise Uncapturable(
+                    f"it leaves the gradient of {name} in another place as well, and a replay would not make both one "
+                    "tensor; keep a copy (clone())",
+                    passing=True,  # where gradients are there already, nothing is made
+                )
 
     def _check_history(self, wiring: _wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
         """Raises Uncapturable when a result has a backward pass that is still to come."""
