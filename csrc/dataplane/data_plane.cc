@@ -127,7 +127,7 @@ void DataPlane::Join(Membership membership) {
       if (pumped) pumped->Pump(8 << 20);
     });
   });
-  auto receiver = std::make_shared<transport::BulkReceiver>(membership.cluster, emitter, bulk_sink);
+  auto receiver = std::make_shared<transport::BulkReceiver>(membership.cluster, emitter, bulk_sink, options_.pinner);
   {
     std::lock_guard lock(mutex_);
     membership_ = std::move(membership);

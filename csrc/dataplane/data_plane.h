@@ -63,6 +63,8 @@ struct DataPlaneOptions {
   std::chrono::milliseconds connection_timeout{5'000};
   // Of what one peer has not taken (unread.h).
   PeerLimits limits{};
+  // For devices that read what comes in shared memory; null: they need not.
+  std::shared_ptr<Pinner> pinner;
 };
 
 // DataPlaneOptions::transfer_timeout as the environment's PTPATHWAYS_TRANSFER_TIMEOUT_S says it; `text` null: not at

@@ -178,4 +178,23 @@ Result<std::unique_ptr<AsyncBuffer>> Client::CreateAsyncBuffer(const TensorType&
                                        std::make_shared<const TensorType>(type), device);
 }
 
+bool Client::CanDmaMap() const {
+  return api_->Has<&PJRT_Api::PJRT_Client_DmaMap>() && api_->Has<&PJRT_Api::PJRT_Client_DmaUnmap>();
+}
+
+Status Client::DmaMap(void* data, size_t size) {
+  PJRT_Client_DmaMap_Args args{};
+  args.client = client_;
+  args.data = data;
+  args.size = size;
+  return api_->Call<&PJRT_Api::PJRT_Client_DmaMap>(&args);
+}
+
+Status Client::DmaUnmap(void* data) {
+  PJRT_Client_DmaUnmap_Args args{};
+  args.client = client_;
+  args.data = data;
+  return api_->Call<&PJRT_Api::PJRT_Client_DmaUnmap>(&args);
+}
+
 }  // namespace pathways::pjrt

@@ -74,6 +74,13 @@ class Client : public std::enable_shared_from_this<Client> {
                                 std::function<void(Status)> done_with_data = nullptr);
   Result<std::unique_ptr<AsyncBuffer>> CreateAsyncBuffer(const TensorType& type, int device);
 
+  // Whether the plugin has the next two.
+  bool CanDmaMap() const;
+  // Devices copy to and from this host memory directly until DmaUnmap, before which it must not be freed.
+  Status DmaMap(void* data, size_t size);
+  // No copy may be under way.
+  Status DmaUnmap(void* data);
+
  private:
   Client(std::shared_ptr<const Api> api, PJRT_Client* client, std::shared_ptr<KeyValueStore> store)
       : api_(std::move(api)), client_(client), store_(std::move(store)) {}

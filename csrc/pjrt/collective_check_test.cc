@@ -122,6 +122,7 @@ TEST(MlirSaysWhatItWasMadeFor) {
 
 TEST(AnAllReduceOfSeveralOperandsIsSplit) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   HloBuilder hlo;
   const std::string f32x8 = F32({8});
   const int64_t x = hlo.Parameter(f32x8), y = hlo.Parameter(F32({4}));

@@ -59,6 +59,7 @@ double SecondsOf(const std::function<Status()>& work, Status* status) {
 
 TEST(AWaitTakesItsTimeAndGivesItsOperand) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   auto executable = Compile(client, Waiting("microseconds = 30000 : i64"));
   ASSERT_OK(executable);
   Status status;
@@ -78,6 +79,7 @@ TEST(WaitsOnOneDeviceTakeTurns) {
 
 TEST(AWaitWithoutADurationIsRefused) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   for (const char* attributes : {"", "microseconds = -1 : i64", "microseconds = 1.5 : f32"}) {
     auto executable = Compile(client, Waiting(attributes));
     ASSERT_OK(executable);

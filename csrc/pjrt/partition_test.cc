@@ -87,6 +87,7 @@ TEST(ShardsThatDifferByTheirNumber) {
 
 TEST(CollectivesAreNamed) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, SplitSharding(4), kCopied));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));
@@ -96,6 +97,7 @@ TEST(CollectivesAreNamed) {
 
 TEST(DonorsOutliveThePartitioning) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   ASSERT_OK_AND_ASSIGN(const std::string laid_out, Doubled(8, SplitSharding(4), SplitSharding(4)));
   const std::vector<int64_t> first = {0};
   ASSERT_OK_AND_ASSIGN(const std::string module, SetDonors(laid_out, first));
@@ -106,6 +108,7 @@ TEST(DonorsOutliveThePartitioning) {
 
 TEST(AModuleOfOtherFormat) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   constexpr std::string_view kNegated = R"(module @negated attributes {mhlo.num_partitions = 2 : i32} {
     func.func public @main(%x: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"})
         -> (tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
@@ -120,6 +123,7 @@ TEST(AModuleOfOtherFormat) {
 
 TEST(WhatCannotBePartitioned) {
   NEED_PLUGIN(client);
+  NEED_CPU(client);
   const Folder scratch;
   const Partitioner partitioner(client->api(), scratch.path());
   EXPECT(!partitioner.Partition("not a module", "hlo", "", 2).ok());

@@ -78,6 +78,13 @@ inline Client* SharedClient() {
   ::pathways::pjrt::Client* const client = ::pathways::pjrt::SharedClient(); \
   ASSERT(client != nullptr)
 
+// After NEED_PLUGIN: of what only CPU devices have, such as our custom calls.
+#define NEED_CPU(client)                                                                   \
+  if ((client)->platform_name() != "cpu") {                                                \
+    testing::Skip("of CPU devices; the plugin has those of " + (client)->platform_name()); \
+    return;                                                                                \
+  }
+
 // After NEED_PLUGIN.
 #define NEED_DEVICES(client, count)                                                                           \
   if ((client)->devices().size() < size_t{count}) {                                                           \

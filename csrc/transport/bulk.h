@@ -163,7 +163,8 @@ class BulkSink {
 class BulkReceiver {
  public:
   // Leases may outlive the receiver, but not `emitter`.
-  BulkReceiver(std::string cluster, BulkEmitter* emitter, BulkSink* sink);
+  // `pinner`: of the shared memory that pieces come in, or null.
+  BulkReceiver(std::string cluster, BulkEmitter* emitter, BulkSink* sink, std::shared_ptr<Pinner> pinner = nullptr);
   ~BulkReceiver();
 
   // Checks the description and hands the bytes to the sink. An error means that the peer broke the protocol or that a

@@ -9,8 +9,8 @@
 namespace pathways::transport {
 
 struct BulkReceiver::Core {
-  Core(std::string cluster, BulkEmitter* emitter, BulkSink* sink)
-      : emitter(emitter), sink(sink), segments(std::move(cluster)) {}
+  Core(std::string cluster, BulkEmitter* emitter, BulkSink* sink, std::shared_ptr<Pinner> pinner)
+      : emitter(emitter), sink(sink), segments(std::move(cluster), std::move(pinner)) {}
   BulkEmitter* const emitter;
   BulkSink* const sink;
   SegmentMap segments;
@@ -52,8 +52,8 @@ void BulkLease::Answer(Status status, bool deferred) {
   (void)state->emitter->EmitRelease(state->peer, {state->key, state->ticket, std::move(status), deferred});
 }
 
-BulkReceiver::BulkReceiver(std::string cluster, BulkEmitter* emitter, BulkSink* sink)
-    : core_(std::make_shared<Core>(std::move(cluster), emitter, sink)) {}
+BulkReceiver::BulkReceiver(std::string cluster, BulkEmitter* emitter, BulkSink* sink, std::shared_ptr<Pinner> pinner)
+    : core_(std::make_shared<Core>(std::move(cluster), emitter, sink, std::move(pinner))) {}
 
 BulkReceiver::~BulkReceiver() = default;
 

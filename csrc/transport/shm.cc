@@ -255,9 +255,13 @@ Status SegmentPool::CreateSegment(size_t size, Segment* segment) {
   return Unavailable("no free segment name under " + PathOf(prefix) + "; remove leftovers with CleanUpDead");
 }
 
-SegmentMapping::~SegmentMapping() { ::munmap(const_cast<std::byte*>(data_), size_); }
+SegmentMapping::~SegmentMapping() {
+  if (pinner_) pinner_->Unpin(data_);
+  ::munmap(data_, size_);
+}
 
-SegmentMap::SegmentMap(std::string cluster) : cluster_(std::move(cluster)) {}
+SegmentMap::SegmentMap(std::string cluster, std::shared_ptr<Pinner> pinner)
+    : cluster_(std::move(cluster)), pinner_(std::move(pinner)) {}
 
 Result<SegmentMap::View> SegmentMap::Open(std::string_view name, uint64_t offset, uint64_t size) {
   PW_ASSIGN_OR_RETURN(std::shared_ptr<const SegmentMapping> mapping, Map(name));
@@ -277,7 +281,9 @@ Result<std::shared_ptr<const SegmentMapping>> SegmentMap::Map(std::string_view n
     return InvalidArgument("a segment of cluster '" + cluster_ + "' is required, got a name of " +
                            std::to_string(name.size()) + " bytes that is none");
   }
-  File file(::open(PathOf(name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // Drivers pin only memory that this process might write, although nobody does.
+  const bool pinned = pinner_ != nullptr;
+  File file(::open(PathOf(name).c_str(), (pinned ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW));
   if (file.fd() < 0) {
     return NotFound("segment " + std::string(name) + " cannot be opened: " + SystemText(errno) +
                     "; its owner is gone or does not share this machine's /dev/shm");
@@ -288,9 +294,10 @@ Result<std::shared_ptr<const SegmentMapping>> SegmentMap::Map(std::string_view n
     return InvalidArgument("segment " + std::string(name) + " must be a non-empty file of this user, and is not");
   }
   const auto size = static_cast<size_t>(status.st_size);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd(), 0);
+  void* data = ::mmap(nullptr, size, pinned ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file.fd(), 0);
   if (data == MAP_FAILED) return Unavailable("cannot map segment " + std::string(name) + ": " + SystemText(errno));
-  auto mapping = std::make_shared<const SegmentMapping>(static_cast<const std::byte*>(data), size);
+  const bool took = pinned && pinner_->Pin(data, size);
+  auto mapping = std::make_shared<const SegmentMapping>(static_cast<std::byte*>(data), size, took ? pinner_ : nullptr);
   mappings_.emplace(std::string(name), mapping);
   return mapping;
 }

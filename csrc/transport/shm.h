@@ -20,8 +20,10 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "csrc/base/pinned_memory.h"
 #include "csrc/base/status.h"
 #include "csrc/base/thread_annotations.h"
 
@@ -105,21 +107,24 @@ class SegmentPool {
 // One mapped segment; unmapped with the last reference.
 class SegmentMapping {
  public:
-  SegmentMapping(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  // `pinner`: what has pinned it, or null.
+  SegmentMapping(std::byte* data, size_t size, std::shared_ptr<Pinner> pinner)
+      : data_(data), size_(size), pinner_(std::move(pinner)) {}
   ~SegmentMapping();
   SegmentMapping(const SegmentMapping&) = delete;
   SegmentMapping& operator=(const SegmentMapping&) = delete;
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
  private:
-  const std::byte* data_;
+  std::byte* data_;
   size_t size_;
+  std::shared_ptr<Pinner> pinner_;
 };
 
 class SegmentMap {
  public:
-  // Only segments of `cluster` are mapped.
-  explicit SegmentMap(std::string cluster);
+  // Only segments of `cluster` are mapped. With a pinner they are pinned, for devices to read.
+  explicit SegmentMap(std::string cluster, std::shared_ptr<Pinner> pinner = nullptr);
 
   struct View {
     std::span<const std::byte> bytes;
@@ -135,6 +140,7 @@ class SegmentMap {
   Result<std::shared_ptr<const SegmentMapping>> Map(std::string_view name);
 
   const std::string cluster_;
+  const std::shared_ptr<Pinner> pinner_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   std::unordered_map<std::string, std::shared_ptr<const SegmentMapping>> mappings_ PW_GUARDED_BY(mutex_);

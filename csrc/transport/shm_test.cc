@@ -117,6 +117,42 @@ TEST(MappingOutlivesThePool) {
   EXPECT_EQ(map.Open(name, 0, 1).status().code(), Code::kNotFound);
 }
 
+class Pins : public Pinner {
+ public:
+  bool Pin(void* data, size_t size) override {
+    if (refuse) return false;
+    *static_cast<char*>(data) = *static_cast<char*>(data);  // as a driver may
+    sizes[data] = size;
+    return true;
+  }
+  void Unpin(void* data) override { wrong += sizes.erase(data) == 0; }
+  std::unordered_map<void*, size_t> sizes;
+  int wrong = 0;
+  bool refuse = false;
+};
+
+TEST(SegmentsArePinnedAsLongAsTheyAreMapped) {
+  const std::string cluster = PoolName("pin");
+  auto pins = std::make_shared<Pins>();
+  SegmentPool pool(Small(cluster));
+  SegmentMap map(cluster, pins);
+  ASSERT_OK_AND_ASSIGN(const ShmChunk chunk, pool.TryAcquire());
+  ASSERT_OK_AND_ASSIGN(auto view, map.Open(chunk.segment, chunk.offset, 10));
+  ASSERT_OK_AND_ASSIGN(auto other, map.Open(chunk.segment, 0, 10));
+  EXPECT_EQ(pins->sizes.size(), size_t{1});
+  EXPECT_EQ(pins->sizes.begin()->second, size_t{8192});
+  map.Forget(chunk.segment);
+  other = {};
+  EXPECT_EQ(pins->sizes.size(), size_t{1});  // a view is in use
+  view = {};
+  EXPECT(pins->sizes.empty());
+  pins->refuse = true;
+  ASSERT_OK_AND_ASSIGN(view, map.Open(chunk.segment, chunk.offset, 10));
+  map.Forget(chunk.segment);
+  view = {};
+  EXPECT_EQ(pins->wrong, 0);
+}
+
 int HolderRole(const std::string& cluster) {
   SegmentPool pool(Small(cluster));
   if (!pool.TryAcquire().ok()) return 2;

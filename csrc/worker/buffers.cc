@@ -223,14 +223,15 @@ Result<pjrt::Buffer> Buffers::Duplicate(const store::Object::Shard& from, size_t
   PW_ASSIGN_OR_RETURN(auto unique, context_.client()->CreateAsyncBuffer(from.buffer.type(), static_cast<int>(device)));
   std::shared_ptr<pjrt::AsyncBuffer> async = std::move(unique);
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, async->TakeBuffer());
-  auto bytes = std::make_shared<HostMemory>(static_cast<size_t>(from.bytes));
-  from.buffer.ToHost(bytes->data(), bytes->size(), [this, async, bytes](Status status) {
-    data_.Post([this, async, bytes, status] {
+  const auto size = static_cast<size_t>(from.buffer.type().ByteSize());
+  const std::shared_ptr<char> bytes = copies_.Take(size);
+  from.buffer.ToHost(bytes.get(), size, [this, async, bytes, size](Status status) {
+    data_.Post([this, async, bytes, size, status] {
       if (!status.ok()) {
         (void)async->SetError(status);
         return;
       }
-      async->Transfer(bytes->data(), bytes->size(), 0, true, [this, async, bytes](Status) {
+      async->Transfer(bytes.get(), size, 0, true, [this, async, bytes](Status) {
         data_.Post([async] {});  // let go outside the callback, which the manager waits for
       });
     });
@@ -269,10 +270,10 @@ void Buffers::SendShard(const std::string& peer, uint64_t key, FoundShard found,
     const size_t size = static_cast<size_t>(type.ByteSize());
     Result<const void*> pointer = pin->buffer().HostPointer();
     if (pointer.ok()) return SendBytes(peer, key, box, type, *pointer, pin);
-    auto bytes = std::make_shared<HostMemory>(size);
-    pin->buffer().ToHost(bytes->data(), size, [this, peer, key, box, pin, bytes, origin, on_error](Status copied) {
+    const std::shared_ptr<char> bytes = copies_.Take(size);
+    pin->buffer().ToHost(bytes.get(), size, [this, peer, key, box, pin, bytes, origin, on_error](Status copied) {
       if (!copied.ok()) return FailRead(origin, copied, on_error);
-      SendBytes(peer, key, box, pin->buffer().type(), bytes->data(), bytes);
+      SendBytes(peer, key, box, pin->buffer().type(), bytes.get(), bytes);
     });
   });
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "csrc/base/pinned_memory.h"
 #include "csrc/dataplane/data_plane.h"
 #include "csrc/wire/bodies.h"
 #include "csrc/wire/plan_bodies.h"
@@ -29,8 +30,13 @@ class Buffers {
   using OnError = std::function<void(const Status&)>;
 
   Buffers(HostContext& context, const ClusterView& cluster, const RootCauses& causes, Incoming& incoming,
-          dataplane::DataPlane& data)
-      : context_(context), cluster_(cluster), causes_(causes), incoming_(incoming), data_(data) {}
+          dataplane::DataPlane& data, std::shared_ptr<Pinner> pinner = nullptr)
+      : context_(context),
+        cluster_(cluster),
+        causes_(causes),
+        incoming_(incoming),
+        data_(data),
+        copies_(std::move(pinner)) {}
 
   // Each an error only for a message that names no device of this host; else the buffer's client is told.
   Status Put(const wire::Put& put);
@@ -75,6 +81,7 @@ class Buffers {
   const RootCauses& causes_;
   Incoming& incoming_;
   dataplane::DataPlane& data_;
+  PinnedMemory copies_;                // of values whose devices' memory this process cannot read
   std::atomic<int> unready_sends_{0};  // counted down on any thread
 };
 

@@ -14,6 +14,7 @@
 #include "csrc/collective/segment.h"
 #include "csrc/transport/endpoint.h"
 #include "csrc/transport/shm.h"
+#include "csrc/worker/device_pinner.h"
 
 namespace pathways::worker {
 namespace {
@@ -192,13 +193,14 @@ Status Engine::Start() {
   incoming_ = std::make_unique<Incoming>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   context_.SetThread(reactor_.get());
-  PW_RETURN_IF_ERROR(StartData());
-  MakeParts(devices, std::move(root));
+  const std::shared_ptr<Pinner> pinner = PinnerOf(devices.client);
+  PW_RETURN_IF_ERROR(StartData(pinner));
+  MakeParts(devices, pinner, std::move(root));
   PW_RETURN_IF_ERROR(control_->Attach(reactor_.get(), this));
   return Join();
 }
 
-void Engine::MakeParts(const StartedDevices& devices, FileRoot root) {
+void Engine::MakeParts(const StartedDevices& devices, const std::shared_ptr<Pinner>& pinner, FileRoot root) {
   const bool has_kernels = context_.is_cpu() && options_.kernels != "off";
   Parts::Options options;
   options.compiler =
@@ -206,6 +208,7 @@ void Engine::MakeParts(const StartedDevices& devices, FileRoot root) {
                                  has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings);
   options.one_client = island_link_ != nullptr;
   options.enqueue_waits = devices.enqueue_waits;
+  options.pinner = pinner;
   options.root = std::move(root);
   options.pipelines = {options_.python, options_.pipeline_script, options_.keys.insecure()};
   options.verbose = options_.verbose;
@@ -213,12 +216,13 @@ void Engine::MakeParts(const StartedDevices& devices, FileRoot root) {
   parts_ = std::make_unique<Parts>(context_, *incoming_, *data_, *control_, stopper, std::move(options));
 }
 
-Status Engine::StartData() {
+Status Engine::StartData(const std::shared_ptr<Pinner>& pinner) {
   dataplane::DataPlaneOptions data_options;
   data_options.machine = transport::MachineToken();
   data_options.bind_endpoint = options_.data_endpoint;
   data_options.curve = options_.keys.Curve(transport::Role::kWorker);
   data_options.transfer_timeout = options_.transfer_timeout;
+  data_options.pinner = pinner;
   incoming_->OnSendFailed([this](const std::string& peer, uint64_t key, const Status& status) {
     reactor_->Post([this, peer, key, status] { parts_->buffers.TellBySender(peer, key, status); });
   });

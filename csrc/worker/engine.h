@@ -51,8 +51,8 @@ class Engine : private transport::ControlLine::Handler, private Outbox, private 
   // What takes long, on a thread of its own, so that signals are heeded meanwhile.
   std::thread StartLater(std::shared_ptr<std::promise<void>> started);
   Status Start();
-  Status StartData();
-  void MakeParts(const StartedDevices& devices, FileRoot root);
+  Status StartData(const std::shared_ptr<Pinner>& pinner);
+  void MakeParts(const StartedDevices& devices, const std::shared_ptr<Pinner>& pinner, FileRoot root);
   Status Join();
   // Until something calls Stop.
   void WaitForEnd(int signal_fd);

@@ -36,6 +36,7 @@ struct Parts : private CompileListener {
     std::unique_ptr<Compiler> compiler;
     bool one_client = false;     // as in Functions
     bool enqueue_waits = false;  // as in Launcher
+    std::shared_ptr<Pinner> pinner;
     FileRoot root;
     InputPipelineOptions pipelines;
     bool verbose = false;
@@ -65,7 +66,7 @@ struct Parts : private CompileListener {
   Launcher launcher{context, gangs, options.enqueue_waits,
                     [this] { context.engine().Post([this] { dispatch.Resume(); }); }};
   Runs runs{context, cluster, functions, launcher, completions, gangs};
-  Buffers buffers{context, cluster, causes, incoming, data};
+  Buffers buffers{context, cluster, causes, incoming, data, options.pinner};
   Programs programs{context, functions};
   PlanHost plan_host{context, cluster, buffers, incoming, launcher, completions, data};
   ProgramRuns program_runs{context, programs, plan_host, buffers, incoming, completions, gangs, causes, data};

@@ -41,6 +41,26 @@ def all_reduce(devices: int, length: int) -> bytes:
 }}""".encode()
 
 
+def products(side: int, count: int) -> bytes:
+    """``count`` products of bfloat16 matrices in sequence, each scaled so that values stay of their size.
+
+    Takes and gives matrices of ``side`` by ``side``: the first factor, and the second of all products.
+    """
+    kind = f"tensor<{side}x{side}xbf16>"
+    lines = "".join(
+        f"    %d{i} = stablehlo.dot_general %{i}, %b, contracting_dims = [1] x [0] : ({kind}, {kind}) -> {kind}\n"
+        f"    %{i + 1} = stablehlo.multiply %d{i}, %scale : {kind}\n"
+        for i in range(count)
+    )
+    return f"""module @products_{count} {{
+  func.func public @main(%0: {kind}, %b: {kind}) -> {kind} {{
+    %one = stablehlo.constant dense<{side**-0.5!r}> : tensor<bf16>
+    %scale = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<bf16>) -> {kind}
+{lines}    return %{count} : {kind}
+  }}
+}}""".encode()
+
+
 def waiting(seconds: float) -> bytes:
     """Occupies its device for ``seconds`` without using a core, and gives its argument.
 

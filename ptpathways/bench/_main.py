@@ -17,6 +17,7 @@ from ptpathways.bench._capture import CAPTURE
 from ptpathways.bench._checkpoint import CHECKPOINT
 from ptpathways.bench._collectives import COLLECTIVES
 from ptpathways.bench._data_parallel import DATA_PARALLEL
+from ptpathways.bench._device import DEVICE
 from ptpathways.bench._dispatch import DISPATCH
 from ptpathways.bench._first_step import FIRST_STEP
 from ptpathways.bench._input import INPUT
@@ -53,6 +54,7 @@ _ALL = (
     TRANSFER,
     RESHARD,
     COLLECTIVES,
+    DEVICE,
     STEP,
     CAPTURE,
     TRAIN,
@@ -86,6 +88,11 @@ def run(name: str, options: BenchOptions | None = None) -> list[Record]:
             raise core.InvalidOption(f"a table or figure must be one of workload {having}, got {part} of {name}")
         if part not in workload.parts:
             raise core.InvalidOption(f"{name} has {', '.join(workload.parts)}, got {part}")
+    if (options.platform != "cpu" or options.plugin) and not workload.any_platform:
+        having = ", ".join(each.name for each in _ALL if each.any_platform)
+        raise core.InvalidOption(
+            f"a platform or plugin must be one of workload {having}, got {options.plugin or options.platform} of {name}"
+        )
     with native.translated():
         return workload.run(options)
 
@@ -114,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures (.png, .svg, .pdf)")
     parser.add_argument("--hosts", type=int, metavar="N", help="worker processes, if not the workload's own choice")
     parser.add_argument("--devices-per-host", type=int, metavar="N", help="devices of each of them")
+    parser.add_argument("--platform", default="cpu", help="device, transfer: cpu, cuda or tpu (default: cpu)")
+    parser.add_argument("--plugin", default="", metavar="PATH", help="the PJRT plugin, instead of the installed one")
     parser.add_argument("--repeats", type=int, metavar="N", help="how often to measure")
     parser.add_argument("--peers", default="", metavar="LIST", help="rivals beside ours: ray,monarch,... or all")
     parser.add_argument(
@@ -142,6 +151,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parse_peers(arguments.peers),
             arguments.allreduce,
             _parts(arguments),
+            arguments.platform,
+            arguments.plugin,
         )
         _check_files(arguments.json, arguments.plot)
         records = run(arguments.name, options)

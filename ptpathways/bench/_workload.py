@@ -33,6 +33,10 @@ class BenchOptions:
     """Computations with a collective over all hosts, beside a loop of gloo in each of as many processes."""
     parts: tuple[str, ...] = ()
     """Of a workload that has several; none: all of them."""
+    platform: str = "cpu"
+    """Of the workers' devices; only workloads that say so (``any_platform``) can measure others than CPUs."""
+    plugin: str = ""
+    """Path of the PJRT plugin; empty: the installed one."""
 
     def __post_init__(self) -> None:
         for name in ("hosts", "devices_per_host", "repeats"):
@@ -42,7 +46,12 @@ class BenchOptions:
 
     def cluster(self, *, hosts: int, devices_per_host: int = 1) -> core.Options:
         """Options of a local cluster of the given size, unless the user chose another."""
-        return core.Options(hosts=self.hosts or hosts, devices_per_host=self.devices_per_host or devices_per_host)
+        return core.Options(
+            hosts=self.hosts or hosts,
+            devices_per_host=self.devices_per_host or devices_per_host,
+            platform=self.platform,
+            plugin=self.plugin,
+        )
 
     def choose(self, full: int, quick: int) -> int:
         """The amount of work for this run."""
@@ -86,6 +95,8 @@ class Workload:
     """It can measure rivals beside ours."""
     parts: tuple[str, ...] = ()
     """Names of what it can measure alone (``BenchOptions.parts``)."""
+    any_platform: bool = False
+    """It can measure devices of any platform."""
 
     def goal_of(self, record: Record) -> Goal | None:
         """What the record should reach; None for rivals and for what has no goal."""

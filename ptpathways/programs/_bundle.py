@@ -109,18 +109,21 @@ class Bundle:
         return Bundle(program, modules, values)
 
     def value(self, number: int) -> npt.NDArray[Any]:
-        """An argument: as saved, or of its type with made-up values, which are the same each time."""
+        """An argument: as saved, or of its type with made-up values, which are the same each time.
+
+        Those of floating point are from 0 to 0.1, so that rates, variances and second moments may be made up as well.
+        """
         saved = self.values.get(number)
         if saved is not None:
             return saved
         kind = self.program.arguments[number].outputs[0].type
         dtype = numpy_dtype(kind.dtype)
+        if kind.dtype != "bf16" and dtype.kind not in "fc":
+            return np.zeros(kind.shape, dtype)
+        made = np.asarray(np.random.default_rng(number).random(kind.shape, np.float32) * np.float32(0.1), np.float32)
         if kind.dtype == "bf16":  # the upper halves of the bits of f32
-            made = np.random.default_rng(number).standard_normal(kind.shape, np.float32)
-            return (np.ascontiguousarray(made).view(np.uint32) >> 16).astype(np.uint16).reshape(kind.shape)
-        if dtype.kind in "fc":
-            return np.asarray(np.random.default_rng(number).standard_normal(kind.shape)).astype(dtype)
-        return np.zeros(kind.shape, dtype)
+            return (made.view(np.uint32) >> 16).astype(np.uint16)
+        return made.astype(dtype)
 
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

@@ -507,13 +507,14 @@ def memory_kinds() -> None:
     assert x.sharding.memory_kind == jax.devices()[0].default_memory().kind
 
 
-def start(plugin: str) -> Any:
+def start(plugin: str, platform: str = "cpu", devices: int = 4) -> Any:
     """A local cluster of one host, joined by this process, whose devices are JAX's; the cluster."""
-    global jax, jnp
+    global jax, jnp, DEVICES
     from ptpathways import core, native
     from ptpathways.launch import local
 
-    cluster = local.start(core.Options(hosts=1, devices_per_host=DEVICES, plugin=plugin))
+    DEVICES = devices
+    cluster = local.start(core.Options(hosts=1, devices_per_host=devices, platform=platform, plugin=plugin))
     cluster.session.make_current()
     os.environ["JAX_PLATFORMS"] = "pathways"
     import jax as found
@@ -541,9 +542,11 @@ def attempt(run: Callable[[], None]) -> tuple[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="JAX programs on our plugin")
     parser.add_argument("--plugin", default="", help="PJRT plugin of the worker's devices; default: the installed one")
+    parser.add_argument("--platform", default="cpu", help="of the worker's devices (default: cpu)")
+    parser.add_argument("--devices", type=int, default=4, help="of the worker; some programs need 4 (default: 4)")
     parser.add_argument("--only", nargs="*", default=[], help="names of programs")
     given = parser.parse_args()
-    cluster = start(given.plugin)
+    cluster = start(given.plugin, given.platform, given.devices)
     failures = 0
     for run in PROGRAMS:
         if given.only and run.__name__ not in given.only:

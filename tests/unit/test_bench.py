@@ -199,6 +199,24 @@ def test_options_are_checked_and_reach_the_workload(
     assert (BenchOptions().repeats_or(7, 2), BenchOptions(quick=True).repeats_or(7, 2)) == (7, 2)
 
 
+def test_only_workloads_of_any_platform_take_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["train", "--platform", "cuda"]) == 2
+    assert "one of workload transfer, device, got cuda of train" in capsys.readouterr().err
+    assert BenchOptions(platform="cuda", plugin="/p.so").cluster(hosts=1) == core.Options(
+        hosts=1, platform="cuda", plugin="/p.so"
+    )
+    with pytest.raises(core.InvalidOption, match="measures 1 device of 1 host, got 2"):
+        bench.run("device", BenchOptions(hosts=2))
+
+
+def test_losses_of_two_systems_are_compared() -> None:
+    from ptpathways.bench._device import check_losses
+
+    check_losses({"ptpathways": [10.98, 9.001], "jax": [10.98, 9.0]})
+    with pytest.raises(core.PathwaysError, match="expected the same losses"):
+        check_losses({"ptpathways": [10.98, 9.1], "jax": [10.98, 9.0]})
+
+
 def test_importing_the_room_imports_no_torch() -> None:
     import subprocess
     import sys

@@ -18,6 +18,7 @@ function step on s (f32[4]{{x}}, f32[2], f32[4]{{x}}) -> (f32[4]{{x}}, f32[2], f
 %x = argument : f32[2] on s
 %m = argument : f32[4]{{x}} on s
 %a, %b, %c = compute step(%w, %x, %m) : f32[4]{{x}} on s, f32[2] on s, f32[4]{{x}} on s at "train.py:9"
+%new.m, %d, %new.w = compute step(%w, %x, %m) : f32[4]{{x}} on s, f32[2] on s, f32[4]{{x}} on s at "train.py:9"
 %c.t = transfer %c : f32[4]{{x}} on t
 result {results}
 """
@@ -28,9 +29,11 @@ result {results}
     ("results", "donated", "expected"),
     [
         ("%a, %b, %c", (0, 2), {0: 0, 2: 2}),  # what is not given up keeps its value
-        ("%c, %b, %a", (0, 2), {0: 0, 2: 2}),  # by order, not by name
+        ("%c, %b, %a", (0, 2), {0: 0, 2: 2}),  # by order
         ("%b, %a", (0,), {0: 1}),
         ("%b, %c.t, %a", (0,), {0: 2}),  # another slice's is none
+        ("%new.m, %b, %new.w", (0, 2), {0: 2, 2: 0}),  # called after what they replace
+        ("%c, %b, %new.w", (0, 2), {0: 2, 2: 0}),
         ("%a, %b, %c", (), {0: 0, 1: 1, 2: 2}),
         ("%a", (), {0: 0}),
         ("%a, %b", (0, 2), {0: 0}),

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "csrc/base/tensor_type.h"
@@ -39,6 +40,7 @@ struct State {
   std::mutex mutex;
   std::map<PJRT_AsyncHostToDeviceTransferManager*, Filling> filling;
   std::map<size_t, std::vector<int64_t>> orders;  // by rank: minor_to_major
+  std::set<const void*> pinned;
 };
 
 State& TheState() {
@@ -170,6 +172,21 @@ PJRT_Error* TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLitera
   return error;
 }
 
+// As a driver that pins memory, which it must be able to write, once.
+PJRT_Error* DmaMap(PJRT_Client_DmaMap_Args* args) {
+  auto* const bytes = static_cast<volatile char*>(args->data);
+  for (size_t at = 0; at < args->size; at += 4096) bytes[at] = bytes[at];
+  std::lock_guard lock(TheState().mutex);
+  if (!TheState().pinned.insert(args->data).second) std::abort();
+  return nullptr;
+}
+
+PJRT_Error* DmaUnmap(PJRT_Client_DmaUnmap_Args* args) {
+  std::lock_guard lock(TheState().mutex);
+  if (TheState().pinned.erase(args->data) == 0) std::abort();
+  return nullptr;
+}
+
 // As XLA's CUDA client without asynchronous dispatch: who enqueues an execution sleeps until its arguments are there.
 PJRT_Error* ExecuteWhenArgumentsAreThere(PJRT_LoadedExecutable_Execute_Args* args) {
   const pjrt::Api& api = *TheState().base_api;
@@ -200,6 +217,8 @@ const PJRT_Api* Load() {
   state.table.PJRT_Buffer_GetMemoryLayout = &BufferGetMemoryLayout;
   state.table.PJRT_Client_CreateBuffersForAsyncHostToDevice = &CreateBuffers;
   state.table.PJRT_AsyncHostToDeviceTransferManager_Destroy = &ManagerDestroy;
+  state.table.PJRT_Client_DmaMap = &DmaMap;
+  state.table.PJRT_Client_DmaUnmap = &DmaUnmap;
   state.table.PJRT_AsyncHostToDeviceTransferManager_TransferData = &TransferData;
   state.table.PJRT_AsyncHostToDeviceTransferManager_TransferLiteral = &TransferLiteral;
   if (std::getenv("PW_TEST_EXECUTE_WAITS") != nullptr) {

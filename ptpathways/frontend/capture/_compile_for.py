@@ -11,7 +11,7 @@ from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.recording._step_arguments import Call, is_tensor_key, text_of
 from ptpathways.frontend.dataflow import _function
 from ptpathways.frontend.plans import _plan
-from ptpathways.frontend.plans._wiring import Feed, Op, Rate, Result, Seed, Source, State, Type, Upload, Wiring
+from ptpathways.frontend.plans._wiring import Feed, Number, Op, Rate, Result, Seed, Source, State, Type, Upload, Wiring
 from ptpathways.frontend.slices import _mesh, _slice
 from ptpathways.sharding import Mesh, Sharding, sharding_of
 
@@ -27,7 +27,8 @@ def bundle(
 ) -> programs.Bundle:
     """A captured call as a program of virtual slices, with the modules of its computations as torch_xla made them.
 
-    What a replay overwrites (parameters, the optimizer's state, gradients) is a donated argument.
+    What a replay overwrites (parameters, the optimizer's state, gradients) is a donated argument. Numbers that do not
+    change from call to call have their values.
 
     Args:
         name: of the step.
@@ -149,6 +150,7 @@ class _Graph:
         self._name, self._source = name, source
         self._builder = ir.ProgramBuilder(self._name, source)
         self._modules: dict[str, bytes] = {}
+        self._numbers: dict[int, Any] = {}
         self._values: dict[Any, ir.Handle] = {}
         self._slices: dict[int, tuple[str, Mesh]] = {}
         self._names = _names(wiring)
@@ -160,8 +162,10 @@ class _Graph:
             step["node"]: step["donated"] for plan in lowered.plans for step in plan["steps"] if "donated" in step
         }
         passed = _plan.passed_copies(self._wiring, [made.result for made in lowered.outputs])
-        for given in lowered.inputs:
+        for place, given in enumerate(lowered.inputs):
             slice, kind = self._type(given.kind)
+            if isinstance(given.source, Number):
+                self._numbers[place] = _array_of(given.source)
             self._values[_plan.input_key(given.source), given.kind] = self._builder.argument(
                 kind.dtype,
                 kind.shape,
@@ -179,7 +183,7 @@ class _Graph:
             else:
                 self._compute(number, op, arguments, donated[number])
         results = [self._values[passed.get(made.result, made.result)] for made in lowered.outputs]
-        return programs.Bundle(self._builder.build(results, self._source), self._modules)
+        return programs.Bundle(self._builder.build(results, self._source), self._modules, self._numbers)
 
     def _argument(self, source: Source, kind: Type) -> ir.Handle:
         return self._values[source if isinstance(source, Result) else (_plan.input_key(source), kind)]
@@ -235,6 +239,14 @@ def _names(wiring: Wiring) -> dict[Result, str]:
     """What to call results that are kept: by the state that they become, or the place where they are returned."""
     made = {item: f"result{place}" for place, item in enumerate(wiring.returned) if isinstance(item, Result)}
     return made | {result: f"new.{_state_name(name)}" for name, result in wiring.written.items()}
+
+
+def _array_of(number: Number) -> Any:
+    """A scalar of the wiring as an array without dimensions."""
+    import numpy as np
+
+    kind = np.dtype(programs.numpy_dtype(number.dtype))
+    return np.array(number.bits, f"u{kind.itemsize}").view(kind)
 
 
 def _argument_name(source: Source) -> str:
