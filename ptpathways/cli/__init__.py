@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from ptpathways.cli._main import build_parser, main
+from ptpathways.cli._main import main
+from ptpathways.cli._parser import build_parser
 
 __all__ = ["build_parser", "main"]
