@@ -28,6 +28,8 @@ class WorkerOptions:
     devices: int = 1
     index: int = 0
     """Which of this machine's workers it is: they share out its devices."""
+    workers: int = 1
+    """How many of them there are, as far as is known."""
     island: str = ""
     """Hosts of one island can take part in one collective computation; empty: an island of its own."""
     island_hosts: int = 0
@@ -58,7 +60,7 @@ class WorkerOptions:
 
     def native_options(self) -> dict[str, object]:
         """What ``native.run_worker`` takes."""
-        launch = platforms.launch_of(self.plugin, self.devices, self.index)
+        launch = platforms.launch_of(self.plugin, self.devices, self.index, self.workers)
         return {
             "controller": self.controller,
             "name": self.name,
@@ -86,7 +88,7 @@ class WorkerOptions:
 
     def process_environment(self) -> dict[str, str]:
         """The variables to add to the process's environment before the plugin is loaded."""
-        launch = platforms.launch_of(self.plugin, self.devices, self.index)
+        launch = platforms.launch_of(self.plugin, self.devices, self.index, self.workers)
         return {**launch.environment, core.TOKEN_VARIABLE: _tokens.worker_token(self.token), **self.environment}
 
 

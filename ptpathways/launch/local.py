@@ -47,6 +47,7 @@ class Here:
             name="",
             plugin=plugin,
             devices=options.devices_per_host,
+            workers=options.hosts,
             runtime_dir=str(folder),
             data_endpoint=_data_endpoint(controller.endpoints[1]) if options.bind else "",
             token=options.token,

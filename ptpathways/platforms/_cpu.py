@@ -47,7 +47,7 @@ class CpuPlatform:
             found += plugin_file(self.name, path, source)
         return found
 
-    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
+    def launch(self, plugin: Plugin, devices: int, index: int, workers: int) -> Launch:
         """``cpu_device_count``, and for several devices a thread pool that cannot starve.
 
         Freed device memory stays with the process, for the next step. ``max`` and its relatives keep nan, as torch's

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
 
 from ptpathways.platforms._plugin import Launch, OptionValue, Plugin, describe_package, files_on_path, plugin_file
+
+_MEMORY_FRACTION = 0.75
+"""Of a GPU's memory, which XLA's client takes at most unless it is told otherwise."""
 
 
 class CudaPlatform:
@@ -23,10 +27,11 @@ class CudaPlatform:
             found += plugin_file(self.name, path, describe_package(f"jax-cuda{major}-pjrt"))
         return sorted(found, key=lambda plugin: plugin.source, reverse=True)
 
-    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
-        """The next ``devices`` visible GPUs; memory is taken as it is needed, since workers may share a GPU.
+    def launch(self, plugin: Plugin, devices: int, index: int, workers: int) -> Launch:
+        """The next ``devices`` visible GPUs; memory is taken as it is needed, since others may use a GPU, too.
 
-        Workers of one machine take GPUs in turn, and begin again with the first when there are no more.
+        Workers of one machine take GPUs in turn, and begin again with the first when there are no more. Those that
+        share GPUs divide the memory that one worker would take, three quarters, evenly.
 
         Enqueueing a computation whose arguments have not arrived must not wait for them, for the worker's thread that
         enqueues also hears of lost hosts; so asynchronous dispatch is on unless ``PJRT_GPU_ENABLE_ASYNC_DISPATCH`` says
@@ -35,11 +40,14 @@ class CudaPlatform:
         XLA needs ``ptxas`` and ``libdevice``; when they are installed as a package beside the plugin, ``XLA_FLAGS``
         says where.
         """
+        count = _gpu_count()
         options: dict[str, OptionValue] = {
             "platform_name": "cuda",
             "preallocate": False,
-            "visible_devices": gpus_of(index, devices, _gpu_count()),
+            "visible_devices": gpus_of(index, devices, count),
         }
+        if (sharing := sharing_of(workers, devices, count)) > 1:
+            options["memory_fraction"] = _MEMORY_FRACTION / sharing
         environment: dict[str, str] = {}
         if "PJRT_GPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
             environment["PJRT_GPU_ENABLE_ASYNC_DISPATCH"] = "1"
@@ -54,6 +62,11 @@ def gpus_of(index: int, devices: int, count: int) -> list[int]:
     """The GPUs of the ``index``-th worker of a machine with ``count`` of them; the plugin says if they are too few."""
     first = index % max(1, count // devices) * devices
     return list(range(first, first + devices))
+
+
+def sharing_of(workers: int, devices: int, count: int) -> int:
+    """How many of so many workers of a machine have the same GPU, at most."""
+    return math.ceil(workers / max(1, count // devices))
 
 
 def _gpu_count() -> int:

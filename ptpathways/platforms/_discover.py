@@ -44,13 +44,15 @@ def find_plugin(platform: str = "cpu", path: str = "") -> Plugin:
     return found[0]
 
 
-def launch_of(plugin: Plugin, devices: int, index: int = 0) -> Launch:
-    """Create options and environment of this machine's ``index``-th worker, with ``devices`` devices of ``plugin``.
+def launch_of(plugin: Plugin, devices: int, index: int = 0, workers: int = 1) -> Launch:
+    """Create options and environment of the ``index``-th of ``workers`` workers of this machine.
+
+    Each has ``devices`` devices of ``plugin``.
 
     A platform that is known only by its plugin's path gets neither.
     """
     platform = PLATFORMS.get(plugin.platform)
-    return platform.launch(plugin, devices, index) if platform else Launch()
+    return platform.launch(plugin, devices, index, workers) if platform else Launch()
 
 
 def _platform(name: str) -> Platform:

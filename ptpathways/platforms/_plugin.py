@@ -63,8 +63,8 @@ class Platform(Protocol):
         """The plugins that are installed, best first."""
         ...
 
-    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
-        """How to start the ``index``-th worker of this machine with ``devices`` devices."""
+    def launch(self, plugin: Plugin, devices: int, index: int, workers: int) -> Launch:
+        """How to start the ``index``-th of ``workers`` workers of this machine, each with ``devices`` devices."""
         ...
 
 

@@ -26,7 +26,7 @@ class TpuPlatform:
             return packaged
         return found + packaged
 
-    def launch(self, plugin: Plugin, devices: int, index: int) -> Launch:
+    def launch(self, plugin: Plugin, devices: int, index: int, workers: int) -> Launch:
         """libtpu has no option for the number of devices; it owns all that the host has.
 
         Nor has it one for the host's number: it knows its pod from the machine's metadata, or from ``TPU_WORKER_ID``

@@ -91,6 +91,23 @@ def test_workers_of_a_machine_share_out_its_gpus(index: int, devices: int, count
     assert _cuda.gpus_of(index, devices, count) == gpus
 
 
+@pytest.mark.parametrize(
+    ("workers", "devices", "count", "sharing"),
+    [(1, 1, 1, 1), (4, 1, 4, 1), (2, 1, 1, 2), (5, 1, 4, 2), (4, 2, 4, 2), (3, 1, 0, 3)],
+)
+def test_workers_that_share_a_gpu_divide_its_memory(workers: int, devices: int, count: int, sharing: int) -> None:
+    assert _cuda.sharing_of(workers, devices, count) == sharing
+
+
+def test_only_workers_that_share_a_gpu_are_given_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(tmp_path, "jax_plugins/xla_cuda13/xla_cuda_plugin.so")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    plugin = platforms.find_plugin("cuda")
+    assert "memory_fraction" not in platforms.launch_of(plugin, 1).create_options
+    assert platforms.launch_of(plugin, 1, 1, 3).create_options["memory_fraction"] == 0.25
+
+
 def test_libtpu_can_be_named_by_the_variable_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _install(tmp_path, "libtpu/libtpu.so")
     monkeypatch.setenv("TPU_LIBRARY_PATH", str(file))
