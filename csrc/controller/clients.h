@@ -13,6 +13,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/controller/client_stream.h"
+#include "csrc/controller/failed_outputs.h"
 #include "csrc/controller/fetch_round.h"
 #include "csrc/controller/outbox.h"
 #include "csrc/controller/works.h"
@@ -32,6 +33,7 @@ struct Client {
   std::unordered_map<uint64_t, ProgramState> programs = {};
   ClientStream stream = {};
   std::unordered_map<uint32_t, FetchRound> fetches = {};  // by host
+  FailedOutputs failed_outputs = {};
 
   wire::Identity identity() const { return {"c/" + std::to_string(index), session}; }
   // For the log.

@@ -31,9 +31,12 @@ Status CheckRun(const Client& owner, uint64_t run, uint64_t first_output, uint32
   return OkStatus();
 }
 
-Outcome FailRun(const Client& owner, uint64_t run, Status status, Outbox& outbox) {
+// Before any host was given the run.
+template <typename Run>
+Outcome FailRun(Client& owner, const Run& run, Status status, Outbox& outbox) {
+  owner.failed_outputs.Note(run.first_output, run.output_count, status);
   wire::Done done;
-  done.outcomes.push_back({run, 0, 0, std::move(status)});
+  done.outcomes.push_back({run.run, 0, 0, std::move(status)});
   outbox.Send(owner.connection, done);
   return Outcome::kHandled;
 }
@@ -105,15 +108,18 @@ Result<std::shared_ptr<const GangShape>> Runs::ShapeOfRun(const wire::Run& run, 
 
 Result<Outcome> Runs::Take(Client& owner, const wire::Run& run, Message& message, Outbox& outbox) {
   PW_RETURN_IF_ERROR(CheckRun(owner, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
+  if (const Status* cause = owner.failed_outputs.FindAmong(run.arguments, run.assembled)) {
+    return FailRun(owner, run, *cause, outbox);
+  }
   auto function = owner.functions.find(run.function);
   if (function == owner.functions.end()) {
-    return FailRun(owner, run.run, NotFound("function " + std::to_string(run.function) + " is not registered"), outbox);
+    return FailRun(owner, run, NotFound("function " + std::to_string(run.function) + " is not registered"), outbox);
   }
   Result<std::shared_ptr<const GangShape>> shape = ShapeOfRun(run, function->second);
-  if (!shape.ok()) return FailRun(owner, run.run, shape.status(), outbox);
+  if (!shape.ok()) return FailRun(owner, run, shape.status(), outbox);
   for (const GangPart& part : (*shape)->parts) {
     const Host& host = hosts_[part.host];
-    if (!host.alive()) return FailRun(owner, run.run, Unavailable(host.lost_reason), outbox);
+    if (!host.alive()) return FailRun(owner, run, Unavailable(host.lost_reason), outbox);
     if (function->second.pending > 0 && function->second.hosts.at(part.host) == Compile::kPending) {
       return owner.stream.MustWait(Wait::kCompile, run.function);
     }
@@ -122,7 +128,7 @@ Result<Outcome> Runs::Take(Client& owner, const wire::Run& run, Message& message
       owner.index, run.run, **shape, owner.stream,
       [&](MemoryRequest& request) { RequestRun(owner.index, run, function->second, **shape, request); }, outbox);
   if (!pass.may_go) return owner.stream.MustWait(Wait::kMemory, run.run);
-  return Dispatch(owner, {run.run, owner.index, run.function, *std::move(shape), message.arrival}, pass.entered,
+  return Dispatch(owner, run, {run.run, owner.index, run.function, *std::move(shape), message.arrival}, pass.entered,
                   message, outbox);
 }
 
@@ -144,38 +150,44 @@ Result<Outcome> Runs::Take(Client& owner, const wire::RunProgram& run, Message& 
   PW_RETURN_IF_ERROR(CheckRun(owner, run.run, run.first_output, run.output_count, run.arguments, run.assembled));
   PW_ASSIGN_OR_RETURN(ProgramState * named, ProgramOf(owner, run.program, run.first_key));
   if (named == nullptr) {
-    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), outbox);
+    return FailRun(owner, run, NotFound("program " + std::to_string(run.program) + " is not registered"), outbox);
   }
   ProgramState& program = *named;
   if (run.arguments.size() != program.inputs || run.output_count != program.outputs) {
-    return FailRun(owner, run.run,
+    return FailRun(owner, run,
                    InvalidArgument("program " + Quoted(program.name) + " takes " + std::to_string(program.inputs) +
                                    " arguments and gives " + std::to_string(program.outputs) + " results, got " +
                                    std::to_string(run.arguments.size()) + " and " + std::to_string(run.output_count)),
                    outbox);
   }
-  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
+  if (!program.failure.ok()) return FailRun(owner, run, program.failure, outbox);
+  if (const Status* cause = owner.failed_outputs.FindAmong(run.arguments, run.assembled)) {
+    return FailRun(owner, run, *cause, outbox);
+  }
   if (program.pending > 0) return owner.stream.MustWait(Wait::kPlan, run.program);
   if (!program.shape) program.shape = ShapeOfProgram(program);
   const MemoryGate::Pass pass = gate_.AskForRun(
       owner.index, run.run, *program.shape, owner.stream,
       [&](MemoryRequest& request) { RequestProgram(owner.index, run, program, request); }, outbox);
   if (!pass.may_go) return owner.stream.MustWait(Wait::kMemory, run.run);
-  return Dispatch(owner, {run.run, owner.index, run.program, program.shape, message.arrival}, pass.entered, message,
-                  outbox);
+  return Dispatch(owner, run, {run.run, owner.index, run.program, program.shape, message.arrival}, pass.entered,
+                  message, outbox);
 }
 
 Result<Outcome> Runs::Take(Client& owner, const wire::RunInPlace& run, Message& message, Outbox& outbox) {
   PW_RETURN_IF_ERROR(CheckOwners(owner, run));
   PW_ASSIGN_OR_RETURN(ProgramState * named, ProgramOf(owner, run.program, run.first_key));
   if (named == nullptr) {
-    return FailRun(owner, run.run, NotFound("program " + std::to_string(run.program) + " is not registered"), outbox);
+    return FailRun(owner, run, NotFound("program " + std::to_string(run.program) + " is not registered"), outbox);
   }
   ProgramState& program = *named;
-  if (!program.failure.ok()) return FailRun(owner, run.run, program.failure, outbox);
+  if (!program.failure.ok()) return FailRun(owner, run, program.failure, outbox);
+  if (const Status* cause = owner.failed_outputs.FindAmong(run.arguments, run.assembled)) {
+    return FailRun(owner, run, *cause, outbox);
+  }
   if (program.pending > 0) return owner.stream.MustWait(Wait::kPlan, run.program);
   if (Status fits = program.places.Check(run); !fits.ok()) {
-    return FailRun(owner, run.run, fits.WithPrefix("program " + Quoted(program.name)), outbox);
+    return FailRun(owner, run, fits.WithPrefix("program " + Quoted(program.name)), outbox);
   }
   if (!program.shape) program.shape = ShapeOfProgram(program);
   std::optional<plan::Places> changed;  // taken over once the message goes on: it may come here several times
@@ -190,7 +202,7 @@ Result<Outcome> Runs::Take(Client& owner, const wire::RunInPlace& run, Message& 
       },
       outbox);
   if (!pass.may_go) return owner.stream.MustWait(Wait::kMemory, run.run);
-  const Outcome outcome = Dispatch(owner, {run.run, owner.index, run.program, program.shape, message.arrival},
+  const Outcome outcome = Dispatch(owner, run, {run.run, owner.index, run.program, program.shape, message.arrival},
                                    pass.entered, message, outbox);
   if (outcome == Outcome::kMustWait) return outcome;
   if (changed) {
@@ -204,14 +216,15 @@ Result<Outcome> Runs::Take(Client& owner, const wire::RunInPlace& run, Message& 
 
 // --- the last gate
 
-Outcome Runs::Dispatch(Client& owner, const scheduler::Gang& gang, const MemoryRequest* entered, Message& message,
-                       Outbox& outbox) {
+template <typename Run>
+Outcome Runs::Dispatch(Client& owner, const Run& run, const scheduler::Gang& gang, const MemoryRequest* entered,
+                       Message& message, Outbox& outbox) {
   if (!owner.stream.is_granted(gang.run)) {
     Result<bool> granted = scheduler_.Ask(gang, outbox.now_ms());
     if (entered != nullptr && !(granted.ok() && *granted)) ledger_.Hold(*entered);
     if (!granted.ok()) {
       ledger_.Cancel(gang.client);
-      return FailRun(owner, gang.run, granted.status(), outbox);
+      return FailRun(owner, run, granted.status(), outbox);
     }
     if (!*granted) return owner.stream.MustWait(Wait::kTurn, gang.run);
   }

@@ -70,8 +70,9 @@ class Runs {
   std::shared_ptr<const scheduler::GangShape> ShapeOfProgram(const ProgramState& program) const;
   // The last gate: asks the scheduler, and sends the frame to every host of the shape when it is the gang's turn.
   // `entered`: in the books for it, or null.
-  Outcome Dispatch(Client& owner, const scheduler::Gang& gang, const MemoryRequest* entered, Message& message,
-                   Outbox& outbox);
+  template <typename Run>
+  Outcome Dispatch(Client& owner, const Run& run, const scheduler::Gang& gang, const MemoryRequest* entered,
+                   Message& message, Outbox& outbox);
 
   Hosts& hosts_;
   Clients& clients_;

@@ -83,5 +83,55 @@ TEST(ARunOfWhatIsNotThereFailsAndAnothersIsRefused) {
   EXPECT(r.Take(run).status().code() == Code::kPermissionDenied);
 }
 
+// The status of the only outcome that was sent.
+Status OutcomeIn(Outputs& out) {
+  if (out.size() != 1) return Internal(std::to_string(out.size()) + " messages");
+  const std::string head = std::move(out[0].head);
+  out.clear();
+  PW_ASSIGN_OR_RETURN(const wire::Head decoded, wire::DecodeHead(head));
+  PW_ASSIGN_OR_RETURN(const wire::Done done, wire::Decode<wire::Done>(decoded.body));
+  return done.outcomes.size() == 1 ? done.outcomes[0].status : Internal("no outcome");
+}
+
+TEST(WhatTakesTheResultOfARunThatNoHostWasGivenFailsWithItsCause) {
+  Running r;
+  r.client.functions.at(r.Id(1)).hosts[0] = Compile::kReady;
+  r.client.functions.at(r.Id(1)).pending = 0;
+  wire::Run lost = r.RunOf(7);  // not registered
+  lost.output_count = 2;
+  EXPECT(*r.Take(lost) == Outcome::kHandled);
+  EXPECT_HAS(OutcomeIn(r.out).ToString(), "is not registered");
+  wire::Run then = r.RunOf(1);
+  then.run = r.Id(20);
+  then.first_output = r.Id(21);
+  then.output_count = 1;
+  then.arguments = {r.Id(12)};
+  EXPECT(*r.Take(then) == Outcome::kHandled);
+  EXPECT_HAS(OutcomeIn(r.out).ToString(), "is not registered");
+  then.run = r.Id(30);
+  then.first_output = r.Id(31);
+  then.arguments = {r.Id(21)};  // of the run that took it
+  EXPECT(*r.Take(then) == Outcome::kHandled);
+  EXPECT_HAS(OutcomeIn(r.out).ToString(), "is not registered");
+  EXPECT(r.client.failed_outputs.Find(r.Id(13)) == nullptr);  // behind the two results
+}
+
+TEST(FailedOutputsAreRememberedByRange) {
+  FailedOutputs failed;
+  EXPECT(failed.Find(5) == nullptr);
+  failed.Note(10, 3, Unavailable("first"));
+  failed.Note(20, 0, Unavailable("nothing"));
+  failed.Note(30, 1, Unavailable("second"));
+  EXPECT(failed.Find(9) == nullptr && failed.Find(13) == nullptr && failed.Find(20) == nullptr);
+  ASSERT(failed.Find(12) != nullptr && failed.Find(30) != nullptr);
+  EXPECT_EQ(failed.Find(12)->message(), "first");
+  const std::vector<uint64_t> arguments = {1, wire::kAssembledBit}, assembled = {2, 0, 30, 1};
+  ASSERT(failed.FindAmong(arguments, assembled) != nullptr);
+  EXPECT_EQ(failed.FindAmong(arguments, assembled)->message(), "second");
+  EXPECT(failed.FindAmong(arguments, {}) == nullptr);
+  for (uint64_t run = 0; run < FailedOutputs::kRunsMax; ++run) failed.Note(100 + run, 1, Unavailable("later"));
+  EXPECT(failed.Find(10) == nullptr && failed.Find(100) != nullptr);
+}
+
 }  // namespace
 }  // namespace pathways::controller

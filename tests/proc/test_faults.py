@@ -112,6 +112,51 @@ def _fill(session: native.Session, source: Any, device: int) -> list[Any]:
     return [session.run(add_one, [waiting], device)[0] for _ in range(200)]
 
 
+def test_what_takes_the_result_of_a_run_that_was_held_back_fails_with_its_cause(start_cluster: StartCluster) -> None:
+    """The program never reaches the host that computes on, for the lost one has work before it."""
+    cluster = start_cluster(hosts=2)
+    session = cluster.session
+    add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
+    busy = session.register(_hlo.waiting(60), "mlir", name="busy", devices=None)
+
+    def slot(device: int) -> Any:
+        return {"dtype": "f32", "dims": [], "shards": [0], "devices": [device]}
+
+    def step(**fields: Any) -> Any:
+        return {"node": 0, "slot": 0, "shard": 0, **fields}
+
+    receive = step(kind="receive", pieces=[{"channel": 0, "host": 1}])
+    send = step(kind="send", channel=0, host=0)
+    common: dict[str, Any] = {"channels": 1, "nodes": ["moved"]}
+    port: Any = {"dtype": "f32", "dims": []}
+    program = session.register_program(
+        "moves",
+        [
+            {**common, "host": 0, "slots": [slot(0)], "inputs": [-1], "outputs": [0], "steps": [receive]},
+            {**common, "host": 1, "slots": [slot(1)], "inputs": [0], "outputs": [-1], "steps": [send]},
+        ],
+        [{**port, "devices": [1]}],
+        [{**port, "devices": [0]}],
+        functions=[],
+    )
+    program.wait_ready(WAIT_S)
+    here, there = session.put(np.float32(1), 0), session.put(np.float32(2), 1)
+    for device, value in enumerate((here, there)):
+        session.run(add_one, [value], device)[0].wait(WAIT_S)
+    (moved,) = session.run_program(program, [there])
+    assert moved.result(WAIT_S) == 2
+    waits = [session.run(busy, [there], 1)[0] for _ in range(3)]
+    (moved,) = session.run_program(program, [there])
+    (next_one,) = session.run(add_one, [moved], 0)
+    (last,) = session.run(add_one, [next_one], 0)
+    kill(cluster, "host1")
+    for value in (*waits, moved, next_one, last):
+        with pytest.raises(native.NativeError, match=r"'host1'.*lost"):
+            value.result(WAIT_S)
+    (value,) = session.run(add_one, [here], 0)
+    assert value.result(WAIT_S) == 2
+
+
 def test_a_full_device_is_freed_when_the_host_it_waits_for_is_lost(start_cluster: StartCluster) -> None:
     cluster = start_cluster(hosts=3)
     session = cluster.session
