@@ -19,6 +19,8 @@
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/sub.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
@@ -31,6 +33,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -62,7 +65,8 @@ enum Plain : uint32_t {
   kUntilRefused = 1048576,
   kUpToDate = 2097152,
   kNoDouble = 4194304,
-  kAll = 8388607,
+  kNoGradient = 8388608,
+  kAll = 16777215,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -75,6 +79,44 @@ bool IsView(const at::Tensor& tensor) {
 bool IsUpToDate(const at::Tensor& tensor) {
   return !at::functionalization::impl::isFunctionalTensor(tensor) ||
          at::functionalization::impl::unsafeGetFunctionalWrapper(tensor)->is_up_to_date();
+}
+
+// Whether a view shows elements several times, or may do so. The classes of views are not in torch's headers.
+bool MayRepeat(const at::Tensor& view) {
+  for (const auto& meta : at::functionalization::impl::unsafeGetFunctionalWrapper(view)->view_metas()) {
+    const auto& step = *meta;
+    const char* name = typeid(step).name();
+    if (step.is_as_strided || std::strstr(name, "expand_ViewMeta") || std::strstr(name, "unfold_ViewMeta")) return true;
+  }
+  return false;
+}
+
+// Whether nobody has the memory of a view but itself, and its base that nobody else has: autograd notes the base for
+// both directions of derivatives.
+bool IsAlone(const at::Tensor& view) {
+  const size_t count = view.storage().use_count();
+  if (count != 2 || !view.is_view()) return count == 1;
+  const at::TensorBase& base = view._base();
+  return base.use_count() <= 2 && base.has_storage() && base.storage().is_alias_of(view.storage());
+}
+
+// Of what detach() is given: whether autograd is about to keep it as a parameter's gradient, and it is a view that
+// repeats elements, or whose memory others have. The same as frontend/kernels/_gradients asks.
+bool IsGradientToCopy(const at::Tensor& tensor) {
+  if (!IsView(tensor)) return false;
+  const auto node = torch::autograd::get_current_node();
+  const auto* keeper = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
+  if (keeper == nullptr || keeper->variable.is_same(tensor) || keeper->variable.grad().defined()) return false;
+  return !IsAlone(tensor) || MayRepeat(tensor);
+}
+
+// Of a gradient to copy: a tensor of its value alone, where that was computed for it (it has more elements than its
+// base) and there are no other views, which may have the same value. Nothing is computed here; a copy takes the GIL.
+std::optional<at::Tensor> WithoutBase(const at::Tensor& view) {
+  namespace functional = at::functionalization;
+  auto* memory = static_cast<functional::FunctionalStorageImpl*>(view.storage().unsafeGetStorageImpl());
+  if (view.storage().use_count() > 2 || view.numel() <= memory->base().numel()) return std::nullopt;
+  return functional::impl::to_functional_tensor(functional::impl::from_functional_tensor(view));
 }
 
 bool IsPlain(const at::Tensor& tensor, uint32_t plain) {
@@ -213,7 +255,13 @@ class PlainKernel final : public c10::OperatorKernel {
     if ((plain_ & kUpToDate) && !IsUpToDate(arguments[0].toTensor())) {
       at::functionalization::impl::sync(arguments[0].toTensor());
     }
-    if (!ArePlain(arguments, plain_)) {
+    if ((plain_ & kNoGradient) && IsGradientToCopy(arguments[0].toTensor())) {
+      if (auto made = WithoutBase(arguments[0].toTensor())) {
+        stack->back() = *std::move(made);
+      } else {
+        wrapper_.callBoxed(operation, keys, stack);
+      }
+    } else if (!ArePlain(arguments, plain_)) {
       wrapper_.callBoxed(operation, keys, stack);
     } else if (plain_ & kNormalization) {
       CallShifted(wrapped_, operation, keys, stack);

@@ -190,6 +190,48 @@ def arguments_of_many_kinds(places: list[torch.device], capture: Capture) -> lis
     return numbers([one.sum() for one in found])
 
 
+def gradients_of_sums(places: list[torch.device], capture: Capture) -> list[float]:
+    """Gradients that are one number, or one row, for all elements are each parameter's own: nothing is said of them."""
+    place = places[0]
+    ways: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "sums": lambda one, two: one.sum() + two.sum(),
+        "means": lambda one, two: one.mean() + two.mean() * 3,
+        "rows": lambda one, two: (one.sum(0) * two.sum(0)).sum(),
+        "joined": lambda one, two: torch.cat([one, two]).sum(0).square().sum(),
+    }
+    found = []
+    for name, way in ways.items():
+        for accumulated in (1, 3):
+            one, two = (nn.Parameter(torch.ones(4, 6, dtype=torch.float64, device=place)) for _ in range(2))
+            optimizer = torch.optim.SGD([one, two], lr=0.01, momentum=0.9)
+
+            def step(
+                x: Tensor,
+                one: Tensor = one,
+                two: Tensor = two,
+                optimizer: Any = optimizer,
+                accumulated: int = accumulated,
+                way: Any = way,
+            ) -> Tensor:
+                optimizer.zero_grad()
+                for _ in range(accumulated):
+                    loss: Tensor = (way(one, two) * x.to(place).double()).sum()
+                    loss.backward()
+                nn.utils.clip_grad_norm_([one, two], 5.0)
+                optimizer.step()
+                return loss.detach()
+
+            step.__name__ = f"{name}_{accumulated}"
+            captured = capture(step)
+            for number in range(14):
+                found.append(captured(torch.full((2,), number / 4)))
+            expect(captured, 11, 0)
+            assert one.grad is not None and two.grad is not None
+            one.grad.mul_(2)
+            found += [one.grad.sum(), two.grad.sum(), one.sum(), two.sum()]
+    return numbers(found)
+
+
 def views_left_behind(places: list[torch.device], capture: Capture) -> list[float]:
     """One view of a tensor that nobody else has; one that repeats elements has each of them once, also when written."""
     place = places[0]
@@ -300,6 +342,7 @@ def _shared(
 
 
 SCENARIOS = (
+    gradients_of_sums,
     views_left_behind,
     arguments_of_many_kinds,
     lists_of_tensors,

@@ -18,6 +18,7 @@ import ptpathways as pw
 from ptpathways import frontend
 from tests.proc import (
     operator_basis,
+    operator_gradients,
     operator_indices,
     operator_integers,
     operator_layers,
@@ -32,8 +33,8 @@ from tests.proc.operator_basis import INFINITY, NAN, Scenario, matrix, scenario
 SCENARIOS = operator_basis.SCENARIOS
 """Those below, and those that the other modules have added."""
 MODULES = (
-    *(operator_indices, operator_integers, operator_layers, operator_masks, operator_memory, operator_operands),
-    *(operator_shapes, operator_types),
+    *(operator_gradients, operator_indices, operator_integers, operator_layers, operator_masks, operator_memory),
+    *(operator_operands, operator_shapes, operator_types),
 )
 
 

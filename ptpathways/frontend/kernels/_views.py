@@ -242,6 +242,11 @@ def layout(values: torch.Tensor) -> _Layout | bool:
     return False if found is None else found
 
 
+def may_repeat(values: torch.Tensor) -> bool:
+    """Whether there is an operation among those that lead to a view which can show elements several times."""
+    return not {"as_strided", "expand", "unfold"}.isdisjoint(map(_name, _steps(values)))
+
+
 def repeats(values: torch.Tensor) -> bool:
     """Whether a view shows elements several times (``expand``), or may do so (``unfold``, ``as_strided``)."""
     names = set(map(_name, _steps(values)))

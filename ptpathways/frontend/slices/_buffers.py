@@ -120,12 +120,12 @@ def part_from_bases(tensors: Iterable[torch.Tensor]) -> None:
     for tensor in tensors:
         if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
             continue
-        if _is_alone(tensor):
+        if is_alone(tensor):
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
             tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
 
 
-def _is_alone(tensor: torch.Tensor) -> bool:
+def is_alone(tensor: torch.Tensor) -> bool:
     """Whether nobody has the memory of a view but itself, and its base that nobody else has."""
     import torch
 

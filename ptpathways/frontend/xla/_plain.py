@@ -72,6 +72,10 @@ class Plain(enum.IntFlag):
     """The first argument has seen all that was written to its memory; the kernel in C++ sees to that."""
     NO_DOUBLE = 4194304
     """No float64."""
+    NO_GRADIENT = 8388608
+    """Of ``detach``: the first argument is no view that autograd is about to keep as a gradient, and that repeats
+    elements or whose memory others have (``frontend/kernels/_gradients``). Of most of these the kernel in C++ makes a
+    tensor of its own, too."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -89,6 +89,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_C._autograd._get_creation_meta",
         "_C._autograd._set_creation_meta",
         "_C._autograd._top_saved_tensors_default_hooks",
+        "_C._current_autograd_node",
         "_C._functionalization.apply_view_meta_sequence",
         "_C._functionalization.get_view_meta_sequence",
         "_C._functionalization.InverseReturnMode",
