@@ -47,6 +47,18 @@ struct PinnedMemory::Pool {
     return true;
   }
 
+  // Whether a new block is pinned now.
+  bool Pin(HostMemory& block) {
+    if (!Reserve(block.size())) {
+      Trim(0);  // blocks of other sizes may be all that is in the way
+      if (!Reserve(block.size())) return false;
+    }
+    if (pinner->Pin(block.data(), block.size())) return true;
+    std::lock_guard lock(mutex);
+    pinned -= block.size();
+    return false;
+  }
+
   // Lets the blocks that have waited longest go, until so many bytes are left.
   void Trim(size_t left) {
     std::list<HostMemory> going;
@@ -82,30 +94,13 @@ PinnedMemory::PinnedMemory(std::shared_ptr<Pinner> pinner, PinnedMemoryOptions o
     : pool_(pinner == nullptr ? nullptr : std::make_shared<Pool>(std::move(pinner), options)) {}
 
 std::shared_ptr<char> PinnedMemory::Take(size_t size) {
-  const auto plain = [](size_t bytes) {
-    auto memory = std::make_shared<HostMemory>(bytes);
-    return std::shared_ptr<char>(memory, memory->data());
-  };
-  if (pool_ == nullptr || size < pool_->options.smallest) return plain(size);
-  HostMemory block;
-  if (!pool_->TakeWaiting(size, &block)) {
-    const size_t capacity = CapacityFor(size);
-    if (!pool_->Reserve(capacity)) {
-      pool_->Trim(0);  // blocks of other sizes may be all that is in the way
-      if (!pool_->Reserve(capacity)) return plain(size);
-    }
-    block = HostMemory(capacity);
-    if (!pool_->pinner->Pin(block.data(), block.size())) {
-      std::lock_guard lock(pool_->mutex);
-      pool_->pinned -= capacity;
-      return plain(size);
-    }
+  const bool wanted = pool_ != nullptr && size >= pool_->options.smallest;
+  auto block = std::make_shared<HostMemory>();
+  if (!wanted || !pool_->TakeWaiting(size, block.get())) {
+    *block = HostMemory(wanted ? CapacityFor(size) : size);
+    if (!wanted || !pool_->Pin(*block)) return std::shared_ptr<char>(block, block->data());
   }
-  char* const data = block.data();
-  auto owned = std::make_unique<HostMemory>(std::move(block));
-  return std::shared_ptr<char>(data, [pool = pool_, owned = std::shared_ptr<HostMemory>(std::move(owned))](char*) {
-    pool->GiveBack(std::move(*owned));
-  });
+  return std::shared_ptr<char>(block->data(), [pool = pool_, block](char*) { pool->GiveBack(std::move(*block)); });
 }
 
 size_t PinnedMemory::pinned() const {
