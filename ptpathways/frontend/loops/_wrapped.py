@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, native
@@ -32,13 +33,29 @@ def register() -> None:
     _registered = True
     import torch
 
+    patched: Any = torch.Tensor
+    patched.to, patched.cpu, patched.tolist = _wrapped_to(), _wrapped_read("cpu"), _wrapped_read("tolist")
+    patched.copy_ = _wrapped_copy()
+    modules: Any = torch.nn.Module
+    modules._apply, modules.load_state_dict = _wrapped_apply(), _wrapped_load()
+
+
+def _on_devices(tensor: Any) -> bool:
+    """What ``tensor.is_xla`` says, without modes and subclasses."""
+    import torch
+
     base: Any = torch._C.TensorBase
-    plain_to, plain_copy, plain_cpu, plain_list = base.to, base.copy_, base.cpu, base.tolist
-    plain_apply: Any = torch.nn.Module._apply
-    on_devices: Any = base.is_xla.__get__
+    return bool(base.is_xla.__get__(tensor))
+
+
+def _wrapped_to() -> Callable[..., Any]:
+    import torch
+
+    base: Any = torch._C.TensorBase
+    plain, on_devices = base.to, base.is_xla.__get__
     main = threading.main_thread().ident
 
-    @functools.wraps(plain_to)
+    @functools.wraps(plain)
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
         if on_devices(self) and _state.is_running():
             device = kwargs.get("device", args[0] if args else None)
@@ -49,117 +66,141 @@ def register() -> None:
                 if target.type == "xla" and _xla.index_of(target) != _xla.index_of(self.device):
                     self = _transfer.transfer(self, target)
                 elif target.type != "xla":
-                    self = read(self)
+                    self = _read(self)
         elif _state.is_running():
             if threading.get_ident() != main:
                 _threads.arrived()
-            if _threads.several() and (uploaded := _upload_at_once(plain_to, self, args, kwargs)) is not None:
+            if _threads.several() and (uploaded := _upload_at_once(plain, self, args, kwargs)) is not None:
                 return uploaded
         try:
             if on_devices(self) or not _state.is_running():
-                result = plain_to(self, *args, **kwargs)
+                result = plain(self, *args, **kwargs)
             else:
-                result = _feeding.counted(plain_to, self, *args, **kwargs)
+                result = _feeding.counted(plain, self, *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
         if kwargs.get("copy") and on_devices(self) and on_devices(result):
             return result.clone()  # PyTorch/XLA's copy has the same buffer
         if not on_devices(result):
-            was_read(self)
+            _was_read(self)
         elif not on_devices(self) and _state.is_running():
             _operands.asked_for(result.device.index or 0)  # perhaps by the name of a device
         return result
 
-    def was_read(tensor: Any) -> None:
-        """As a rule its thread has then done with the device."""
-        if _threads.several() and on_devices(tensor):
-            _threads.release([tensor.device.index or 0])
+    return to
 
-    def whole(tensor: Any) -> Any:
-        """On the CPU if it is complex128, of which PyTorch/XLA drops the imaginary parts on the way there."""
-        if tensor.dtype is not torch.complex128 or not on_devices(tensor):
-            return tensor
-        return torch.view_as_complex(plain_to(torch.view_as_real(tensor.resolve_conj()), "cpu"))
 
-    def read(tensor: Any) -> Any:
-        """What is to be copied to the CPU in place of ``tensor``; a read like any other (``_reads``)."""
-        if not on_devices(tensor) or not _state.is_running():
-            return tensor
-        _state.refuse_in_fork()
+def _wrapped_read(name: str) -> Callable[..., Any]:
+    """``cpu`` or ``tolist``."""
+    import torch
+
+    plain: Any = getattr(torch._C.TensorBase, name)
+
+    @functools.wraps(plain)
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            _reads.submit_for_copy(tensor)
-        except core.ConcurrentUse:
-            raise
-        except RuntimeError as error:
-            if native.NOT_COMPILED in str(error):  # told once: what was to be computed is no longer known after it
-                raise
-            # whatever else is wrong is told when the value is fetched
-        return whole(tensor)
-
-    @functools.wraps(plain_cpu)
-    def cpu(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            result = plain_cpu(read(self), *args, **kwargs)
+            result = plain(_read(self), *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
-        was_read(self)
+        _was_read(self)
         return result
 
-    @functools.wraps(plain_list)
-    def tolist(self: Any) -> Any:
-        try:
-            values = plain_list(read(self))
-        except RuntimeError as error:
-            raise native.translate_of_torch(error) from None
-        was_read(self)
-        return values
+    return read
 
-    @functools.wraps(plain_copy)
+
+def _wrapped_copy() -> Callable[..., Any]:
+    import torch
+
+    plain: Any = torch._C.TensorBase.copy_
+
+    @functools.wraps(plain)
     def copy_(self: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
-        if on_devices(self) and isinstance(src, torch.Tensor) and _state.is_running():
-            if not on_devices(src):
+        if _on_devices(self) and isinstance(src, torch.Tensor) and _state.is_running():
+            if not _on_devices(src):
                 src = _uploaded_for(self, src)
             elif _xla.index_of(self.device) != _xla.index_of(src.device):
                 src = _transfer.transfer(src, self.device, _layout_of_target(self, src))
         elif isinstance(src, torch.Tensor):
-            src = whole(src)
+            src = _whole(src)
         try:
-            return plain_copy(self, src, *args, **kwargs)
+            return plain(self, src, *args, **kwargs)
         except RuntimeError as error:
             raise native.translate_of_torch(error) from None
 
-    @functools.wraps(plain_apply)
+    return copy_
+
+
+def _wrapped_apply() -> Callable[..., Any]:
+    import torch
+
+    plain: Any = torch.nn.Module._apply
+
+    @functools.wraps(plain)
     def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not _state.is_running() or getattr(_applying, "inside", False):  # it calls itself for each part of a module
-            return plain_apply(self, *args, **kwargs)
+            return plain(self, *args, **kwargs)
         places = _identity.places(self)
         before = native.set_upload_layout(_transfer.COPY)  # what a module has is kept; batches are what is divided
         _applying.inside = True
         try:
-            return plain_apply(self, *args, **kwargs)
+            return plain(self, *args, **kwargs)
         finally:
             _applying.inside = False
             native.set_upload_layout(before)
             _identity.keep(places)
             _optimizer_state.modules_moved()
 
-    plain_load: Any = torch.nn.Module.load_state_dict
+    return _apply
 
-    @functools.wraps(plain_load)
+
+def _wrapped_load() -> Callable[..., Any]:
+    import torch
+
+    plain: Any = torch.nn.Module.load_state_dict
+
+    @functools.wraps(plain)
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         if not _state.is_running() or not kwargs.get("assign", len(args) > 1 and args[1]):
-            return plain_load(self, state_dict, *args, **kwargs)
+            return plain(self, state_dict, *args, **kwargs)
         places = _identity.places(self)
-        result = plain_load(self, state_dict, *args, **kwargs)
-        if any(on_devices(place.tensor) for place in (*places, *_identity.places(self))):
+        result = plain(self, state_dict, *args, **kwargs)
+        if any(_on_devices(place.tensor) for place in (*places, *_identity.places(self))):
             _identity.part_from(self, state_dict.values())
             _identity.keep(places)
         return result
 
-    patched: Any = torch
-    patched.nn.Module.load_state_dict = load_state_dict
-    patched.Tensor.to, patched.Tensor.copy_, patched.nn.Module._apply = to, copy_, _apply
-    patched.Tensor.cpu, patched.Tensor.tolist = cpu, tolist
+    return load_state_dict
+
+
+def _was_read(tensor: Any) -> None:
+    """As a rule its thread has then done with the device."""
+    if _threads.several() and _on_devices(tensor):
+        _threads.release([tensor.device.index or 0])
+
+
+def _whole(tensor: Any) -> Any:
+    """On the CPU if it is complex128, of which PyTorch/XLA drops the imaginary parts on the way there."""
+    import torch
+
+    if tensor.dtype is not torch.complex128 or not _on_devices(tensor):
+        return tensor
+    return torch.view_as_complex(torch._C.TensorBase.to(torch.view_as_real(tensor.resolve_conj()), "cpu"))
+
+
+def _read(tensor: Any) -> Any:
+    """What is to be copied to the CPU in place of ``tensor``; a read like any other (``_reads``)."""
+    if not _on_devices(tensor) or not _state.is_running():
+        return tensor
+    _state.refuse_in_fork()
+    try:
+        _reads.submit_for_copy(tensor)
+    except core.ConcurrentUse:
+        raise
+    except RuntimeError as error:
+        if native.NOT_COMPILED in str(error):  # told once: what was to be computed is no longer known after it
+            raise
+        # whatever else is wrong is told when the value is fetched
+    return _whole(tensor)
 
 
 def _upload_at_once(plain_to: Any, tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
