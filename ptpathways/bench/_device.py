@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from ptpathways import core
+from ptpathways import core, platforms
 from ptpathways.bench._child import Child
 from ptpathways.bench._harness import Measure, interleave
 from ptpathways.bench._record import Record, Setting
@@ -46,6 +46,7 @@ def _run(options: BenchOptions) -> list[Record]:
     size = options.cluster(hosts=1)
     if (size.hosts, size.devices_per_host) != (1, 1):
         raise core.InvalidOption(f"workload device measures 1 device of 1 host, got {size.device_count}")
+    platforms.find_plugin(size.platform, size.plugin)  # says what is missing before anything is started
     layers = options.choose(_LAYERS, 1)
     systems = [OURS, *([JAX] if importlib.util.find_spec("jax") is not None else [])]
     if JAX not in systems:

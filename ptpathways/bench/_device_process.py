@@ -272,4 +272,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except core.PathwaysError as error:  # for who started it, in one line
+        sys.exit(str(error))

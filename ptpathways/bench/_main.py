@@ -157,8 +157,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_files(arguments.json, arguments.plot)
         records = run(arguments.name, options)
     except core.InvalidOption as error:
+        if arguments.name not in WORKLOADS:
+            show_workloads(WORKLOADS, errors)
         errors.print(str(error), markup=False, style="red")
-        show_workloads(WORKLOADS, errors)
         return 2
     except core.PathwaysError as error:
         errors.print(str(error), markup=False, style="red")

@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still in Python's buffer would be written at the exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _say(command, "standard output must stay open until all is written, got a closed pipe", 1)
+    except MemoryError as error:
+        return _say(command, f"memory of this process must do for what was asked, got: {error or 'none left'}", 1)
     except OSError as error:
         place = repr(error.filename) if error.filename else "a file or socket"
         return _say(command, f"{place} must be usable, got: {error.strerror or error}", 1)

@@ -170,9 +170,9 @@ def _replay(commands: Commands) -> None:
         action="store_true",
         help="the results of a run are the next one's arguments: nothing is uploaded again",
     )
-    parser.add_argument("--hosts", type=int, default=0, metavar="N", help="worker processes (default: 1)")
+    parser.add_argument("--hosts", type=int, metavar="N", help="worker processes (default: 1)")
     parser.add_argument(
-        "--devices-per-host", type=int, default=0, metavar="M", help="devices of each (default: as the slices need)"
+        "--devices-per-host", type=int, metavar="M", help="devices of each (default: as the slices need)"
     )
     parser.add_argument("--memory-per-device", default="", metavar="SIZE", help="limit of each device, e.g. 512MiB")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -24,11 +26,11 @@ def main(arguments: argparse.Namespace) -> int:
         CompileFailed, OutOfDeviceMemory, HostLost: the program failed.
     """
     bundle = programs.Bundle.load(arguments.path)
-    hosts = arguments.hosts or 1
+    hosts = 1 if arguments.hosts is None else arguments.hosts
     largest = max((part.mesh.size for part in bundle.program.slices), default=1)
     options = core.Options(
         hosts=hosts,
-        devices_per_host=arguments.devices_per_host or largest,
+        devices_per_host=largest if arguments.devices_per_host is None else arguments.devices_per_host,
         platform=arguments.platform,
         plugin=arguments.plugin,
         memory_per_device=arguments.memory_per_device,
@@ -36,10 +38,19 @@ def main(arguments: argparse.Namespace) -> int:
     with local.start(options) as cluster:
         measured = programs.replay(bundle, cluster.session, repeat=arguments.repeat, chained=arguments.chain)
     if arguments.json:
-        print(json.dumps(dataclasses.asdict(measured)))
+        print(json.dumps(_json_of(dataclasses.asdict(measured)), allow_nan=False))
     else:
         _show(measured)
     return 0
+
+
+def _json_of(value: Any) -> Any:
+    """``value`` with texts for numbers that JSON does not have: nan, inf, -inf."""
+    if isinstance(value, dict):
+        return {key: _json_of(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_json_of(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show(measured: programs.Replay) -> None:
@@ -65,6 +76,6 @@ def _show(measured: programs.Replay) -> None:
     for column in ("result", "type", "first values", "mean", "checksum"):
         results.add_column(column)
     for result in measured.results:
-        first = ", ".join(f"{value:.6g}" for value in result.first)
+        first = ", ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in result.first)
         results.add_row(result.name, result.type, first, f"{result.mean:.6g}", result.checksum)
     console.print(results)

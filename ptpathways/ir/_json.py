@@ -50,20 +50,26 @@ def from_json(text: str) -> Program:
                 "version that wrote it"
             )
         program = Program(
-            read["name"],
+            _text(read["name"]),
             tuple(
                 Slice(part["name"], parse_mesh(part["mesh"]), tuple(part["devices"]), tuple(part["hosts"]))
                 for part in read["slices"]
             ),
             tuple(_read_function(given) for given in read["functions"]),
             tuple(_read_node(given) for given in read["nodes"]),
-            read["source"],
+            _text(read["source"]),
         )
     except (InvalidProgram, InvalidSharding):
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidProgram(f"this is no program in JSON: {type(error).__name__}: {error}") from None
     return verify(program)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str) or "\0" in given:
+        raise ValueError(f"expected a text, got {given!r}")
+    return given
 
 
 def _type(kind: ValueType) -> dict[str, Any]:
@@ -90,13 +96,13 @@ def _function(function: Function) -> dict[str, Any]:
 
 def _read_function(given: dict[str, Any]) -> Function:
     return Function(
-        given["name"],
-        given["slice"],
+        _text(given["name"]),
+        _text(given["slice"]),
         tuple(_read_type(kind) for kind in given["inputs"]),
         tuple(_read_type(kind) for kind in given["outputs"]),
-        given["source"],
-        given["format"],
-        given["digest"],
+        _text(given["source"]),
+        _text(given["format"]),
+        _text(given["digest"]),
         bool(given["regular"]),
         tuple(given["donated"]),
     )
@@ -119,6 +125,6 @@ def _read_node(given: dict[str, Any]) -> Node:
         tuple(given["inputs"]),
         tuple(Value(value["name"], _read_type(value["type"]), value["slice"]) for value in given["outputs"]),
         given["function"],
-        given["source"],
+        _text(given["source"]),
         bool(given["donated"]),
     )

@@ -1,6 +1,6 @@
 """A program in one file: graph, compiled functions' modules, and values of its arguments. A zip archive.
 
-manifest.json         format, version, package version, which arguments have values
+manifest.json         format, version, package version, which arguments have values, which results become arguments
 program.json          the graph (see ``ir.to_json``)
 modules/DIGEST.hlo    HloModuleProto, without shardings; the graph has them
 arguments/N.npy       the whole N-th argument; bf16 as its bits in uint16
@@ -40,6 +40,8 @@ class Bundle:
     """HLO modules by digest."""
     values: Mapping[int, npt.NDArray[Any]] = field(default_factory=dict)
     """Arguments by number."""
+    follows: Mapping[int, int] | None = None
+    """Numbers of results by the numbers of the arguments that they become in the next run; None: that is not known."""
 
     def save(self, path: str | Path) -> Path:
         """Writes the file, in whole or not at all; its path. Of a link the file that it leads to.
@@ -59,6 +61,8 @@ class Bundle:
             "name": self.program.name,
             "values": sorted(self.values),
         }
+        if self.follows is not None:
+            manifest["follows"] = sorted(self.follows.items())
         try:
             with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
                 _write(archive, "manifest.json", json.dumps(manifest, indent=1).encode())
@@ -99,14 +103,25 @@ class Bundle:
                     int(number): np.load(io.BytesIO(archive.read(f"arguments/{int(number)}.npy")), allow_pickle=False)
                     for number in manifest.get("values", [])
                 }
+                follows = manifest.get("follows")
+                follows = None if follows is None else {int(number): int(result) for number, result in follows}
         except core.InvalidProgram:
             raise
         except FileNotFoundError:
             raise core.InvalidProgram(f"a saved program must be a file, and there is none at {path}") from None
-        except (OSError, zipfile.BadZipFile, KeyError, ValueError, AttributeError) as error:
+        except (
+            OSError,
+            zipfile.BadZipFile,
+            LookupError,
+            ValueError,
+            AttributeError,
+            TypeError,
+            RecursionError,
+        ) as error:
             raise core.InvalidProgram(f"{path} is no saved program: {type(error).__name__}: {error}") from None
         _check_values(program, values, path)
-        return Bundle(program, modules, values)
+        _check_follows(program, follows or {}, path)
+        return Bundle(program, modules, values, follows)
 
     def value(self, number: int) -> npt.NDArray[Any]:
         """An argument: as saved, or of its type with made-up values, which are the same each time.
@@ -141,4 +156,16 @@ def _check_values(program: ir.Program, values: Mapping[int, npt.NDArray[Any]], p
         if value.shape != kind.shape or value.dtype != numpy_dtype(kind.dtype):
             raise core.InvalidProgram(
                 f"{path}: argument {number} must be {kind.tensor}, got {value.dtype} of shape {value.shape}"
+            )
+
+
+def _check_follows(program: ir.Program, follows: Mapping[int, int], path: str | Path) -> None:
+    for number, result in follows.items():
+        if not (0 <= number < len(program.arguments) and 0 <= result < len(program.results)):
+            raise core.InvalidProgram(f"{path} chains argument {number} and result {result}; one of them is none")
+        argument, made = program.arguments[number].outputs[0], program.values[program.results[result]]
+        if (argument.type, argument.slice) != (made.type, made.slice):
+            raise core.InvalidProgram(
+                f"{path} chains argument {number} and result {result}, which differ in type or slice: "
+                f"{argument.type.tensor} and {made.type.tensor}"
             )

@@ -32,8 +32,8 @@ class ReplayedResult:
     type: str
     checksum: str
     """The first 16 hexadecimal digits of the SHA-256 of its bytes, row-major."""
-    first: list[float]
-    """Its first elements (real parts)."""
+    first: list[float | int | bool]
+    """Its first elements; the real parts of complex ones."""
     mean: float
 
 
@@ -96,7 +96,7 @@ def _replayed(
 ) -> Replay:
     started = time.perf_counter()
     bound = BoundProgram(Functions(session), session, bundle.program, devices, bundle.modules)
-    links = chain(bundle.program, bound.donated) if chained else {}
+    links = chain(bundle.program, bound.donated, bundle.follows) if chained else {}
     bound.wait_ready(timeout_s)
     compiled = time.perf_counter()
     given_up = [number for number in sorted(bound.donated) if number in links or not chained]
@@ -197,8 +197,8 @@ def _result(bundle: Bundle, number: int, buffer: Buffer, timeout_s: float) -> Re
         name=name,
         type=kind.tensor,
         checksum=hashlib.sha256(np.ascontiguousarray(whole).tobytes()).hexdigest()[:16],
-        first=[float(value) for value in numbers.ravel()[:FIRST_VALUES]],
-        mean=float(numbers.mean()) if numbers.size else 0.0,
+        first=numbers.ravel()[:FIRST_VALUES].tolist(),
+        mean=float(numbers.mean(dtype=np.float64)) if numbers.size else 0.0,
     )
 
 
@@ -206,4 +206,4 @@ def _readable(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     """As numbers: bf16 out of its bits, the real part of complex ones."""
     if dtype == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32)
-    return np.real(array).astype(np.float64)
+    return np.asarray(np.real(array))

@@ -30,6 +30,7 @@ from tests.proc import (
     capture_changes,
     capture_classes,
     capture_graphs,
+    capture_moved,
     capture_results,
     capture_sharing,
     capture_unseen,
@@ -472,6 +473,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "results": capture_results.SCENARIOS,
     "sharing": capture_sharing.SCENARIOS,
     "graphs": capture_graphs.SCENARIOS,
+    "moved": capture_moved.SCENARIOS,
 }
 
 

@@ -23,7 +23,7 @@ def _run(*command: str) -> str:
 
 
 def test_a_chained_replay_trains_as_pytorch_does(tmp_path: Path) -> None:
-    """Arguments follow the results that are called after them: of many of one type by order, they would be confused."""
+    """The file says which result is which state: of many of one type in their order, they would be confused."""
     file = str(tmp_path / "step.zip")
     sizes = ("--layers", "2", "--batch", "2", "--length", "16", "--width", "64", "--vocabulary", "64")
     said = _run("tests.device.gpt2_step", "save", file, *sizes, "--float32", "--values", str(REPEAT))
@@ -41,3 +41,53 @@ def test_what_is_saved_on_simulated_devices_runs_on_real_ones(tmp_path: Path) ->
          "--vocabulary", "64")  # fmt: skip
     found: dict[str, Any] = json.loads(_run("ptpathways", "replay", file, "--chain", "--repeat", "2", "--json"))
     assert all(abs(result["mean"]) < 1e6 for result in found["results"]), found["results"]
+
+
+ASSIGNS = """
+import torch, ptpathways as pw, sys
+pw.init(hosts=1)
+device = pw.device()
+
+class State:
+    hidden = torch.zeros(4, device=device)
+    count = torch.zeros((), device=device)
+
+state, weight = State(), torch.full((4,), 0.5, device=device)
+
+def step(x):
+    state.hidden = torch.tanh(state.hidden * 0.9 + x * weight)
+    state.count = state.count + 1
+    if sys.argv[2] == "writes":
+        weight.mul_(0.9)
+    return state.hidden.sum() + state.count
+
+step = pw.program(step)
+x = torch.arange(4.0).to(device)
+for _ in range(5):
+    step(x)
+step.save(sys.argv[1], x)
+from ptpathways import programs
+import dataclasses
+bundle = programs.Bundle.load(sys.argv[1])
+names = [node.outputs[0].name for node in bundle.program.arguments]
+values = {"state.hidden": state.hidden, "state.count": state.count, "weight": weight, "argument0": x}
+own = {names.index(name): value.cpu().numpy() for name, value in values.items()}
+dataclasses.replace(bundle, values={**bundle.values, **own}).save(sys.argv[1])
+for _ in range(5):
+    last = step(x)
+print("last", last.item())
+"""
+
+
+@pytest.mark.parametrize("how", ["assigns", "writes"])
+def test_state_that_a_step_assigns_is_chained_and_numbers_are_not(tmp_path: Path, how: str) -> None:
+    """Whether or not anything else is given up."""
+    program, file = tmp_path / "assigns.py", str(tmp_path / "step.zip")
+    program.write_text(ASSIGNS)
+    done = subprocess.run(
+        [sys.executable, str(program), file, how], cwd=ROOT, check=True, capture_output=True, text=True, timeout=200
+    )
+    found: dict[str, Any] = json.loads(_run("ptpathways", "replay", file, "--chain", "--repeat", "2", "--json"))
+    (last,) = (result["first"][0] for result in found["results"] if result["name"] == "result0")
+    assert last == pytest.approx(float(done.stdout.rpartition("last ")[2]), rel=1e-6)
+    assert set(found["chained"]) == {"state.hidden", "state.count", *(["weight"] if how == "writes" else [])}

@@ -29,7 +29,7 @@ def moved(source: Type, target: Type) -> ir.Program:
     """The program of a step that copies a tensor to where another one lies."""
     op = Op("a copy", -1, -1, (State("model['a'].weight"),), (source,), (target,), (7,), (8,))
     wiring = Wiring((op,), {"copies[0]": Result(0, 0)}, ())
-    return _compile_for._Graph(wiring, [], SLICES.__getitem__, "step", "train.py:3").go().program
+    return _compile_for._Graph(wiring, [], SLICES.__getitem__, "step", "train.py:3", {}).go().program
 
 
 def test_a_copy_is_a_transfer_between_slices() -> None:

@@ -18,7 +18,6 @@ function step on s (f32[4]{{x}}, f32[2], f32[4]{{x}}) -> (f32[4]{{x}}, f32[2], f
 %x = argument : f32[2] on s
 %m = argument : f32[4]{{x}} on s
 %a, %b, %c = compute step(%w, %x, %m) : f32[4]{{x}} on s, f32[2] on s, f32[4]{{x}} on s at "train.py:9"
-%new.m, %d, %new.w = compute step(%w, %x, %m) : f32[4]{{x}} on s, f32[2] on s, f32[4]{{x}} on s at "train.py:9"
 %c.t = transfer %c : f32[4]{{x}} on t
 result {results}
 """
@@ -32,8 +31,6 @@ result {results}
         ("%c, %b, %a", (0, 2), {0: 0, 2: 2}),  # by order
         ("%b, %a", (0,), {0: 1}),
         ("%b, %c.t, %a", (0,), {0: 2}),  # another slice's is none
-        ("%new.m, %b, %new.w", (0, 2), {0: 2, 2: 0}),  # called after what they replace
-        ("%c, %b, %new.w", (0, 2), {0: 2, 2: 0}),
         ("%a, %b, %c", (), {0: 0, 1: 1, 2: 2}),
         ("%a", (), {0: 0}),
         ("%a, %b", (0, 2), {0: 0}),
@@ -49,3 +46,10 @@ def test_results_follow_arguments_of_their_type(
 def test_a_program_without_such_results_is_refused(results: str, donated: tuple[int, ...]) -> None:
     with pytest.raises(core.InvalidOption, match=r"train\.py:1.*none has"):
         chain(_program(results), donated)
+
+
+def test_what_is_known_of_a_program_is_not_guessed() -> None:
+    program = _program("%a, %b, %c")
+    assert chain(program, (0, 2), {0: 2, 2: 0, 1: 1}) == {0: 2, 1: 1, 2: 0}
+    with pytest.raises(core.InvalidOption, match="must write state that it reads"):
+        chain(program, (0, 2), {})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, ir, native, programs
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.recording._step_arguments import Call, is_tensor_key, text_of
+from ptpathways.frontend.capture.recording._step_arguments import Call, is_tensor_key, numbers, text_of
 from ptpathways.frontend.dataflow import _function
 from ptpathways.frontend.plans import _plan
 from ptpathways.frontend.plans._wiring import Feed, Number, Op, Rate, Result, Seed, Source, State, Type, Upload, Wiring
@@ -27,8 +27,8 @@ def bundle(
 ) -> programs.Bundle:
     """A captured call as a program of virtual slices, with the modules of its computations as torch_xla made them.
 
-    What a replay overwrites (parameters, the optimizer's state, gradients) is a donated argument. Numbers that do not
-    change from call to call have their values.
+    What a replay overwrites (parameters, the optimizer's state, gradients) is a donated argument, and the bundle says
+    which results such state becomes. Numbers have their values, and seeds those of the recorded call.
 
     Args:
         name: of the step.
@@ -51,7 +51,8 @@ def bundle(
         )
     found = _choose(variants, call, label, why)
     assert found.wiring is not None
-    return _Graph(found.wiring, found.functions, _arranged, _function.ir_name(name), source).go()
+    rates = found.numbers.now() | numbers(call.leaves)
+    return _Graph(found.wiring, found.functions, _arranged, _function.ir_name(name), source, rates).go()
 
 
 def _choose(variants: Sequence[Variant], call: Call, label: str, why: str) -> Variant:
@@ -134,6 +135,7 @@ class _Graph:
     Args:
         functions: the registered computations, as the wiring numbers them.
         mesh_of: name and mesh of the slice that is torch's device of a number.
+        rates: values of the expressions that numbers follow, as far as they are known.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class _Graph:
         mesh_of: Callable[[int], tuple[str, Mesh]],
         name: str,
         source: str,
+        rates: Mapping[str, float],
     ) -> None:
         self._wiring = wiring
         self._functions = functions
@@ -150,6 +153,7 @@ class _Graph:
         self._name, self._source = name, source
         self._builder = ir.ProgramBuilder(self._name, source)
         self._modules: dict[str, bytes] = {}
+        self._rates = rates
         self._numbers: dict[int, Any] = {}
         self._values: dict[Any, ir.Handle] = {}
         self._slices: dict[int, tuple[str, Mesh]] = {}
@@ -164,8 +168,8 @@ class _Graph:
         passed = _plan.passed_copies(self._wiring, [made.result for made in lowered.outputs])
         for place, given in enumerate(lowered.inputs):
             slice, kind = self._type(given.kind)
-            if isinstance(given.source, Number):
-                self._numbers[place] = _array_of(given.source)
+            if (number := _array_of(given.source, kind.dtype, self._rates)) is not None:
+                self._numbers[place] = number
             self._values[_plan.input_key(given.source), given.kind] = self._builder.argument(
                 kind.dtype,
                 kind.shape,
@@ -183,7 +187,18 @@ class _Graph:
             else:
                 self._compute(number, op, arguments, donated[number])
         results = [self._values[passed.get(made.result, made.result)] for made in lowered.outputs]
-        return programs.Bundle(self._builder.build(results, self._source), self._modules, self._numbers)
+        program = self._builder.build(results, self._source)
+        return programs.Bundle(program, self._modules, self._numbers, self._follows(lowered))
+
+    def _follows(self, lowered: _plan.Lowered) -> dict[int, int]:
+        """Of each argument that is state which the step writes: the result that it becomes."""
+        places = {made.result: place for place, made in reversed([*enumerate(lowered.outputs)])}
+        written = {name: places[result] for name, result in self._wiring.written.items() if result in places}
+        return {
+            number: written[given.source.name]
+            for number, given in enumerate(lowered.inputs)
+            if isinstance(given.source, State) and given.source.name in written
+        }
 
     def _argument(self, source: Source, kind: Type) -> ir.Handle:
         return self._values[source if isinstance(source, Result) else (_plan.input_key(source), kind)]
@@ -241,12 +256,15 @@ def _names(wiring: Wiring) -> dict[Result, str]:
     return made | {result: f"new.{_state_name(name)}" for name, result in wiring.written.items()}
 
 
-def _array_of(number: Number) -> Any:
-    """A scalar of the wiring as an array without dimensions."""
+def _array_of(source: Source, dtype: str, rates: Mapping[str, float]) -> Any:
+    """A scalar of the wiring as an array without dimensions; None where it is none, or follows what is not known."""
     import numpy as np
 
-    kind = np.dtype(programs.numpy_dtype(number.dtype))
-    return np.array(number.bits, f"u{kind.itemsize}").view(kind)
+    if not isinstance(source, Number | Rate | Seed):
+        return None
+    bits = source.bits(rates) if isinstance(source, Rate) else source.bits
+    kind = np.dtype(programs.numpy_dtype(dtype))
+    return None if bits is None else np.array(bits, f"u{kind.itemsize}").view(kind)
 
 
 def _argument_name(source: Source) -> str:

@@ -1,18 +1,21 @@
-"""``foreach`` for torch's optimizers on devices: on where nobody has decided it, off where parameters share memory.
+"""``foreach`` for torch's optimizers on devices: on where nobody has decided it, off where tensors share memory.
 
 On is torch's own choice for devices that it knows to gain from it: all parameters of a group in one call. Tracing is a
-third faster, and the numbers are the same. Where two parameters share memory, PyTorch/XLA would compute the second
-one's new value of what was there before the first one's; one by one, both steps are taken, as in eager PyTorch.
+third faster, and the numbers are the same. Where two parameters share memory, or their gradients or what the optimizer
+keeps of them, the second one's would be computed of what was there before the first one's; one by one, both steps are
+taken, as in eager PyTorch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ptpathways.frontend.loops._optimizer_options import choose_option
 from ptpathways.frontend.slices import _buffers
 
 if TYPE_CHECKING:
+    import torch
     from torch.optim import Optimizer
 
 _TORCHS = "torch.optim."
@@ -32,11 +35,18 @@ def take_lists(optimizer: Optimizer) -> bool:
 
     if not is_torchs(optimizer, "step"):
         return False
-    alone = not _buffers.share_memory([one for group in optimizer.param_groups for one in group["params"]])
+    groups = [
+        group
+        for group in optimizer.param_groups
+        if not (
+            "foreach" not in group or group["foreach"] is False or group.get("differentiable") or group.get("fused")
+        )
+    ]
+    if not groups:
+        return False
+    alone = not any(map(_buffers.share_memory, _of_a_kind(optimizer)))
     changed = False
-    for group in optimizer.param_groups:
-        if "foreach" not in group or group.get("differentiable") or group.get("fused"):
-            continue
+    for group in groups:
         undecided = group["foreach"] is None and not isinstance(group.get("lr"), torch.Tensor)
         if alone and undecided:
             choose_option(optimizer, group, "foreach", not group.get("capturable"))
@@ -45,6 +55,17 @@ def take_lists(optimizer: Optimizer) -> bool:
             choose_option(optimizer, group, "foreach", False)
             changed = True
     return changed
+
+
+def _of_a_kind(optimizer: Optimizer) -> Iterator[list[torch.Tensor]]:
+    """The parameters, their gradients, and what the optimizer keeps of them."""
+    import torch
+
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    yield parameters
+    yield [one.grad for one in parameters if one.grad is not None]
+    kept = [one for slots in optimizer.state.values() if isinstance(slots, Mapping) for one in slots.values()]
+    yield [one for one in kept if isinstance(one, torch.Tensor)]
 
 
 def is_torchs(optimizer: Optimizer, method: str) -> bool:

@@ -219,8 +219,10 @@ class TorchObjects:
         groups = f"{name}.param_groups"
         self._walker.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
         self._walker.found.sizes.append(Watched(optimizer.state, len(optimizer.state), f"{name}.state"))
+        self._walker.found.sizes.append(Watched(vars(optimizer), len(vars(optimizer)), f"{name}.__dict__"))
         for number, group in enumerate(optimizer.param_groups):
             where = f"{name}.{number}"
+            self._walker.found.sizes.append(Watched(group, len(group), where))
             for key, value in group.items():
                 if key in _SCHEDULERS:
                     if is_setting(value):
@@ -235,16 +237,17 @@ class TorchObjects:
                     self._walker.tensor(f"{where}.{key}", value)
                     if value.device.type == "cpu" and value.dim() == 0:
                         self._walker.found.options[f"{where}.{key}"] = (group, key)
-                elif isinstance(value, list | dict):
-                    self._walker.link(f"{where}.{key}", group, key, value, depth)
                 elif any(True for _ in floats(value)):
                     self._walker.found.options[f"{where}.{key}"] = (group, key)
                 elif is_setting(value):
                     self._walker.found.settings[f"{where}.{key}"] = (group, key, value)
+                else:
+                    self._walker.link(f"{where}.{key}", group, key, value, depth)
         for number, (parameter, slots) in enumerate(optimizer.state.items()):
             self._walker.found.links.append(Link(optimizer.state, parameter, slots, f"{name}.state[{number}]"))
             of = self._walker.names.get(id(parameter)) if id(parameter) in self._walker.seen else None
             self._walker.kind(f"{name}.state[{number}]", of or Same(parameter))
+            self._walker.found.sizes.append(Watched(slots, len(slots), f"{name}.state[{number}]"))
             for key, value in slots.items():
                 where = f"{name}.state[{number}].{key}"
                 if isinstance(value, self._torch.Tensor):
@@ -252,6 +255,8 @@ class TorchObjects:
                     self._walker.tensor(where, value)
                 elif is_setting(value):
                     self._walker.found.settings[where] = (slots, key, value)
+                else:
+                    self._walker.link(where, slots, key, value, depth)
 
 
 @functools.cache

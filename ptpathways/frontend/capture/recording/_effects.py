@@ -77,16 +77,22 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
     """The tensors of the devices that were put in the place of others.
 
     Raises:
-        Uncapturable: another object was put in the place of one.
+        Uncapturable: another object was put in the place of one, or a tensor from before, which a replay would not move
+            there, written or not.
     """
     names = []
+    known = {id(tensor) for tensor in before.tensors.values()}
     for name, value, now in _replacements(before):
         if not (_is_on_device(value) and _is_on_device(now) and name in after.tensors):
             raise _replaced(name, value, now)
+        if id(now) in known:
+            raise moved(name)
         names.append(name)
     for name, parameter in before.parameters.items():
         gradient = before.tensors.get(f"{name}.grad")
         if parameter.grad is not None and parameter.grad is not gradient:
+            if id(parameter.grad) in known:
+                raise moved(f"{name}.grad")
             names.append(f"{name}.grad")
     return names
 
@@ -152,6 +158,11 @@ def _replaced(name: str, value: Any, now: Any) -> Uncapturable:
     text = f"puts another {type(now).__qualname__} into" if kinds[0] == kinds[1] else "changes"
     advice = "assign what is in it, or return it" if isinstance(now, tuple) else "return it instead"
     return _passing(f"it {text} {name} ({' -> '.join(dict.fromkeys(kinds))}), {_ADVICE}; {advice}")
+
+
+def moved(name: str) -> Uncapturable:
+    """Of a tensor from before, or its memory, that is to be called ``name`` now."""
+    return Uncapturable(f"it makes {name} another tensor that existed before; copy the values instead (tensor.copy_)")
 
 
 def _passing(text: str) -> Uncapturable:

@@ -13,7 +13,7 @@ from ptpathways.frontend.capture.objects._reachable import Surroundings, Watched
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws, unseen
-from ptpathways.frontend.capture.recording._effects import Effects, effects
+from ptpathways.frontend.capture.recording._effects import Effects, effects, moved
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._outer_graphs import OuterGraphs
 from ptpathways.frontend.capture.recording._step_arguments import (
@@ -161,6 +161,7 @@ class Recording:
         moved = frozenset(name for name, tensor in after.tensors.items() if id(tensor) in self._moved)
         found.renewed |= moved
         left = {name: after.tensors[name] for name in sorted(found.renewed & after.tensors.keys())}
+        self._check_memory(left)
         _results.check_parts(left, repeating)
         names, extras = self._values(after)
         gone = {
@@ -375,6 +376,15 @@ class Recording:
                     f"it uploads what argument {number} contains, in a way that is not seen here; use x.to(device)",
                 )
         return refused
+
+    def _check_memory(self, left: Mapping[str, Any]) -> None:
+        """Raises Uncapturable when what was left behind lies in memory that another tensor had before: whoever has that
+        one sees what is written to this one from then on."""
+        began = {id(tensor): place for tensor, _, place in self._began}
+        for name, tensor in left.items():
+            place = buffers.storage_of(tensor)
+            if place in self._memory and began.get(id(self._surroundings.tensors.get(name))) != place:
+                raise moved(name)
 
     def _check_sharing(self, after: Mapping[str, int]) -> None:
         """Raises Uncapturable when tensors that had one value in common do not any more."""

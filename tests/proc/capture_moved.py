@@ -1,0 +1,231 @@
+"""Scenarios of captured steps: tensors that change places, and what is added to optimizers between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.proc.capture_basis import Capture, expect, numbers
+
+CALLS = 13
+KEPT = (1, 4, 7, 10)
+
+
+def _moves(state: Any) -> dict[str, Callable[[Tensor], Any]]:
+    """Steps that write what is in one place and put it into another, by name."""
+
+    def attribute(x: Tensor) -> Any:
+        state.b.add_(1)
+        state.a = state.b
+        state.b = x * 1
+        return state.b
+
+    def element(x: Tensor) -> Any:
+        state.items[1].add_(1)
+        state.items[0] = state.items[1]
+        state.items[1] = x * 1
+        return state.items[1]
+
+    def alias(x: Tensor) -> Any:
+        state.b.add_(1)
+        state.a = state.b.detach()
+        state.b = x * 1
+        return state.b
+
+    def data(x: Tensor) -> Any:
+        state.b.add_(1)
+        state.a.data = state.b
+        state.b = x * 1
+        return state.b
+
+    def argument(x: Tensor) -> Any:
+        state.a = x.view(3)
+        state.b.add_(state.a)
+        return state.b.sum()
+
+    def gradients(x: Tensor) -> Any:
+        state.w.grad = None
+        (state.w * x).sum().backward()
+        state.v.grad, state.w.grad = state.w.grad, state.v.grad
+        return state.v.grad
+
+    def ring(x: Tensor) -> Any:
+        state.b.mul_(2)
+        state.a, state.b, state.c = state.b, state.c, x + state.a
+        return state.c
+
+    return {one.__name__: one for one in (attribute, element, alias, data, argument, gradients, ring)}
+
+
+def _moved(places: list[torch.device], capture: Capture, name: str) -> list[float]:
+    """Kept results, and all state, after each call: whoever has a tensor that was moved sees what is written to it."""
+    zeros = [torch.zeros(3).to(places[0]) for _ in range(6)]
+    state = SimpleNamespace(a=zeros[0], b=zeros[1], c=zeros[2], items=zeros[3:5])
+    state.w, state.v = (nn.Parameter(torch.ones(3).to(places[0])) for _ in range(2))
+    state.v.grad = zeros[5]
+    step = capture(_moves(state)[name])
+    kept, found = [], []
+    for number in range(CALLS):
+        x = torch.full((3,), 1.0 + 10 * number).to(places[0])
+        result = step(x)
+        if number in KEPT:
+            kept += [result, x, state.a]
+        del result
+        grads = [one.grad for one in (state.w, state.v) if one.grad is not None]
+        found += numbers([one.sum() for one in (state.a, state.b, state.c, *state.items, *grads)])
+        x.add_(0.5)  # the caller's own, whatever the step has made of it
+    expect(step, replays=0, texts=("another tensor that existed before",))
+    return found + numbers([one.sum() for one in kept])
+
+
+def moved_attribute(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "attribute")
+
+
+def moved_element(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "element")
+
+
+def moved_alias(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "alias")
+
+
+def moved_data(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "data")
+
+
+def moved_argument(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "argument")
+
+
+def moved_gradients(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "gradients")
+
+
+def moved_ring(places: list[torch.device], capture: Capture) -> list[float]:
+    return _moved(places, capture, "ring")
+
+
+class _Scaled(torch.optim.Optimizer):
+    """Reads what may be added to it anywhere."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.01})
+        everywhere: Any = self.state
+        everywhere["all"]["scale"] = 1.0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        everywhere: Any = self.state
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                slots = self.state[parameter]
+                slots.setdefault("momentum", torch.zeros_like(parameter))
+                inner = slots.setdefault("inner", {})
+                slots["momentum"].mul_(0.9).add_(parameter.grad)
+                scale = group.get("scale", 1.0) * getattr(self, "scale", 1.0) * slots.get("scale", 1.0)
+                scale *= inner.get("scale", 1.0) * everywhere["all"].get("other", 1.0)
+                parameter.add_(slots["momentum"], alpha=-0.01 * scale)
+                if "shift" in group:
+                    parameter.add_(group["shift"])
+
+
+ADDITIONS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda optimizer, _: optimizer.param_groups[0].update(scale=3.0),
+    lambda optimizer, parameter: optimizer.param_groups[0].update(shift=torch.ones_like(parameter)),
+    lambda optimizer, _: setattr(optimizer, "scale", 3.0),
+    lambda optimizer, parameter: optimizer.state[parameter].update(scale=3.0),
+    lambda optimizer, parameter: optimizer.state[parameter]["inner"].update(scale=3.0),
+    lambda optimizer, _: optimizer.state["all"].update(other=3.0),
+)
+
+
+def added_to_optimizers(places: list[torch.device], capture: Capture) -> list[float]:
+    """A key or an attribute that a step looks for appears between two calls."""
+    found = []
+    for add in ADDITIONS:
+        parameter = nn.Parameter(torch.ones(3).to(places[0]))
+        optimizer = _Scaled([parameter])
+
+        def step(x: Tensor, parameter: Any = parameter, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = (parameter * parameter * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        captured = capture(step)
+        for number in range(CALLS):
+            if number == 7:
+                add(optimizer, parameter)
+            found.append(captured(torch.full((3,), 1.0 + number % 4).to(places[0])))
+        found.append(parameter.detach().sum())
+    return numbers(found)
+
+
+def added_to_groups(places: list[torch.device], capture: Capture) -> list[float]:
+    """The same of an optimizer of torch, which a step asks itself."""
+    parameter = nn.Parameter(torch.ones(3).to(places[0]))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+
+    @capture
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        (parameter * parameter).sum().backward()
+        if not optimizer.param_groups[0].get("frozen"):
+            optimizer.step()
+        if "scale" in optimizer.state[parameter]:
+            parameter.data.mul_(optimizer.state[parameter]["scale"])
+        return parameter.detach().sum()
+
+    found = []
+    for number in range(CALLS):
+        if number == 6:
+            optimizer.param_groups[0]["frozen"] = True
+        if number == 9:
+            optimizer.state[parameter]["scale"] = 0.5
+        found.append(step())
+    return numbers(found)
+
+
+def shared_by_the_optimizer(places: list[torch.device], capture: Capture) -> list[float]:
+    """One gradient, or one momentum buffer, of two parameters: one by one, as eager PyTorch takes steps on the CPU."""
+    found = []
+    for kind in ("gradient", "momentum"):
+        parameters = [nn.Parameter(torch.full((3,), float(place)).to(places[0])) for place in (1, 2)]
+        optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=kind == "gradient")
+        if kind == "momentum":
+            buffer = torch.zeros(3).to(places[0])
+            for parameter in parameters:
+                optimizer.state[parameter]["momentum_buffer"] = buffer
+
+        def step(kind: str = kind, parameters: Any = parameters, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = sum((parameter * parameter).sum() for parameter in parameters)
+            loss.backward()
+            if kind == "gradient":
+                parameters[0].grad = parameters[1].grad
+            optimizer.step()
+            return loss.detach()
+
+        captured = capture(step)
+        found += [captured() for _ in range(CALLS)] + [parameter.detach().sum() for parameter in parameters]
+    return numbers(found)
+
+
+SCENARIOS = (
+    moved_attribute,
+    moved_element,
+    moved_alias,
+    moved_data,
+    moved_argument,
+    moved_gradients,
+    moved_ring,
+    added_to_optimizers,
+    added_to_groups,
+    shared_by_the_optimizer,
+)
