@@ -381,9 +381,11 @@ class Recording:
         """Raises Uncapturable when what was left behind lies in memory that another tensor had before: whoever has that
         one sees what is written to this one from then on."""
         began = {id(tensor): place for tensor, _, place in self._began}
+        # Memory that nobody from before has any more may be somebody else's new one.
+        kept = {place for identity, place in began.items() if identity not in self._moved}
         for name, tensor in left.items():
             place = buffers.storage_of(tensor)
-            if place in self._memory and began.get(id(self._surroundings.tensors.get(name))) != place:
+            if place in kept and began.get(id(self._surroundings.tensors.get(name))) != place:
                 raise moved(name)
 
     def _check_sharing(self, after: Mapping[str, int]) -> None:
