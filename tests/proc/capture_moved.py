@@ -167,6 +167,57 @@ def added_to_optimizers(places: list[torch.device], capture: Capture) -> list[fl
     return numbers(found)
 
 
+class _Ordered(torch.optim.Optimizer):
+    """Computes with what it has in the order in which it has it."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1, "two": 2.0, "three": 3.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                slots = self.state[parameter]
+                if not slots:
+                    slots.update(two=2.0, three=3.0)
+                factor = 1.0
+                for mapping in (group, slots):
+                    for key, value in mapping.items():
+                        factor = factor * value + 1 if key in ("two", "three") else factor
+                parameter.sub_(parameter.grad, alpha=0.001 * factor)
+        first: Any = next(iter(self.state))
+        first.mul_(0.9)
+
+
+REORDERS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda optimizer, _: optimizer.param_groups[0].update(two=optimizer.param_groups[0].pop("two")),
+    lambda optimizer, parameter: optimizer.state[parameter].update(two=optimizer.state[parameter].pop("two")),
+    lambda optimizer, parameter: optimizer.state.update({parameter: optimizer.state.pop(parameter)}),
+)
+
+
+def reordered_in_optimizers(places: list[torch.device], capture: Capture) -> list[float]:
+    """The same keys in another order."""
+    found = []
+    for reorder in REORDERS:
+        parameters = [nn.Parameter(torch.full((3,), float(place)).to(places[0])) for place in (1, 2)]
+        optimizer = _Ordered(parameters)
+
+        def step(parameters: Any = parameters, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = sum((parameter * parameter).sum() for parameter in parameters)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        captured = capture(step)
+        for number in range(CALLS):
+            if number == 7:
+                reorder(optimizer, parameters[0])
+            found.append(captured())
+    return numbers(found)
+
+
 def added_to_groups(places: list[torch.device], capture: Capture) -> list[float]:
     """The same of an optimizer of torch, which a step asks itself."""
     parameter = nn.Parameter(torch.ones(3).to(places[0]))
@@ -226,6 +277,7 @@ SCENARIOS = (
     moved_gradients,
     moved_ring,
     added_to_optimizers,
+    reordered_in_optimizers,
     added_to_groups,
     shared_by_the_optimizer,
 )

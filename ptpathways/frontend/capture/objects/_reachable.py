@@ -176,6 +176,9 @@ class Surroundings:
     _attributes: list[dict[str, Any]] = field(default_factory=list)
     _containers: list[Any] = field(default_factory=list)
     _lengths: list[int] = field(default_factory=list)
+    _named: list[Any] = field(default_factory=list)
+    _names: list[tuple[Any, ...]] = field(default_factory=list)
+    _keyed: list[tuple[Any, Any]] = field(default_factory=list)
 
     def prepare(self) -> None:
         """Makes what ``still_holds`` needs, which has references of its own."""
@@ -191,6 +194,11 @@ class Surroundings:
         self._instances, self._types = [one.of for one in self.classes], [one.contents for one in self.classes]
         self._attributes = list(map(_attributes, self._instances))
         self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
+        # Of most dictionaries all keys are texts, which may be compared at once.
+        named = [all(type(key) is str for key in keys) for _, keys, _ in self.orders]
+        self._named = [one.of for one, texts in zip(self.orders, named, strict=True) if texts]
+        self._names = [one.contents for one, texts in zip(self.orders, named, strict=True) if texts]
+        self._keyed = [one[:2] for one, texts in zip(self.orders, named, strict=True) if not texts]
         self._token = abc.get_cache_token()
         self._guards = native.Guards(links)  # which borrows what this object holds
 
@@ -209,8 +217,10 @@ class Surroundings:
             return False
         if any(gradient is not None for gradient in map(_gradient, self.ungraded)):
             return False
+        if list(map(tuple, self._named)) != self._names:
+            return False
         if not all(
-            len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys, _ in self.orders
+            len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys in self._keyed
         ):
             return False
         if any(of_the_cpu(tensor) != known for tensor, known, _ in self.versions):

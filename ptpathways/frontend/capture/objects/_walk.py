@@ -18,7 +18,7 @@ import operator
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -445,11 +445,15 @@ class Walker:
             else:
                 self.visit(where, value, depth + 1)
 
+    def keys(self, name: str, mapping: Mapping[Any, Any]) -> None:
+        """Takes in which keys there are, and their order."""
+        self.found.sizes.append(Watched(mapping, len(mapping), name))
+        self.found.orders.append(Watched(mapping, tuple(mapping), name))
+        self.kind(f"the keys of {name}", tuple(map(object_key, mapping)))
+
     def mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
         if not attributes:
-            self.found.sizes.append(Watched(mapping, len(mapping), name))
-            self.found.orders.append(Watched(mapping, tuple(mapping), name))
-            self.kind(f"the keys of {name}", tuple(map(object_key, mapping)))
+            self.keys(name, mapping)
         for place, (key, value) in enumerate(list(mapping.items())):
             if isinstance(key, PLAIN):
                 where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"

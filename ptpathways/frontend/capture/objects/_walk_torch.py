@@ -219,10 +219,11 @@ class TorchObjects:
         groups = f"{name}.param_groups"
         self._walker.found.sequences.append(Watched(optimizer.param_groups, tuple(optimizer.param_groups), groups))
         self._walker.found.sizes.append(Watched(optimizer.state, len(optimizer.state), f"{name}.state"))
+        self._walker.found.orders.append(Watched(optimizer.state, tuple(optimizer.state), f"{name}.state"))
         self._walker.found.sizes.append(Watched(vars(optimizer), len(vars(optimizer)), f"{name}.__dict__"))
         for number, group in enumerate(optimizer.param_groups):
             where = f"{name}.{number}"
-            self._walker.found.sizes.append(Watched(group, len(group), where))
+            self._walker.keys(where, group)
             for key, value in group.items():
                 if key in _SCHEDULERS:
                     if is_setting(value):
@@ -247,7 +248,7 @@ class TorchObjects:
             self._walker.found.links.append(Link(optimizer.state, parameter, slots, f"{name}.state[{number}]"))
             of = self._walker.names.get(id(parameter)) if id(parameter) in self._walker.seen else None
             self._walker.kind(f"{name}.state[{number}]", of or Same(parameter))
-            self._walker.found.sizes.append(Watched(slots, len(slots), f"{name}.state[{number}]"))
+            self._walker.keys(f"{name}.state[{number}]", slots)
             for key, value in slots.items():
                 where = f"{name}.state[{number}].{key}"
                 if isinstance(value, self._torch.Tensor):
