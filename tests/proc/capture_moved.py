@@ -115,6 +115,7 @@ class _Scaled(torch.optim.Optimizer):
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"lr": 0.01})
+        self._scale, self._hidden = 1.0, {"scale": 1.0}
         everywhere: Any = self.state
         everywhere["all"]["scale"] = 1.0
 
@@ -128,6 +129,7 @@ class _Scaled(torch.optim.Optimizer):
                 inner = slots.setdefault("inner", {})
                 slots["momentum"].mul_(0.9).add_(parameter.grad)
                 scale = group.get("scale", 1.0) * getattr(self, "scale", 1.0) * slots.get("scale", 1.0)
+                scale *= self._scale * self._hidden["scale"] * self._hidden.get("more", 1.0)
                 scale *= inner.get("scale", 1.0) * everywhere["all"].get("other", 1.0)
                 parameter.add_(slots["momentum"], alpha=-0.01 * scale)
                 if "shift" in group:
@@ -141,6 +143,9 @@ ADDITIONS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda optimizer, parameter: optimizer.state[parameter].update(scale=3.0),
     lambda optimizer, parameter: optimizer.state[parameter]["inner"].update(scale=3.0),
     lambda optimizer, _: optimizer.state["all"].update(other=3.0),
+    lambda optimizer, _: setattr(optimizer, "_scale", 3.0),
+    lambda optimizer, _: optimizer._hidden.update(scale=3.0),
+    lambda optimizer, _: optimizer._hidden.update(more=3.0),
 )
 
 

@@ -71,4 +71,4 @@ def _of_a_kind(optimizer: Optimizer) -> Iterator[list[torch.Tensor]]:
 def is_torchs(optimizer: Optimizer, method: str) -> bool:
     """Whether the method is torch's own, and not that of a subclass elsewhere."""
     function = getattr(type(optimizer), method, None)
-    return getattr(function, "__module__", "").startswith(_TORCHS)
+    return str(getattr(function, "__module__", "")).startswith(_TORCHS)

@@ -42,7 +42,7 @@ def choose_option(optimizer: Optimizer, group: Group, key: str, value: Any) -> N
     """Sets an option of a group of the optimizer's."""
     if group[key] is value:
         return
-    if optimizer not in _choices:
+    if optimizer not in _choices and "_optimizer_state_dict_post_hooks" in vars(optimizer):  # a wrapper may have none
         optimizer.register_state_dict_post_hook(_show_users)
     groups = list(map(id, optimizer.param_groups))
     known = [one for one in _choices.get(optimizer, ()) if id(one.group) in groups]  # loading a state makes new ones

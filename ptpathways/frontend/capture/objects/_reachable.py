@@ -284,6 +284,8 @@ def make_capturable(optimizer: Any) -> bool:
     changed = False
     if isinstance(optimizer, torch.optim.Adadelta):  # whose option is not for these devices
         return False
+    if "_optimizer_step_pre_hooks" not in vars(optimizer):  # it wraps another one
+        return False
     for group in optimizer.param_groups:
         if "capturable" not in group or not group["params"] or group["params"][0].device.type != "xla":
             continue

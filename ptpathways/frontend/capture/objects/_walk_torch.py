@@ -28,6 +28,19 @@ _GLOBAL_HOOKS = (
 _OPTIMIZER_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 """Of one optimizer."""
+_OWN_OF_TORCH = frozenset(
+    (
+        *_STEP_HOOKS,
+        *(f"_optimizer_{what}_{when}_hooks" for what in ("state_dict", "load_state_dict") for when in ("pre", "post")),
+        "_zero_grad_profile_name",
+        "_warned_capturable_if_run_uncaptured",
+        "_step_supports_amp_scaling",
+        "_need_device_dtype_check_for_fused",
+        "_opt_called",
+        "_step_count",
+    )
+)
+"""Attributes of an optimizer in which torch keeps what no step computes with."""
 _SHARED = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS, *_STEP_HOOKS))
 """Where this package has hooks, too."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -206,11 +219,11 @@ class TorchObjects:
         if _code.is_own_class(type(optimizer), self._walker.home):
             self._walker.mentioned.classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
-                if not key.startswith("_") and key not in ("defaults", "state", "param_groups"):
+                if key not in _OWN_OF_TORCH and key not in ("defaults", "state", "param_groups"):
                     self._walker.link(f"{name}.{key}", vars(optimizer), key, value, depth)
         else:
             known = ("defaults", "state", "param_groups", *_OPTIMIZER_METHODS)
-            names = tuple(key for key in vars(optimizer) if key not in known and not key.startswith("_"))
+            names = tuple(key for key in vars(optimizer) if key not in known and key not in _OWN_OF_TORCH)
             self._walker.mentioned.records.append((name, vars(optimizer), names, depth))
         self._hooks(name, vars(optimizer), _STEP_HOOKS, depth)
         for key in ("state", "param_groups", *(key for key in _STEP_HOOKS if key in vars(optimizer))):
