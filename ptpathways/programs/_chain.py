@@ -15,13 +15,20 @@ def chain(program: ir.Program, donated: Collection[int], follows: Mapping[int, i
     keep their values.
 
     Raises:
-        InvalidOption: no result becomes an argument.
+        InvalidOption: no result becomes an argument, or one that has another type, layout or slice.
     """
     if follows is not None:
         if not follows:
             raise core.InvalidOption(
                 f"to chain runs of {program.label}, it must write state that it reads; it has none"
             )
+        for number, place in follows.items():
+            argument, name = program.arguments[number].outputs[0], program.results[place]
+            if (argument.type, argument.slice) != (program.values[name].type, program.values[name].slice):
+                raise core.InvalidOption(
+                    f"to chain runs of {program.label}, result {name} must have the type, layout and slice of argument "
+                    f"{argument.name}, which it becomes; it has others"
+                )
         return dict(follows)
     free = dict(enumerate(program.values[name] for name in program.results))
     found: dict[int, int] = {}

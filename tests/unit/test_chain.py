@@ -53,3 +53,5 @@ def test_what_is_known_of_a_program_is_not_guessed() -> None:
     assert chain(program, (0, 2), {0: 2, 2: 0, 1: 1}) == {0: 2, 1: 1, 2: 0}
     with pytest.raises(core.InvalidOption, match="must write state that it reads"):
         chain(program, (0, 2), {})
+    with pytest.raises(core.InvalidOption, match="result b must have the type, layout and slice of argument w"):
+        chain(program, (0, 2), {0: 1})
