@@ -445,11 +445,14 @@ class Walker:
             else:
                 self.visit(where, value, depth + 1)
 
-    def keys(self, name: str, mapping: Mapping[Any, Any]) -> None:
-        """Takes in which keys there are, and their order."""
+    def keys(self, name: str, mapping: Mapping[Any, Any], first: str | None = None) -> None:
+        """Takes in which keys there are, and their order, wherever among them ``first`` is."""
         self.found.sizes.append(Watched(mapping, len(mapping), name))
         self.found.orders.append(Watched(mapping, tuple(mapping), name))
-        self.kind(f"the keys of {name}", tuple(map(object_key, mapping)))
+        self.kind(
+            f"the keys of {name}",
+            tuple(map(object_key, sorted(mapping, key=lambda key: not isinstance(key, str) or key != first))),
+        )
 
     def mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
         if not attributes:

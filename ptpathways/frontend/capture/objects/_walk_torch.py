@@ -236,7 +236,7 @@ class TorchObjects:
         self._walker.found.sizes.append(Watched(vars(optimizer), len(vars(optimizer)), f"{name}.__dict__"))
         for number, group in enumerate(optimizer.param_groups):
             where = f"{name}.{number}"
-            self._walker.keys(where, group)
+            self._walker.keys(where, group, "params")  # which are the last ones after load_state_dict()
             for key, value in group.items():
                 if key in _SCHEDULERS:
                     if is_setting(value):
