@@ -61,53 +61,26 @@ def _moves(state: Any) -> dict[str, Callable[[Tensor], Any]]:
     return {one.__name__: one for one in (attribute, element, alias, data, argument, gradients, ring)}
 
 
-def _moved(places: list[torch.device], capture: Capture, name: str) -> list[float]:
+def moved(places: list[torch.device], capture: Capture) -> list[float]:
     """Kept results, and all state, after each call: whoever has a tensor that was moved sees what is written to it."""
-    zeros = [torch.zeros(3).to(places[0]) for _ in range(6)]
-    state = SimpleNamespace(a=zeros[0], b=zeros[1], c=zeros[2], items=zeros[3:5])
-    state.w, state.v = (nn.Parameter(torch.ones(3).to(places[0])) for _ in range(2))
-    state.v.grad = zeros[5]
-    step = capture(_moves(state)[name])
-    kept, found = [], []
-    for number in range(CALLS):
-        x = torch.full((3,), 1.0 + 10 * number).to(places[0])
-        result = step(x)
-        if number in KEPT:
-            kept += [result, x, state.a]
-        del result
-        grads = [one.grad for one in (state.w, state.v) if one.grad is not None]
-        found += numbers([one.sum() for one in (state.a, state.b, state.c, *state.items, *grads)])
-        x.add_(0.5)  # the caller's own, whatever the step has made of it
-    expect(step, replays=0, texts=("another tensor that existed before",))
+    found, kept = [], []
+    for name in _moves(None):
+        zeros = [torch.zeros(3).to(places[0]) for _ in range(6)]
+        state = SimpleNamespace(a=zeros[0], b=zeros[1], c=zeros[2], items=zeros[3:5])
+        state.w, state.v = (nn.Parameter(torch.ones(3).to(places[0])) for _ in range(2))
+        state.v.grad = zeros[5]
+        step = capture(_moves(state)[name])
+        for number in range(CALLS):
+            x = torch.full((3,), 1.0 + 10 * number).to(places[0])
+            result = step(x)
+            if number in KEPT:
+                kept += [result, x, state.a]
+            del result
+            grads = [one.grad for one in (state.w, state.v) if one.grad is not None]
+            found += numbers([one.sum() for one in (state.a, state.b, state.c, *state.items, *grads)])
+            x.add_(0.5)  # the caller's own, whatever the step has made of it
+        expect(step, replays=0, texts=("another tensor that existed before",))
     return found + numbers([one.sum() for one in kept])
-
-
-def moved_attribute(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "attribute")
-
-
-def moved_element(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "element")
-
-
-def moved_alias(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "alias")
-
-
-def moved_data(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "data")
-
-
-def moved_argument(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "argument")
-
-
-def moved_gradients(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "gradients")
-
-
-def moved_ring(places: list[torch.device], capture: Capture) -> list[float]:
-    return _moved(places, capture, "ring")
 
 
 class _Scaled(torch.optim.Optimizer):
@@ -274,13 +247,7 @@ def shared_by_the_optimizer(places: list[torch.device], capture: Capture) -> lis
 
 
 SCENARIOS = (
-    moved_attribute,
-    moved_element,
-    moved_alias,
-    moved_data,
-    moved_argument,
-    moved_gradients,
-    moved_ring,
+    moved,
     added_to_optimizers,
     reordered_in_optimizers,
     added_to_groups,
