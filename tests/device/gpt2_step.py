@@ -22,29 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-
-class Block(nn.Module):
-    """Pre-norm attention and a feed-forward part of four times the width."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.attention_norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``[batch, length, width]``, as the result."""
-        batch, length, width = x.shape
-        parts = self.qkv(self.attention_norm(x)).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.projection(mixed.transpose(1, 2).reshape(batch, length, width))
-        change: torch.Tensor = self.down(functional.gelu(self.up(self.norm(x)), approximate="tanh"))
-        return x + change
+from ptpathways.bench._models import Block
 
 
 class GPT2(nn.Module):
@@ -55,7 +33,10 @@ class GPT2(nn.Module):
         heads = width // 64
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        blocks = [Block(width, heads) for _ in range(layers)]
+        for block in blocks:
+            block.mlp[1] = nn.GELU(approximate="tanh")
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width)
         nn.init.normal_(self.tokens.weight, std=0.02)
         nn.init.normal_(self.positions.weight, std=0.02)
