@@ -30,6 +30,7 @@ from tests.proc import (
     capture_changes,
     capture_classes,
     capture_graphs,
+    capture_libraries,
     capture_moved,
     capture_results,
     capture_sharing,
@@ -474,6 +475,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "sharing": capture_sharing.SCENARIOS,
     "graphs": capture_graphs.SCENARIOS,
     "moved": capture_moved.SCENARIOS,
+    "libraries": capture_libraries.SCENARIOS,
 }
 
 

@@ -77,6 +77,8 @@ class Calls:
         self.unknown = ""
         self.says = ""
         """What it does that replays do not, such as to print, and where; empty if it does nothing of the kind."""
+        self.used: dict[type, set[str]] = {}
+        """What functions of installed packages mention that were given an object of such a package, by its class."""
         self._home = _code.file_of(function)
         self._compared = surroundings.compared
         self._codes: set[types.CodeType] = set()
@@ -86,6 +88,7 @@ class Calls:
         self._before: Any = None  # a profile function that is written in Python and hears of everything, too
         self._held: native.HeldProfiler | None = None
         self._answers: dict[types.FrameType, str] = {}  # functions of installed packages that are running
+        self._records: dict[type, bool] = {}  # whether it is noted what is used of objects of a class
 
     def _add(self, code: types.CodeType) -> None:
         self._codes.add(code)
@@ -164,15 +167,38 @@ class Calls:
         if whose == "own":
             if code not in self._codes and code.co_name != "<module>":
                 self._refuse(f"runs {code.co_qualname}(), which is not found among what the step refers to", frame)
-        elif whose == "torch" or not self._asked_by_user(frame.f_back):
             return
-        elif whose == "python":
+        if whose in ("torch", "other"):
+            self._note_use(frame)
+        if whose == "torch" or not self._asked_by_user(frame.f_back):
+            return
+        if whose == "python":
             self._look_at_python(frame)
         elif whose == "numpy":
             if code.co_name in _ASKING_NUMPY:
                 self._refuse(f"calls numpy.{code.co_name}()", frame)
         elif not code.co_flags & inspect.CO_GENERATOR and not self._is_about_tensors(frame):
             self._answers[frame] = code.co_qualname
+
+    def _note_use(self, frame: types.FrameType) -> None:
+        """What a function of an installed package may use of those of its arguments that the walk has not compared."""
+        code = frame.f_code
+        count = code.co_argcount + code.co_kwonlyargcount
+        values = frame.f_locals if count else {}
+        for kind in {type(values[name]) for name in code.co_varnames[:count] if name in values}:
+            if self._is_record(kind):
+                self.used.setdefault(kind, set()).update(_code.all_names(code))
+
+    def _is_record(self, kind: type) -> bool:
+        """Whether objects of a class are an installed package's, and not looked into otherwise."""
+        known = self._records.get(kind)
+        if known is None:
+            import torch
+
+            others = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.FunctionType)
+            known = _code.is_installed(kind) and not issubclass(kind, others) and not _code.is_ours(kind)
+            self._records[kind] = known
+        return known
 
     def _look_at_python(self, frame: types.FrameType) -> None:
         """A function of Python's own library that the user's code calls, or that is called on its behalf."""

@@ -135,6 +135,16 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+@functools.lru_cache(maxsize=256)
+def texts(code: types.CodeType) -> frozenset[str]:
+    """The texts in a function, or one inside it, that may be names."""
+    found = {text for text in code.co_consts if isinstance(text, str) and text.isidentifier()}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= texts(constant)
+    return frozenset(found)
+
+
 def _parts(text: str) -> list[str]:
     """What a text may name: of ``attrgetter``, ``a.b``; of ``format``, ``{0.a}``."""
     return re.split(r"\W+", text) if "{" in text else text.split(".")
@@ -166,8 +176,12 @@ def is_installed(kind: type) -> bool:
     """Whether a class is an installed package's, or ours: what such objects count for themselves is no business of a
     step."""
     filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    ours = kind.__module__.partition(".")[0] == "ptpathways"
-    return ours or (filename is not None and filename.startswith(installed()))
+    return is_ours(kind) or (filename is not None and filename.startswith(installed()))
+
+
+def is_ours(kind: type) -> bool:
+    """Whether a class is this package's."""
+    return kind.__module__.partition(".")[0] == "ptpathways"
 
 
 def is_made_of_c(kind: type) -> bool:

@@ -159,6 +159,8 @@ class Surroundings:
     options: dict[str, tuple[Any, str]] = field(default_factory=dict)
     """Options of optimizers that are floats (or pairs of them), by name: group and key."""
     optimizers: list[Any] = field(default_factory=list)
+    libraries: list[Any] = field(default_factory=list)
+    """Objects of installed packages, of which only what is used is compared."""
 
     unknown: str = ""
     """Why it cannot be known what a call finds; empty if it can."""

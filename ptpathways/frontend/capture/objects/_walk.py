@@ -18,7 +18,8 @@ import operator
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,18 @@ _NOT_COMPARED = {
 
 
 def walk(
-    function: Callable[..., Any], arguments: Any, leaves: Sequence[Any] = (), opened: Iterable[Any] = ()
+    function: Callable[..., Any],
+    arguments: Any,
+    leaves: Sequence[Any] = (),
+    opened: Iterable[Any] = (),
+    used: Mapping[type, Collection[str]] = MappingProxyType({}),
 ) -> Surroundings:
     """Everything that a call of ``function`` can reach; tensors among the arguments are not state.
 
-    ``leaves`` are those of the arguments, and ``opened`` the objects among them that leaves are in.
+    ``leaves`` are those of the arguments, and ``opened`` the objects among them that leaves are in. ``used``: what is
+    known to be used of objects of installed packages, by their classes (``Calls.used``).
     """
-    walker = Walker(home=_code.file_of(function))
+    walker = Walker(home=_code.file_of(function), used=used)
     walker.visit("", function, 0)
     walker.containers(arguments)
     for value in opened:
@@ -102,8 +108,13 @@ def reaches(function: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
 
 
 class Walker:
-    def __init__(self, wanted: tuple[type, ...] = (), home: str = "") -> None:
-        """``home``: a file that is the user's wherever it lies."""
+    def __init__(
+        self,
+        wanted: tuple[type, ...] = (),
+        home: str = "",
+        used: Mapping[type, Collection[str]] = MappingProxyType({}),
+    ) -> None:
+        """``home``: a file that is the user's wherever it lies. ``used``: as for ``walk``."""
         import torch
 
         self.home = home
@@ -119,7 +130,7 @@ class Walker:
         self._asked: dict[int, set[str]] = {}  # names by module
         self._opaque: set[int] = set()  # objects that were not looked into, and those of packages that have one
         self.weak: list[tuple[str, weakref.ref[Any]]] = []
-        self.mentioned = Mentioned(self)
+        self.mentioned = Mentioned(self, used)
         self.modules = Modules(self)
         self._torch_objects = TorchObjects(self)
 
@@ -356,8 +367,8 @@ class Walker:
             self._own_attributes(name, value, depth)
         elif not _code.is_installed(type(value)):
             self._mentioned_attributes(name, value, depth)
-        elif isinstance(attributes := getattr(value, "__dict__", None), dict):
-            self.mentioned.library_records.append((name, attributes))
+        else:
+            self.mentioned.of_library(name, value, depth)
         wrapped = getattr(value, "__wrapped__", None)  # another captured step
         if isinstance(wrapped, types.FunctionType | types.MethodType):
             self.visit(name, wrapped, depth + 1)
@@ -553,6 +564,7 @@ class Walker:
         names = _code.all_names(code)
         self.mentioned.names.update(names)
         self.mentioned.read |= _code.read_names(code)
+        self.mentioned.texts |= _code.texts(code)
         attributes = vars(function)
         self.mentioned.records.append((name or "the function", attributes, tuple(attributes), depth))
         self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))

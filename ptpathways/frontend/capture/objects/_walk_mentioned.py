@@ -7,14 +7,13 @@ import decimal
 import enum
 import types
 import weakref
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
+from ptpathways.frontend.capture.objects._contents import Same, registered
 from ptpathways.frontend.capture.objects._reachable import ClassView, Link, SlotView, Watched
-from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, ITEMS_MAX
+from ptpathways.frontend.capture.objects._walk_modules import ITEMS_MAX
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
@@ -25,24 +24,35 @@ _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrg
 """Ways to an attribute that do not mention its name."""
 _IN_ORDER = frozenset({"vars", "__dict__", "dir", "asdict"})
 """Ways to go through attributes in their order."""
+_ALL = frozenset({"vars", "__dict__", "asdict", "astuple"})
+"""Ways to all attributes of an object."""
+_CATCHING = frozenset({"AttributeError", "Exception", "BaseException", "suppress"})
+"""Ways to do without an attribute that is not there."""
+_ASKING = frozenset({"getattr", "hasattr", "attrgetter"})
+"""Ways to ask for an attribute by a text that is its name."""
 
 
 class Mentioned:
     """What ``walker`` has met, and the names in the code that it has met."""
 
-    def __init__(self, walker: Walker) -> None:
+    def __init__(self, walker: Walker, used: Mapping[type, Collection[str]]) -> None:
+        """``used``: what functions of installed packages mention that were given an object of a class."""
         self._walker: Walker = weakref.proxy(walker)  # no cycle, as for the objects of torch
+        self._used = used
+        self._all_used = frozenset[str]().union(*used.values())
         self.names: set[str] = set(_CALLED)
         """Of global variables and attributes, also as texts."""
         self.read: set[str] = set()
         """Of attributes that are read, and not called."""
+        self.texts: set[str] = set()
+        """Those of them that are texts."""
         self.classes: dict[type, bool] = {}
         """The user's, and whether code names them, so that it may make objects."""
         self._enums: set[type] = set()
         self.records: list[tuple[str, dict[str, Any], tuple[str, ...], int]] = []
         """Objects, by what they consist of."""
-        self.library_records: list[tuple[str, dict[str, Any]]] = []
-        """Attributes of objects of installed packages."""
+        self._library_records: list[tuple[str, Any, int]] = []
+        """Objects of installed packages."""
         self.hiding: list[tuple[dict[str, Any], type]] = []
         """Attributes of objects, which hide those of their class."""
         self.attributes: list[Watched] = []
@@ -71,35 +81,24 @@ class Mentioned:
             self.classes[kind] = True
         walker.container(type(kind))
 
-    def visit(self) -> None:
-        """Walks on into all of it that the code mentions."""
-        self._visit_classes()
-        self._look_at_records_of_libraries()
+    def of_library(self, name: str, value: Any, depth: int) -> None:
+        """An object of an installed package. What it counts for itself is no business of the step."""
+        if isinstance(getattr(value, "__dict__", None), dict):
+            self._library_records.append((name, value, depth))
+            self._walker.found.libraries.append(value)
+            self._walker.found.classes.append(Watched(value, type(value), name))
 
-    def _visit_classes(self) -> None:
-        """The methods of the user's classes, and the attributes of their objects, that the code mentions. Any code may:
-        a loop's history that hangs on the same object as the step is none of the step's business."""
-        done: set[tuple[int, str]] = set()
-        while True:
+    def visit(self) -> None:
+        """Walks on into all of it that the code mentions. Any code may: a loop's history that hangs on the same object
+        as the step is none of the step's business."""
+        done: set[tuple[Any, ...]] = set()
+        before = -1
+        while len(done) != before:
             before = len(done)
-            bases = {base for kind in self.classes for base in kind.__mro__}
-            made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
-            own = [base for base in bases if _code.is_own_class(base, self._walker.home)]
-            for base in sorted(own, key=lambda base: (base.__module__, base.__qualname__)):
-                for name, value in sorted(vars(base).items()):
-                    called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
-                    if getattr(value, "__code__", None) in self._callers:
-                        continue
-                    if (id(base), name) not in done and (called or self.has(name)):
-                        done.add((id(base), name))
-                        self._member(f"{base.__qualname__}.{name}", base, name, value)
-            for place, (where, attributes, names, depth) in enumerate(self.records):
-                for name in names:
-                    if (place, name) not in done and self.has(name):
-                        done.add((place, name))
-                        self._walker.link(f"{where}.{name}", attributes, name, attributes[name], depth)
-            if len(done) == before:
-                break
+            self._visit_members_of_classes(done)
+            self._visit_records(done)
+            self._visit_records_of_libraries(done)
+        own = self._own({base for kind in self.classes for base in kind.__mro__})
         for base in own:
             self._walker.found.sizes.append(Watched(vars(base), len(vars(base)), base.__qualname__))
             self._walker.found.members.append(
@@ -112,9 +111,67 @@ class Mentioned:
             for one in self.attributes:
                 self._walker.kind(f"the order of what is in {one.name}", one.contents)
         for attributes, kind in self.hiding:
-            inherited = {name for base in kind.__mro__ for name in vars(base)}
-            absent = [name for name in inherited - set(attributes) if self.has(name)]
-            self._walker.found.absent += [(attributes, name) for name in absent]
+            self._walker.found.absent += [(attributes, name) for name in _hidden(attributes, kind) if self.has(name)]
+        self._note_absent_of_libraries()
+
+    def _own(self, bases: Iterable[type]) -> list[type]:
+        """Those that the user has written, in an order that stays."""
+        own = [base for base in bases if _code.is_own_class(base, self._walker.home)]
+        return sorted(own, key=lambda base: (base.__module__, base.__qualname__))
+
+    def _visit_members_of_classes(self, done: set[tuple[Any, ...]]) -> None:
+        """The methods of the user's classes that the code mentions."""
+        made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
+        for base in self._own({base for kind in self.classes for base in kind.__mro__}):
+            for name, value in sorted(vars(base).items()):
+                called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
+                if getattr(value, "__code__", None) in self._callers:
+                    continue
+                if (base, name) not in done and (called or self.has(name)):
+                    done.add((base, name))
+                    self._member(f"{base.__qualname__}.{name}", base, name, value)
+
+    def _visit_records(self, done: set[tuple[Any, ...]]) -> None:
+        """The attributes that the code mentions, of objects."""
+        for place, (where, attributes, names, depth) in enumerate(self.records):
+            for name in names:
+                if ("object", place, name) not in done and self.has(name):
+                    done.add(("object", place, name))
+                    self._walker.link(f"{where}.{name}", attributes, name, attributes[name], depth)
+
+    def _visit_records_of_libraries(self, done: set[tuple[Any, ...]]) -> None:
+        """Those of objects of installed packages, that the step's code reads or calls, or theirs has used."""
+        read = self.read | self._asked()
+        everything = not self.names.isdisjoint(_ALL)
+        for place, (where, of, depth) in enumerate(self._library_records):
+            attributes = vars(of)
+            for name, value in list(attributes.items()):
+                if ("library", place, name) in done or not isinstance(name, str):
+                    continue
+                if isinstance(value, weakref.ref):  # such as a transform's inverse, which is made when it is asked for
+                    continue
+                called = name in self.names and callable(value)
+                if everything or called or name in read or self._is_used(name, type(of)):
+                    done.add(("library", place, name))
+                    self._walker.link(f"{where}.{name}", attributes, name, value, depth)
+
+    def _note_absent_of_libraries(self) -> None:
+        """Attributes that objects of installed packages do not have, and that would be used if they had."""
+        asked = self._asked() | (set() if self.names.isdisjoint(_CATCHING) else self.read)
+        for _, of, _ in self._library_records:
+            attributes = vars(of)
+            hidden = _hidden(attributes, type(of))
+            names = {name for name in hidden if name in self.names or self._is_used(name, type(of))}
+            names.update(name for name in asked if name not in attributes)
+            self._walker.found.absent += [(attributes, name) for name in sorted(names)]
+
+    def _is_used(self, name: str, kind: type) -> bool:
+        """Whether a function of an installed package uses the attribute of an object of such a class."""
+        return name in self._all_used or not _BY_TEXT.isdisjoint(self._used.get(kind, ()))
+
+    def _asked(self) -> set[str]:
+        """The texts by which the code may ask for an attribute."""
+        return set() if self.names.isdisjoint(_ASKING) else self.texts
 
     def has(self, name: str) -> bool:
         return name in self.names or not self.names.isdisjoint(_BY_TEXT)
@@ -126,11 +183,7 @@ class Mentioned:
             if isinstance(inner, types.FunctionType):
                 self._walker.visit(where, inner, 0)
 
-    def _look_at_records_of_libraries(self) -> None:
-        """Numbers, texts and arrays in objects of installed packages that the code reads; what these count for
-        themselves is no business of the step."""
-        for where, attributes in self.library_records:
-            for name in sorted(self.read & set(attributes)):
-                value = attributes[name]
-                if isinstance(name, str) and (is_setting(value) or isinstance(value, np.ndarray)):
-                    self._walker.link(f"{where}.{name}", attributes, name, value, DEPTH_MAX - 1)
+
+def _hidden(attributes: dict[str, Any], kind: type) -> set[str]:
+    """Names that a class has and its object has not: an attribute there would hide that of the class."""
+    return {name for base in kind.__mro__ for name in vars(base)} - set(attributes)

@@ -85,10 +85,10 @@ class Modules:
             elif isinstance(value, list | dict | set):  # sys.argv
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 self.shallow(prefix + name, value)
-            elif name in space and isinstance(attributes := getattr(value, "__dict__", None), dict):
+            elif name in space and isinstance(getattr(value, "__dict__", None), dict):
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 self._walker.kind(prefix + name, Same(value))
-                self._walker.mentioned.library_records.append((prefix + name, attributes))
+                self._walker.mentioned.of_library(prefix + name, value, depth)
             elif name not in space and not _BY_DEFAULT.isdisjoint(self._walker.mentioned.names):
                 self._walker.found.absent.append((space, name))
 

@@ -63,12 +63,11 @@ class TorchObjects:
         self._known: set[type] = set()
 
     def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
-        """Where it is: a step that takes one of its steps counts there."""
+        """A step that takes one of its steps, or asks for its rate, uses where it is."""
         self._walker.kind(name, type(scheduler))
-        self._walker.found.classes.append(Watched(scheduler, type(scheduler), name))
-        for key, value in vars(scheduler).items():
-            if is_setting(value):
-                self._walker.found.settings[f"{name}.{key}"] = (vars(scheduler), key, value)
+        self._walker.mentioned.of_library(name, scheduler, depth)
+        if _code.is_own_class(type(scheduler), self._walker.home):
+            self._walker.mentioned.classes.setdefault(type(scheduler), False)
         self._walker.visit(f"{name}.optimizer", scheduler.optimizer, depth + 1)
 
     def module(self, name: str, module: Any, depth: int) -> None:

@@ -344,7 +344,12 @@ class Recording:
         before = len(rules.state), len(rules.read)
         rules.state |= written
         rules.read |= set(self.seen.read)
-        return (len(rules.state), len(rules.read)) != before
+        known = set[str]().union(*rules.used.values())
+        for kind, names in self.calls.used.items():
+            rules.used.setdefault(kind, set()).update(names)
+        fresh = set[str]().union(*rules.used.values()) - known
+        looked = any(not fresh.isdisjoint(dir(of)) for of in self._surroundings.libraries)
+        return looked or (len(rules.state), len(rules.read)) != before
 
     def _check_arguments(self) -> None:
         """Raises Uncapturable when the call has written an argument on the CPU, or changed what it was given."""

@@ -35,6 +35,8 @@ class Rules:
         """Tensors on devices that the step writes, or trains: it matters which they are. Places among the leaves."""
         self.read: set[int] = set()
         """Tensors of the CPU that Python reads: it matters what is in them."""
+        self.used: dict[type, set[str]] = {}
+        """What is used of objects of installed packages, by their classes (``Calls.used``)."""
 
     def copy(self) -> Rules:
         """What is known now, to look at arguments of which nothing is to be learnt."""
@@ -42,6 +44,7 @@ class Rules:
         made.batches.places |= self.batches.places
         made.state |= self.state
         made.read |= self.read
+        made.used = {kind: set(names) for kind, names in self.used.items()}
         return made
 
 
@@ -51,6 +54,7 @@ class Call:
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], rules: Rules) -> None:
         self.args, self.kwargs = args, kwargs
         self._batches = rules.batches
+        self._used = rules.used
         self.arguments = Arguments((args, kwargs), self._batches)
         self.leaves, self.structure = self.arguments.leaves, self.arguments.structure
         self.lying: dict[int, str] = {}
@@ -108,7 +112,7 @@ class Call:
         """Everything that a call of ``function`` can reach, with the arguments that are state."""
         import torch
 
-        found = _walk.walk(function, (self.args, self.kwargs), self.leaves, self.arguments.opened)
+        found = _walk.walk(function, (self.args, self.kwargs), self.leaves, self.arguments.opened, self._used)
         names = {id(tensor) for tensor in found.tensors.values()}
         for number, leaf in self.state.items():
             if id(leaf) not in names and isinstance(leaf, torch.Tensor):

@@ -1,0 +1,200 @@
+"""Scenarios of captured steps: what lies in objects of installed packages changes between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributions, nn
+from torch.distributions import constraints, transforms
+from torch.optim import lr_scheduler
+from torch.utils import data
+
+import ptpathways as pw
+from tests.proc.capture_basis import SAID, Capture
+
+CALLS = 14
+CHANGED_BEFORE = (6, 7, 11)
+Make = Callable[[torch.device], Any]
+
+
+def _numbers(place: torch.device, *values: float) -> Tensor:
+    return torch.tensor(values).to(place)
+
+
+def _schedule(place: torch.device) -> Any:
+    parameter = nn.Parameter(torch.ones(2).to(place))
+    return lr_scheduler.StepLR(torch.optim.SGD([parameter], lr=0.5), step_size=2)
+
+
+def _normal(place: torch.device) -> Any:
+    return distributions.Normal(_numbers(place, 0.0), _numbers(place, 1.0), validate_args=False)
+
+
+def _flow(place: torch.device) -> Any:
+    return distributions.TransformedDistribution(_normal(place), [transforms.AffineTransform(0.5, 2.0)], False)
+
+
+def _affine(_: torch.device) -> Any:
+    return transforms.AffineTransform(0.5, 2.0)
+
+
+def _loader(_: torch.device) -> Any:
+    return data.DataLoader([*range(8)], batch_size=2)  # type: ignore[arg-type]
+
+
+def _autocast(_: torch.device) -> Any:
+    return torch.autocast("cpu", torch.bfloat16, enabled=False)
+
+
+MAKERS: tuple[Make, ...] = (_schedule, _normal, _flow, _affine, _loader, _autocast)
+
+
+class _Case(NamedTuple):
+    """How a step uses an object, and what happens to that between two calls, with their number."""
+
+    use: Callable[[Any, Tensor], Tensor]
+    change: Callable[[Any, int, torch.device], Any]
+    prepare: Callable[[Any, torch.device], Any] = lambda *_: None
+    make: Make | None = None
+
+
+def _or_without(of: Any, x: Tensor) -> Tensor:
+    try:
+        more: Tensor = x * of.extra
+        return more
+    except AttributeError:
+        return x
+
+
+WAYS = {
+    "a number": _Case(
+        lambda of, x: x * of.note, lambda of, n, _: setattr(of, "note", 1.0 + n), lambda of, _: setattr(of, "note", 1.0)
+    ),
+    "in a dictionary": _Case(
+        lambda of, x: x * of.table["k"][0],
+        lambda of, n, _: of.table["k"].__setitem__(0, 1.0 + n),
+        lambda of, _: setattr(of, "table", {"k": [1.0]}),
+    ),
+    "another tensor": _Case(
+        lambda of, x: x * of.weight,
+        lambda of, n, place: setattr(of, "weight", _numbers(place, 1.0 + n)),
+        lambda of, place: setattr(of, "weight", _numbers(place, 1.0)),
+    ),
+    "a list that grows": _Case(
+        lambda of, x: x * sum(of.items),
+        lambda of, n, _: of.items.append(1.0 * n),
+        lambda of, _: setattr(of, "items", [1.0]),
+    ),
+    "new, by getattr": _Case(
+        lambda of, x: x * getattr(of, "extra", 1.0), lambda of, n, _: setattr(of, "extra", 1.0 + n)
+    ),
+    "new, by an exception": _Case(_or_without, lambda of, n, _: setattr(of, "extra", 1.0 + n)),
+    "gone": _Case(
+        lambda of, x: x * (2.0 if hasattr(of, "note") else 1.0),
+        lambda of, *_: vars(of).pop("note", None),
+        lambda of, _: setattr(of, "note", 2.0),
+    ),
+    "by vars": _Case(
+        lambda of, x: x * vars(of)["note"],
+        lambda of, n, _: setattr(of, "note", 1.0 + n),
+        lambda of, _: setattr(of, "note", 1.0),
+    ),
+    "a function": _Case(
+        lambda of, x: of.scaled(x),
+        lambda of, n, _: setattr(of, "scaled", lambda value: value * n),
+        lambda of, _: setattr(of, "scaled", lambda value: value),
+    ),
+}
+"""What of any object of a library a step may use by itself."""
+
+METHODS = {
+    "the last rate": _Case(
+        lambda of, x: x * of.get_last_lr()[0], lambda of, *_: (of.optimizer.step(), of.step()), make=_schedule
+    ),
+    "base rates": _Case(
+        lambda of, x: x * of._get_closed_form_lr()[0],
+        lambda of, n, _: of.base_lrs.__setitem__(0, 0.1 * n),
+        make=_schedule,
+    ),
+    "a state dictionary": _Case(
+        lambda of, x: x * of.state_dict()["gamma"], lambda of, n, _: setattr(of, "gamma", 0.1 * n), make=_schedule
+    ),
+    "another location": _Case(
+        lambda of, x: of.log_prob(x), lambda of, n, place: setattr(of, "loc", _numbers(place, 1.0 * n)), make=_normal
+    ),
+    "a method that is hidden": _Case(
+        lambda of, x: of.log_prob(x), lambda of, n, _: setattr(of, "log_prob", lambda x: x * n), make=_normal
+    ),
+    "of what it stands on": _Case(
+        lambda of, x: of.log_prob(x),
+        lambda of, n, place: setattr(of.base_dist, "scale", _numbers(place, 1.0 * n)),
+        make=_flow,
+    ),
+    "in a list": _Case(
+        lambda of, x: of.log_prob(x), lambda of, n, _: setattr(of.transforms[0], "scale", 1.0 + n), make=_flow
+    ),
+    "one more in a list": _Case(
+        lambda of, x: of.log_prob(x), lambda of, *_: of.transforms.append(_affine(torch.device("cpu"))), make=_flow
+    ),
+    "by a property": _Case(lambda of, x: of.inv(x), lambda of, n, _: setattr(of, "loc", 1.0 * n), make=_affine),
+    "by its part": _Case(
+        lambda of, x: x + of.mean,
+        lambda of, n, place: setattr(of._dirichlet, "concentration", _numbers(place, 1.0 * n, 1.0).reshape(1, 2)),
+        make=lambda place: distributions.Beta(_numbers(place, 1.0), _numbers(place, 2.0), False),
+    ),
+    "by a function": _Case(
+        lambda of, x: x + distributions.kl_divergence(of, of.other),
+        lambda of, n, place: setattr(of.other, "loc", _numbers(place, 1.0 * n)),
+        lambda of, place: setattr(of, "other", _normal(place)),
+        _normal,
+    ),
+    "a bound": _Case(
+        lambda of, x: x * of.check(x),
+        lambda of, n, _: setattr(of, "upper_bound", 3.0 if n % 2 else 0.1),
+        make=lambda _: constraints.interval(0.0, 0.4),
+    ),
+    "a length": _Case(
+        lambda of, x: x * len(of), lambda of, n, _: setattr(of.batch_sampler, "batch_size", n), make=_loader
+    ),
+    "a data set's tensor": _Case(
+        lambda of, x: x * of[0][0].to(x.device),
+        lambda of, *_: of.tensors[0].add_(1.0),
+        make=lambda _: data.TensorDataset(torch.arange(6.0)),
+    ),
+}
+"""What methods of libraries use of their objects."""
+
+
+def _outcomes(cases: dict[str, _Case], places: list[torch.device], capture: Capture) -> list[float]:
+    found = []
+    for number, case in enumerate(cases.values()):
+        of = (case.make or MAKERS[number % len(MAKERS)])(places[0])
+        case.prepare(of, places[0])
+
+        def step(x: Tensor, of: Any = of, case: _Case = case) -> Tensor:
+            return case.use(of, x)
+
+        captured = capture(step)
+        for call in range(1, CALLS):
+            if call in CHANGED_BEFORE:
+                with torch.no_grad():
+                    case.change(of, call, places[0])
+            found.append(captured(_numbers(places[0], 0.25 + call / 40)).sum())
+        if isinstance(captured, pw.CapturedStep):  # which must not trace everything
+            assert captured.replays, (number, [text for text in SAID if "'step'" in text][-1:])
+    return [float(value) for value in found]
+
+
+def libraries_read(places: list[torch.device], capture: Capture) -> list[float]:
+    """Attributes that a step reads, or looks for."""
+    return _outcomes(WAYS, places, capture)
+
+
+def libraries_used(places: list[torch.device], capture: Capture) -> list[float]:
+    """Attributes that methods and functions of the library use."""
+    return _outcomes(METHODS, places, capture)
+
+
+SCENARIOS = (libraries_read, libraries_used)
