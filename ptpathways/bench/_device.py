@@ -21,6 +21,7 @@ _LOSS_TOLERANCE = 2e-3
 
 MEASURES = {
     "round trip": ("device.round_trip", "us", 1.0),
+    "400 results waited for": ("device.results", "us", 1e6),
     "pipelined": ("device.pipelined", "runs/s", 1.0),
     "64 MiB to the device": ("device.put", "GB/s", 1e-9),
     "64 MiB from the device": ("device.fetch", "GB/s", 1e-9),
@@ -81,8 +82,8 @@ def _run(options: BenchOptions) -> list[Record]:
 
 DEVICE = Workload(
     "device",
-    "one device of --platform: an addition's round trip and rate, 64 MiB to and from it, bfloat16 products, and a "
-    "training step of a GPT-2 by JAX, on a worker and in JAX's own process",
+    "one device of --platform: an addition's round trip and rate, 400 arguments and results, 64 MiB to and from it, "
+    "bfloat16 products, and a training step of a GPT-2 by JAX, on a worker and in JAX's own process",
     _run,
     {"64 MiB to the device": Goal(3, at_least=True), "64 MiB from the device": Goal(3, at_least=True)},
     any_platform=True,

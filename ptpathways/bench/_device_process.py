@@ -30,6 +30,7 @@ _TIMEOUT_S = 300.0
 _TRIPS = 500
 _RUNS = 2000
 _STEPS = 10
+_RESULTS, _RESULT_LENGTH = 400, 1024
 _LENGTH, _BATCH, _VOCABULARY, _WIDTH = 1024, 8, 50_304, 768
 
 
@@ -60,6 +61,10 @@ class Ours:
         module = _hlo.products(side, _PRODUCTS)
         self._products = session.register(module, "mlir", name="products", outputs=[("bf16", [side, side])])
         self._factor = session.put(matrix(side), 0, dtype="bf16")
+        each = _hlo.doubled_each(_RESULTS, _RESULT_LENGTH)
+        kinds = [("f32", [_RESULT_LENGTH])] * _RESULTS
+        self._each = session.register(each, "mlir", name="doubled_each", outputs=kinds)
+        self._vectors = [session.put(np.ones(_RESULT_LENGTH, np.float32), 0) for _ in range(_RESULTS)]
 
     def kind(self) -> str:
         """What the device is."""
@@ -68,6 +73,10 @@ class Ours:
     def round_trip(self) -> float:
         """Median microseconds from submitting an addition to knowing that its result exists, by a loop in C++."""
         return self._add.round_trip_cpp()
+
+    def results(self) -> float:
+        """Seconds of a program of 400 arguments and results, the last of which is waited for."""
+        return 1 / rate(1, lambda: self._session.run(self._each, self._vectors, 0)[-1].wait(_TIMEOUT_S))
 
     def pipelined(self) -> float:
         """Additions per second: submitted in a loop in C++, then waited for."""
@@ -108,6 +117,8 @@ class Jax:
         self._products = jax.jit(products)
         self._factor = jax.device_put(matrix(side).view(jax.numpy.bfloat16))
         self._add(self._one).block_until_ready()
+        self._each = jax.jit(lambda *vectors: [vector + vector for vector in vectors])
+        self._vectors = [jax.device_put(np.ones(_RESULT_LENGTH, np.float32)) for _ in range(_RESULTS)]
 
     def kind(self) -> str:
         """What the device is."""
@@ -117,6 +128,10 @@ class Jax:
         """Median microseconds from calling an addition to its result, by a loop in Python."""
         found = [1 / rate(1, lambda: self._add(self._one).block_until_ready()) for _ in range(_TRIPS)]
         return float(np.median(found)) * 1e6
+
+    def results(self) -> float:
+        """Seconds of a program of 400 arguments and results, the last of which is waited for."""
+        return 1 / rate(1, lambda: self._each(*self._vectors)[-1].block_until_ready())
 
     def pipelined(self) -> float:
         """Additions per second: a Python loop, of which the last result is waited for."""

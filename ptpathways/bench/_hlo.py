@@ -61,6 +61,19 @@ def products(side: int, count: int) -> bytes:
 }}""".encode()
 
 
+def doubled_each(count: int, length: int) -> bytes:
+    """Doubles each of ``count`` vectors of ``length`` numbers."""
+    kind = f"tensor<{length}xf32>"
+    arguments = ", ".join(f"%{i}: {kind}" for i in range(count))
+    lines = "".join(f"    %d{i} = stablehlo.add %{i}, %{i} : {kind}\n" for i in range(count))
+    kinds = ", ".join([kind] * count)
+    return f"""module @doubled_each_{count} {{
+  func.func public @main({arguments}) -> ({kinds}) {{
+{lines}    return {", ".join(f"%d{i}" for i in range(count))} : {kinds}
+  }}
+}}""".encode()
+
+
 def waiting(seconds: float) -> bytes:
     """Occupies its device for ``seconds`` without using a core, and gives its argument.
 
