@@ -6,15 +6,12 @@ noted which object it is.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import collections.abc
-import contextlib
 import dataclasses
 import enum
 import functools
 import inspect
-import operator
 import types
 import warnings
 import weakref
@@ -25,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from ptpathways import native
-from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import (
     PLAIN,
@@ -37,11 +33,9 @@ from ptpathways.frontend.capture.objects._contents import (
     member_key,
     members_of,
     object_key,
-    position_of,
     setting_key,
 )
 from ptpathways.frontend.capture.objects._reachable import (
-    CellView,
     ItemView,
     Link,
     SlotView,
@@ -50,15 +44,13 @@ from ptpathways.frontend.capture.objects._reachable import (
     hooks_of,
     of_the_cpu,
 )
+from ptpathways.frontend.capture.objects._walk_functions import Functions
 from ptpathways.frontend.capture.objects._walk_mentioned import Mentioned
 from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, ITEMS_MAX, SHALLOW, Modules
+from ptpathways.frontend.capture.objects._walk_objects import Objects
 from ptpathways.frontend.capture.objects._walk_torch import TorchObjects
 
-_RECORDS = frozenset({"csv", "fractions", "json.decoder", "json.encoder", "pprint", "string", "textwrap"})
-"""Modules of Python whose objects are options that their methods read."""
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
-_OF_PARTIALS = ("func", "args", "keywords")
 _NOT_COMPARED = {
     "_version": "how often tensors were written is",
     "initial_seed": "seeds of random generators are",
@@ -128,10 +120,12 @@ class Walker:
         self.noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
         self.library_modules: list[tuple[str, types.ModuleType]] = []  # met elsewhere than in modules
         self._asked: dict[int, set[str]] = {}  # names by module
-        self._opaque: set[int] = set()  # objects that were not looked into, and those of packages that have one
+        self.opaque: set[int] = set()  # objects that were not looked into, and those of packages that have one
         self.weak: list[tuple[str, weakref.ref[Any]]] = []
         self.mentioned = Mentioned(self, used)
         self.modules = Modules(self)
+        self.objects = Objects(self)
+        self._functions = Functions(self)
         self._torch_objects = TorchObjects(self)
 
     def finish(self) -> Surroundings:
@@ -212,13 +206,9 @@ class Walker:
         self.seen[id(value)] = value
         self.names[id(value)] = name
         self.found.compared[id(value)] = value
-        kinds = (self._of_torch, self._callable, self._container, self._compared)
-        if any(visited(name, value, depth) for visited in kinds):
-            return
-        if isinstance(value, _NAMESPACES) or (_code.is_users(type(value), self.home) and _code.has_attributes(value)):
-            self._object(name, value, depth)
-        else:
-            self._of_a_library(name, value, depth)
+        kinds = (self._of_torch, self._functions.take, self._container, self._compared)
+        if not any(taken(name, value, depth) for taken in kinds):
+            self.objects.take(name, value, depth)
 
     def _is_done(self, name: str, value: Any, depth: int) -> bool:
         """Takes in what refers to nothing else, or was met before; whether it was that."""
@@ -227,13 +217,13 @@ class Walker:
         elif isinstance(value, self._torch.Tensor):
             self.tensor(name, value, state=False)
         elif is_setting(value):
-            self._attributes_of_plain(name, value, depth)
+            self.objects.attributes_of_plain(name, value, depth)
         elif isinstance(value, enum.Enum):
             self.kind(name, Same(value))
             if id(value) not in self.seen:
                 self.seen[id(value)] = value
                 self.link(f"{name}.value", vars(value), "_value_", value._value_, depth)
-                self._mentioned_attributes(name, value, depth)
+                self.objects.mentioned_attributes(name, value, depth)
         elif isinstance(value, type):
             self.mentioned.of_class(name, value, depth)
         elif id(value) in self.seen:
@@ -263,29 +253,6 @@ class Walker:
             return False
         return True
 
-    def _callable(self, name: str, value: Any, depth: int) -> bool:
-        """Takes in a function, a method or a partial call; whether it was one."""
-        if isinstance(value, types.FunctionType):
-            self._function(name, value, depth)
-        elif isinstance(value, types.MethodType):
-            self.visit(name or "self", value.__self__, depth + 1)
-            self.visit(name, value.__func__, depth + 1)
-        elif isinstance(value, functools.partial):
-            self.kind(name, functools.partial)
-            view = SlotView(value)
-            self.found.members += [Link(view, part, getattr(value, part), f"{name}.{part}") for part in _OF_PARTIALS]
-            self.visit(f"{name}.func", value.func, depth + 1)
-            self.items(name, enumerate(value.args), depth, value.args)
-            self.mapping(name, value.keywords, depth)
-            self._mentioned_attributes(name, value, depth)
-        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
-            self.kind(name, value.__name__)
-            if not isinstance(value.__self__, types.ModuleType | type | None):
-                self.visit(f"{name}.__self__", value.__self__, depth + 1)
-        else:
-            return False
-        return True
-
     def _container(self, name: str, value: Any, depth: int) -> bool:
         """Takes in one of Python's containers whose members can be assigned; whether it was one."""
         if isinstance(value, dict):
@@ -295,32 +262,32 @@ class Walker:
                 self.link(f"{name}.default_factory", SlotView(value), "default_factory", factory, depth)
             self.container(type(value))
             self.mapping(name, value, depth)
-            self._own_attributes(name, value, depth)
+            self.objects.own_attributes(name, value, depth)
         elif isinstance(value, collections.abc.MappingView):
             self.kind(name, type(value))
             self.visit(f"{name}.mapping", mapping_of(value), depth + 1)
         elif isinstance(value, collections.UserString):
             self.kind(name, type(value))
             self.container(type(value))
-            self._own_attributes(name, value, depth)
+            self.objects.own_attributes(name, value, depth)
         elif isinstance(value, (collections.UserDict, *_WEAK)):
             self.kind(name, type(value))
             self.container(type(value))
             self.mapping(name, vars(value)["data"], depth)
-            self._own_attributes(name, value, depth)
+            self.objects.own_attributes(name, value, depth)
         elif isinstance(value, collections.UserList | weakref.WeakSet):
             self.kind(name, type(value))
             self.container(type(value))
             self.visit(f"{name}.data", vars(value)["data"], depth + 1)
             if isinstance(value, collections.UserList):
-                self._own_attributes(name, value, depth)
+                self.objects.own_attributes(name, value, depth)
         elif isinstance(value, list | tuple):
             self.container(type(value))
             self.kind(name, type(value))
             if isinstance(value, list):
                 self.found.sequences.append(Watched(value, tuple(value), name))
             self.items(name, enumerate(value), depth, value)
-            self._own_attributes(name, value, depth)
+            self.objects.own_attributes(name, value, depth)
         elif isinstance(value, weakref.ref):
             self.kind(name, (type(value), value() is None))
             self.weak.append((name, value))
@@ -343,55 +310,8 @@ class Walker:
         if isinstance(value, functools._lru_cache_wrapper):
             self.visit(name, value.__wrapped__, depth + 1)
         self.container(type(value))
-        self._mentioned_attributes(name, value, depth)
+        self.objects.mentioned_attributes(name, value, depth)
         return True
-
-    def _of_a_library(self, name: str, value: Any, depth: int) -> None:
-        """Takes in an object of a library: which one it is, and as much of what is in it as can be seen."""
-        position = position_of(value)
-        if position is not None:
-            self.found.moving.append(Watched(value, position, name))
-        else:
-            del self.found.compared[id(value)]
-            self._opaque.add(id(value))
-        self.kind(name, Same(value))
-        if isinstance(value, operator.attrgetter | operator.methodcaller):
-            texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
-            self.mentioned.names.update(part for text in texts for part in text.split("."))
-        if isinstance(value, BaseException):
-            for part in ("args", "__cause__", "__context__"):
-                self.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
-        if type(value).__module__ in _RECORDS:
-            self._instance(name, value)
-            self._slots(name, value, depth)
-            self._own_attributes(name, value, depth)
-        elif not _code.is_installed(type(value)):
-            self._mentioned_attributes(name, value, depth)
-        else:
-            self.mentioned.of_library(name, value, depth)
-        wrapped = getattr(value, "__wrapped__", None)  # another captured step
-        if isinstance(wrapped, types.FunctionType | types.MethodType):
-            self.visit(name, wrapped, depth + 1)
-
-    def _attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
-        """Of a number or text of a class of somebody's."""
-        if type(value) not in PLAIN and type(value) is not tuple and hasattr(value, "__dict__"):
-            self.container(type(value))
-            self._mentioned_attributes(name, value, depth)
-
-    def _mentioned_attributes(self, name: str, value: Any, depth: int) -> None:
-        """Those that the code mentions, of an object that is not looked into otherwise."""
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict):
-            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
-            self.mentioned.records.append((name, attributes, tuple(attributes), depth))
-
-    def _own_attributes(self, name: str, value: Any, depth: int) -> None:
-        """Of a container of a class of somebody's, or of a tensor."""
-        attributes = getattr(value, "__dict__", None)
-        if attributes is not None:
-            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
-            self.mapping(name, attributes, depth, attributes=True)
 
     def kind(self, name: str, kind: Any) -> None:
         while name in self.found.kinds:  # a method has the name of what it is bound to
@@ -421,7 +341,7 @@ class Walker:
             self.found.versions.append(Watched(tensor, known, name))
         if not state:
             self._tensor_hooks(name, tensor)
-            self._own_attributes(name, tensor, 1)
+            self.objects.own_attributes(name, tensor, 1)
 
     def _tensor_hooks(self, name: str, tensor: Any) -> None:
         self.found.hooked.append(Watched(tensor, hooks_of(tensor), name))
@@ -433,7 +353,7 @@ class Walker:
         """One way on from here: a setting, or something to walk into."""
         if is_setting(value):
             self.found.settings[name] = (mapping, key, value)
-            self._attributes_of_plain(name, value, depth)
+            self.objects.attributes_of_plain(name, value, depth)
             return
         links = self.found.links if isinstance(mapping, dict) else self.found.members
         links.append(Link(mapping, key, value, name))
@@ -476,105 +396,3 @@ class Walker:
                 if not isinstance(key, weakref.ref | self.tensor_type):
                     self.visit(f"key {place} of {name}", key, depth + 1)
             self.link(where, mapping, key, value, depth)
-
-    def _object(self, name: str, value: Any, depth: int) -> None:
-        self.kind(name, type(value))
-        known = len(self._opaque)
-        if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
-            self.found.moving.append(Watched(value, position, name))
-        self._slots(name, value, depth)
-        self._instance(name, value)
-        attributes = getattr(value, "__dict__", {})
-        self.mentioned.attributes.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
-        if _code.is_own_class(type(value), self.home):
-            self.mentioned.classes.setdefault(type(value), False)
-            if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
-                self.mentioned.names.update(one.name for one in dataclasses.fields(value))
-            if all(base is object or self._is_plain_base(base) for base in type(value).__mro__):
-                self.mentioned.records.append((name, attributes, tuple(attributes), depth))
-                self.mentioned.hiding.append((attributes, type(value)))
-                return
-        self.mapping(name, attributes, depth, attributes=True)
-        if type(value) in self.mentioned.classes:
-            return
-        if _code.is_made_of_c(type(value)) or len(self._opaque) > known:  # a data frame holds what is written in C
-            self._opaque.add(id(value))
-            self.found.compared.pop(id(value), None)
-        call = inspect.getattr_static(type(value), "__call__", None)
-        if isinstance(call, types.FunctionType):
-            self.visit(name, call, depth + 1)
-
-    def _slots(self, name: str, value: Any, depth: int) -> None:
-        view = SlotView(value)
-        for slot in (slot for base in type(value).__mro__ for slot in _code.slots(base)):
-            if hasattr(value, slot):
-                self.link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
-            else:
-                self.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
-
-    def _instance(self, name: str, value: Any) -> None:
-        """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one
-        that is not there."""
-        view = SlotView(value)
-        self.found.members.append(Link(view, "__class__", type(value), f"{name}.__class__"))
-        attributes = getattr(value, "__dict__", None)
-        if attributes is not None:
-            self.found.members.append(Link(view, "__dict__", attributes, f"{name}.__dict__"))
-            self.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
-
-    def _is_plain_base(self, base: type) -> bool:
-        """Whether the methods of a class are walked, so that it is known which attributes they use."""
-        return base.__module__ in ("abc", "typing") or _code.is_own_class(base, self.home)
-
-    def _function(self, name: str, function: types.FunctionType, depth: int) -> None:
-        code = function.__code__
-        if (
-            code.co_filename != self.home
-            and _locator.is_library(code.co_filename)
-            and not _code.is_made_by_exec(function)
-        ):
-            self.kind(name, Same(function))
-            if code.co_filename.startswith("<"):  # Python has made it, as of a data class
-                self._defaults(f"{name}." if name else "", function, depth)
-            wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
-            if wrapped is not None:
-                self.visit(name, wrapped, depth + 1)
-            for cell in function.__closure__ or ():
-                maker = getattr(cell, "cell_contents", None)
-                if isinstance(maker, contextlib.ContextDecorator):  # a function below @contextmanager, as a decorator
-                    self.visit(name, getattr(maker, "func", maker), depth + 1)
-            registry = getattr(function, "registry", None)  # functools.singledispatch
-            if isinstance(registry, types.MappingProxyType):
-                self.found.sizes.append(Watched(registry, len(registry), f"{name}.registry"))
-                for kind, one in registry.items():
-                    where = f"{name}.registry[{kind.__qualname__}]"
-                    self.found.members.append(Link(registry, kind, one, where))
-                    self.visit(where, one, depth + 1)
-            return
-        self.kind(name, Same(code))
-        self.found.codes.add(code)
-        prefix = f"{name}." if name else ""
-        self._defaults(prefix, function, depth)
-        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not yet assigned
-                continue
-            self.link(prefix + variable, CellView(cell), variable, value, depth)
-        names = _code.all_names(code)
-        self.mentioned.names.update(names)
-        self.mentioned.read |= _code.read_names(code)
-        self.mentioned.texts |= _code.texts(code)
-        attributes = vars(function)
-        self.mentioned.records.append((name or "the function", attributes, tuple(attributes), depth))
-        self.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
-        self.modules.of_function(prefix, function, depth)
-
-    def _defaults(self, prefix: str, function: types.FunctionType, depth: int) -> None:
-        """Of a function's arguments, and its code."""
-        view = SlotView(function)
-        for part in ("__code__", "__defaults__", "__kwdefaults__"):
-            self.found.members.append(Link(view, part, getattr(function, part), f"{prefix}{part}"))
-        self.items(f"{prefix}default", enumerate(function.__defaults__ or ()), depth, function.__defaults__ or ())
-        for key, value in (function.__kwdefaults__ or {}).items():
-            self.link(f"{prefix}default[{key}]", function.__kwdefaults__, key, value, depth)

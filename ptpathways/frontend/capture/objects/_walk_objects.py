@@ -1,0 +1,134 @@
+"""What the walk looks at in objects: of the user's classes, and of libraries'."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import operator
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._contents import PLAIN, Same, position_of
+from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched
+
+if TYPE_CHECKING:
+    from ptpathways.frontend.capture.objects._walk import Walker
+
+_RECORDS = frozenset({"csv", "fractions", "json.decoder", "json.encoder", "pprint", "string", "textwrap"})
+"""Modules of Python whose objects are options that their methods read."""
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+
+
+class Objects:
+    """Those that ``walker`` meets."""
+
+    def __init__(self, walker: Walker) -> None:
+        self._walker: Walker = weakref.proxy(walker)  # no cycle, as for the objects of torch
+
+    def take(self, name: str, value: Any, depth: int) -> None:
+        """Takes in an object that is neither a function nor a container."""
+        users = _code.is_users(type(value), self._walker.home) and _code.has_attributes(value)
+        if users or isinstance(value, _NAMESPACES):
+            self._object(name, value, depth)
+        else:
+            self._of_a_library(name, value, depth)
+
+    def _of_a_library(self, name: str, value: Any, depth: int) -> None:
+        """Takes in an object of a library: which one it is, and as much of what is in it as can be seen."""
+        position = position_of(value)
+        if position is not None:
+            self._walker.found.moving.append(Watched(value, position, name))
+        else:
+            del self._walker.found.compared[id(value)]
+            self._walker.opaque.add(id(value))
+        self._walker.kind(name, Same(value))
+        if isinstance(value, operator.attrgetter | operator.methodcaller):
+            texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
+            self._walker.mentioned.names.update(part for text in texts for part in text.split("."))
+        if isinstance(value, BaseException):
+            for part in ("args", "__cause__", "__context__"):
+                self._walker.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
+        if type(value).__module__ in _RECORDS:
+            self._instance(name, value)
+            self._slots(name, value, depth)
+            self.own_attributes(name, value, depth)
+        elif not _code.is_installed(type(value)):
+            self.mentioned_attributes(name, value, depth)
+        else:
+            self._walker.mentioned.of_library(name, value, depth)
+        wrapped = getattr(value, "__wrapped__", None)  # another captured step
+        if isinstance(wrapped, types.FunctionType | types.MethodType):
+            self._walker.visit(name, wrapped, depth + 1)
+
+    def attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
+        """Of a number or text of a class of somebody's."""
+        if type(value) not in PLAIN and type(value) is not tuple and hasattr(value, "__dict__"):
+            self._walker.container(type(value))
+            self.mentioned_attributes(name, value, depth)
+
+    def mentioned_attributes(self, name: str, value: Any, depth: int) -> None:
+        """Those that the code mentions, of an object that is not looked into otherwise."""
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+            self._walker.mentioned.records.append((name, attributes, tuple(attributes), depth))
+
+    def own_attributes(self, name: str, value: Any, depth: int) -> None:
+        """Of a container of a class of somebody's, or of a tensor."""
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+            self._walker.mapping(name, attributes, depth, attributes=True)
+
+    def _object(self, name: str, value: Any, depth: int) -> None:
+        self._walker.kind(name, type(value))
+        known = len(self._walker.opaque)
+        if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
+            self._walker.found.moving.append(Watched(value, position, name))
+        self._slots(name, value, depth)
+        self._instance(name, value)
+        attributes = getattr(value, "__dict__", {})
+        self._walker.mentioned.attributes.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
+        if _code.is_own_class(type(value), self._walker.home):
+            self._walker.mentioned.classes.setdefault(type(value), False)
+            if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
+                self._walker.mentioned.names.update(one.name for one in dataclasses.fields(value))
+            if all(base is object or self._is_plain_base(base) for base in type(value).__mro__):
+                self._walker.mentioned.records.append((name, attributes, tuple(attributes), depth))
+                self._walker.mentioned.hiding.append((attributes, type(value)))
+                return
+        self._walker.mapping(name, attributes, depth, attributes=True)
+        if type(value) in self._walker.mentioned.classes:
+            return
+        # Part of what is in it may be written in C, as in a data frame.
+        if _code.is_made_of_c(type(value)) or len(self._walker.opaque) > known:
+            self._walker.opaque.add(id(value))
+            self._walker.found.compared.pop(id(value), None)
+        call = inspect.getattr_static(type(value), "__call__", None)
+        if isinstance(call, types.FunctionType):
+            self._walker.visit(name, call, depth + 1)
+
+    def _slots(self, name: str, value: Any, depth: int) -> None:
+        view = SlotView(value)
+        for slot in (slot for base in type(value).__mro__ for slot in _code.slots(base)):
+            if hasattr(value, slot):
+                self._walker.link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
+            else:
+                self._walker.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
+
+    def _instance(self, name: str, value: Any) -> None:
+        """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one
+        that is not there."""
+        view = SlotView(value)
+        self._walker.found.members.append(Link(view, "__class__", type(value), f"{name}.__class__"))
+        attributes = getattr(value, "__dict__", None)
+        if attributes is not None:
+            self._walker.found.members.append(Link(view, "__dict__", attributes, f"{name}.__dict__"))
+            self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
+
+    def _is_plain_base(self, base: type) -> bool:
+        """Whether the methods of a class are walked, so that it is known which attributes they use."""
+        return base.__module__ in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
