@@ -142,130 +142,159 @@ _watch_class: Any = None
 
 
 def watch(leaves: Sequence[Any], seen: Seen) -> Any:
-    """A context manager that notes what the code inside does. The class is made late, because this room is imported
+    """A context manager that notes what the code inside does. Its class is made late, because this room is imported
     before torch."""
     global _watch_class
     if _watch_class is None:
-        _watch_class = _define()
+        from torch.overrides import TorchFunctionMode
+
+        class Watch(TorchFunctionMode):
+            """Sees the functions of torch that the user's code calls."""
+
+            def __init__(self, leaves: Sequence[Any], seen: Seen) -> None:
+                super().__init__()
+                self._following = _Following(leaves, seen)
+
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return self._following.call(_torch_functions.meant(function), args, kwargs or {})
+
+        _watch_class = Watch
     return _watch_class(leaves, seen)
 
 
-def _define() -> Any:
+def _on_cpu(value: Any) -> bool:
     import torch
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._pytree import tree_leaves as _leaves
+
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
+
+
+def _those_on_cpu(values: Any) -> list[torch.Tensor]:
+    """The tensors themselves where transforms of ``torch.func`` have wrapped them."""
+    import torch
+    from torch.utils._pytree import tree_leaves
 
     functorch: Any = torch._C._functorch
+    found = []
+    for value in filter(_on_cpu, tree_leaves(values)):
+        while functorch.is_functorch_wrapped_tensor(value):
+            value = functorch.get_unwrapped(value)
+        found.append(value)
+    return found
 
-    def on_cpu(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
 
-    def those_on_cpu(values: Any) -> list[torch.Tensor]:
-        """The tensors themselves where transforms of ``torch.func`` have wrapped them."""
-        found = []
-        for value in filter(on_cpu, _leaves(values)):
-            while functorch.is_functorch_wrapped_tensor(value):
-                value = functorch.get_unwrapped(value)
-            found.append(value)
-        return found
+class _Following:
+    """Which memory of the CPU comes from which arguments, and what is done with it.
 
-    class Watch(TorchFunctionMode):
-        """Sees the functions of torch that the user's code calls."""
+    Args:
+        leaves: the arguments.
+        seen: where it is noted.
+    """
 
-        def __init__(self, leaves: Sequence[Any], seen: Seen) -> None:
-            super().__init__()
-            self._seen = seen
-            self._leaves = leaves
-            self._sources: dict[int, frozenset[int]] = {}  # by storage: the arguments whose elements are in it
-            self._own: dict[int, int] = {}  # by storage: the argument that lies in it
-            self._made: set[int] = set()  # storages that the call has made
-            self._known: set[int] = set()  # storages from before
-            self._kept: list[torch.Tensor] = []  # alive, so that addresses stay their own
-            for number, leaf in enumerate(leaves):
-                if on_cpu(leaf):
-                    place = self._place(leaf)
-                    self._own.setdefault(place, number)
-                    self._sources[place] = self._sources.get(place, frozenset()) | {number}
+    def __init__(self, leaves: Sequence[Any], seen: Seen) -> None:
+        self._seen = seen
+        self._leaves = leaves
+        self._sources: dict[int, frozenset[int]] = {}  # by storage: the arguments whose elements are in it
+        self._own: dict[int, int] = {}  # by storage: the argument that lies in it
+        self._made: set[int] = set()  # storages that the call has made
+        self._known: set[int] = set()  # storages from before
+        self._kept: list[torch.Tensor] = []  # alive, so that addresses stay their own
+        for number, leaf in enumerate(leaves):
+            if _on_cpu(leaf):
+                place = self._place(leaf)
+                self._own.setdefault(place, number)
+                self._sources[place] = self._sources.get(place, frozenset()) | {number}
 
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            function = _torch_functions.meant(function)
-            given = those_on_cpu((args, kwargs))
-            if not given:
-                result = function(*args, **(kwargs or {}))
-                self._note_made(result, frozenset())
-                self._note_draw(function, result)
-                if not self._seen.waits and (_name_of(function) in _READING or any(map(on_cpu, _leaves(result)))):
-                    parts = _leaves((args, kwargs))
-                    if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
-                        self._seen.waits = f"{_name_of(function)}() {_where()}"
-                return result
-            name = _name_of(function)
-            describes = name in _DESCRIBING
-            if not describes:
-                for tensor in given:
-                    self._meet(tensor)
-            result = function(*args, **(kwargs or {}))
-            sources = frozenset[int]().union(*(self._sources.get(self._place(tensor), ()) for tensor in given))
-            made = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
-            if any(tensor.device.type == "xla" for tensor in made):
-                for tensor in given:
-                    self._upload(tensor, name)
-            elif not made and result is not None and not describes:
-                for number in sources:
-                    self._seen.read.setdefault(number, f"{name}() {_where()}")
-            self._note_made(result, sources)
-            self._note_draw(function, result)
-            return result
+    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Calls a function of torch."""
+        given = _those_on_cpu((args, kwargs))
+        return self._call_with(given, function, args, kwargs) if given else self._call(function, args, kwargs)
 
-        def _note_draw(self, function: Any, result: Any) -> None:
-            name = _name_of(function)
-            if name.rstrip("_") in _DRAWING and not self._seen.draws and any(map(on_cpu, _leaves(result))):
-                self._seen.draws = f"{name}() {_where()}"
+    def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Of no tensor of the CPU."""
+        import torch
+        from torch.utils._pytree import tree_leaves
 
-        def _place(self, tensor: torch.Tensor) -> int:
-            return int(tensor.untyped_storage()._cdata)
+        result = function(*args, **kwargs)
+        self._note_made(result, frozenset())
+        self._note_draw(function, result)
+        if not self._seen.waits and (_name_of(function) in _READING or any(map(_on_cpu, tree_leaves(result)))):
+            parts = tree_leaves((args, kwargs))
+            if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
+                self._seen.waits = f"{_name_of(function)}() {_where()}"
+        return result
 
-        def _note_made(self, result: Any, sources: frozenset[int]) -> None:
-            for tensor in those_on_cpu(result):
-                place = self._place(tensor)
-                if place in self._own or place in self._known:
-                    continue
-                self._made.add(place)
-                self._kept.append(tensor)
-                self._sources[place] = self._sources.get(place, frozenset()) | sources
+    def _call_with(self, given: list[torch.Tensor], function: Any, args: Any, kwargs: Any) -> Any:
+        """Of such tensors, which are ``given``."""
+        import torch
+        from torch.utils._pytree import tree_leaves
 
-        def _meet(self, tensor: torch.Tensor) -> None:
-            """Notes one from before the call that is no argument."""
+        name = _name_of(function)
+        describing = name in _DESCRIBING
+        if not describing:
+            for tensor in given:
+                self._meet(tensor)
+        result = function(*args, **kwargs)
+        sources = frozenset[int]().union(*(self._sources.get(self._place(tensor), ()) for tensor in given))
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if any(tensor.device.type == "xla" for tensor in made):
+            for tensor in given:
+                self._upload(tensor, name)
+        elif not made and result is not None and not describing:
+            for number in sources:
+                self._seen.read.setdefault(number, f"{name}() {_where()}")
+        self._note_made(result, sources)
+        self._note_draw(function, result)
+        return result
+
+    def _note_draw(self, function: Any, result: Any) -> None:
+        from torch.utils._pytree import tree_leaves
+
+        name = _name_of(function)
+        if name.rstrip("_") in _DRAWING and not self._seen.draws and any(map(_on_cpu, tree_leaves(result))):
+            self._seen.draws = f"{name}() {_where()}"
+
+    def _place(self, tensor: torch.Tensor) -> int:
+        return int(tensor.untyped_storage()._cdata)
+
+    def _note_made(self, result: Any, sources: frozenset[int]) -> None:
+        for tensor in _those_on_cpu(result):
             place = self._place(tensor)
-            if place in self._made or place in self._own or place in self._known:
-                return
-            self._known.add(place)
+            if place in self._own or place in self._known:
+                continue
+            self._made.add(place)
             self._kept.append(tensor)
-            self._seen.others.append((tensor, digest(tensor)))
+            self._sources[place] = self._sources.get(place, frozenset()) | sources
 
-        def _upload(self, tensor: torch.Tensor, name: str) -> None:
-            place = self._place(tensor)
-            sources = sorted(self._sources.get(place, ()))
-            number = self._own.get(place)
-            if number is not None:
-                whole = [source for source in sources if _is_whole(tensor, self._leaves[source])]
-                same = [source for source in whole if self._leaves[source] is tensor]
-                if whole:
-                    self._seen.raw.add((same or whole)[0])
-                    return
-            if not sources:
-                return
-            if tensor.numel() == 1 or all(self._leaves[source].numel() == 1 for source in sources):
-                for source in sources:
-                    self._seen.read.setdefault(source, f"{name}() {_where()}")
-                return
-            which = f"argument {sources[0]}" if number is None else f"a part of argument {sources[0]}"
-            self._seen.derived[digest(tensor)] = (
-                f"it computes on the CPU with {which} and uploads the result ({name}() {_where()}); do that on the "
-                "device, or before the step"
-            )
+    def _meet(self, tensor: torch.Tensor) -> None:
+        """Notes one from before the call that is no argument."""
+        place = self._place(tensor)
+        if place in self._made or place in self._own or place in self._known:
+            return
+        self._known.add(place)
+        self._kept.append(tensor)
+        self._seen.others.append((tensor, digest(tensor)))
 
-    return Watch
+    def _upload(self, tensor: torch.Tensor, name: str) -> None:
+        place = self._place(tensor)
+        sources = sorted(self._sources.get(place, ()))
+        number = self._own.get(place)
+        if number is not None:
+            whole = [source for source in sources if _is_whole(tensor, self._leaves[source])]
+            same = [source for source in whole if self._leaves[source] is tensor]
+            if whole:
+                self._seen.raw.add((same or whole)[0])
+                return
+        if not sources:
+            return
+        if tensor.numel() == 1 or all(self._leaves[source].numel() == 1 for source in sources):
+            for source in sources:
+                self._seen.read.setdefault(source, f"{name}() {_where()}")
+            return
+        which = f"argument {sources[0]}" if number is None else f"a part of argument {sources[0]}"
+        self._seen.derived[digest(tensor)] = (
+            f"it computes on the CPU with {which} and uploads the result ({name}() {_where()}); do that on the "
+            "device, or before the step"
+        )
 
 
 def _is_whole(tensor: torch.Tensor, leaf: torch.Tensor) -> bool:
