@@ -31,7 +31,7 @@ class LocalMembers {
    public:
     explicit Client(Sink sink) : sink_(std::move(sink)) {}
     // Calls the sink with what is in the inbox, in order. Within the sink itself: nothing, as the caller goes on after
-    // it.
+    // it. One thread only calls this, the controller's own.
     void Deliver();
     // The sink is not called any more once this returns; unless it is called within the sink.
     void Finish();
