@@ -35,6 +35,7 @@ LONG = (
     r"proc/test_floods.py::test_a_client_that_is_stopped",
     r"proc/test_far_memory.py::test_a_loop_on_one_slice",
     r"proc/test_first_step.py::(test_every_optimizer|test_models_of_libraries|test_what_cannot)",
+    r"proc/test_kept_errors.py::test_a_loop",
     r"proc/test_launch_torchrun.py::test_(a_rank_that_never_comes|a_job_is_restarted|a_worker_that_dies)",
     r"proc/test_launch_torchrun.py::test_a_signal_to_torchrun.*\[15\]",
     r"proc/test_long_waits.py::test_a_process_that_leaves",

@@ -61,7 +61,8 @@ Buffer::Buffer(Buffer&& other) noexcept
     : client_(std::move(other.client_)),
       raw_(std::exchange(other.raw_, nullptr)),
       type_(std::move(other.type_)),
-      device_(other.device_) {}
+      device_(other.device_),
+      arrives_(other.arrives_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -70,6 +71,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     raw_ = std::exchange(other.raw_, nullptr);
     type_ = std::move(other.type_);
     device_ = other.device_;
+    arrives_ = other.arrives_;
   }
   return *this;
 }
@@ -196,6 +198,7 @@ Result<Buffer> AsyncBuffer::TakeBuffer() {
   PW_RETURN_IF_ERROR(client_->api()->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer>(&args));
   taken_ = true;
   Buffer buffer(client_, args.buffer_out, type_, device_);
+  buffer.arrives_ = true;
   // The transfer manager holds the memory as well, for its own writes.
   if (const Result<const void*> memory = buffer.HostPointer(); memory.ok()) {
     memory_ = static_cast<std::byte*>(const_cast<void*>(*memory));

@@ -1,7 +1,8 @@
 // Buffer: one array on one device, perhaps not filled yet.
 //
 // Ownership: move-only; frees the device memory when destroyed. It keeps its Client alive.
-// Threads:   const methods may be called from any thread; moving, Delete and destruction are the owner's.
+// Threads:   const methods may be called from any thread, but for arrives; that, moving, Delete and destruction are the
+//            owner's.
 //            Callbacks run on a thread of the plugin (or inline), and must not block.
 #ifndef PTPATHWAYS_PJRT_BUFFER_H_
 #define PTPATHWAYS_PJRT_BUFFER_H_
@@ -35,6 +36,9 @@ class Buffer {
   const std::shared_ptr<const TensorType>& shared_type() const { return type_; }
   // Index into Client::devices().
   int device() const { return device_; }
+  // A transfer fills it (AsyncBuffer), which is not known to have ended well.
+  bool arrives() const { return arrives_; }
+  void NoteArrived() { arrives_ = false; }
 
   // Bytes taken on the device: at least type().ByteSize(), more where the device pads.
   Result<int64_t> OnDeviceBytes() const;
@@ -68,6 +72,9 @@ class Buffer {
   PJRT_Buffer* raw_ = nullptr;
   std::shared_ptr<const TensorType> type_;
   int device_ = -1;
+  bool arrives_ = false;  // set by AsyncBuffer
+
+  friend class AsyncBuffer;
 };
 
 // A buffer whose bytes arrive later: what lets a worker enqueue a computation before its inputs exist.

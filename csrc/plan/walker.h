@@ -17,12 +17,12 @@
 //   Status Copy(const wire::PlanStep&, const Value& from, Value& to)
 //   void Keep(size_t result, uint64_t buffer, Value)      a result of the program
 // and may have
-//   bool HasRoom(const Plan&, size_t step, std::span<const Value> slots)   whether its devices take that execution now
+//   bool HasRoom(const Plan&, size_t step, std::span<const Value> slots)   whether that execution or copy can be now
 //   void Refuse(const wire::PlanStep&, uint64_t first_key, const Status&)   what a Receive step should have taken
 //
 // Devices take only so many executions that have not ended, and whoever enqueues more is made to wait. A host that is
 // made to wait hears nothing meanwhile, not even of the loss that would end its wait. So the walk stops before such a
-// step, and goes on when there is room.
+// step, and goes on when there is room. It also stops where a value must have arrived before it is read.
 //
 // Ownership: keeps its slots between walks only as memory to reuse. Threads: none inside; one walk at a time.
 #ifndef PTPATHWAYS_PLAN_WALKER_H_
@@ -75,7 +75,9 @@ class Walker {
   // False: there is no room for the next step.
   bool Continue(const Plan& plan, const wire::RunProgram& run, Backend& backend) {
     for (; next_ < plan.steps().size(); ++next_) {
-      if (plan.steps()[next_].kind == wire::StepKind::kExecute && !backend.HasRoom(plan, next_, slots_)) return false;
+      const wire::StepKind kind = plan.steps()[next_].kind;
+      const bool asks = kind == wire::StepKind::kExecute || kind == wire::StepKind::kCopy;
+      if (asks && !backend.HasRoom(plan, next_, slots_)) return false;
       Step(plan, run, next_, backend);
     }
     return true;

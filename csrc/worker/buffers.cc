@@ -2,6 +2,7 @@
 
 #include "csrc/base/host_memory.h"
 #include "csrc/base/strided.h"
+#include "csrc/worker/known_values.h"
 #include "csrc/worker/pin.h"
 #include "csrc/worker/staging.h"
 
@@ -72,9 +73,37 @@ Status Buffers::Store(const wire::Put& put, size_t device, pjrt::Buffer buffer) 
   shard.device = device;
   shard.bytes = put.type.ByteSize();
   shard.number = put.shard;
+  Follow(*object, shard.buffer);
   if (fresh) return context_.store().Insert(put.buffer, std::move(object));
   context_.store().AccountShard(put.buffer, shard);
   return OkStatus();
+}
+
+void Buffers::Follow(store::Object& object, const pjrt::Buffer& buffer) {
+  if (context_.hands_errors_on() || buffer.arrives()) return;
+  const Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
+  if (!ready.ok()) {
+    object.error = context_.Here(ready.status());
+    return;
+  }
+  const auto origin = std::make_shared<store::Origin>();
+  RootCauses::Inputs before;
+  RootCauses::Note(object, before);
+  object.origin = origin;
+  ready->OnReady([this, origin, before](const Status& status) {
+    context_.engine().Post([this, origin, before, status] { EndFollowed(origin, before, status); });
+  });
+}
+
+void Buffers::EndFollowed(const std::shared_ptr<store::Origin>& origin, const RootCauses::Inputs& before,
+                          const Status& status) {
+  if (RootCauses::MustWait(before, [this, origin, before, status] { EndFollowed(origin, before, status); })) return;
+  Status cause = RootCauses::FirstFailure(before);
+  if (cause.ok() && !status.ok()) {
+    cause =
+        causes_.Find(status, before, origin.get(), [this](const Status& reported) { return context_.Here(reported); });
+  }
+  RootCauses::End(*origin, cause);
 }
 
 Status Buffers::Expect(const wire::Expect& expect) {
@@ -129,7 +158,10 @@ void Buffers::Fetch(const wire::Fetch& fetch) {
     if (!ready.ok()) return fail(context_.Here(ready.status()));
     ready->OnReady([this, request, origin = found->object->OriginOf(found->position), fail](Status status) {
       if (!status.ok()) return FailRead(origin, status, fail);
-      context_.Send(wire::Fetched{request, status, 0, {}});
+      WhenMade(context_, origin, [this, request, fail](const Status& made) {
+        if (!made.ok()) return fail(made);
+        context_.Send(wire::Fetched{request, OkStatus(), 0, {}});
+      });
     });
     return;
   }
@@ -146,26 +178,56 @@ void Buffers::FetchStaged(const wire::Fetch& fetch, FoundShard found, OnError fa
     answer.size = bytes.size();
     answer.inline_data.assign(bytes.data(), bytes.size());
   }
-  if (fetch.metadata_only || answer.size > 0) return context_.Send(answer);
+  if (fetch.metadata_only || answer.size > 0) {
+    if (context_.hands_errors_on()) return context_.Send(answer);
+    return WhenMade(context_, found.object->OriginOf(found.position), [this, answer, fail](const Status& made) {
+      if (!made.ok()) return fail(made);
+      context_.Send(answer);
+    });
+  }
   SendShard(dataplane::DataPlane::PeerOfClient(static_cast<uint32_t>(wire::ClientOf(fetch.request))), fetch.request,
             std::move(found), {}, std::move(fail));
 }
 
 void Buffers::SendInline(uint64_t request, FoundShard found, size_t size, OnError fail) {
-  auto bytes = std::make_shared<std::string>(size, '\0');
+  const std::shared_ptr<store::Origin> origin = found.object->OriginOf(found.position);
   unready_sends_.fetch_add(1);
+  if (context_.hands_errors_on() || !found.shard().buffer.arrives()) {
+    return ReadInline(request, found.shard().buffer, size, origin, std::move(fail));
+  }
+  // A copy may not hear of the transfer's error.
+  auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
+  const auto read = [this, request, pin, size, origin, fail = std::move(fail)](const Status& status) {
+    if (status.ok()) return ReadInline(request, pin->buffer(), size, origin, fail);
+    unready_sends_.fetch_sub(1);
+    FailRead(origin, status, fail);
+  };
+  const Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
+  return ready.ok() ? ready->OnReady(read) : read(ready.status());
+}
+
+void Buffers::ReadInline(uint64_t request, const pjrt::Buffer& buffer, size_t size,
+                         std::shared_ptr<store::Origin> origin, OnError fail) {
+  auto bytes = std::make_shared<std::string>(size, '\0');
   // The plugin keeps the source alive until it has copied.
-  found.shard().buffer.ToHost(
-      bytes->data(), size,
-      [this, request, bytes, origin = found.object->OriginOf(found.position), fail = std::move(fail)](Status status) {
-        unready_sends_.fetch_sub(1);
-        if (!status.ok()) return FailRead(origin, status, fail);
-        wire::Fetched answer;
-        answer.request = request;
-        answer.size = bytes->size();
-        answer.inline_data = std::move(*bytes);
-        context_.Send(answer);
-      });
+  buffer.ToHost(bytes->data(), size,
+                [this, request, bytes, origin = std::move(origin), fail = std::move(fail)](Status status) {
+                  unready_sends_.fetch_sub(1);
+                  if (!status.ok()) return FailRead(origin, status, fail);
+                  if (context_.hands_errors_on()) return AnswerInline(request, *bytes);
+                  WhenMade(context_, origin, [this, request, bytes, fail](const Status& made) {
+                    if (!made.ok()) return fail(made);
+                    AnswerInline(request, *bytes);
+                  });
+                });
+}
+
+void Buffers::AnswerInline(uint64_t request, std::string& bytes) {
+  wire::Fetched answer;
+  answer.request = request;
+  answer.size = bytes.size();
+  answer.inline_data = std::move(bytes);
+  context_.Send(answer);
 }
 
 void Buffers::Copy(const wire::Copy& copy) {
@@ -186,9 +248,12 @@ Result<std::shared_ptr<store::Object>> Buffers::CopyHere(const wire::Copy& copy,
   const store::Object::Shard& from = source.shard();
   PW_RETURN_IF_ERROR(
       context_.Here(context_.store().account().Check(device, from.bytes, 0, "a copy of " + copy.type.ToString())));
+  if (!context_.hands_errors_on()) PW_RETURN_IF_ERROR(FailureOf(context_, causes_, *source.object));
   PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, Duplicate(from, device));
   auto made = OneShard(std::move(buffer), device, from.bytes);
-  made->origin = source.object->origin;
+  const std::shared_ptr<store::Origin>& origin = source.object->OriginOf(source.position);
+  made->origin = origin != nullptr ? origin : source.object->origin;
+  Follow(*made, made->shards[0].buffer);
   return made;
 }
 
@@ -253,12 +318,23 @@ void Buffers::SendBytes(const std::string& peer, uint64_t key, const wire::Box& 
   incoming_.Deliver(key, {source.run(), source.size()}, owner);
 }
 
+void Buffers::SendMade(const std::string& peer, uint64_t key, const wire::Box& box,
+                       const std::shared_ptr<const TensorType>& type, const void* whole,
+                       std::shared_ptr<const void> owner, const std::shared_ptr<store::Origin>& origin,
+                       const OnError& on_error) {
+  if (context_.hands_errors_on()) return SendBytes(peer, key, box, *type, whole, std::move(owner));
+  WhenMade(context_, origin, [this, peer, key, box, type, whole, owner, on_error](const Status& made) {
+    if (!made.ok()) return on_error(made);
+    SendBytes(peer, key, box, *type, whole, owner);
+  });
+}
+
 void Buffers::SendShard(const std::string& peer, uint64_t key, FoundShard found, const wire::Box& box,
                         OnError on_error) {
-  if (const store::Object::Shard& shard = found.shard(); shard.staged != nullptr) {
-    return SendBytes(peer, key, box, *shard.staged_type, shard.staged->data(), shard.staged);
-  }
   const std::shared_ptr<store::Origin> origin = found.object->OriginOf(found.position);
+  if (const store::Object::Shard& shard = found.shard(); shard.staged != nullptr) {
+    return SendMade(peer, key, box, shard.staged_type, shard.staged->data(), shard.staged, origin, on_error);
+  }
   auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
   Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
   if (!ready.ok()) return on_error(context_.Here(ready.status()));
@@ -266,14 +342,14 @@ void Buffers::SendShard(const std::string& peer, uint64_t key, FoundShard found,
   ready->OnReady([this, peer, key, box, pin, origin, on_error = std::move(on_error)](Status status) {
     unready_sends_.fetch_sub(1);
     if (!status.ok()) return FailRead(origin, status, on_error);
-    const TensorType& type = pin->buffer().type();
-    const size_t size = static_cast<size_t>(type.ByteSize());
+    const std::shared_ptr<const TensorType>& type = pin->buffer().shared_type();
+    const size_t size = static_cast<size_t>(type->ByteSize());
     Result<const void*> pointer = pin->buffer().HostPointer();
-    if (pointer.ok()) return SendBytes(peer, key, box, type, *pointer, pin);
+    if (pointer.ok()) return SendMade(peer, key, box, type, *pointer, pin, origin, on_error);
     const std::shared_ptr<char> bytes = copies_.Take(size);
     pin->buffer().ToHost(bytes.get(), size, [this, peer, key, box, pin, bytes, origin, on_error](Status copied) {
       if (!copied.ok()) return FailRead(origin, copied, on_error);
-      SendBytes(peer, key, box, pin->buffer().type(), bytes.get(), bytes);
+      SendMade(peer, key, box, pin->buffer().shared_type(), bytes.get(), bytes, origin, on_error);
     });
   });
 }

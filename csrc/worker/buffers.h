@@ -62,16 +62,29 @@ class Buffers {
   Status Store(const wire::Put& put, size_t device, pjrt::Buffer buffer);
   Result<pjrt::Buffer> MakePut(const wire::Put& put, size_t device, bool* declared);
   Result<std::shared_ptr<store::Object>> CopyHere(const wire::Copy& copy, const FoundShard& from, size_t device);
+  // A shard of the object that neither a transfer nor a run makes, so that only its own event tells of its error: where
+  // the plugin hands no errors on, what reads it hears of it as of a run's.
+  void Follow(store::Object& object, const pjrt::Buffer& buffer);
+  void EndFollowed(const std::shared_ptr<store::Origin>& origin, const RootCauses::Inputs& before,
+                   const Status& status);
   void SendCopy(const wire::Copy& copy, Result<FoundShard> source);
   // The whole buffer has no value, whatever was stored of it; its client is told.
   void StoreFailed(uint64_t id, const Status& status);
   void SendInline(uint64_t request, FoundShard found, size_t size, OnError fail);
+  // Counted in unready_sends_ already.
+  void ReadInline(uint64_t request, const pjrt::Buffer& buffer, size_t size, std::shared_ptr<store::Origin> origin,
+                  OnError fail);
+  void AnswerInline(uint64_t request, std::string& bytes);
   void FetchStaged(const wire::Fetch& fetch, FoundShard found, OnError fail);
   // A copy of a shard on a device of this host, ready when its own event is.
   Result<pjrt::Buffer> Duplicate(const store::Object::Shard& from, size_t device);
   // Bytes that can be read now, which `owner` keeps.
   void SendBytes(const std::string& peer, uint64_t key, const wire::Box& box, const TensorType& type, const void* whole,
                  std::shared_ptr<const void> owner);
+  // The same when it is known that the run which made them has ended well; else `on_error`, on the engine's thread.
+  void SendMade(const std::string& peer, uint64_t key, const wire::Box& box,
+                const std::shared_ptr<const TensorType>& type, const void* whole, std::shared_ptr<const void> owner,
+                const std::shared_ptr<store::Origin>& origin, const OnError& on_error);
   // A value that was to be read failed: answers with the cause of the run that made it, when that has ended, or of what
   // came from elsewhere, instead of the plugin's text. May be called on any thread; `on_error` runs on the engine's.
   void FailRead(std::shared_ptr<store::Origin> origin, const Status& status, OnError on_error);

@@ -61,19 +61,48 @@ void Completions::Collect() {
 
 void Completions::Finish(const PendingPtr& ended, const Status& status, Clock::time_point at) {
   PendingRun& pending = *ended;
-  // Whether it failed first is known when all that it depends on has ended; their news may come after its own.
-  if (!status.ok() && RootCauses::MustWait(pending.inputs, [this, ended, status, at] { Finish(ended, status, at); })) {
+  // Whether it failed first is known when all that it depends on has ended; their news may come after its own. Where
+  // the plugin hands no errors on, that is also how a run is known to have failed with what it read.
+  const bool alone = !context_.hands_errors_on();
+  if ((alone || !status.ok()) &&
+      RootCauses::MustWait(pending.inputs, [this, ended, status, at] { Finish(ended, status, at); })) {
     return;
   }
-  const std::chrono::microseconds busy = Busy(pending, at);
   Status cause;
-  if (!status.ok()) {
-    cause = CauseOf(pending, status);
-    FailResults(pending, cause);
+  if (alone) {
+    cause = pending.cause.ok() ? RootCauses::FirstFailure(pending.inputs) : pending.cause;
+    if (pending.whole != nullptr) return FinishPart(pending, std::move(cause), status, at);
   }
+  const std::chrono::microseconds busy = Busy(pending, at);
+  if (cause.ok() && !status.ok()) cause = CauseOf(pending, status);
+  if (!cause.ok()) FailResults(pending, cause);
   pending.inputs.clear();
   Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
   RootCauses::End(*pending.origin, cause);
+}
+
+Completions::PendingPtr Completions::PartOf(const PendingPtr& whole, size_t step) {
+  auto part = std::make_shared<PendingRun>(whole->enqueued);
+  part->program = whole->program;
+  part->whole = whole;
+  part->step = step;
+  return part;
+}
+
+void Completions::EnqueuedPart(const PendingPtr& part) {
+  part->whole->left.fetch_add(1);
+  if (part->left.fetch_sub(1) == 1) Finish(part, part->Outcome(), Clock::now());
+}
+
+void Completions::FinishPart(PendingRun& part, Status cause, const Status& status, Clock::time_point at) {
+  if (cause.ok() && !status.ok()) {
+    cause = RootCause(status, part.program->Describe(part.step), part.inputs, part.origin.get());
+  }
+  part.inputs.clear();
+  const PendingPtr whole = std::exchange(part.whole, nullptr);
+  if (whole->cause.ok()) whole->cause = cause;  // before those that read it
+  RootCauses::End(*part.origin, cause);
+  if (whole->left.fetch_sub(1) == 1) Finish(whole, whole->Outcome(), at);
 }
 
 // How long its device has been at it.
@@ -99,6 +128,8 @@ Status Completions::CauseOf(const PendingRun& pending, const Status& status) con
 void Completions::FailResults(const PendingRun& pending, const Status& cause) {
   const auto failed = [](store::Object& object) {
     for (size_t p = 0; p < object.shards.size(); ++p) {
+      const std::shared_ptr<store::Origin>& step = object.OriginOf(p);
+      if (step != nullptr && step->ended && !step->cause.ok()) return true;
       if (!object.At(p).buffer.valid()) continue;
       const Result<pjrt::EventHandle> ready = object.At(p).buffer.ReadyEvent();
       if (ready.ok() && ready->IsReady() && !ready->Await().ok()) return true;

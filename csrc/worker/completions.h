@@ -58,6 +58,11 @@ struct PendingRun {
   // Of a program's run: the program, and the events that were not set when their steps were enqueued, in order.
   std::shared_ptr<const StepNames> program;
   std::vector<std::pair<pjrt::EventHandle, size_t>> steps;
+  Status cause;  // the root cause, when it is known before all has ended
+  // Of a step of a program, where steps are followed one by one (Completions::PartOf): the run, until the step has
+  // ended, and which step it is.
+  std::shared_ptr<PendingRun> whole;
+  size_t step = 0;
 
   void Fail(Status failure);
   Status Outcome();
@@ -79,9 +84,14 @@ class Completions {
   void Watch(const PendingPtr& pending, pjrt::EventHandle& event);
   // Everything that is to be watched is. Ends the run at once if all of it has ended.
   void Enqueued(const PendingPtr& pending);
+  // Where the plugin hands no errors on: a step of the run, with inputs and an origin of its own. What it makes is
+  // known to be right when it has ended, and the run of the program has not ended before. EnqueuedPart: as Enqueued.
+  static PendingPtr PartOf(const PendingPtr& whole, size_t step);
+  void EnqueuedPart(const PendingPtr& part);
   // The run has failed before anything was enqueued, and its results have no value.
   void Poison(uint64_t run, std::span<const uint64_t> results, const Status& status);
 
+  const RootCauses& causes() const { return causes_; }
   // The root cause of a failure of `what`, which read what `inputs` made. `own`: the run's origin, or null.
   Status RootCause(const Status& reported, const std::string& what, const RootCauses::Inputs& inputs,
                    store::Origin* own = nullptr) const;
@@ -98,6 +108,7 @@ class Completions {
   };
   void Collect();
   void Finish(const PendingPtr& pending, const Status& status, Clock::time_point at);
+  void FinishPart(PendingRun& part, Status cause, const Status& status, Clock::time_point at);
   Status CauseOf(const PendingRun& pending, const Status& status) const;
   void FailResults(const PendingRun& pending, const Status& cause);
   std::chrono::microseconds Busy(const PendingRun& pending, Clock::time_point at);

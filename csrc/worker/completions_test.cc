@@ -75,6 +75,30 @@ TEST(WhoeverFailedFirstIsToBlame) {
   host.engine->Stop();
 }
 
+TEST(WhereErrorsAreNotHandedOnARunWaitsForItsInputsAndFailsWithThem) {
+  TestHost host;
+  host.context.SetEnqueueAhead(EnqueueAhead::kAfterTransfers);
+  RootCauses causes;
+  Completions completions(host.context, causes);
+  const auto first = Run(1, "function 'first'"), second = Run(2, "function 'second'"), third = Run(3);
+  host.OnEngine([&] {
+    for (const uint64_t id : {1, 2, 3}) (void)host.context.store().Insert(id, std::make_shared<store::Object>(0));
+    second->inputs = {first->origin};
+    third->inputs = {second->origin};
+    for (const auto& run : {third, second}) completions.Enqueued(run);  // both say that they went well
+    EXPECT(!second->origin->ended);
+    first->Fail(Internal("out of luck"));
+    completions.Enqueued(first);
+  });
+  const auto outcomes = Outcomes(host, 1);
+  ASSERT_EQ(outcomes.size(), 3);
+  for (const wire::RunOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status.message(), "host 'h': function 'first': out of luck");
+    EXPECT_EQ(host.context.store().Find(outcome.run)->error, outcome.status);
+  }
+  host.engine->Stop();
+}
+
 TEST(ARunEndsWhenAllThatIsWatchedHas) {
   NEED_PLUGIN(client);
   TestHost host(client->shared_from_this());

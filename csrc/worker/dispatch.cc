@@ -142,9 +142,20 @@ Status Dispatch::On(wire::Fetch fetch, Message&) {
   return OkStatus();
 }
 
-Status Dispatch::On(wire::Copy copy, Message&) {
-  parts_.buffers.Copy(copy);
+Status Dispatch::On(wire::Copy copy, Message& message) {
+  if (MustWait(copy)) {
+    parts_.parking.Park(std::move(message.frames));
+  } else {
+    parts_.buffers.Copy(copy);
+  }
   return OkStatus();
+}
+
+bool Dispatch::MustWait(const wire::Copy& copy) {
+  // To another host the value is sent, and that waits for it.
+  if (parts_.context.hands_errors_on() || !parts_.context.LocalDevice(copy.destination_device).ok()) return false;
+  const std::shared_ptr<store::Object> source = parts_.context.store().Find(copy.source);
+  return source != nullptr && parts_.launcher.MustArrive(*source);
 }
 
 Status Dispatch::On(wire::Free free, Message&) {

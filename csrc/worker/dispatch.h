@@ -44,6 +44,8 @@ class Dispatch {
   // Whether a message is handled at once although the run at hand is parked.
   Result<bool> Admits(const wire::Head& head);
   void Refused(const Status& status) const;
+  // Whether what is to be copied must arrive first.
+  bool MustWait(const wire::Copy& copy);
 
   // By type of message:
   Status On(const wire::Run& run, Message& message);

@@ -19,8 +19,11 @@ struct WholeHost : TestHostWithBuffers {
       *transport::ControlLine::Open("tcp://127.0.0.1:9", {.insecure = true});
   Parts parts{context, incoming, *data, *control, stops, Options()};
 
-  explicit WholeHost(pjrt::Client* client, std::vector<int64_t> limits = {0, 0})
-      : TestHostWithBuffers(client->shared_from_this(), std::move(limits)) {}
+  explicit WholeHost(pjrt::Client* client, EnqueueAhead ahead = EnqueueAhead::kAfterArguments,
+                     std::vector<int64_t> limits = {0, 0})
+      : TestHostWithBuffers(client->shared_from_this(), std::move(limits)) {
+    context.SetEnqueueAhead(ahead);
+  }
   ~WholeHost() {
     engine->Stop();
     parts.functions.StopCompiling();
@@ -30,7 +33,6 @@ struct WholeHost : TestHostWithBuffers {
   Parts::Options Options() {
     Parts::Options options;
     options.compiler = std::make_unique<Compiler>(context.client(), "");
-    options.enqueue_waits = true;
     return options;
   }
   template <typename Body>
@@ -92,6 +94,31 @@ TEST(BehindARunThatWaitsOthersWaitButNotTheQuestionWhy) {
   const float values[] = {1, 2};
   host.incoming.Deliver(10, std::as_bytes(std::span(values)), nullptr);
   EXPECT_OK(host.messages.Await<wire::Done>().at(0).outcomes.at(0).status);
+  EXPECT_EQ(host.messages.Await<wire::Fetched>().at(0).inline_data.size(), 8);
+  host.OnEngine([&] { EXPECT(!host.parts.parking.parked()); });
+}
+
+TEST(ACopyWithinTheHostWaitsForWhatItCopiesAndFailsWithIt) {
+  NEED_PLUGIN(client);
+  WholeHost host(client, EnqueueAhead::kAfterTransfers);
+  wire::Copy copy;
+  copy.type = kPair;
+  for (const uint64_t id : {10, 11}) {
+    host.SayExpect(id);
+    copy.source = id;
+    copy.destination = id + 10;
+    copy.destination_device = 5;
+    host.Say(copy);
+  }
+  host.OnEngine([&] {
+    EXPECT(host.parts.parking.parked());
+    EXPECT(host.context.store().Find(20) == nullptr);
+  });
+  const float values[] = {1, 2};
+  host.incoming.Deliver(10, std::as_bytes(std::span(values)), nullptr);
+  host.SayFetch(20);
+  host.incoming.DeliverFailure(11, Unavailable("it will not come"));
+  EXPECT_HAS(host.messages.Await<wire::BufferFailed>().at(0).status.message(), "it will not come");
   EXPECT_EQ(host.messages.Await<wire::Fetched>().at(0).inline_data.size(), 8);
   host.OnEngine([&] { EXPECT(!host.parts.parking.parked()); });
 }

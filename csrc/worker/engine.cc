@@ -190,6 +190,7 @@ Status Engine::Start() {
                         Stop(kExitFailed, std::string(status.message()));
                       }));
   context_.SetDevices(devices.client, devices.limits);
+  context_.SetEnqueueAhead(devices.enqueue_ahead);
   incoming_ = std::make_unique<Incoming>();
   PW_ASSIGN_OR_RETURN(reactor_, transport::Reactor::Start({.name = "pw-engine"}));
   context_.SetThread(reactor_.get());
@@ -207,7 +208,6 @@ void Engine::MakeParts(const StartedDevices& devices, const std::shared_ptr<Pinn
       std::make_unique<Compiler>(devices.client, options_.scratch_dir, OpenDiskCache(options_, *devices.client),
                                  has_kernels ? std::optional(options_.kernels) : std::nullopt, options_.max_mappings);
   options.one_client = island_link_ != nullptr;
-  options.enqueue_waits = devices.enqueue_waits;
   options.pinner = pinner;
   options.root = std::move(root);
   options.pipelines = {options_.python, options_.pipeline_script, options_.keys.insecure()};

@@ -18,24 +18,24 @@ constexpr std::string_view kNegate = R"(module @enqueue_probe {
     return %0 : tensor<4xf32>
   }
 })";
+const TensorType kProbed{DType::kF32, {4}};
 
-}  // namespace
-
-Result<bool> EnqueueWaitsForArguments(const std::shared_ptr<pjrt::Client>& client) {
-  PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(""));
-  PW_ASSIGN_OR_RETURN(const auto executable, client->Compile(kNegate, "mlir", options));
-  const TensorType type{DType::kF32, {4}};
-  PW_ASSIGN_OR_RETURN(const auto argument, client->CreateAsyncBuffer(type, 0));
-  PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, argument->TakeBuffer());
-  pjrt::Buffer* const row[] = {&buffer};
+Status Negate(const pjrt::Executable& executable, pjrt::Buffer& argument, pjrt::ExecuteOutputs* outputs) {
+  pjrt::Buffer* const row[] = {&argument};
   const std::span<pjrt::Buffer* const> rows[] = {row};
   pjrt::ExecuteArgs call;
   call.arguments = rows;
   call.execute_device = 0;
+  return executable.Execute(call, outputs);
+}
+
+Result<bool> EnqueueWaits(const std::shared_ptr<pjrt::Client>& client, const pjrt::Executable& executable) {
+  PW_ASSIGN_OR_RETURN(const auto argument, client->CreateAsyncBuffer(kProbed, 0));
+  PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, argument->TakeBuffer());
   pjrt::ExecuteOutputs outputs;
   std::promise<Status> returned;
   std::future<Status> outcome = returned.get_future();
-  std::thread enqueue([&] { returned.set_value(executable->Execute(call, &outputs)); });
+  std::thread enqueue([&] { returned.set_value(Negate(executable, buffer, &outputs)); });
   const bool waits = outcome.wait_for(kEnqueuePatience) == std::future_status::timeout;
   static constexpr std::array<float, 4> kValues = {};
   std::promise<Status> sent;
@@ -47,6 +47,43 @@ Result<bool> EnqueueWaitsForArguments(const std::shared_ptr<pjrt::Client>& clien
   PW_RETURN_IF_ERROR(outcome.get());
   for (const pjrt::EventHandle& done : outputs.done) PW_RETURN_IF_ERROR(done.Await());
   return waits;
+}
+
+// Whether the event is set with an error.
+bool Fails(const pjrt::EventHandle& event) {
+  const auto outcome = std::make_shared<std::promise<Status>>();
+  std::future<Status> told = outcome->get_future();
+  event.OnReady([outcome](Status status) { outcome->set_value(std::move(status)); });
+  return told.wait_for(kEventPatience) == std::future_status::ready && !told.get().ok();
+}
+
+Result<bool> Fails(const pjrt::ExecuteOutputs& outputs) {
+  PW_ASSIGN_OR_RETURN(const pjrt::EventHandle ready, outputs.buffers.at(0).at(0).ReadyEvent());
+  // Both, whatever the first says: nothing may be under way when the buffers go.
+  const bool done_fails = Fails(outputs.done.at(0)), result_fails = Fails(ready);
+  return done_fails && result_fails;
+}
+
+}  // namespace
+
+Result<ProbedEnqueue> ProbeEnqueue(const std::shared_ptr<pjrt::Client>& client) {
+  PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(""));
+  PW_ASSIGN_OR_RETURN(const auto executable, client->Compile(kNegate, "mlir", options));
+  ProbedEnqueue probed;
+  PW_ASSIGN_OR_RETURN(probed.waits, EnqueueWaits(client, *executable));
+  if (probed.waits) return probed;
+  PW_ASSIGN_OR_RETURN(const auto argument, client->CreateAsyncBuffer(kProbed, 0));
+  PW_ASSIGN_OR_RETURN(pjrt::Buffer buffer, argument->TakeBuffer());
+  pjrt::ExecuteOutputs first, second;
+  PW_RETURN_IF_ERROR(Negate(*executable, buffer, &first));
+  PW_RETURN_IF_ERROR(Negate(*executable, first.buffers.at(0).at(0), &second));
+  PW_RETURN_IF_ERROR(argument->SetError(Internal("an argument that fails, to see what the plugin makes of it")));
+  PW_ASSIGN_OR_RETURN(const pjrt::EventHandle ready, buffer.ReadyEvent());
+  probed.loses_errors = !Fails(ready);
+  PW_ASSIGN_OR_RETURN(const bool first_fails, Fails(first));
+  PW_ASSIGN_OR_RETURN(const bool second_fails, Fails(second));
+  probed.hands_errors_on = first_fails && second_fails;
+  return probed;
 }
 
 }  // namespace pathways::worker

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "csrc/worker/known_values.h"
 #include "csrc/worker/pin.h"
 #include "csrc/worker/staging.h"
 #include "csrc/worker/tensor_file.h"
@@ -103,39 +104,48 @@ void Files::Save(wire::Save save) {
 
 void Files::TakeOut(const std::shared_ptr<Saving>& saving, size_t index, FoundShard found) {
   const store::Object::Shard& shard = found.shard();
+  const std::shared_ptr<store::Origin> origin = found.object->OriginOf(found.position);
   if (shard.staged != nullptr) {
-    return Write(saving, index, OkStatus(), {shard.staged_type, shard.staged->data(), shard.staged});
+    return WriteMade(saving, index, origin, {shard.staged_type, shard.staged->data(), shard.staged});
   }
   const std::shared_ptr<const TensorType> type = shard.buffer.shared_type();
   // Moving it to host memory waits for us, since its memory is not free before we let go of it.
   auto pin = std::make_shared<Pin>(std::move(found.object), found.position);
   // Where devices compute in this host's memory the bytes are read in place, and a run that would overwrite them takes
-  // other memory. Elsewhere they are copied, which the plugin orders before what is enqueued later.
-  if (context_.is_cpu()) {
-    Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
-    if (!ready.ok()) return Write(saving, index, ready.status(), {type, nullptr, nullptr});
-    ready->OnReady([this, saving, index, type, pin](const Status& status) {
-      Result<const void*> pointer = status.ok() ? pin->buffer().HostPointer() : Result<const void*>(status);
-      if (pointer.ok()) return Write(saving, index, status, {type, *pointer, pin});
-      if (!status.ok()) return Write(saving, index, status, {type, nullptr, nullptr});
-      CopyOut(saving, index, pin->buffer(), pin);
-    });
-    return;
+  // other memory. Elsewhere they are copied, which the plugin orders before what is enqueued later; but such a copy may
+  // not hear of a transfer's error.
+  if (!context_.is_cpu() && (context_.hands_errors_on() || !shard.buffer.arrives())) {
+    return CopyOut(saving, index, pin, origin);
   }
-  CopyOut(saving, index, pin->buffer(), pin);
+  Result<pjrt::EventHandle> ready = pin->buffer().ReadyEvent();
+  if (!ready.ok()) return Write(saving, index, ready.status(), {type, nullptr, nullptr});
+  ready->OnReady([this, saving, index, type, pin, origin](const Status& status) {
+    if (!status.ok()) return Write(saving, index, status, {type, nullptr, nullptr});
+    const Result<const void*> pointer = pin->buffer().HostPointer();
+    if (pointer.ok()) return WriteMade(saving, index, origin, {type, *pointer, pin});
+    CopyOut(saving, index, pin, origin);
+  });
 }
 
-void Files::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
-                    std::shared_ptr<const void> keep) {
-  const std::shared_ptr<const TensorType> type = buffer.shared_type();
+void Files::CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<Pin>& pin,
+                    std::shared_ptr<store::Origin> origin) {
+  const std::shared_ptr<const TensorType> type = pin->buffer().shared_type();
   Result<std::shared_ptr<HostMemory>> made = thread_.Copy(static_cast<size_t>(type->ByteSize()), copies_limit_);
   if (!made.ok()) {
     return Write(saving, index, made.status().WithPrefix("saving " + type->ToString()), {type, nullptr, nullptr});
   }
   const std::shared_ptr<HostMemory> bytes = *std::move(made);
-  buffer.ToHost(bytes->data(), bytes->size(), [this, saving, index, type, bytes, keep](const Status& status) {
-    Write(saving, index, status, {type, bytes->data(), bytes});
-  });
+  pin->buffer().ToHost(bytes->data(), bytes->size(),
+                       [this, saving, index, type, bytes, pin, origin](const Status& status) {
+                         if (!status.ok()) return Write(saving, index, status, {type, nullptr, nullptr});
+                         WriteMade(saving, index, origin, {type, bytes->data(), bytes});
+                       });
+}
+
+void Files::WriteMade(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<store::Origin>& origin,
+                      Bytes bytes) {
+  WhenMade(context_, origin,
+           [this, saving, index, bytes = std::move(bytes)](const Status& made) { Write(saving, index, made, bytes); });
 }
 
 void Files::Write(const std::shared_ptr<Saving>& saving, size_t index, Status status, Bytes bytes) {

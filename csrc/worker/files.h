@@ -22,6 +22,7 @@
 #include "csrc/worker/found_shard.h"
 #include "csrc/worker/host_context.h"
 #include "csrc/worker/incoming.h"
+#include "csrc/worker/pin.h"
 #include "csrc/worker/tensor_file.h"
 
 namespace pathways::worker {
@@ -43,8 +44,11 @@ class Files {
   struct Bytes;
   // Sees to it that a shard's bytes as they are now are handed to the file thread, once they exist.
   void TakeOut(const std::shared_ptr<Saving>& saving, size_t index, FoundShard found);
-  void CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const pjrt::Buffer& buffer,
-               std::shared_ptr<const void> keep);
+  void CopyOut(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<Pin>& pin,
+               std::shared_ptr<store::Origin> origin);
+  // As Write, when it is known that the run that made the shard has ended well.
+  void WriteMade(const std::shared_ptr<Saving>& saving, size_t index, const std::shared_ptr<store::Origin>& origin,
+                 Bytes bytes);
   // From any thread: a shard's bytes are there, or its error is. The last one finishes the file.
   void Write(const std::shared_ptr<Saving>& saving, size_t index, Status status, Bytes bytes);
   void Read(const wire::Load& load, Status status);

@@ -70,7 +70,7 @@ struct HostOfFunctions : TestHostWithBuffers {
   Completions completions{context, causes};
   Gangs gangs{context, cluster, causes, completions, *data};
   Functions functions{context, cluster, std::make_unique<Compiler>(context.client(), ""), false, waiting};
-  Launcher launcher{context, gangs, true, [this] { ++room; }};
+  Launcher launcher{context, gangs, [this] { ++room; }};
   Runs runs{context, cluster, functions, launcher, completions, gangs};
 
   using TestHostWithBuffers::TestHostWithBuffers;

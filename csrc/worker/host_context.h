@@ -20,6 +20,7 @@
 #include "csrc/transport/frame.h"
 #include "csrc/transport/reactor.h"
 #include "csrc/wire/bodies.h"
+#include "csrc/worker/enqueue_ahead.h"
 
 namespace pathways::worker {
 
@@ -39,6 +40,7 @@ class HostContext {
 
   // While the host starts. `limits`: bytes of each device; `client` may be null where nothing computes.
   void SetDevices(std::shared_ptr<pjrt::Client> client, std::vector<int64_t> limits);
+  void SetEnqueueAhead(EnqueueAhead ahead) { enqueue_ahead_ = ahead; }
   void SetThread(transport::Reactor* engine) { engine_ = engine; }
   void Joined(std::string cluster, uint32_t number, uint32_t first_device);
   // The controller hears of this host, from now on or no longer.
@@ -52,6 +54,9 @@ class HostContext {
   uint32_t number() const { return number_; }
   uint32_t first_device() const { return first_device_; }
   size_t device_count() const { return device_count_; }
+  EnqueueAhead enqueue_ahead() const { return enqueue_ahead_; }
+  // What was enqueued on a value that fails fails, too; else it must be kept from being run, or from being believed.
+  bool hands_errors_on() const { return enqueue_ahead_ == EnqueueAhead::kAlways; }
   const std::shared_ptr<pjrt::Client>& client() const { return client_; }
   store::ObjectStore& store() const { return *store_; }
   // The engine's thread, for callbacks of others.
@@ -89,6 +94,7 @@ class HostContext {
   Outbox& outbox_;
   std::shared_ptr<pjrt::Client> client_;
   size_t device_count_ = 0;
+  EnqueueAhead enqueue_ahead_ = EnqueueAhead::kAlways;
   std::unique_ptr<store::ObjectStore> store_;
   transport::Reactor* engine_ = nullptr;
   std::string cluster_;

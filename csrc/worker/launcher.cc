@@ -10,15 +10,28 @@ bool Launcher::IsFull(const std::vector<uint32_t>& devices) {
   return false;
 }
 
-bool Launcher::MustArrive(store::Object& value) {
-  if (!enqueue_waits_ || !value.error.ok()) return false;
+bool Launcher::MustArrive(store::Object& value, bool surely) {
+  if (context_.hands_errors_on() || !value.error.ok()) return false;
+  const bool all = surely || context_.enqueue_ahead() == EnqueueAhead::kAfterArguments;
   for (size_t i = 0; i < value.shards.size(); ++i) {
-    const pjrt::Buffer& buffer = value.At(i).buffer;
+    pjrt::Buffer& buffer = value.At(i).buffer;
     if (!buffer.valid()) continue;
-    const Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
-    if (!ready.ok() || ready->IsReady()) continue;  // the launch will say what is wrong
-    ready->OnReady([room = room_](const Status&) { room->Wake(); });
-    return true;
+    bool failed = false;
+    if (all || buffer.arrives()) {
+      const Result<pjrt::EventHandle> ready = buffer.ReadyEvent();
+      if (ready.ok() && !ready->IsReady()) {
+        ready->OnReady([room = room_](const Status&) { room->Wake(); });
+        return true;
+      }
+      failed = !ready.ok() || !ready->Await().ok();
+      if (!failed) buffer.NoteArrived();
+    }
+    // Whoever reads it is told why it failed, or that it has; that is known when the run that makes it has ended.
+    const std::shared_ptr<store::Origin>& origin = value.OriginOf(i);
+    if ((all || failed) && origin != nullptr && !origin->ended) {
+      origin->dependents.push_back([room = room_] { room->Wake(); });
+      return true;
+    }
   }
   return false;
 }

@@ -23,20 +23,19 @@ namespace pathways::worker {
 
 class Launcher {
  public:
-  // `enqueue_waits`: the plugin's Execute sleeps until its arguments have arrived. `on_room`: what was refused for want
-  // of room, or had to arrive, may be tried again.
-  Launcher(const HostContext& context, Gangs& gangs, bool enqueue_waits, std::function<void()> on_room)
+  // `on_room`: what was refused for want of room, or had to arrive, may be tried again.
+  Launcher(const HostContext& context, Gangs& gangs, std::function<void()> on_room)
       : context_(context),
         gangs_(gangs),
-        enqueue_waits_(enqueue_waits),
         room_(std::make_shared<DeviceRoom>(context.device_count(), std::move(on_room))),
         ends_(std::make_shared<DeviceEnds>(context.device_count())) {}
 
   // Whether a device of a run takes no more for now; on_room is called when it does.
   bool IsFull(const std::vector<uint32_t>& devices);
-  bool enqueue_waits() const { return enqueue_waits_; }
-  // Whether enqueueing a computation that reads this would wait for it; on_room is called when it is there.
-  bool MustArrive(store::Object& value);
+  // Whether a computation or copy that reads this is not to be enqueued yet (EnqueueAhead); on_room is called when it
+  // may be tried again. `surely`: what makes the value must have ended well, too, and not only its transfers: asked for
+  // what spans hosts, since the others do not hear of it when a part has read what failed.
+  bool MustArrive(store::Object& value, bool surely = false);
 
   // The arguments of the next launch: row i holds those of the function's i-th shard here.
   struct Arguments {
@@ -63,7 +62,6 @@ class Launcher {
 
   const HostContext& context_;
   Gangs& gangs_;
-  const bool enqueue_waits_;
   const std::shared_ptr<DeviceRoom> room_;
   const std::shared_ptr<DeviceEnds> ends_;
   // Reused from launch to launch:

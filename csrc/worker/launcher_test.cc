@@ -62,6 +62,7 @@ TEST(ARunThatCannotBeIsReportedAndItsArgumentsAreGone) {
 TEST(AnArgumentThatMustArriveIsWaitedFor) {
   NEED_PLUGIN(client);
   HostOfFunctions host(client->shared_from_this());
+  host.context.SetEnqueueAhead(EnqueueAhead::kAfterArguments);
   host.OnEngine([&] {
     wire::Expect expect;
     expect.buffer = 10;

@@ -34,8 +34,7 @@ namespace pathways::worker {
 struct Parts : private CompileListener {
   struct Options {
     std::unique_ptr<Compiler> compiler;
-    bool one_client = false;     // as in Functions
-    bool enqueue_waits = false;  // as in Launcher
+    bool one_client = false;  // as in Functions
     std::shared_ptr<Pinner> pinner;
     FileRoot root;
     InputPipelineOptions pipelines;
@@ -63,8 +62,7 @@ struct Parts : private CompileListener {
   Completions completions{context, causes};
   Gangs gangs{context, cluster, causes, completions, data};
   Functions functions{context, cluster, std::move(options.compiler), options.one_client, *this};
-  Launcher launcher{context, gangs, options.enqueue_waits,
-                    [this] { context.engine().Post([this] { dispatch.Resume(); }); }};
+  Launcher launcher{context, gangs, [this] { context.engine().Post([this] { dispatch.Resume(); }); }};
   Runs runs{context, cluster, functions, launcher, completions, gangs};
   Buffers buffers{context, cluster, causes, incoming, data, options.pinner};
   Programs programs{context, functions};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/worker/known_values.h"
+
 namespace pathways::worker {
 
 void PlanHost::Begin(const std::shared_ptr<Program>& program, const wire::RunProgram& run,
@@ -50,9 +52,21 @@ void PlanHost::Refuse(const wire::PlanStep& step, uint64_t first_key, const Stat
 bool PlanHost::HasRoom(const plan::Plan& plan, size_t index, std::span<const Value> slots) const {
   if (!refused_.ok()) return true;
   const wire::PlanStep& step = plan.steps()[index];
-  if (launcher_.IsFull(plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]].devices)) return false;
-  return std::none_of(step.arguments.begin(), step.arguments.end(),
-                      [&](uint32_t slot) { return slots[slot] != nullptr && launcher_.MustArrive(*slots[slot]); });
+  const bool copies = step.kind == wire::StepKind::kCopy;
+  const wire::PlanSlot& place = plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]];
+  if (!copies && launcher_.IsFull(place.devices)) return false;
+  if (context_.hands_errors_on()) return true;
+  if (copies) {
+    const Value& from = slots[step.arguments[0]];
+    if (from == nullptr || !from->error.ok()) return true;
+    // On one device nothing is copied: whoever reads the copy waits for it.
+    const size_t to = place.devices[step.shard] - context_.first_device();
+    return from->At(step.source_shard).device == to || !launcher_.MustArrive(*from);
+  }
+  const bool spans_hosts = program_->by_step[index]->places != nullptr;
+  return std::none_of(step.arguments.begin(), step.arguments.end(), [&](uint32_t slot) {
+    return slots[slot] != nullptr && launcher_.MustArrive(*slots[slot], spans_hosts);
+  });
 }
 
 // What a run of this host made is there when the computation before is over, and that is noted anyway.
@@ -80,7 +94,11 @@ Result<PlanHost::Value> PlanHost::Argument(const plan::Plan& plan, const wire::R
     Value object = context_.store().Find(id);
     if (object == nullptr) return here("it was donated to an earlier run or freed");
     if (!object->error.ok()) return object->error;
-    RootCauses::Note(*object, pending_->inputs);
+    if (context_.hands_errors_on()) {
+      RootCauses::Note(*object, pending_->inputs);
+    } else {
+      RootCauses::NoteAll(*object, pending_->inputs);
+    }
     if (given_up) context_.store().Remove(id);
     return object;
   };
@@ -188,6 +206,15 @@ PlanHost::Value PlanHost::Output(const wire::PlanSlot& slot, size_t k) {
   return made;
 }
 
+Result<std::shared_ptr<PendingRun>> PlanHost::PartThatReads(std::span<const Value> arguments, size_t index) const {
+  std::shared_ptr<PendingRun> part = Completions::PartOf(pending_, index);
+  for (const Value& argument : arguments) {
+    PW_RETURN_IF_ERROR(FailureOf(context_, completions_.causes(), *argument));
+    RootCauses::NoteAll(*argument, part->inputs);
+  }
+  return part;
+}
+
 Status PlanHost::Execute(const plan::Plan& plan, size_t index, std::span<const Value> arguments,
                          std::span<const char> may_donate, std::span<Value> results) {
   PW_RETURN_IF_ERROR(refused_);
@@ -196,6 +223,10 @@ Status PlanHost::Execute(const plan::Plan& plan, size_t index, std::span<const V
   if (!function.status.ok()) return function.status;
   const size_t rows = function.local.size();
   const wire::PlanSlot& place = plan.slots()[step.results.empty() ? step.arguments[0] : step.results[0]];
+  std::shared_ptr<PendingRun> part;
+  if (!context_.hands_errors_on()) {
+    PW_ASSIGN_OR_RETURN(part, PartThatReads(arguments, index));
+  }
   Arrange(arguments, may_donate, rows);
   const auto blame = [&](const Status& status) {
     return completions_.RootCause(status, function.Describe() + ", " + program_->Describe(index), pending_->inputs);
@@ -212,8 +243,16 @@ Status PlanHost::Execute(const plan::Plan& plan, size_t index, std::span<const V
       if (Status outcome = done.Await(); !outcome.ok()) return blame(outcome);
       continue;
     }
-    if (plan.is_leaf(index)) completions_.Watch(pending_, done);
+    if (part != nullptr) {
+      completions_.Watch(part, done);
+    } else if (plan.is_leaf(index)) {
+      completions_.Watch(pending_, done);
+    }
     pending_->steps.emplace_back(std::move(done), index);
+  }
+  if (part != nullptr) {
+    for (const Value& result : results) result->origin = part->origin;
+    completions_.EnqueuedPart(part);
   }
   pending_->device = device;
   return OkStatus();
@@ -275,7 +314,20 @@ Status PlanHost::Copy(const wire::PlanStep& step, const Value& from, Value& to) 
   store::Object::Shard& target = to->shards[step.shard];
   store::Object::Shard& source = from->At(step.source_shard);
   if (source.device != target.device) {
+    std::shared_ptr<PendingRun> part;
+    if (!context_.hands_errors_on()) {
+      // What made the other shards so far counts as read: the object has one origin.
+      const size_t index = static_cast<size_t>(&step - program_->plan->steps().data());
+      PW_ASSIGN_OR_RETURN(part, PartThatReads({&from, 1}, index));
+      RootCauses::Note(*to, part->inputs);
+    }
     PW_ASSIGN_OR_RETURN(target.buffer, source.buffer.CopyToDevice(static_cast<int>(target.device)));
+    if (part != nullptr) {
+      PW_ASSIGN_OR_RETURN(pjrt::EventHandle ready, target.buffer.ReadyEvent());
+      completions_.Watch(part, ready);
+      to->origin = part->origin;
+      completions_.EnqueuedPart(part);
+    }
     NoteDeparture(step.arguments[0], source);
     NoteArrival(step.results[0], target);
     return OkStatus();
@@ -295,8 +347,9 @@ void PlanHost::Keep(size_t result, uint64_t buffer, Value value) {
       completions_.Watch(pending_, *ready);
     }
   }
-  if (value->origin == nullptr) value->origin = pending_->origin;  // an argument may come back as it is
-  if (in_place_) context_.store().Remove(buffer);                  // what the result takes the place of
+  // An argument may come back as it is. Where steps are followed one by one, what has no origin was received.
+  if (value->origin == nullptr && context_.hands_errors_on()) value->origin = pending_->origin;
+  if (in_place_) context_.store().Remove(buffer);  // what the result takes the place of
   if (Status status = context_.store().Insert(buffer, std::move(value)); !status.ok()) context_.Log(status.ToString());
 }
 

@@ -84,6 +84,8 @@ class PlanHost {
     if (times_) RunTimes::NoteDeparture(times_, slot, shard.device, shard.buffer);
   }
 
+  // A step of the walk, where steps are followed one by one; an error of the first argument that has failed.
+  Result<std::shared_ptr<PendingRun>> PartThatReads(std::span<const Value> arguments, size_t index) const;
   // The table of the launcher, filled with a step's arguments.
   void Arrange(std::span<const Value> arguments, std::span<const char> may_donate, size_t rows);
   // An output of a step that was enqueued.

@@ -52,11 +52,37 @@ struct HostOfPrograms : HostOfFunctions {
     run.arguments = {argument};
     return run;
   }
+  // Twice its argument is sent to this host itself and doubled once more. Results: what was received, what became of
+  // it, and a copy of the first double on the other device.
+  static wire::RegisterPlan PlanThatSends() {
+    wire::RegisterPlan plan = Plan();
+    plan.channels = 1;
+    plan.slots.assign(4, {kPair, {0}, {4}});
+    plan.slots.push_back({kPair, {0}, {5}});
+    plan.outputs = {{2, 1}, {3, 1}, {4, 1}};
+    wire::PlanStep send;
+    send.kind = wire::StepKind::kSend;
+    send.arguments = {1};
+    send.host = 1;
+    wire::PlanStep receive;
+    receive.kind = wire::StepKind::kReceive;
+    receive.results = {2};
+    receive.pieces = {{0, 1, {}}};
+    wire::PlanStep copy;
+    copy.kind = wire::StepKind::kCopy;
+    copy.arguments = {1};
+    copy.results = {4};
+    wire::PlanStep again = plan.steps[0];
+    again.arguments = {2};
+    again.results = {3};
+    plan.steps.insert(plan.steps.end(), {send, receive, copy, again});
+    return plan;
+  }
   // Registers function and program, and waits until both are ready.
-  void RegisterAll() {
+  void RegisterAll(const wire::RegisterPlan& plan = Plan()) {
     OnEngine([&] {
       EXPECT_OK(Register());
-      EXPECT_OK(programs.Register(Plan()));
+      EXPECT_OK(programs.Register(plan));
       EXPECT(!programs.Ready(kProgram).ok());
     });
     (void)messages.Await<wire::Registered>();
@@ -118,6 +144,7 @@ TEST(ARunOfAProgramThatIsNotThereIsToldToAll) {
 TEST(AWalkStopsWhereItWouldWaitAndGoesOn) {
   NEED_PLUGIN(client);
   HostOfPrograms host(client->shared_from_this());
+  host.context.SetEnqueueAhead(EnqueueAhead::kAfterArguments);
   host.RegisterAll();
   host.OnEngine([&] {
     wire::Expect expect;
@@ -134,6 +161,75 @@ TEST(AWalkStopsWhereItWouldWaitAndGoesOn) {
   for (int i = 0; i < 2000 && !ended; ++i) host.OnEngine([&] { ended = host.runs_of_programs.Continue(); });
   EXPECT(ended);
   EXPECT_OK(host.Outcome(1).status);
+}
+
+TEST(WhatAStepMakesIsSentWhenItIsKnownToBeRight) {
+  NEED_PLUGIN(client);
+  NEED_DEVICES(client, 2);
+  for (const bool fails : {false, true}) {
+    HostOfPrograms host(client->shared_from_this());
+    host.context.SetEnqueueAhead(EnqueueAhead::kAfterTransfers);
+    host.RegisterAll(host.PlanThatSends());
+    const auto origin = std::make_shared<store::Origin>();  // of a run that is under way
+    wire::RunProgram run = host.ProgramRun(20, 10);
+    run.output_count = 3;
+    run.first_key = 40;
+    host.OnEngine([&] {
+      EXPECT_OK(host.PutPair(10));
+      host.context.store().Find(10)->origin = origin;
+      EXPECT(!host.runs_of_programs.Start(run, 1));
+    });
+    for (int i = 0; i < 20; ++i) host.OnEngine([&] { EXPECT(!host.runs_of_programs.Continue()); });
+    host.OnEngine([&] { RootCauses::End(*origin, fails ? Internal("out of luck") : OkStatus()); });
+    bool ended = false;
+    for (int i = 0; i < 2000 && !ended; ++i) {
+      host.OnEngine([&] { ended = host.runs_of_programs.Continue(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT(ended);
+    EXPECT_HAS(host.Outcome(1).status.message(), fails ? "out of luck" : "");
+    EXPECT_EQ(host.Outcome(1).status.ok(), !fails);
+    for (const uint64_t id : {20, 21, 22}) {
+      const wire::Fetched result = host.Fetch(id);
+      EXPECT_HAS(result.status.message(), fails ? "out of luck" : "");
+      EXPECT_EQ(result.inline_data.size(), fails ? 0 : 8);
+    }
+  }
+}
+
+TEST(AStepFailsWithATransferThatItReads) {
+  NEED_PLUGIN(client);
+  NEED_DEVICES(client, 2);
+  HostOfPrograms host(client->shared_from_this());
+  host.context.SetEnqueueAhead(EnqueueAhead::kAfterTransfers);
+  wire::RegisterPlan plan = host.Plan();
+  plan.slots.push_back({kPair, {0}, {5}});
+  plan.outputs.push_back({2, 1});
+  wire::PlanStep copy;
+  copy.kind = wire::StepKind::kCopy;
+  copy.arguments = {0};
+  copy.results = {2};
+  plan.steps.insert(plan.steps.begin(), copy);
+  host.RegisterAll(plan);
+  wire::RunProgram run = host.ProgramRun(20, 10);
+  run.output_count = 2;
+  host.OnEngine([&] {
+    wire::Expect expect;
+    expect.buffer = 10;
+    expect.device = 4;
+    expect.type = kPair;
+    EXPECT_OK(host.buffers.Expect(expect));
+    EXPECT(!host.runs_of_programs.Start(run, 1));
+    host.causes.Remember("lost", Unavailable("host 'g' is lost"));
+  });
+  host.incoming.DeliverFailure(10, Unavailable("lost"));
+  EXPECT(!host.Fetch(10).status.ok());
+  bool ended = false;
+  for (int i = 0; i < 2000 && !ended; ++i) host.OnEngine([&] { ended = host.runs_of_programs.Continue(); });
+  EXPECT(ended);
+  EXPECT_HAS(host.Outcome(1).status.message(), "host 'g' is lost");
+  EXPECT_EQ(host.Fetch(20).status.message(), "host 'g' is lost");
+  EXPECT_HAS(host.Fetch(21).status.message(), "host 'g' is lost");
 }
 
 TEST(QueriesAreAnsweredOrWaitForTheCompile) {

@@ -24,6 +24,18 @@ void RootCauses::Note(const store::Object& object, Inputs& inputs) {
   if (inputs.empty() || inputs.back() != origin) inputs.push_back(origin);
 }
 
+void RootCauses::NoteAll(const store::Object& object, Inputs& inputs) {
+  Note(object, inputs);
+  for (const store::Object::Alias& alias : object.aliases) {
+    if (alias.of != nullptr) NoteAll(*alias.of, inputs);
+  }
+}
+
+Status RootCauses::FirstFailure(const Inputs& inputs) {
+  for (const std::shared_ptr<store::Origin>& input : inputs) PW_RETURN_IF_ERROR(input->cause);
+  return OkStatus();
+}
+
 bool RootCauses::MustWait(const Inputs& inputs, std::function<void()> again) {
   for (const std::shared_ptr<store::Origin>& input : inputs) {
     if (input->ended) continue;

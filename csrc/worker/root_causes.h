@@ -28,8 +28,13 @@ class RootCauses {
 
   // The run that makes `object` is one of those that make the inputs, unless it can no longer fail.
   static void Note(const store::Object& object, Inputs& inputs);
-  // True when a failed run's input may still turn out to have failed before it: `again` is called when that is known.
+  // The same of all that stands for a shard of it, where each step has an origin of its own.
+  static void NoteAll(const store::Object& object, Inputs& inputs);
+  // True when an input may still turn out to have failed before the run that reads it: `again` is called when that is
+  // known.
   static bool MustWait(const Inputs& inputs, std::function<void()> again);
+  // The cause of the first one that failed, or OK.
+  static Status FirstFailure(const Inputs& inputs);
   // The run has ended; `cause` is OK or what Find gave.
   static void End(store::Origin& origin, const Status& cause);
 

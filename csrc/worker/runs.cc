@@ -4,14 +4,18 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "csrc/worker/known_values.h"
+
 namespace pathways::worker {
 
 bool Runs::MustWait(const wire::Run& run) {
   if (launcher_.IsFull(run.devices)) return true;
-  if (!launcher_.enqueue_waits()) return false;
-  const auto missing = [this](uint64_t id) {
+  if (context_.hands_errors_on()) return false;
+  const std::shared_ptr<Function>& function = functions_.Find(run.function);
+  const bool spans_hosts = function != nullptr && function->places != nullptr;
+  const auto missing = [&](uint64_t id) {
     const std::shared_ptr<store::Object> object = context_.store().Find(id);
-    return object != nullptr && launcher_.MustArrive(*object);
+    return object != nullptr && launcher_.MustArrive(*object, spans_hosts);
   };
   for (const uint64_t argument : run.arguments) {
     if ((argument & wire::kAssembledBit) == 0 && missing(argument)) return true;
@@ -103,7 +107,12 @@ Status Runs::GatherArgument(const wire::Run& run, const Function& function, size
       }
       if (!object->error.ok()) return object->error;
       held_.push_back(object);
-      RootCauses::Note(*object, inputs_);
+      if (context_.hands_errors_on()) {
+        RootCauses::Note(*object, inputs_);
+      } else {
+        PW_RETURN_IF_ERROR(FailureOf(context_, completions_.causes(), *object));
+        RootCauses::NoteAll(*object, inputs_);
+      }
     }
     PW_ASSIGN_OR_RETURN(store::Object::Shard* const part, Readable(run, function, position, *object, number));
     // A copy on one device may be the same memory under another name (Object::Alias): held by that object, and by the

@@ -48,10 +48,19 @@ void Spills::Spill(const wire::Spill& spill) {
     for (const store::Object::Shard& shard : moving->object->shards) {
       const size_t size = static_cast<size_t>(shard.buffer.type().ByteSize());
       moving->bytes.push_back(std::make_shared<HostMemory>(size));
-      shard.buffer.ToHost(moving->bytes.back()->data(), size, [moving, one_left](const Status& status) {
-        if (!status.ok()) moving->failed = true;
-        one_left();
-      });
+      const auto copy = [moving, one_left, size, &shard, to = moving->bytes.back()->data()](const Status& there) {
+        const auto copied = [moving, one_left](const Status& status) {
+          if (!status.ok()) moving->failed = true;
+          one_left();
+        };
+        return there.ok() ? shard.buffer.ToHost(to, size, copied) : copied(there);
+      };
+      if (context_.hands_errors_on() || !shard.buffer.arrives()) {
+        copy(OkStatus());
+      } else {  // the copy may not hear of the transfer's error
+        const Result<pjrt::EventHandle> ready = shard.buffer.ReadyEvent();
+        ready.ok() ? ready->OnReady(copy) : copy(ready.status());
+      }
     }
     one_left();
   }

@@ -49,14 +49,25 @@ int64_t LimitOf(const EngineOptions& options, const pjrt::Client& client, int de
   return limit;
 }
 
-bool EnqueueWaits(const HostContext& context, const std::shared_ptr<pjrt::Client>& client) {
-  if (client->platform_name() == "cpu") return false;
-  const Result<bool> waits = EnqueueWaitsForArguments(client);
-  if (waits.ok() && !*waits) return false;
+Result<EnqueueAhead> HowFarAhead(const HostContext& context, const std::shared_ptr<pjrt::Client>& client) {
+  if (client->platform_name() == "cpu") return EnqueueAhead::kAlways;
+  const Result<ProbedEnqueue> probed = ProbeEnqueue(client);
+  if (probed.ok() && probed->loses_errors) {
+    return FailedPrecondition(
+        "expected a plugin that tells of a failed transfer, got one that calls its buffer filled: " +
+        client->platform_version());
+  }
+  if (probed.ok() && !probed->waits) {
+    if (probed->hands_errors_on) return EnqueueAhead::kAlways;
+    context.Log(
+        "computations are enqueued when the values have arrived that they take from transfers, because the "
+        "plugin does not hand a failed value's error on to what was enqueued on it");
+    return EnqueueAhead::kAfterTransfers;
+  }
   context.Log("computations are enqueued when their arguments have arrived, because the plugin " +
-              (waits.ok() ? "makes who enqueues one wait for them"
-                          : "could not be asked whether it waits for them: " + waits.status().ToString()));
-  return true;
+              (probed.ok() ? "makes who enqueues one wait for them"
+                           : "could not be asked whether it waits for them: " + probed.status().ToString()));
+  return EnqueueAhead::kAfterArguments;
 }
 
 }  // namespace
@@ -77,7 +88,7 @@ Result<StartedDevices> StartDevices(const EngineOptions& options, const HostCont
   for (size_t device = 0; device < count; ++device) {
     started.limits.push_back(LimitOf(options, *started.client, static_cast<int>(device)));
   }
-  started.enqueue_waits = EnqueueWaits(context, started.client);
+  PW_ASSIGN_OR_RETURN(started.enqueue_ahead, HowFarAhead(context, started.client));
   return started;
 }
 

@@ -21,7 +21,7 @@ namespace pathways::worker {
 struct StartedDevices {
   std::shared_ptr<pjrt::Client> client;
   std::vector<int64_t> limits;  // bytes of each; 0: none
-  bool enqueue_waits = false;   // the plugin's Execute sleeps until its arguments have arrived
+  EnqueueAhead enqueue_ahead = EnqueueAhead::kAlways;
 };
 
 // `link`: to the hosts whose plugins make one client together, or null. `on_lost`: one of them is lost, which ends

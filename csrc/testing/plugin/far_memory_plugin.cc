@@ -7,6 +7,10 @@
 //
 // With PW_TEST_EXECUTE_WAITS in the environment, Execute also makes its caller wait for the arguments.
 //
+// With PW_TEST_KEEPS_ERRORS a failed transfer's error reaches the ready event of its buffer and nothing else, as with
+// XLA's CUDA client: what reads the buffer computes with garbage and succeeds. So each transfer has a shadow, a second
+// one of the cpu plugin. The shadow's buffer says when the transfer has ended and how; the other one never fails.
+//
 // Ownership: tables live as long as the process. Threads: any; Locks: State::mutex guards the tables.
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/tensor_type.h"
@@ -31,6 +36,8 @@ struct Filling {
   TensorType type;
   std::vector<std::byte> streamed;  // as it lies on the device
   std::vector<std::byte> dense;     // the same for the cpu plugin, which reads it until the transfer ends
+  PJRT_AsyncHostToDeviceTransferManager* shadow = nullptr;
+  PJRT_Buffer* shadow_buffer = nullptr;  // until the buffer is retrieved
 };
 
 struct State {
@@ -39,6 +46,8 @@ struct State {
   PJRT_Api table{};
   std::mutex mutex;
   std::map<PJRT_AsyncHostToDeviceTransferManager*, Filling> filling;
+  bool keeps_errors = false;                      // constant after Load
+  std::map<PJRT_Buffer*, PJRT_Buffer*> shadows;   // of buffers that transfers fill
   std::map<size_t, std::vector<int64_t>> orders;  // by rank: minor_to_major
   std::set<const void*> pinned;
 };
@@ -116,12 +125,52 @@ PJRT_Error* BufferGetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args* args) {
   return nullptr;
 }
 
+PJRT_Error* MakeShadow(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args args, Filling& filling) {
+  args.transfer_manager = nullptr;
+  if (PJRT_Error* error = TheState().base->PJRT_Client_CreateBuffersForAsyncHostToDevice(&args)) return error;
+  PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args retrieve{};
+  retrieve.struct_size = PjrtStructSize<PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args>::value;
+  retrieve.transfer_manager = args.transfer_manager;
+  if (PJRT_Error* error = TheState().base->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(&retrieve))
+    return error;
+  filling.shadow = args.transfer_manager;
+  filling.shadow_buffer = retrieve.buffer_out;
+  return nullptr;
+}
+
+void DestroyShadow(PJRT_Buffer* buffer) {
+  if (buffer == nullptr) return;
+  PJRT_Buffer_Destroy_Args destroy{};
+  destroy.buffer = buffer;
+  (void)TheState().base_api->Call<&PJRT_Api::PJRT_Buffer_Destroy>(&destroy);
+}
+
+// The transfer has all its bytes: any will do for its shadow.
+void EndShadow(PJRT_AsyncHostToDeviceTransferManager* manager) {
+  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args last{};
+  last.is_last_transfer = true;
+  {
+    std::lock_guard lock(TheState().mutex);
+    const Filling& filling = TheState().filling.at(manager);
+    last.transfer_manager = filling.shadow;
+    last.data = filling.streamed.data();
+    last.transfer_size = static_cast<int64_t>(filling.streamed.size());
+  }
+  if (last.transfer_manager == nullptr) return;
+  if (TheState().base_api->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData>(&last).ok()) {
+    pjrt::EventHandle(TheState().base_api, last.done_with_h2d_transfer).OnReady([](const Status&) {});
+  }
+}
+
 PJRT_Error* CreateBuffers(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* args) {
   PJRT_Error* error = TheState().base->PJRT_Client_CreateBuffersForAsyncHostToDevice(args);
   if (error != nullptr) return error;
   const PJRT_ShapeSpec& spec = args->shape_specs[0];
   Filling filling{{static_cast<DType>(spec.element_type), {spec.dims, spec.dims + spec.num_dims}}, {}, {}};
   filling.streamed.resize(static_cast<size_t>(filling.type.ByteSize()));
+  if (TheState().keeps_errors) {
+    if ((error = MakeShadow(*args, filling)) != nullptr) return error;
+  }
   std::lock_guard lock(TheState().mutex);
   TheState().filling.insert_or_assign(args->transfer_manager, std::move(filling));
   return nullptr;
@@ -130,9 +179,76 @@ PJRT_Error* CreateBuffers(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args* ar
 PJRT_Error* ManagerDestroy(PJRT_AsyncHostToDeviceTransferManager_Destroy_Args* args) {
   PJRT_AsyncHostToDeviceTransferManager* const manager = args->transfer_manager;
   PJRT_Error* error = TheState().base->PJRT_AsyncHostToDeviceTransferManager_Destroy(args);
-  std::lock_guard lock(TheState().mutex);
-  TheState().filling.erase(manager);
+  PJRT_AsyncHostToDeviceTransferManager* shadow = nullptr;
+  PJRT_Buffer* shadow_buffer = nullptr;
+  std::map<PJRT_AsyncHostToDeviceTransferManager*, Filling>::node_type ended;  // its bytes may be read until the end
+  {
+    std::lock_guard lock(TheState().mutex);
+    ended = TheState().filling.extract(manager);
+    if (!ended.empty()) shadow = ended.mapped().shadow, shadow_buffer = ended.mapped().shadow_buffer;
+  }
+  if (shadow != nullptr) {
+    PJRT_AsyncHostToDeviceTransferManager_Destroy_Args destroy{};
+    destroy.transfer_manager = shadow;
+    (void)TheState().base_api->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_Destroy>(&destroy);
+  }
+  DestroyShadow(shadow_buffer);
   return error;
+}
+
+PJRT_Error* RetrieveBuffer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args* args) {
+  PJRT_Error* error = TheState().base->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(args);
+  if (error != nullptr) return error;
+  std::lock_guard lock(TheState().mutex);
+  Filling& filling = TheState().filling.at(args->transfer_manager);
+  TheState().shadows[args->buffer_out] = std::exchange(filling.shadow_buffer, nullptr);
+  return nullptr;
+}
+
+PJRT_Error* BufferDestroy(PJRT_Buffer_Destroy_Args* args) {
+  PJRT_Buffer* shadow = nullptr;
+  {
+    std::lock_guard lock(TheState().mutex);
+    if (const auto at = TheState().shadows.find(args->buffer); at != TheState().shadows.end()) {
+      shadow = at->second;
+      TheState().shadows.erase(at);
+    }
+  }
+  DestroyShadow(shadow);
+  return TheState().base->PJRT_Buffer_Destroy(args);
+}
+
+PJRT_Error* BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args* args) {
+  PJRT_Buffer_ReadyEvent_Args base = *args;
+  {
+    std::lock_guard lock(TheState().mutex);
+    if (const auto at = TheState().shadows.find(args->buffer); at != TheState().shadows.end()) base.buffer = at->second;
+  }
+  PJRT_Error* error = TheState().base->PJRT_Buffer_ReadyEvent(&base);
+  args->event = base.event;
+  return error;
+}
+
+// The error is the shadow's; whatever waits for the buffer goes on with what happens to lie there.
+PJRT_Error* SetBufferError(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args* args) {
+  PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args base = *args;
+  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args garbage{};
+  garbage.transfer_manager = args->transfer_manager;
+  garbage.is_last_transfer = true;
+  {
+    std::lock_guard lock(TheState().mutex);
+    Filling& filling = TheState().filling.at(args->transfer_manager);
+    base.transfer_manager = filling.shadow;
+    filling.dense.assign(filling.streamed.size(), std::byte{0x41});
+    garbage.data = filling.dense.data();
+    garbage.transfer_size = static_cast<int64_t>(filling.dense.size());
+  }
+  PJRT_Error* error = TheState().base->PJRT_AsyncHostToDeviceTransferManager_SetBufferError(&base);
+  if (error != nullptr) return error;
+  if (TheState().base_api->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData>(&garbage).ok()) {
+    pjrt::EventHandle(TheState().base_api, garbage.done_with_h2d_transfer).OnReady([](const Status&) {});
+  }
+  return nullptr;
 }
 
 PJRT_Error* TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args* args) {
@@ -150,6 +266,7 @@ PJRT_Error* TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args
   }
   PJRT_Error* error = TheState().base->PJRT_AsyncHostToDeviceTransferManager_TransferData(&base);
   args->done_with_h2d_transfer = base.done_with_h2d_transfer;
+  if (error == nullptr && args->is_last_transfer) EndShadow(args->transfer_manager);
   return error;
 }
 
@@ -169,6 +286,7 @@ PJRT_Error* TransferLiteral(PJRT_AsyncHostToDeviceTransferManager_TransferLitera
   base.is_last_transfer = true;
   PJRT_Error* error = TheState().base->PJRT_AsyncHostToDeviceTransferManager_TransferData(&base);
   args->done_with_h2d_transfer = base.done_with_h2d_transfer;
+  if (error == nullptr) EndShadow(args->transfer_manager);
   return error;
 }
 
@@ -223,6 +341,13 @@ const PJRT_Api* Load() {
   state.table.PJRT_AsyncHostToDeviceTransferManager_TransferLiteral = &TransferLiteral;
   if (std::getenv("PW_TEST_EXECUTE_WAITS") != nullptr) {
     state.table.PJRT_LoadedExecutable_Execute = &ExecuteWhenArgumentsAreThere;
+  }
+  if (std::getenv("PW_TEST_KEEPS_ERRORS") != nullptr) {
+    state.keeps_errors = true;
+    state.table.PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer = &RetrieveBuffer;
+    state.table.PJRT_AsyncHostToDeviceTransferManager_SetBufferError = &SetBufferError;
+    state.table.PJRT_Buffer_Destroy = &BufferDestroy;
+    state.table.PJRT_Buffer_ReadyEvent = &BufferReadyEvent;
   }
   return &state.table;
 }

@@ -1,0 +1,167 @@
+"""A plugin that keeps a failed transfer's error to itself, as XLA's CUDA client does.
+
+What was enqueued on the value runs on whatever lies in its memory, and succeeds. The worker must not call that a
+result.
+
+The plugin is built for tests (``csrc/testing/plugin/far_memory_plugin.cc``, with ``PW_TEST_KEEPS_ERRORS``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptpathways import core, native, platforms, testing
+from ptpathways.launch import local
+from ptpathways.testing import kill, resume, suspend
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60.0
+ADD = b"""module @add { func.func public @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %x, %y : tensor<4xf32>
+  return %0 : tensor<4xf32>
+} }"""
+
+
+@pytest.fixture(scope="module")
+def plugin() -> Iterator[str]:
+    if shutil.which(os.environ.get("PW_CXX", "g++")) is None:
+        pytest.skip("the test plugin is compiled here, and there is no C++ compiler")
+    command = [sys.executable, str(ROOT / "tools" / "native_build.py"), "test-plugin", "far_memory_plugin"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PW_TEST_PJRT_PLUGIN", platforms.find_plugin("cpu").path)
+    patch.setenv("PW_TEST_KEEPS_ERRORS", "1")
+    yield done.stdout.split()[-1]
+    patch.undo()
+
+
+@pytest.fixture
+def cluster(plugin: str) -> Iterator[local.LocalCluster]:
+    with local.start(core.Options(hosts=2, devices_per_host=2, platform="far", plugin=plugin)) as cluster:
+        yield cluster
+    assert not testing.leftovers(cluster)
+
+
+def _add(cluster: local.LocalCluster) -> native.Function:
+    return cluster.session.register(ADD, "mlir", name="add", outputs=[("f32", [4])])
+
+
+def _fails_naming_host0(ask: Callable[[], object]) -> None:
+    with pytest.raises(native.NativeError, match="host0") as caught:
+        ask()
+    assert caught.value.code == "UNAVAILABLE"
+
+
+def test_the_worker_finds_out_and_says_so(cluster: local.LocalCluster) -> None:
+    for host in ("host0", "host1"):
+        log = Path(cluster.runtime_dir, f"{host}.log").read_text()
+        assert "enqueued when the values have arrived that they take from transfers, because the plugin does not" in log
+
+
+def test_nothing_is_computed_out_of_what_a_lost_host_did_not_send(cluster: local.LocalCluster) -> None:
+    session, add = cluster.session, _add(cluster)
+    here, far = (session.put(np.ones(4, np.float32), device) for device in (2, 0))
+    for value in (here, far):
+        value.wait(TIMEOUT_S)
+    suspend(cluster, "host0")
+    moved = far.copy_to(2)
+    (first,) = session.run(add, [moved, moved], 2)
+    (second,) = session.run(add, [first, first], 2)
+    copied, aside = second.copy_to(3), moved.copy_to(3)
+    (third,) = session.run(add, [copied, copied], 3)
+    (free,) = session.run(add, [here, here], 2)
+    assert not any(value.done() for value in (moved, first, second, copied, aside, third))
+    kill(cluster, "host0")
+    for value in (moved, first, second, copied, aside, third):
+        _fails_naming_host0(lambda value=value: value.wait(TIMEOUT_S))  # type: ignore[misc]
+        _fails_naming_host0(lambda value=value: value.result(TIMEOUT_S))  # type: ignore[misc]
+    np.testing.assert_array_equal(free.result(TIMEOUT_S), [2, 2, 2, 2])
+    (again,) = session.run(add, [here, free], 2)
+    np.testing.assert_array_equal(again.result(TIMEOUT_S), [3, 3, 3, 3])
+
+
+def _on(device: int) -> dict[str, Any]:
+    return {"dtype": "f32", "dims": [4], "shards": [0], "devices": [device]}
+
+
+def _doubled_elsewhere(cluster: local.LocalCluster) -> native.Program:
+    """A value of host0 is doubled twice on host1; results: the double, a copy of it on another device, its double."""
+    add = _add(cluster)
+    plans: list[dict[str, Any]] = [
+        {
+            "slots": [_on(0)],
+            "inputs": [0],
+            "outputs": [-1, -1, -1],
+            "steps": [{"kind": "send", "node": 0, "slot": 0, "shard": 0, "channel": 0, "host": 1}],
+        },
+        {
+            "slots": [_on(2), _on(2), _on(3), _on(3)],
+            "inputs": [-1],
+            "outputs": [1, 2, 3],
+            "steps": [
+                {"kind": "receive", "node": 0, "slot": 0, "shard": 0, "pieces": [{"channel": 0, "host": 0}]},
+                {"kind": "execute", "node": 0, "function": 0, "arguments": [0, 0], "results": [1], "donated": []},
+                {"kind": "copy", "node": 0, "from_slot": 1, "from_shard": 0, "slot": 2, "shard": 0},
+                {"kind": "execute", "node": 0, "function": 0, "arguments": [2, 2], "results": [3], "donated": []},
+            ],
+        },
+    ]
+    ports = [{"dtype": "f32", "dims": [4], "devices": [device]} for device in (0, 2, 3, 3)]
+    return cluster.session.register_program(
+        "elsewhere",
+        [plan | {"host": host, "channels": 1, "nodes": ["n"]} for host, plan in enumerate(plans)],
+        ports[:1],
+        ports[1:],
+        functions=[add],
+    )
+
+
+def test_no_step_of_a_program_computes_with_what_a_lost_host_did_not_send(cluster: local.LocalCluster) -> None:
+    session = cluster.session
+    program = _doubled_elsewhere(cluster)
+    far = session.put(np.ones(4, np.float32), 0)
+    for result, right in zip(session.run_program(program, [far]), (2, 2, 4), strict=True):
+        np.testing.assert_array_equal(result.result(TIMEOUT_S), [right] * 4)
+    suspend(cluster, "host0")
+    results = session.run_program(program, [far])
+    assert not any(result.done() for result in results)
+    kill(cluster, "host0")
+    for result in results:
+        _fails_naming_host0(lambda result=result: result.wait(TIMEOUT_S))  # type: ignore[misc]
+        _fails_naming_host0(lambda result=result: result.result(TIMEOUT_S))  # type: ignore[misc]
+
+
+def test_what_waits_goes_on_when_its_bytes_come(cluster: local.LocalCluster) -> None:
+    session, add = cluster.session, _add(cluster)
+    here = session.put(np.ones(4, np.float32), 2)
+    far = session.put(np.full(4, 3, np.float32), 0)
+    for value in (here, far):
+        value.wait(TIMEOUT_S)
+    suspend(cluster, "host0")
+    results = []
+    value = here
+    for _ in range(50):  # each behind the other
+        (value,) = session.run(add, [far.copy_to(2), value], 2)
+        results.append(value.copy_to(3))
+    assert not any(result.done() for result in results)
+    resume(cluster, "host0")
+    for number, result in enumerate(results):
+        np.testing.assert_array_equal(result.result(TIMEOUT_S), np.full(4, 1 + 3 * (number + 1), np.float32))
+
+
+@pytest.mark.timeout(300)
+def test_a_loop_and_its_weights_on_another_slice_are_as_in_eager(plugin: str) -> None:
+    pytest.importorskip("torch_xla")
+    command = [sys.executable, "-m", "tests.proc.train_on_far_memory", plugin]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert done.stdout.split() == ["right"]
