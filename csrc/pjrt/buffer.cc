@@ -62,7 +62,8 @@ Buffer::Buffer(Buffer&& other) noexcept
       raw_(std::exchange(other.raw_, nullptr)),
       type_(std::move(other.type_)),
       device_(other.device_),
-      arrives_(other.arrives_) {}
+      arrives_(other.arrives_),
+      transfer_(std::move(other.transfer_)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -72,6 +73,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     type_ = std::move(other.type_);
     device_ = other.device_;
     arrives_ = other.arrives_;
+    transfer_ = std::move(other.transfer_);
   }
   return *this;
 }
@@ -96,7 +98,7 @@ Result<EventHandle> Buffer::ReadyEvent() const {
   PJRT_Buffer_ReadyEvent_Args args{};
   args.buffer = raw_;
   PW_RETURN_IF_ERROR(client_->api()->Call<&PJRT_Api::PJRT_Buffer_ReadyEvent>(&args));
-  return EventHandle(client_->api(), args.event);
+  return EventHandle(client_->api(), args.event, transfer_);
 }
 
 void Buffer::ToHost(void* dst, size_t size, std::function<void(Status)> done) const {
@@ -199,6 +201,7 @@ Result<Buffer> AsyncBuffer::TakeBuffer() {
   taken_ = true;
   Buffer buffer(client_, args.buffer_out, type_, device_);
   buffer.arrives_ = true;
+  buffer.transfer_ = failure_;
   // The transfer manager holds the memory as well, for its own writes.
   if (const Result<const void*> memory = buffer.HostPointer(); memory.ok()) {
     memory_ = static_cast<std::byte*>(const_cast<void*>(*memory));
@@ -271,6 +274,7 @@ Status AsyncBuffer::SetError(const Status& error) {
   args.error_code = static_cast<PJRT_Error_Code>(error.code());
   args.error_message = error.message().data();
   args.error_message_size = error.message().size();
+  failure_->Set(error);  // before anybody can be told that the buffer is there
   PW_RETURN_IF_ERROR(client_->api()->Call<&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_SetBufferError>(&args));
   finished_ = true;
   return OkStatus();

@@ -72,7 +72,8 @@ class Buffer {
   PJRT_Buffer* raw_ = nullptr;
   std::shared_ptr<const TensorType> type_;
   int device_ = -1;
-  bool arrives_ = false;  // set by AsyncBuffer
+  bool arrives_ = false;                             // set by AsyncBuffer
+  std::shared_ptr<const TransferFailure> transfer_;  // of the transfer that fills it; null: none does
 
   friend class AsyncBuffer;
 };
@@ -111,6 +112,7 @@ class AsyncBuffer {
   PJRT_AsyncHostToDeviceTransferManager* const manager_;
   const std::shared_ptr<const TensorType> type_;
   const int device_;
+  const std::shared_ptr<TransferFailure> failure_ = std::make_shared<TransferFailure>();  // shared with the buffer
   std::byte* memory_ = nullptr;
   bool dense_ = true;                                // known from TakeBuffer on
   std::shared_ptr<std::vector<std::byte>> staging_;  // the chunks so far of what is not dense

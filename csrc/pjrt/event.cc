@@ -21,6 +21,7 @@ EventHandle& EventHandle::operator=(EventHandle&& other) noexcept {
     Reset();
     api_ = std::move(other.api_);
     event_ = std::exchange(other.event_, nullptr);
+    transfer_ = std::move(other.transfer_);
   }
   return *this;
 }
@@ -36,11 +37,17 @@ Status EventHandle::Await() const {
   if (event_ == nullptr) return OkStatus();
   PJRT_Event_Await_Args args{};
   args.event = event_;
-  return api_->Call<&PJRT_Api::PJRT_Event_Await>(&args);
+  Status status = api_->Call<&PJRT_Api::PJRT_Event_Await>(&args);
+  return status.ok() && transfer_ != nullptr ? transfer_->Get() : status;
 }
 
 void EventHandle::OnReady(std::function<void(Status)> callback) const {
   if (event_ == nullptr) return callback(OkStatus());
+  if (transfer_ != nullptr) {
+    callback = [transfer = transfer_, told = std::move(callback)](Status status) {
+      told(status.ok() ? transfer->Get() : std::move(status));
+    };
+  }
   auto* const subscription = new Subscription{api_, std::move(callback)};
   PJRT_Event_OnReady_Args args{};
   args.event = event_;
@@ -58,6 +65,7 @@ void EventHandle::Reset() {
   args.event = std::exchange(event_, nullptr);
   (void)api_->Call<&PJRT_Api::PJRT_Event_Destroy>(&args);  // nothing to do about a failing destructor
   api_.reset();
+  transfer_.reset();
 }
 
 }  // namespace pathways::pjrt

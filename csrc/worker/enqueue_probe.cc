@@ -50,23 +50,23 @@ Result<bool> EnqueueWaits(const std::shared_ptr<pjrt::Client>& client, const pjr
 }
 
 // Whether the event is set with an error.
-bool Fails(const pjrt::EventHandle& event) {
+bool Fails(const pjrt::EventHandle& event, std::chrono::milliseconds patience) {
   const auto outcome = std::make_shared<std::promise<Status>>();
   std::future<Status> told = outcome->get_future();
   event.OnReady([outcome](Status status) { outcome->set_value(std::move(status)); });
-  return told.wait_for(kEventPatience) == std::future_status::ready && !told.get().ok();
+  return told.wait_for(patience) == std::future_status::ready && !told.get().ok();
 }
 
-Result<bool> Fails(const pjrt::ExecuteOutputs& outputs) {
+Result<bool> Fails(const pjrt::ExecuteOutputs& outputs, std::chrono::milliseconds patience) {
   PW_ASSIGN_OR_RETURN(const pjrt::EventHandle ready, outputs.buffers.at(0).at(0).ReadyEvent());
   // Both, whatever the first says: nothing may be under way when the buffers go.
-  const bool done_fails = Fails(outputs.done.at(0)), result_fails = Fails(ready);
+  const bool done_fails = Fails(outputs.done.at(0), patience), result_fails = Fails(ready, patience);
   return done_fails && result_fails;
 }
 
 }  // namespace
 
-Result<ProbedEnqueue> ProbeEnqueue(const std::shared_ptr<pjrt::Client>& client) {
+Result<ProbedEnqueue> ProbeEnqueue(const std::shared_ptr<pjrt::Client>& client, std::chrono::milliseconds patience) {
   PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(""));
   PW_ASSIGN_OR_RETURN(const auto executable, client->Compile(kNegate, "mlir", options));
   ProbedEnqueue probed;
@@ -79,9 +79,10 @@ Result<ProbedEnqueue> ProbeEnqueue(const std::shared_ptr<pjrt::Client>& client) 
   PW_RETURN_IF_ERROR(Negate(*executable, first.buffers.at(0).at(0), &second));
   PW_RETURN_IF_ERROR(argument->SetError(Internal("an argument that fails, to see what the plugin makes of it")));
   PW_ASSIGN_OR_RETURN(const pjrt::EventHandle ready, buffer.ReadyEvent());
-  probed.loses_errors = !Fails(ready);
-  PW_ASSIGN_OR_RETURN(const bool first_fails, Fails(first));
-  PW_ASSIGN_OR_RETURN(const bool second_fails, Fails(second));
+  probed.ends_waits = Fails(ready, patience);  // whatever the plugin says when it sets the event (TransferFailure)
+  if (!probed.ends_waits) return probed;
+  PW_ASSIGN_OR_RETURN(const bool first_fails, Fails(first, patience));
+  PW_ASSIGN_OR_RETURN(const bool second_fails, Fails(second, patience));
   probed.hands_errors_on = first_fails && second_fails;
   return probed;
 }

@@ -29,9 +29,10 @@ inline constexpr std::chrono::seconds kEventPatience{10};
 struct ProbedEnqueue {
   bool waits = false;            // for the arguments; then nothing else was tried
   bool hands_errors_on = false;  // an argument's, to all that was enqueued on it before: to done events and results
-  bool loses_errors = false;     // not even the failed buffer's own event tells
+  bool ends_waits = true;        // the failed buffer's own event is set; else nothing further was tried
 };
-Result<ProbedEnqueue> ProbeEnqueue(const std::shared_ptr<pjrt::Client>& client);
+Result<ProbedEnqueue> ProbeEnqueue(const std::shared_ptr<pjrt::Client>& client,
+                                   std::chrono::milliseconds patience = kEventPatience);
 
 }  // namespace pathways::worker
 

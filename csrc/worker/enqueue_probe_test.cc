@@ -41,7 +41,9 @@ PJRT_Error* SetErrorThatFills(PJRT_AsyncHostToDeviceTransferManager_SetBufferErr
   return nullptr;
 }
 
-Result<ProbedEnqueue> ProbeOf(void (*change)(PJRT_Api& table)) {
+PJRT_Error* SetErrorThatIsIgnored(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args*) { return nullptr; }
+
+Result<ProbedEnqueue> ProbeOf(void (*change)(PJRT_Api& table), std::chrono::milliseconds patience = kEventPatience) {
   ChangedPlugin& plugin = TheChangedPlugin();
   PW_ASSIGN_OR_RETURN(plugin.api, pjrt::Api::Load(testing::PluginPath()));
   const PJRT_Api* const table = plugin.api->table();
@@ -50,7 +52,7 @@ Result<ProbedEnqueue> ProbeOf(void (*change)(PJRT_Api& table)) {
   change(plugin.table);
   PW_ASSIGN_OR_RETURN(const auto api, pjrt::Api::Wrap(&plugin.table, "a changed plugin"));
   PW_ASSIGN_OR_RETURN(const auto client, pjrt::Client::Create(api, pjrt::ClientOptions()));
-  return ProbeEnqueue(client);
+  return ProbeEnqueue(client, patience);
 }
 
 TEST(APluginThatHandsErrorsOnIsFound) {
@@ -59,7 +61,7 @@ TEST(APluginThatHandsErrorsOnIsFound) {
   ASSERT_OK_AND_ASSIGN(const ProbedEnqueue probed, ProbeEnqueue(client->shared_from_this()));
   EXPECT(!probed.waits);
   EXPECT(probed.hands_errors_on);
-  EXPECT(!probed.loses_errors);
+  EXPECT(probed.ends_waits);
 }
 
 TEST(APluginWhoseExecuteWaitsIsFound) {
@@ -70,15 +72,27 @@ TEST(APluginWhoseExecuteWaitsIsFound) {
   EXPECT(probed.waits);
 }
 
-TEST(APluginThatLosesErrorsIsFound) {
+// Whoever waits for the buffer is told nevertheless.
+TEST(APluginThatLosesErrorsHandsNoneOn) {
   NEED_PLUGIN(client);
   NEED_CPU(client);
   ASSERT_OK_AND_ASSIGN(const ProbedEnqueue probed, ProbeOf([](PJRT_Api& table) {
                          table.PJRT_AsyncHostToDeviceTransferManager_SetBufferError = &SetErrorThatFills;
                        }));
   EXPECT(!probed.waits);
+  EXPECT(probed.ends_waits);
   EXPECT(!probed.hands_errors_on);
-  EXPECT(probed.loses_errors);
+}
+
+TEST(APluginThatLeavesWhoeverWaitsWaitingIsFound) {
+  NEED_PLUGIN(client);
+  NEED_CPU(client);
+  ASSERT_OK_AND_ASSIGN(
+      const ProbedEnqueue probed,
+      ProbeOf(
+          [](PJRT_Api& table) { table.PJRT_AsyncHostToDeviceTransferManager_SetBufferError = &SetErrorThatIsIgnored; },
+          std::chrono::milliseconds(50)));
+  EXPECT(!probed.ends_waits);
 }
 
 }  // namespace

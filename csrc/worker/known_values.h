@@ -1,9 +1,9 @@
 // KnownValues: what is known of a value before it is read, where the plugin hands no errors on (EnqueueAhead).
 //
 // There a computation whose argument failed runs on whatever lies in the memory, and says that it went well; a copy
-// does the same. So each value is followed to where it comes from: the transfer that fills its buffer, whose own event
-// tells of its error (pjrt::Buffer::arrives), and the run or step that makes it (store::Origin), which has failed when
-// what it read has.
+// does the same. So each value is followed to where it comes from: the transfer that fills its buffer, whose event
+// tells of its error whatever the plugin says (pjrt::TransferFailure), and the run or step that makes it
+// (store::Origin), which has failed when what it read has.
 //
 // Ownership: plain functions. Threads: FailureOf: the engine's; WhenMade: any.
 #ifndef PTPATHWAYS_WORKER_KNOWN_VALUES_H_

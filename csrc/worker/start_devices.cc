@@ -52,10 +52,11 @@ int64_t LimitOf(const EngineOptions& options, const pjrt::Client& client, int de
 Result<EnqueueAhead> HowFarAhead(const HostContext& context, const std::shared_ptr<pjrt::Client>& client) {
   if (client->platform_name() == "cpu") return EnqueueAhead::kAlways;
   const Result<ProbedEnqueue> probed = ProbeEnqueue(client);
-  if (probed.ok() && probed->loses_errors) {
+  if (probed.ok() && !probed->ends_waits) {
     return FailedPrecondition(
-        "expected a plugin that tells of a failed transfer, got one that calls its buffer filled: " +
-        client->platform_version());
+        "expected a plugin that ends what waits for a transfer when that fails, got one whose buffer was still waited "
+        "for after " +
+        std::to_string(kEventPatience.count()) + " s: " + client->platform_version());
   }
   if (probed.ok() && !probed->waits) {
     if (probed->hands_errors_on) return EnqueueAhead::kAlways;
