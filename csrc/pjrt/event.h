@@ -1,8 +1,7 @@
 // EventHandle: one PJRT_Event, waited for or subscribed to.
 //
 // Ownership: move-only; destroys its PJRT_Event. Destroying it does not cancel callbacks already subscribed. Shares
-// what
-//            is known of the transfer that sets the event, if one does.
+//            what is known of the transfer that sets the event, if one does.
 // Threads:   IsReady, Await and OnReady may be called from any thread; moving and destroying are the owner's.
 //            Callbacks run on a thread of the plugin, or on the caller's when the event is already set; they must not
 //            block. TransferFailure: any. Locks: its mutex_ guards status_, a leaf.
