@@ -26,7 +26,7 @@ def divide(kernel: Callable[..., Any], values: torch.Tensor, other: Any) -> Any:
     import torch
 
     if not isinstance(values, torch.Tensor):
-        values = torch.full((), values, dtype=torch.result_type(other, values), device=other.device)
+        values = _xla.number(values, torch.result_type(other, values), other.device)
     if not isinstance(other, torch.Tensor):
         return divide_by_number(_by_number(), values, other)
     dtype = torch.result_type(values, other)

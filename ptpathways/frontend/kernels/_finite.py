@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla import _xla
+
 if TYPE_CHECKING:
     import torch
 
@@ -31,7 +33,7 @@ def _number(value: float, values: torch.Tensor) -> torch.Tensor:
     import torch
 
     rounded = torch.tensor(value, dtype=torch.float64).to(values.dtype).item()
-    return torch.full((), rounded, dtype=values.dtype, device=values.device)
+    return _xla.number(rounded, values.dtype, values.device)
 
 
 REPLACED: dict[str, Callable[..., Any]] = {"nan_to_num": nan_to_num}

@@ -179,7 +179,7 @@ def _held(
     tensors = [
         item
         if isinstance(item, torch.Tensor) or item is None
-        else torch.full((), as_number(item, values.dtype), dtype=values.dtype, device=values.device)
+        else _xla.number(as_number(item, values.dtype), values.dtype, values.device)
         for item in rest
     ]
     result: torch.Tensor = kernel(values, *tensors, **named)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.kernels import _precision, _refusals
+from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> list[Any]:
 
     device = next(item.device for item in arguments if isinstance(item, torch.Tensor))
     return [
-        item.to(dtype)
-        if isinstance(item, torch.Tensor)
-        else torch.full((), as_number(item, dtype), dtype=dtype, device=device)
+        item.to(dtype) if isinstance(item, torch.Tensor) else _xla.number(as_number(item, dtype), dtype, device)
         for item in arguments
     ]
 

@@ -27,7 +27,7 @@ def by_number(kernel: Callable[..., Any], values: torch.Tensor, exponent: comple
 
     dtype = torch.result_type(values, exponent)
     if isinstance(exponent, complex):
-        given = torch.full((), exponent, dtype=dtype, device=values.device)
+        given = _xla.number(exponent, dtype, values.device)
         return _of_complex(_xla.former("pow.Tensor_Tensor"), values.to(dtype), given)
     if dtype.is_floating_point or dtype.is_complex:
         return kernel(values.to(dtype), exponent)
@@ -94,7 +94,7 @@ def of_number(kernel: Callable[..., Any], base: complex, exponent: torch.Tensor)
     dtype = torch.result_type(base, exponent)
     if dtype.is_floating_point and not isinstance(base, complex) and float(base).is_integer():
         return kernel(base, exponent.to(dtype))
-    given = torch.full((), as_number(base, dtype), dtype=dtype, device=exponent.device)
+    given = _xla.number(as_number(base, dtype), dtype, exponent.device)
     if dtype.is_floating_point:
         return _xla.former("pow.Tensor_Tensor")(given, exponent.to(dtype))
     return power(_xla.former("pow.Tensor_Tensor"), given, exponent)

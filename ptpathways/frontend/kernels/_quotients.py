@@ -31,11 +31,11 @@ def divided(kernel: Callable[..., Any], values: Any, other: Any, **named: Any) -
     wide = torch.float32 if _precision.is_short(dtype) else dtype  # also of a number, which torch does not round before
     whole = not floats and not dtype.is_complex and dtype != torch.bool
     if not isinstance(values, torch.Tensor):
-        values = torch.full((), as_number(values, dtype), dtype=dtype, device=other.device)
+        values = _xla.number(as_number(values, dtype), dtype, other.device)
     elif not isinstance(other, torch.Tensor):
         if whole:
             _check_divisor(other)
-        other = torch.full((), as_number(other, wide), dtype=wide, device=values.device)
+        other = _xla.number(as_number(other, wide), wide, values.device)
     if mode is not None and not (whole or floats):
         raise RuntimeError(f"a quotient that is rounded is of integers or floats, got {dtype}; convert them (.float())")
     if mode is None:

@@ -181,7 +181,7 @@ def _of_tensors(arguments: tuple[Any, ...], places: list[int]) -> Sequence[Any]:
     dtype = common((*tensors, *(arguments[place] for place in numbers)))
     made = list(arguments)
     for place in numbers:
-        made[place] = torch.full((), as_number(arguments[place], dtype), dtype=dtype, device=tensors[0].device)
+        made[place] = _xla.number(as_number(arguments[place], dtype), dtype, tensors[0].device)
     return made
 
 

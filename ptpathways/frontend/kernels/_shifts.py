@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptpathways.frontend.xla import _xla
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,9 +21,9 @@ def bitwise(kernel: Callable[..., Any], values: Any, other: Any) -> Any:
         raise NotImplementedError(f"a shift needs integers, got a {dtype}")
     if not isinstance(other, torch.Tensor):
         bits = 8 * dtype.itemsize  # not all numbers are of the type; by any that is too large nothing is left
-        other = torch.full((), other if 0 <= other < bits else bits, dtype=dtype, device=values.device)
+        other = _xla.number(other if 0 <= other < bits else bits, dtype, values.device)
     elif not isinstance(values, torch.Tensor):
-        values = torch.full((), values, dtype=torch.int64, device=other.device)
+        values = _xla.number(values, torch.int64, other.device)
     return kernel(values.to(dtype), other.to(dtype))
 
 
