@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import statistics
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,6 +53,9 @@ def _autocast(_: torch.device) -> Any:
 
 
 MAKERS: tuple[Make, ...] = (_schedule, _normal, _flow, _affine, _loader, _autocast)
+
+
+NAMES = {"of the note": "note"}
 
 
 class _Case(NamedTuple):
@@ -100,6 +107,27 @@ WAYS = {
         lambda of, x: x * vars(of)["note"],
         lambda of, n, _: setattr(of, "note", 1.0 + n),
         lambda of, _: setattr(of, "note", 1.0),
+    ),
+    "by a text of another place": _Case(
+        lambda of, x: x * getattr(of, NAMES["of the note"]),
+        lambda of, n, _: setattr(of, "note", 1.0 + n),
+        lambda of, _: setattr(of, "note", 1.0),
+    ),
+    "by a partial call": _Case(
+        lambda of, x: x * of.ask("note"),
+        lambda of, n, _: setattr(of, "note", 1.0 + n),
+        lambda of, _: vars(of).update(note=1.0, ask=functools.partial(getattr, of)),
+    ),
+    "by a format": _Case(
+        lambda of, x: x * float("{of.note}".format(of=of)),  # noqa: UP032  # which names the attribute in a text
+        lambda of, n, _: setattr(of, "note", 1.0 + n),
+        lambda of, _: setattr(of, "note", 1.0),
+    ),
+    "new, by vars": _Case(lambda of, x: x * vars(of).get("extra", 1.0), lambda of, n, _: setattr(of, "extra", 1.0 + n)),
+    "of its class": _Case(
+        lambda of, x: x * of.scale,
+        lambda of, n, _: setattr(type(of), "scale", 1.0 + n),
+        lambda of, _: setattr(type(of), "scale", 1.0),
     ),
     "a function": _Case(
         lambda of, x: of.scaled(x),
@@ -167,6 +195,52 @@ METHODS = {
 """What methods of libraries use of their objects."""
 
 
+def _in_context(of: Any, x: Tensor) -> Tensor:
+    with of as factor:
+        return x * float(factor)
+
+
+PYTHONS = {
+    "a context": _Case(
+        _in_context, lambda of, n, _: setattr(of, "enter_result", 1.0 * n), make=lambda _: contextlib.nullcontext(1.0)
+    ),
+    "a distribution": _Case(
+        lambda of, x: x * of.mean,
+        lambda of, n, _: setattr(of, "_mu", 1.0 * n),
+        make=lambda _: statistics.NormalDist(1.0, 2.0),
+    ),
+    "a cell": _Case(
+        lambda of, x: x * of.cell_contents,
+        lambda of, n, _: setattr(of, "cell_contents", 1.0 * n),
+        make=lambda _: types.CellType(1.0),
+    ),
+}
+"""The same of objects of Python's own library."""
+
+
+def libraries_written(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step writes attributes of a library's object and class, and nothing else reads them in it."""
+    of, found = _schedule(places[0]), []
+    kind = type(of)
+
+    def step(x: Tensor, mark: int) -> Tensor:
+        of.mark = mark
+        of.gamma = 0.5
+        kind.mark = mark
+        vars(of).pop("left", None)
+        return x * 2
+
+    captured = capture(step)
+    for call in range(CALLS):
+        found.append(float(captured(_numbers(places[0], 1.0 + call), call % 2).sum()))
+        found += [of.mark, of.gamma, kind.mark, float("left" in vars(of))]
+        if call in CHANGED_BEFORE:
+            of.gamma, of.left = 2.0, 1
+    if isinstance(captured, pw.CapturedStep):
+        assert captured.replays
+    return found
+
+
 def _outcomes(cases: dict[str, _Case], places: list[torch.device], capture: Capture) -> list[float]:
     found = []
     for number, case in enumerate(cases.values()):
@@ -194,7 +268,7 @@ def libraries_read(places: list[torch.device], capture: Capture) -> list[float]:
 
 def libraries_used(places: list[torch.device], capture: Capture) -> list[float]:
     """Attributes that methods and functions of the library use."""
-    return _outcomes(METHODS, places, capture)
+    return _outcomes(METHODS | PYTHONS, places, capture)
 
 
-SCENARIOS = (libraries_read, libraries_used)
+SCENARIOS = (libraries_read, libraries_used, libraries_written)

@@ -484,7 +484,11 @@ class CapturedStep:
             self._blocked += 1
             variant.ready = False
             if not reason.passing or self._blocked > BLOCKED_MAX:
-                self._give_up(str(reason))
+                since = variant.audits.replays if checks else 0  # when it may have begun to do that
+                told = f"; it was replayed {since} times since it was last checked, and may have done so then" * (
+                    since > 0
+                )
+                self._give_up(f"{reason}{told}")
         except Different as difference:
             variant.ready = False
             if checks:

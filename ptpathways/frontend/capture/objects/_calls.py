@@ -64,6 +64,7 @@ _CLOCKS = frozenset({"now", "today", "utcnow"})
 _ASKING = frozenset({"isEnabledFor", "getEffectiveLevel", "hasHandlers"})
 """Methods of loggers whose answer a step may compute with."""
 _ASKING_NUMPY = frozenset({"get_printoptions", "getbufsize", "geterr", "geterrcall"})
+_SETTING_NUMPY = frozenset({"set_printoptions", "setbufsize", "seterr", "seterrcall", "set_string_function"})
 _TAKING = frozenset({"acquire", "locked"})
 """Methods of locks that say what others do."""
 _SAYS = {"print": "prints", "warn": "warns"}
@@ -170,12 +171,14 @@ class Calls:
             return
         if whose in ("torch", "other"):
             self._note_use(frame)
+        if code.co_name == "set_printoptions" and whose == "torch":
+            self._refuse("calls torch.set_printoptions()", frame)
         if whose == "torch" or not self._asked_by_user(frame.f_back):
             return
         if whose == "python":
             self._look_at_python(frame)
         elif whose == "numpy":
-            if code.co_name in _ASKING_NUMPY:
+            if code.co_name in _ASKING_NUMPY | _SETTING_NUMPY:
                 self._refuse(f"calls numpy.{code.co_name}()", frame)
         elif not code.co_flags & inspect.CO_GENERATOR and not self._is_about_tensors(frame):
             self._answers[frame] = code.co_qualname

@@ -135,16 +135,6 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-@functools.lru_cache(maxsize=256)
-def texts(code: types.CodeType) -> frozenset[str]:
-    """The texts in a function, or one inside it, that may be names."""
-    found = {text for text in code.co_consts if isinstance(text, str) and text.isidentifier()}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= texts(constant)
-    return frozenset(found)
-
-
 def _parts(text: str) -> list[str]:
     """What a text may name: of ``attrgetter``, ``a.b``; of ``format``, ``{0.a}``."""
     return re.split(r"\W+", text) if "{" in text else text.split(".")

@@ -126,14 +126,14 @@ class Walker:
         self.modules = Modules(self)
         self.objects = Objects(self)
         self._functions = Functions(self)
-        self._torch_objects = TorchObjects(self)
+        self.torch_objects = TorchObjects(self)
 
     def finish(self) -> Surroundings:
-        self._torch_objects.everywhere()
+        self.torch_objects.everywhere()
         self._look_into_modules()
         self.mentioned.visit()
         self._look_into_modules()
-        self._torch_objects.methods_of_tensors(self.mentioned.names)
+        self.torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
         if "catch_warnings" in self.mentioned.names:  # which notes what the filters let through
             self.modules.context(warnings.catch_warnings)
@@ -244,11 +244,11 @@ class Walker:
     def _of_torch(self, name: str, value: Any, depth: int) -> bool:
         """Takes in a module, an optimizer or a scheduler; whether it was one."""
         if isinstance(value, self._torch.nn.Module):
-            self._torch_objects.module(name, value, depth)
+            self.torch_objects.module(name, value, depth)
         elif isinstance(value, self._torch.optim.Optimizer):
-            self._torch_objects.optimizer(name, value, depth)
+            self.torch_objects.optimizer(name, value, depth)
         elif isinstance(value, self._torch.optim.lr_scheduler.LRScheduler):
-            self._torch_objects.scheduler(name, value, depth)
+            self.torch_objects.scheduler(name, value, depth)
         else:
             return False
         return True

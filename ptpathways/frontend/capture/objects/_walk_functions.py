@@ -44,6 +44,7 @@ class Functions:
             self._walker.objects.mentioned_attributes(name, value, depth)
         elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
             self._walker.kind(name, value.__name__)
+            self._walker.mentioned.names.add(value.__name__)  # such as getattr
             if not isinstance(value.__self__, types.ModuleType | type | None):
                 self._walker.visit(f"{name}.__self__", value.__self__, depth + 1)
         else:
@@ -87,8 +88,6 @@ class Functions:
             self._walker.link(prefix + variable, CellView(cell), variable, value, depth)
         names = _code.all_names(code)
         self._walker.mentioned.names.update(names)
-        self._walker.mentioned.read |= _code.read_names(code)
-        self._walker.mentioned.texts |= _code.texts(code)
         attributes = vars(function)
         self._walker.mentioned.records.append((name or "the function", attributes, tuple(attributes), depth))
         self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))

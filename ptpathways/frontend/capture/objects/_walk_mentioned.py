@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import decimal
 import enum
+import gc
 import types
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._contents import Same, registered
+from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
 from ptpathways.frontend.capture.objects._reachable import ClassView, Link, SlotView, Watched
 from ptpathways.frontend.capture.objects._walk_modules import ITEMS_MAX
 
@@ -22,14 +23,15 @@ _CALLED = frozenset({"forward", "backward", "setup_context"})
 """Methods, beside those of operators, that are called without being named."""
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
+_CAN_CHANGE = 1 << 9
+"""Of a class's flags: a class statement has made it (``Py_TPFLAGS_HEAPTYPE``)."""
 _IN_ORDER = frozenset({"vars", "__dict__", "dir", "asdict"})
 """Ways to go through attributes in their order."""
-_ALL = frozenset({"vars", "__dict__", "asdict", "astuple"})
-"""Ways to all attributes of an object."""
-_CATCHING = frozenset({"AttributeError", "Exception", "BaseException", "suppress"})
-"""Ways to do without an attribute that is not there."""
-_ASKING = frozenset({"getattr", "hasattr", "attrgetter"})
-"""Ways to ask for an attribute by a text that is its name."""
+_COMPUTED = _BY_TEXT | {
+    *("hasattr", "__getattribute__", "getattr_static", "getmembers", "getmembers_static"),
+    *("copy", "deepcopy", "__reduce__", "__reduce_ex__", "__getstate__"),
+}
+"""Ways to attributes of an object of an installed package whose names nothing mentions."""
 
 
 class Mentioned:
@@ -42,10 +44,6 @@ class Mentioned:
         self._all_used = frozenset[str]().union(*used.values())
         self.names: set[str] = set(_CALLED)
         """Of global variables and attributes, also as texts."""
-        self.read: set[str] = set()
-        """Of attributes that are read, and not called."""
-        self.texts: set[str] = set()
-        """Those of them that are texts."""
         self.classes: dict[type, bool] = {}
         """The user's, and whether code names them, so that it may make objects."""
         self._enums: set[type] = set()
@@ -53,6 +51,8 @@ class Mentioned:
         """Objects, by what they consist of."""
         self._library_records: list[tuple[str, Any, int]] = []
         """Objects of installed packages."""
+        self._library_classes: dict[type, None] = {}
+        """Classes of libraries, of which attributes are what they are."""
         self.hiding: list[tuple[dict[str, Any], type]] = []
         """Attributes of objects, which hide those of their class."""
         self.attributes: list[Watched] = []
@@ -79,6 +79,8 @@ class Mentioned:
                 walker.visit(f"{name}.{key}", member, depth + 1)
         if _code.is_own_class(kind, walker.home):
             self.classes[kind] = True
+        else:
+            self.of_library_class(kind)
         walker.container(type(kind))
 
     def of_library(self, name: str, value: Any, depth: int) -> None:
@@ -87,6 +89,15 @@ class Mentioned:
             self._library_records.append((name, value, depth))
             self._walker.found.libraries.append(value)
             self._walker.found.classes.append(Watched(value, type(value), name))
+            self._walker.found.orders.append(Watched(vars(value), tuple(vars(value)), f"{name}.__dict__"))
+            self._walker.torch_objects.functions_of_classes(type(value))
+            self.of_library_class(type(value))
+
+    def of_library_class(self, kind: type) -> None:
+        """A class of a library, or one of the user's that derives from some."""
+        for base in kind.__mro__:
+            if base.__flags__ & _CAN_CHANGE and not _code.is_own_class(base, self._walker.home):
+                self._library_classes.setdefault(base)
 
     def visit(self) -> None:
         """Walks on into all of it that the code mentions. Any code may: a loop's history that hangs on the same object
@@ -95,6 +106,8 @@ class Mentioned:
         before = -1
         while len(done) != before:
             before = len(done)
+            for kind in list(self.classes):
+                self.of_library_class(kind)
             self._visit_members_of_classes(done)
             self._visit_records(done)
             self._visit_records_of_libraries(done)
@@ -110,9 +123,14 @@ class Mentioned:
             self._walker.found.orders += self.attributes
             for one in self.attributes:
                 self._walker.kind(f"the order of what is in {one.name}", one.contents)
+        for kind in self._library_classes:
+            dictionary = gc.get_referents(vars(kind))[0]
+            of_bases = {name for base in kind.__mro__[1:] for name in vars(base)} & self.names
+            self._walker.found.absent += [(dictionary, name) for name in of_bases - dictionary.keys()]
         for attributes, kind in self.hiding:
-            self._walker.found.absent += [(attributes, name) for name in _hidden(attributes, kind) if self.has(name)]
-        self._note_absent_of_libraries()
+            inherited = {name for base in kind.__mro__ for name in vars(base)}
+            absent = [name for name in inherited - set(attributes) if self.has(name)]
+            self._walker.found.absent += [(attributes, name) for name in absent]
 
     def _own(self, bases: Iterable[type]) -> list[type]:
         """Those that the user has written, in an order that stays."""
@@ -140,9 +158,8 @@ class Mentioned:
                     self._walker.link(f"{where}.{name}", attributes, name, attributes[name], depth)
 
     def _visit_records_of_libraries(self, done: set[tuple[Any, ...]]) -> None:
-        """Those of objects of installed packages, that the step's code reads or calls, or theirs has used."""
-        read = self.read | self._asked()
-        everything = not self.names.isdisjoint(_ALL)
+        """Those of objects and classes of installed packages, that the step's code mentions, or theirs has used."""
+        everything = not self.names.isdisjoint(_COMPUTED)
         for place, (where, of, depth) in enumerate(self._library_records):
             attributes = vars(of)
             for name, value in list(attributes.items()):
@@ -150,28 +167,25 @@ class Mentioned:
                     continue
                 if isinstance(value, weakref.ref):  # such as a transform's inverse, which is made when it is asked for
                     continue
-                called = name in self.names and callable(value)
-                if everything or called or name in read or self._is_used(name, type(of)):
+                if everything or name in self.names or self._is_used(name, type(of)):
                     done.add(("library", place, name))
                     self._walker.link(f"{where}.{name}", attributes, name, value, depth)
-
-    def _note_absent_of_libraries(self) -> None:
-        """Attributes that objects of installed packages do not have, and that would be used if they had."""
-        asked = self._asked() | (set() if self.names.isdisjoint(_CATCHING) else self.read)
-        for _, of, _ in self._library_records:
-            attributes = vars(of)
-            hidden = _hidden(attributes, type(of))
-            names = {name for name in hidden if name in self.names or self._is_used(name, type(of))}
-            names.update(name for name in asked if name not in attributes)
-            self._walker.found.absent += [(attributes, name) for name in sorted(names)]
+        for kind in list(self._library_classes):
+            own = gc.get_referents(vars(kind))[0]  # the dictionary itself, which guards ask fast
+            for name in sorted(self.names & own.keys()):
+                if (kind, name) in done:
+                    continue
+                done.add((kind, name))
+                value, where = own[name], f"{kind.__qualname__}.{name}"
+                if is_setting(value):
+                    self._walker.link(where, ClassView(kind), name, value, 0)
+                else:
+                    self._walker.found.links.append(Link(own, name, value, where))
+                    self._walker.kind(where, Same(value))
 
     def _is_used(self, name: str, kind: type) -> bool:
         """Whether a function of an installed package uses the attribute of an object of such a class."""
         return name in self._all_used or not _BY_TEXT.isdisjoint(self._used.get(kind, ()))
-
-    def _asked(self) -> set[str]:
-        """The texts by which the code may ask for an attribute."""
-        return set() if self.names.isdisjoint(_ASKING) else self.texts
 
     def has(self, name: str) -> bool:
         return name in self.names or not self.names.isdisjoint(_BY_TEXT)
@@ -182,8 +196,3 @@ class Mentioned:
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):
                 self._walker.visit(where, inner, 0)
-
-
-def _hidden(attributes: dict[str, Any], kind: type) -> set[str]:
-    """Names that a class has and its object has not: an attribute there would hide that of the class."""
-    return {name for base in kind.__mro__ for name in vars(base)} - set(attributes)

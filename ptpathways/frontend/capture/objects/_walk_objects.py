@@ -6,19 +6,24 @@ import argparse
 import dataclasses
 import inspect
 import operator
+import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import PLAIN, Same, position_of
-from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched
+from ptpathways.frontend.capture.objects._reachable import CellView, Link, SlotView, Watched
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
-_RECORDS = frozenset({"csv", "fractions", "json.decoder", "json.encoder", "pprint", "string", "textwrap"})
-"""Modules of Python whose objects are options that their methods read."""
+_COUNTING = """
+asyncio concurrent gc io _io logging multiprocessing queue selectors socket ssl subprocess tempfile threading
+tracemalloc unittest weakref
+"""
+_COUNTING_ROOTS = frozenset(_COUNTING.split())
+"""Of Python's library: whose objects change by themselves. Those of others are options that their methods read."""
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -51,7 +56,9 @@ class Objects:
         if isinstance(value, BaseException):
             for part in ("args", "__cause__", "__context__"):
                 self._walker.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
-        if type(value).__module__ in _RECORDS:
+        if isinstance(value, types.CellType):
+            self._walker.link(f"{name}.cell_contents", CellView(value), "cell_contents", _contents_of(value), depth)
+        elif _is_record(type(value)):
             self._instance(name, value)
             self._slots(name, value, depth)
             self.own_attributes(name, value, depth)
@@ -132,3 +139,16 @@ class Objects:
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
         return base.__module__ in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
+
+
+def _is_record(kind: type) -> bool:
+    """Whether objects of a class of Python's library hold nothing but what their methods read."""
+    root = kind.__module__.partition(".")[0]
+    return root in sys.stdlib_module_names and root not in _COUNTING_ROOTS
+
+
+def _contents_of(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not yet assigned
+        return None

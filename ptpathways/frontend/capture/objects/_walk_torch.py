@@ -81,6 +81,7 @@ class TorchObjects:
             self._walker.kind(where, type(part))
             self._walker.found.classes.append(Watched(part, type(part), where))
             self._methods(type(part), ("forward", "__call__"))
+            self._walker.mentioned.of_library_class(type(part))
             self._walker.found.compared[id(part)] = part
             self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
             if _code.is_own_class(type(part), self._walker.home):
@@ -137,6 +138,12 @@ class TorchObjects:
                 self._walker.kind(f"torch.Tensor.{name}", Same(own[name]))
             elif hasattr(self._torch.Tensor, name):
                 self._walker.found.absent.append((own, name))
+
+    def functions_of_classes(self, kind: type) -> None:
+        """Those of a class of an installed package, and of its bases there, are what they are."""
+        for base in kind.__mro__:
+            if _code.is_installed(base) and not _code.is_ours(base):
+                self._functions_of_class(base)
 
     def _functions_of_class(self, kind: type) -> None:
         """Those of a class of torch are what they are."""
@@ -206,6 +213,7 @@ class TorchObjects:
             return
         self._walker.found.optimizers.append(optimizer)
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
+        self._walker.mentioned.of_library_class(type(optimizer))
         for kind in type(optimizer).__mro__:
             if kind.__module__.startswith("torch.optim."):
                 self._functions(kind.__module__)
