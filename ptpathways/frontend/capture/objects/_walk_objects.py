@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import logging
 import operator
 import sys
 import types
@@ -24,6 +25,8 @@ tracemalloc unittest weakref
 """
 _COUNTING_ROOTS = frozenset(_COUNTING.split())
 """Of Python's library: whose objects change by themselves. Those of others are options that their methods read."""
+_OF_LOGGERS = frozenset({"parent", "handlers", "manager", "filters", "root", "_cache"})
+"""Attributes that lead on to where logs are written, of which a step hears nothing."""
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -81,7 +84,8 @@ class Objects:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))
-            self._walker.mentioned.records.append((name, attributes, tuple(attributes), depth))
+            names = tuple(key for key in attributes if not isinstance(value, logging.Logger) or key not in _OF_LOGGERS)
+            self._walker.mentioned.records.append((name, attributes, names, depth))
 
     def own_attributes(self, name: str, value: Any, depth: int) -> None:
         """Of a container of a class of somebody's, or of a tensor."""

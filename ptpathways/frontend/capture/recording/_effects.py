@@ -143,6 +143,11 @@ def _check_containers(before: Surroundings) -> None:
         if contents_of(of) != contents:
             raise Uncapturable(f"it changes what is in {name}, {_ADVICE}")
     for of, position, name in before.moving:
+        if type(position) is object:
+            raise Uncapturable(
+                f"it reaches {name}, a {type(of).__qualname__}, and whether that has changed cannot be told; take from "
+                "it outside and pass the outcome as an argument"
+            )
         if position_of(of) != position:
             raise Uncapturable(
                 f"it draws from {name}, and a replay would repeat what it made of that; draw outside and pass the "
