@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import statistics
 import types
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from torch.optim import lr_scheduler
 from torch.utils import data
 
 import ptpathways as pw
-from tests.proc.capture_basis import SAID, Capture
+from tests.proc.capture_basis import SAID, Capture, expect
 
 CALLS = 14
 CHANGED_BEFORE = (6, 7, 11)
@@ -137,6 +138,35 @@ WAYS = {
 }
 """What of any object of a library a step may use by itself."""
 
+
+class _Scaled(transforms.Transform):
+    """A user's, whose methods only the package calls."""
+
+    domain = codomain = constraints.real
+    bijective = True
+    factor = 2.0
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+    def log_abs_det_jacobian(self, x: Tensor, _: Tensor) -> Tensor:
+        return x * 0 + self.factor
+
+
+class _Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2.0
+
+
+def _scaled(_: torch.device) -> Any:
+    return _Scaled()
+
+
+def _node(_: torch.device) -> Any:
+    graph = torch.fx.symbolic_trace(_Twice()).graph
+    return next(node for node in graph.nodes if node.op == "call_function")
+
+
 METHODS = {
     "the last rate": _Case(
         lambda of, x: x * of.get_last_lr()[0], lambda of, *_: (of.optimizer.step(), of.step()), make=_schedule
@@ -177,6 +207,16 @@ METHODS = {
         lambda of, n, place: setattr(of.other, "loc", _numbers(place, 1.0 * n)),
         lambda of, place: setattr(of, "other", _normal(place)),
         _normal,
+    ),
+    "by a user's method": _Case(lambda of, x: of(x), lambda of, n, _: setattr(of, "factor", 1.0 * n), make=_scaled),
+    "a member in C": _Case(
+        lambda of, x: x * of.args[1], lambda of, n, _: setattr(of, "args", (of.args[0], 1.0 * n)), make=_node
+    ),
+    "a setting": _Case(
+        lambda of, x: x * of.recompile_limit,
+        lambda of, n, _: setattr(of, "recompile_limit", n),
+        lambda of, _: setattr(of, "recompile_limit", 8),
+        lambda _: importlib.import_module("torch._dynamo.config"),
     ),
     "a bound": _Case(
         lambda of, x: x * of.check(x),
@@ -241,6 +281,24 @@ def libraries_written(places: list[torch.device], capture: Capture) -> list[floa
     return found
 
 
+def libraries_of_c(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is in a container that is written in C nobody can compare: such a step is traced, and says so."""
+    script: Any = torch._C
+    of, found = script.ScriptDict({"k": 2.0}), []
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        scaled: Tensor = x * of["k"]
+        return scaled
+
+    for call in range(CALLS):
+        found.append(float(step(_numbers(places[0], 1.0 + call)).sum()))
+        if call in CHANGED_BEFORE:
+            of["k"] = 1.0 * call
+    expect(step, replays=0, texts=("a ScriptDict, which is written in C",))
+    return found
+
+
 def _outcomes(cases: dict[str, _Case], places: list[torch.device], capture: Capture) -> list[float]:
     found = []
     for number, case in enumerate(cases.values()):
@@ -271,4 +329,4 @@ def libraries_used(places: list[torch.device], capture: Capture) -> list[float]:
     return _outcomes(METHODS | PYTHONS, places, capture)
 
 
-SCENARIOS = (libraries_read, libraries_used, libraries_written)
+SCENARIOS = (libraries_read, libraries_used, libraries_written, libraries_of_c)

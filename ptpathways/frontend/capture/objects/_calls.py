@@ -199,7 +199,8 @@ class Calls:
             import torch
 
             others = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.FunctionType)
-            known = _code.is_installed(kind) and not issubclass(kind, others) and not _code.is_ours(kind)
+            installed = any(_code.is_installed(base) for base in kind.__mro__)  # also the base of a user's class
+            known = installed and not issubclass(kind, others) and not _code.is_ours(kind)
             self._records[kind] = known
         return known
 
@@ -282,7 +283,9 @@ class Calls:
         package = kind.__module__.partition(".")[0]
         if package in _FRESH_MODULES or package == "_thread":
             return False
-        return package in sys.stdlib_module_names or package not in sys.modules
+        if package in sys.stdlib_module_names or package not in sys.modules:
+            return True
+        return _code.is_opaque(kind)
 
     def _line(self, frame: types.FrameType | None) -> str:
         """The user's line."""

@@ -174,6 +174,21 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "ptpathways"
 
 
+SEEN_OTHERWISE = frozenset({"numpy", "ptpathways", "torch", "torch_xla", "_XLAC"})
+"""Packages whose objects written in C are compared, or whose functions are watched."""
+
+
+def is_opaque(kind: type) -> bool:
+    """Whether objects of a class are an installed package's and written in C."""
+    return kind.__module__.partition(".")[0] not in SEEN_OTHERWISE and is_installed(kind) and is_made_of_c(kind)
+
+
+def is_container_of_c(kind: type) -> bool:
+    """Whether they are that, or of a user's class that derives from one, and hold what can be had without a call."""
+    opaque = any(map(is_opaque, kind.__mro__)) or kind.__qualname__ in ("ScriptDict", "ScriptList")
+    return opaque and (hasattr(kind, "__getitem__") or hasattr(kind, "__iter__"))
+
+
 def is_made_of_c(kind: type) -> bool:
     """Whether objects of a class have room for more than its attributes, as those of classes written in C."""
     return any(_has_more(base) for base in kind.__mro__)

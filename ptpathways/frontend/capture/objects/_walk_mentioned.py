@@ -85,13 +85,16 @@ class Mentioned:
 
     def of_library(self, name: str, value: Any, depth: int) -> None:
         """An object of an installed package. What it counts for itself is no business of the step."""
-        if isinstance(getattr(value, "__dict__", None), dict):
-            self._library_records.append((name, value, depth))
-            self._walker.found.libraries.append(value)
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
             self._walker.found.classes.append(Watched(value, type(value), name))
-            self._walker.found.orders.append(Watched(vars(value), tuple(vars(value)), f"{name}.__dict__"))
-            self._walker.torch_objects.functions_of_classes(type(value))
-            self.of_library_class(type(value))
+            self._walker.found.orders.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
+        elif not _members_of(type(value)):  # written in C, or without anything
+            return
+        self._library_records.append((name, value, depth))
+        self._walker.found.libraries.append(value)
+        self._walker.torch_objects.functions_of_classes(type(value))
+        self.of_library_class(type(value))
 
     def of_library_class(self, kind: type) -> None:
         """A class of a library, or one of the user's that derives from some."""
@@ -145,7 +148,8 @@ class Mentioned:
                 called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
                 if getattr(value, "__code__", None) in self._callers:
                     continue
-                if (base, name) not in done and (called or self.has(name)):
+                # A function of a package may call methods of the user's by names of its own.
+                if (base, name) not in done and (called or self.has(name) or name in self._all_used):
                     done.add((base, name))
                     self._member(f"{base.__qualname__}.{name}", base, name, value)
 
@@ -161,22 +165,25 @@ class Mentioned:
         """Those of objects and classes of installed packages, that the step's code mentions, or theirs has used."""
         everything = not self.names.isdisjoint(_COMPUTED)
         for place, (where, of, depth) in enumerate(self._library_records):
-            attributes = vars(of)
-            for name, value in list(attributes.items()):
+            attributes = getattr(of, "__dict__", {})
+            kind = type(of)
+            for name in (*attributes, *_members_of(kind)):
                 if ("library", place, name) in done or not isinstance(name, str):
                     continue
-                if isinstance(value, weakref.ref):  # such as a transform's inverse, which is made when it is asked for
-                    continue
-                if everything or name in self.names or self._is_used(name, type(of)):
+                if everything or name in self.names or self._is_used(name, kind):
                     done.add(("library", place, name))
-                    self._walker.link(f"{where}.{name}", attributes, name, value, depth)
+                    value = attributes[name] if name in attributes else getattr(of, name, None)
+                    if isinstance(value, weakref.ref):  # such as a transform's inverse, made when it is asked for
+                        continue
+                    space: Any = attributes if name in attributes else SlotView(of)
+                    self._walker.link(f"{where}.{name}", space, name, value, depth)
         for kind in list(self._library_classes):
             own = gc.get_referents(vars(kind))[0]  # the dictionary itself, which guards ask fast
             for name in sorted(self.names & own.keys()):
                 if (kind, name) in done:
                     continue
                 done.add((kind, name))
-                value, where = own[name], f"{kind.__qualname__}.{name}"
+                value, where = own[name], f"{kind.__module__}.{kind.__qualname__}.{name}"
                 if is_setting(value):
                     self._walker.link(where, ClassView(kind), name, value, 0)
                 else:
@@ -196,3 +203,9 @@ class Mentioned:
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):
                 self._walker.visit(where, inner, 0)
+
+
+def _members_of(kind: type) -> list[str]:
+    """The attributes that objects of a class have elsewhere than in a dictionary: in slots, or in C."""
+    members = types.MemberDescriptorType
+    return sorted({name for base in kind.__mro__ for name, value in vars(base).items() if isinstance(value, members)})

@@ -15,7 +15,7 @@ import numpy as np
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import CONTEXTS, Contents, Same, contents_of, is_setting, member_key
-from ptpathways.frontend.capture.objects._reachable import Link, Watched
+from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
@@ -76,10 +76,13 @@ class Modules:
             if isinstance(value, types.ModuleType):
                 if depth < _PARTS_MAX and value.__name__ == f"{space.get('__name__')}.{name}":
                     self.library(f"{prefix}{name}.", vars(value), names, depth + 1)
+                    self._computed(f"{prefix}{name}.", value, names)
             elif callable(value) and not isinstance(value, type):
                 self._walker.found.links.append(Link(space, name, value, prefix + name))
                 if prefix + name not in self._walker.found.kinds:
                     self._walker.kind(prefix + name, Same(value))
+                    if attributes := getattr(value, "__dict__", None):  # somebody's own
+                        self._walker.mentioned.records.append((prefix + name, attributes, tuple(attributes), depth))
             elif name in space and is_setting(value):
                 self._walker.link(prefix + name, space, name, value, SHALLOW)
             elif isinstance(value, list | dict | set):  # sys.argv
@@ -101,6 +104,13 @@ class Modules:
             if module is np:
                 self.of_numpy()
             self.library(prefix, vars(module), names)
+            self._computed(prefix, module, names)
+
+    def _computed(self, prefix: str, module: types.ModuleType, names: tuple[str, ...]) -> None:
+        """What a module gives without having it in its dictionary, as torch's modules of settings do."""
+        for name in names if type(module) is not types.ModuleType else ():
+            if name not in vars(module) and is_setting(value := getattr(module, name, None)) and value is not None:
+                self._walker.link(prefix + name, SlotView(module), name, value, SHALLOW)
 
     def of_object(self, name: str, module: types.ModuleType, names: tuple[str, ...]) -> None:
         """A module that is a value, as of a closure's variable, or of an attribute."""

@@ -67,11 +67,19 @@ class Objects:
             self.own_attributes(name, value, depth)
         elif not _code.is_installed(type(value)):
             self.mentioned_attributes(name, value, depth)
+        elif _code.is_container_of_c(type(value)):
+            self._cannot_look_into(name, value)
         else:
             self._walker.mentioned.of_library(name, value, depth)
         wrapped = getattr(value, "__wrapped__", None)  # another captured step
         if isinstance(wrapped, types.FunctionType | types.MethodType):
             self._walker.visit(name, wrapped, depth + 1)
+
+    def _cannot_look_into(self, name: str, value: Any) -> None:
+        self._walker.found.unknown = self._walker.found.unknown or (
+            f"it reaches {name}, a {type(value).__qualname__}, which is written in C, and what is in it is not "
+            "compared; take from it outside and pass the outcome as an argument"
+        )
 
     def attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
         """Of a number or text of a class of somebody's."""
@@ -96,12 +104,15 @@ class Objects:
 
     def _object(self, name: str, value: Any, depth: int) -> None:
         self._walker.kind(name, type(value))
+        attributes = getattr(value, "__dict__", {})
+        if not isinstance(attributes, dict) or _code.is_container_of_c(type(value)):
+            self._cannot_look_into(name, value)
+            return
         known = len(self._walker.opaque)
         if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:
             self._walker.found.moving.append(Watched(value, position, name))
         self._slots(name, value, depth)
         self._instance(name, value)
-        attributes = getattr(value, "__dict__", {})
         self._walker.mentioned.attributes.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
         if _code.is_own_class(type(value), self._walker.home):
             self._walker.mentioned.classes.setdefault(type(value), False)

@@ -349,6 +349,7 @@ class Recording:
             rules.used.setdefault(kind, set()).update(names)
         fresh = set[str]().union(*rules.used.values()) - known
         looked = any(not fresh.isdisjoint(dir(of)) for of in self._surroundings.libraries)
+        looked = looked or (bool(fresh) and bool(self.calls.unknown))  # which may be a method that one of them names
         return looked or (len(rules.state), len(rules.read)) != before
 
     def _check_arguments(self) -> None:
