@@ -144,14 +144,19 @@ class Mentioned:
         """The methods of the user's classes that the code mentions."""
         made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
         for base in self._own({base for kind in self.classes for base in kind.__mro__}):
+            asked = self._all_used if self._is_called_by_packages(base) else ()
             for name, value in sorted(vars(base).items()):
                 called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
                 if getattr(value, "__code__", None) in self._callers:
                     continue
-                # A function of a package may call methods of the user's by names of its own.
-                if (base, name) not in done and (called or self.has(name) or name in self._all_used):
+                called = called or self.has(name) or (name in asked and name not in _code.CONSTRUCTORS)
+                if (base, name) not in done and called:
                     done.add((base, name))
                     self._member(f"{base.__qualname__}.{name}", base, name, value)
+
+    def _is_called_by_packages(self, kind: type) -> bool:
+        """Whether a class derives from one of a package, whose functions call methods of it by names of their own."""
+        return any(map(_code.is_installed, kind.__mro__)) and not self._walker.torch_objects.has_rules_for(kind)
 
     def _visit_records(self, done: set[tuple[Any, ...]]) -> None:
         """The attributes that the code mentions, of objects."""

@@ -70,6 +70,10 @@ class TorchObjects:
             self._walker.mentioned.classes.setdefault(type(scheduler), False)
         self._walker.visit(f"{name}.optimizer", scheduler.optimizer, depth + 1)
 
+    def has_rules_for(self, kind: type) -> bool:
+        """Whether it is known which methods of a class torch calls."""
+        return issubclass(kind, (self._torch.nn.Module, self._torch.optim.Optimizer, self._torch.Tensor))
+
     def module(self, name: str, module: Any, depth: int) -> None:
         for path, part in module.named_modules(remove_duplicate=True):
             where = f"{name}.{path}" if path else name
