@@ -172,7 +172,7 @@ class Mentioned:
         for place, (where, of, depth) in enumerate(self._library_records):
             attributes = getattr(of, "__dict__", {})
             kind = type(of)
-            for name in (*attributes, *_members_of(kind)):
+            for name in attribute_names(of):
                 if ("library", place, name) in done or not isinstance(name, str):
                     continue
                 if everything or name in self.names or self._is_used(name, kind):
@@ -208,6 +208,11 @@ class Mentioned:
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):
                 self._walker.visit(where, inner, 0)
+
+
+def attribute_names(value: Any) -> list[str]:
+    """Of the attributes of an object, also of those in slots or in C."""
+    return [*getattr(value, "__dict__", {}), *_members_of(type(value))]
 
 
 def _members_of(kind: type) -> list[str]:

@@ -10,6 +10,7 @@ from ptpathways import native
 from ptpathways.frontend.base import _batch_tree, _recorded
 from ptpathways.frontend.capture.objects import _calls, _code, _contents
 from ptpathways.frontend.capture.objects._reachable import Surroundings, Watched
+from ptpathways.frontend.capture.objects._walk_mentioned import attribute_names
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws, unseen
@@ -348,7 +349,7 @@ class Recording:
         for kind, names in self.calls.used.items():
             rules.used.setdefault(kind, set()).update(names)
         fresh = set[str]().union(*rules.used.values()) - known
-        looked = any(not fresh.isdisjoint(dir(of)) for of in self._surroundings.libraries)
+        looked = any(not fresh.isdisjoint(attribute_names(of)) for of in self._surroundings.libraries)
         looked = looked or (bool(fresh) and bool(self.calls.unknown))  # which may be a method that one of them names
         return looked or (len(rules.state), len(rules.read)) != before
 
