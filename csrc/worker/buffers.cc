@@ -179,7 +179,6 @@ void Buffers::FetchStaged(const wire::Fetch& fetch, FoundShard found, OnError fa
     answer.inline_data.assign(bytes.data(), bytes.size());
   }
   if (fetch.metadata_only || answer.size > 0) {
-    if (context_.hands_errors_on()) return context_.Send(answer);
     return WhenMade(context_, found.object->OriginOf(found.position), [this, answer, fail](const Status& made) {
       if (!made.ok()) return fail(made);
       context_.Send(answer);
@@ -214,20 +213,15 @@ void Buffers::ReadInline(uint64_t request, const pjrt::Buffer& buffer, size_t si
                 [this, request, bytes, origin = std::move(origin), fail = std::move(fail)](Status status) {
                   unready_sends_.fetch_sub(1);
                   if (!status.ok()) return FailRead(origin, status, fail);
-                  if (context_.hands_errors_on()) return AnswerInline(request, *bytes);
                   WhenMade(context_, origin, [this, request, bytes, fail](const Status& made) {
                     if (!made.ok()) return fail(made);
-                    AnswerInline(request, *bytes);
+                    wire::Fetched answer;
+                    answer.request = request;
+                    answer.size = bytes->size();
+                    answer.inline_data = std::move(*bytes);
+                    context_.Send(answer);
                   });
                 });
-}
-
-void Buffers::AnswerInline(uint64_t request, std::string& bytes) {
-  wire::Fetched answer;
-  answer.request = request;
-  answer.size = bytes.size();
-  answer.inline_data = std::move(bytes);
-  context_.Send(answer);
 }
 
 void Buffers::Copy(const wire::Copy& copy) {
@@ -322,7 +316,6 @@ void Buffers::SendMade(const std::string& peer, uint64_t key, const wire::Box& b
                        const std::shared_ptr<const TensorType>& type, const void* whole,
                        std::shared_ptr<const void> owner, const std::shared_ptr<store::Origin>& origin,
                        const OnError& on_error) {
-  if (context_.hands_errors_on()) return SendBytes(peer, key, box, *type, whole, std::move(owner));
   WhenMade(context_, origin, [this, peer, key, box, type, whole, owner, on_error](const Status& made) {
     if (!made.ok()) return on_error(made);
     SendBytes(peer, key, box, *type, whole, owner);
@@ -355,14 +348,9 @@ void Buffers::SendShard(const std::string& peer, uint64_t key, FoundShard found,
 }
 
 void Buffers::FailRead(std::shared_ptr<store::Origin> origin, const Status& status, OnError on_error) {
-  context_.engine().Post([this, origin = std::move(origin), status, on_error = std::move(on_error)] {
-    const auto answer = [this, status, on_error](const store::Origin* run) {
-      if (run != nullptr && !run->cause.ok()) return on_error(run->cause);
-      on_error(causes_.Find(status, {}, nullptr, [this](const Status& reported) { return context_.Here(reported); }));
-    };
-    if (origin == nullptr || origin->ended) return answer(origin.get());
-    // It is alive when it calls; held by what it calls, it would hold itself.
-    origin->dependents.push_back([answer, run = origin.get()] { answer(run); });
+  WhenEnded(context_, std::move(origin), [this, status, on_error = std::move(on_error)](const store::Origin* run) {
+    if (run != nullptr && !run->cause.ok()) return on_error(run->cause);
+    on_error(causes_.Find(status, {}, nullptr, [this](const Status& reported) { return context_.Here(reported); }));
   });
 }
 

@@ -74,7 +74,6 @@ class Buffers {
   // Counted in unready_sends_ already.
   void ReadInline(uint64_t request, const pjrt::Buffer& buffer, size_t size, std::shared_ptr<store::Origin> origin,
                   OnError fail);
-  void AnswerInline(uint64_t request, std::string& bytes);
   void FetchStaged(const wire::Fetch& fetch, FoundShard found, OnError fail);
   // A copy of a shard on a device of this host, ready when its own event is.
   Result<pjrt::Buffer> Duplicate(const store::Object::Shard& from, size_t device);

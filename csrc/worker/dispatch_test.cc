@@ -47,13 +47,7 @@ struct WholeHost : TestHostWithBuffers {
     fetch.request = fetch.buffer = id;
     Say(fetch);
   }
-  void SayExpect(uint64_t id) {
-    wire::Expect expect;
-    expect.buffer = id;
-    expect.device = 4;
-    expect.type = kPair;
-    Say(expect);
-  }
+  void SayExpect(uint64_t id) { Say(PairThatComes(id)); }
 };
 
 TEST(MessagesReachTheirParts) {

@@ -29,6 +29,14 @@ inline wire::Put PairOf(uint64_t id) {
   return put;
 }
 
+inline wire::Expect PairThatComes(uint64_t id) {
+  wire::Expect expect;
+  expect.buffer = id;
+  expect.device = 4;
+  expect.type = kPair;
+  return expect;
+}
+
 // A function that makes twice its argument.
 inline wire::Register DoubledRequest() {
   wire::Register request;

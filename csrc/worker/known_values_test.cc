@@ -21,11 +21,7 @@ struct HostWithoutErrors : HostOfFunctions {
     (void)messages.Await<wire::Registered>();
   }
   void Announce(uint64_t id) {
-    wire::Expect expect;
-    expect.buffer = id;
-    expect.device = 4;
-    expect.type = kPair;
-    OnEngine([&] { EXPECT_OK(buffers.Expect(expect)); });
+    OnEngine([&] { EXPECT_OK(buffers.Expect(PairThatComes(id))); });
   }
   void Lose(uint64_t id) {
     OnEngine([&] { causes.Remember(kLostHost, Unavailable(kLostHost)); });

@@ -64,11 +64,7 @@ TEST(AnArgumentThatMustArriveIsWaitedFor) {
   HostOfFunctions host(client->shared_from_this());
   host.context.SetEnqueueAhead(EnqueueAhead::kAfterArguments);
   host.OnEngine([&] {
-    wire::Expect expect;
-    expect.buffer = 10;
-    expect.device = 4;
-    expect.type = kPair;
-    EXPECT_OK(host.buffers.Expect(expect));
+    EXPECT_OK(host.buffers.Expect(PairThatComes(10)));
     EXPECT(host.runs.MustWait(RunOf(20, 10)));
   });
   EXPECT_EQ(host.room, 0);

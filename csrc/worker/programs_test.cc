@@ -147,11 +147,7 @@ TEST(AWalkStopsWhereItWouldWaitAndGoesOn) {
   host.context.SetEnqueueAhead(EnqueueAhead::kAfterArguments);
   host.RegisterAll();
   host.OnEngine([&] {
-    wire::Expect expect;
-    expect.buffer = 10;
-    expect.device = 4;
-    expect.type = kPair;
-    EXPECT_OK(host.buffers.Expect(expect));
+    EXPECT_OK(host.buffers.Expect(PairThatComes(10)));
     EXPECT(!host.runs_of_programs.Start(host.ProgramRun(20, 10), 1));
   });
   const float values[] = {1, 2};
@@ -214,11 +210,7 @@ TEST(AStepFailsWithATransferThatItReads) {
   wire::RunProgram run = host.ProgramRun(20, 10);
   run.output_count = 2;
   host.OnEngine([&] {
-    wire::Expect expect;
-    expect.buffer = 10;
-    expect.device = 4;
-    expect.type = kPair;
-    EXPECT_OK(host.buffers.Expect(expect));
+    EXPECT_OK(host.buffers.Expect(PairThatComes(10)));
     EXPECT(!host.runs_of_programs.Start(run, 1));
     host.causes.Remember("lost", Unavailable("host 'g' is lost"));
   });

@@ -6,44 +6,29 @@ device, so that values come out wrong unless the worker has them converted.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ptpathways import core, platforms, testing
 from ptpathways.launch import local
+from tests.proc.far_memory_basis import TIMEOUT_S, built_plugin, check_loop_is_as_in_eager, two_hosts
 
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60.0
 # Some in one message, some in several pieces: of odd sizes, and with dimensions of 0 and 1.
 SHAPES: list[tuple[int, ...]] = [(), (7,), (300_001,), (5, 3), (1, 4), (4, 0), (640, 1023), (3, 5, 7), (1, 129, 2, 65)]
 
 
 @pytest.fixture(scope="module")
 def plugin() -> Iterator[str]:
-    """The plugin's path; the environment names the cpu plugin under it."""
-    if shutil.which(os.environ.get("PW_CXX", "g++")) is None:
-        pytest.skip("the test plugin is compiled here, and there is no C++ compiler")
-    command = [sys.executable, str(ROOT / "tools" / "native_build.py"), "test-plugin", "far_memory_plugin"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PW_TEST_PJRT_PLUGIN", platforms.find_plugin("cpu").path)
-    yield done.stdout.split()[-1]
-    patch.undo()
+    with built_plugin() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
 def cluster(plugin: str) -> Iterator[local.LocalCluster]:
-    with local.start(core.Options(hosts=2, devices_per_host=2, platform="far", plugin=plugin)) as cluster:
+    with two_hosts(plugin) as cluster:
         yield cluster
-    assert not testing.leftovers(cluster)
 
 
 def values_of(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
@@ -85,9 +70,4 @@ def test_copies_hold_what_was_copied(cluster: local.LocalCluster, shape: tuple[i
 
 @pytest.mark.timeout(300)
 def test_a_loop_on_one_slice_and_its_weights_on_another_are_as_in_eager(plugin: str) -> None:
-    """Uploads, a divided batch, and a copy from rows on one host to columns on another, put together from pieces."""
-    pytest.importorskip("torch_xla")
-    command = [sys.executable, "-m", "tests.proc.train_on_far_memory", plugin]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert done.stdout.split() == ["right"]
+    check_loop_is_as_in_eager(plugin)

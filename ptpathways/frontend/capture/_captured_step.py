@@ -485,10 +485,8 @@ class CapturedStep:
             variant.ready = False
             if not reason.passing or self._blocked > BLOCKED_MAX:
                 since = variant.audits.replays if checks else 0  # when it may have begun to do that
-                told = f"; it was replayed {since} times since it was last checked, and may have done so then" * (
-                    since > 0
-                )
-                self._give_up(f"{reason}{told}")
+                told = f"; it was replayed {since} times since it was last checked, and may have done so then"
+                self._give_up(f"{reason}{told if since else ''}")
         except Different as difference:
             variant.ready = False
             if checks:

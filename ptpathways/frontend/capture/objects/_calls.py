@@ -63,8 +63,12 @@ _CLOCKS = frozenset({"now", "today", "utcnow"})
 """Methods of classes of ``datetime``."""
 _ASKING = frozenset({"isEnabledFor", "getEffectiveLevel", "hasHandlers"})
 """Methods of loggers whose answer a step may compute with."""
-_ASKING_NUMPY = frozenset({"get_printoptions", "getbufsize", "geterr", "geterrcall"})
-_SETTING_NUMPY = frozenset({"set_printoptions", "setbufsize", "seterr", "seterrcall", "set_string_function"})
+_SWITCHES_OF_NUMPY = frozenset(
+    {
+        *("get_printoptions", "getbufsize", "geterr", "geterrcall"),
+        *("set_printoptions", "setbufsize", "seterr", "seterrcall", "set_string_function"),
+    }
+)
 _TAKING = frozenset({"acquire", "locked"})
 """Methods of locks that say what others do."""
 _SAYS = {"print": "prints", "warn": "warns"}
@@ -89,7 +93,7 @@ class Calls:
         self._before: Any = None  # a profile function that is written in Python and hears of everything, too
         self._held: native.HeldProfiler | None = None
         self._answers: dict[types.FrameType, str] = {}  # functions of installed packages that are running
-        self._records: dict[type, bool] = {}  # whether it is noted what is used of objects of a class
+        self._followed: dict[type, bool] = {}  # whether it is noted what is used of objects of a class
 
     def _add(self, code: types.CodeType) -> None:
         self._codes.add(code)
@@ -178,7 +182,7 @@ class Calls:
         if whose == "python":
             self._look_at_python(frame)
         elif whose == "numpy":
-            if code.co_name in _ASKING_NUMPY | _SETTING_NUMPY:
+            if code.co_name in _SWITCHES_OF_NUMPY:
                 self._refuse(f"calls numpy.{code.co_name}()", frame)
         elif not code.co_flags & inspect.CO_GENERATOR and not self._is_about_tensors(frame):
             self._answers[frame] = code.co_qualname
@@ -189,19 +193,19 @@ class Calls:
         count = code.co_argcount + code.co_kwonlyargcount
         values = frame.f_locals if count else {}
         for kind in {type(values[name]) for name in code.co_varnames[:count] if name in values}:
-            if self._is_record(kind):
+            if self._is_followed(kind):
                 self.used.setdefault(kind, set()).update(_code.all_names(code))
 
-    def _is_record(self, kind: type) -> bool:
+    def _is_followed(self, kind: type) -> bool:
         """Whether objects of a class are an installed package's, and not looked into otherwise."""
-        known = self._records.get(kind)
+        known = self._followed.get(kind)
         if known is None:
             import torch
 
             others = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.FunctionType)
             installed = any(_code.is_installed(base) for base in kind.__mro__)  # also the base of a user's class
             known = installed and not issubclass(kind, others) and not _code.is_ours(kind)
-            self._records[kind] = known
+            self._followed[kind] = known
         return known
 
     def _look_at_python(self, frame: types.FrameType) -> None:

@@ -20,6 +20,8 @@ _MADE_BY_PYTHON = 1 << 9
 _WORD = struct.calcsize("P")
 _IMPORTING = frozenset({"import_module", "__import__", "modules"})
 """Ways to a module by its name in a text: the last one is that of ``sys``."""
+_SEEN_OTHERWISE = frozenset({"numpy", "ptpathways", "torch", "torch_xla", "_XLAC"})
+"""Packages whose objects written in C are compared, or whose functions are watched."""
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 
 
@@ -174,19 +176,16 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "ptpathways"
 
 
-SEEN_OTHERWISE = frozenset({"numpy", "ptpathways", "torch", "torch_xla", "_XLAC"})
-"""Packages whose objects written in C are compared, or whose functions are watched."""
-
-
 def is_opaque(kind: type) -> bool:
     """Whether objects of a class are an installed package's and written in C."""
-    return kind.__module__.partition(".")[0] not in SEEN_OTHERWISE and is_installed(kind) and is_made_of_c(kind)
+    return kind.__module__.partition(".")[0] not in _SEEN_OTHERWISE and is_installed(kind) and is_made_of_c(kind)
 
 
 def is_container_of_c(kind: type) -> bool:
     """Whether they are that, or of a user's class that derives from one, and hold what can be had without a call."""
-    opaque = any(map(is_opaque, kind.__mro__)) or kind.__qualname__ in ("ScriptDict", "ScriptList")
-    return opaque and (hasattr(kind, "__getitem__") or hasattr(kind, "__iter__"))
+    if kind.__module__ == "torch._C":  # its dictionaries and lists for TorchScript
+        return hasattr(kind, "__setitem__")
+    return any(map(is_opaque, kind.__mro__)) and (hasattr(kind, "__getitem__") or hasattr(kind, "__iter__"))
 
 
 def is_made_of_c(kind: type) -> bool:

@@ -189,6 +189,8 @@ class Mentioned:
                     continue
                 done.add((kind, name))
                 value, where = own[name], f"{kind.__module__}.{kind.__qualname__}.{name}"
+                if isinstance(value, types.FunctionType) and kind in self._walker.torch_objects.known:
+                    continue
                 if is_setting(value):
                     self._walker.link(where, ClassView(kind), name, value, 0)
                 else:

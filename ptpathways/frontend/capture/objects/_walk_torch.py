@@ -60,7 +60,8 @@ class TorchObjects:
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
         self._classes: set[type] = set()
         self._looked_into: set[str] = set()
-        self._known: set[type] = set()
+        self.known: set[type] = set()
+        """Classes all of whose functions are looked at."""
 
     def scheduler(self, name: str, scheduler: Any, depth: int) -> None:
         """A step that takes one of its steps, or asks for its rate, uses where it is."""
@@ -151,9 +152,9 @@ class TorchObjects:
 
     def _functions_of_class(self, kind: type) -> None:
         """Those of a class of torch are what they are."""
-        if kind in self._known:
+        if kind in self.known:
             return
-        self._known.add(kind)
+        self.known.add(kind)
         own = gc.get_referents(vars(kind))[0]
         for name, value in own.items():
             if isinstance(value, types.FunctionType):
