@@ -1,7 +1,7 @@
-// FailedOutputs: why the results of runs that failed before any host heard of them are nowhere.
+// FailedOutputs: why the results of runs and copies that failed before any host heard of them are nowhere.
 //
-// A host fails the results of a run that it was given. Of others it knows nothing: a later run on it that takes such a
-// result would be told that its argument is not there, instead of what went wrong.
+// A host fails the results of a run or a copy that it was given. Of others it knows nothing: a later run on it that
+// takes such a result would be told that its argument is not there, instead of what went wrong.
 //
 // Ownership: a plain value, owned by Client. Threads: none inside; the owner serialises calls. Locks: none.
 #ifndef PTPATHWAYS_CONTROLLER_FAILED_OUTPUTS_H_

@@ -74,9 +74,14 @@ Result<Outcome> Forwarding::Take(Client& owner, const wire::Copy& copy, Message&
   PW_RETURN_IF_ERROR(owner.CheckOwns(copy.destination, "buffer"));
   PW_ASSIGN_OR_RETURN(Host * from, hosts_.OfDevice(copy.source_device));
   PW_ASSIGN_OR_RETURN(Host * to, hosts_.OfDevice(copy.destination_device));
-  for (Host* host : {from, to}) {
-    if (host->alive()) continue;
-    outbox.Send(owner.connection, wire::BufferFailed{copy.destination, Unavailable(host->lost_reason)});
+  const Status* const failed = owner.failed_outputs.Find(copy.source);
+  Status status = failed != nullptr ? *failed : OkStatus();
+  for (const Host* host : {from, to}) {
+    if (status.ok() && !host->alive()) status = Unavailable(host->lost_reason);
+  }
+  if (!status.ok()) {
+    owner.failed_outputs.Note(copy.destination, 1, status);
+    outbox.Send(owner.connection, wire::BufferFailed{copy.destination, std::move(status)});
     return Outcome::kHandled;
   }
   if (!gate_.AskForBuffer(owner.index, copy.destination, copy.destination, copy.type.ByteSize(),

@@ -54,6 +54,28 @@ TEST(ACopyIsAnnouncedToItsReceiver) {
   EXPECT_EQ(f.out[1].to, "w-a");
 }
 
+TEST(ACopyFromALostHostFailsWhatTakesIt) {
+  Forwards f;
+  f.hosts.Lose(0, "host 'a' is lost");
+  wire::Copy copy;
+  copy.source = f.Id(1);
+  copy.destination = f.Id(2);
+  copy.destination_device = 1;
+  copy.type = {DType::kF32, {2}};
+  EXPECT(*f.Take(copy) == Outcome::kHandled);
+  ASSERT_EQ(f.out.size(), 1u);
+  EXPECT_EQ(f.out[0].to, "c");
+  ASSERT(f.client.failed_outputs.Find(f.Id(2)) != nullptr);  // which no host knows
+  EXPECT_HAS(f.client.failed_outputs.Find(f.Id(2))->message(), "host 'a' is lost");
+  copy.source = f.Id(2);
+  copy.destination = f.Id(3);
+  copy.source_device = 1;  // which lives, as does the device that it goes to
+  EXPECT(*f.Take(copy) == Outcome::kHandled);
+  ASSERT_EQ(f.out.size(), 1u);
+  EXPECT(wire::TypeOf(f.out[0].head) == wire::Type::kBufferFailed);
+  EXPECT(f.client.failed_outputs.Find(f.Id(3)) != nullptr);
+}
+
 TEST(APutWaitsForMemoryAndOneToALostHostIsAnswered) {
   Forwards f;
   wire::Put put;

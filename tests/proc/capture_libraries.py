@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import statistics
+import string
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributions, nn
 from torch.distributions import constraints, transforms
+from torch.nn import functional as F
 from torch.optim import lr_scheduler
 from torch.utils import data
 
@@ -299,6 +301,103 @@ def libraries_of_c(places: list[torch.device], capture: Capture) -> list[float]:
     return found
 
 
+def _without_note(of: Any, _: torch.device) -> None:
+    for one in (of, F.relu, nn.Conv2d, nn.Linear, Tensor, string.Template):
+        if "note" in vars(one):
+            delattr(one, "note")
+
+
+class _Text(string.Template):
+    """A user's, whose attributes only Python's library reads."""
+
+
+class _Other(string.Template):
+    delimiter = "%"
+
+
+def _two_of_one_name(place: torch.device) -> Any:
+    """Two classes of a user's that one statement makes, and their objects."""
+
+    def make(factor: float) -> Any:
+        class Scaled:
+            weight = _numbers(place, factor)
+            times = factor
+
+            def __call__(self, x: Tensor) -> Tensor:
+                return x * self.weight * self.times * factor
+
+        return Scaled()
+
+    return make(3.0), make(2.0)
+
+
+def _of_one_name(_: torch.device) -> Any:
+    """A method that has a variable of its function's with the name of an attribute of its object."""
+    times = 3.0
+
+    class Scaled:
+        def __init__(self) -> None:
+            self.times = 7.0
+
+        def scale(self, x: Tensor) -> Tensor:
+            return x * self.times * times
+
+    return Scaled().scale
+
+
+def _note(of: Any, number: int, _: torch.device) -> None:
+    of.note = 1.0 + number
+
+
+ELSEWHERE = {
+    "of a function": _Case(
+        lambda _, x: x * getattr(F.relu, "note", 1.0), lambda _, n, place: _note(F.relu, n, place), _without_note
+    ),
+    "of a function in a list": _Case(
+        lambda of, x: x * getattr(of, "note", 1.0), _note, _without_note, lambda _: F.silu
+    ),
+    "of a class": _Case(
+        lambda _, x: x * (2.0 if hasattr(nn.Conv2d, "note") else 1.0),
+        lambda _, n, place: _note(nn.Conv2d, n, place),
+        _without_note,
+    ),
+    "of a part's class": _Case(
+        lambda of, x: x * getattr(of, "note", 1.0),
+        lambda _, n, place: _note(nn.Linear, n, place),
+        _without_note,
+        lambda _: nn.Linear(2, 2),
+    ),
+    "of tensors": _Case(
+        lambda _, x: x * getattr(x, "note", 1.0), lambda _, n, place: _note(Tensor, n, place), _without_note
+    ),
+    "of a class of Python's": _Case(
+        lambda _, x: x * vars(string.Template).get("note", 1.0),
+        lambda _, n, place: _note(string.Template, n, place),
+        _without_note,
+    ),
+    "that only Python's library reads": _Case(
+        lambda of, x: x * len(of.safe_substitute(a="345")),
+        lambda of, n, _: setattr(type(of), "pattern", (_Other if n % 2 else string.Template).pattern),
+        lambda of, _: setattr(type(of), "pattern", string.Template.pattern),
+        lambda _: _Text("$a"),
+    ),
+    "of the second class of a name": _Case(
+        lambda of, x: of[0](x) + of[1](x),
+        lambda of, n, _: setattr(type(of[1]), "times", 1.0 * n),
+        make=_two_of_one_name,
+    ),
+    "a tensor of the first class of a name": _Case(
+        lambda of, x: of[0](x) + of[1](x),
+        lambda of, n, place: setattr(type(of[0]), "weight", _numbers(place, 1.0 * n)),
+        make=_two_of_one_name,
+    ),
+    "that a variable has the name of": _Case(
+        lambda of, x: of(x), lambda of, n, _: setattr(of.__self__, "times", 1.0 * n), make=_of_one_name
+    ),
+}
+"""Attributes of functions and classes, and of what has the name of something else."""
+
+
 def _outcomes(cases: dict[str, _Case], places: list[torch.device], capture: Capture) -> list[float]:
     found = []
     for number, case in enumerate(cases.values()):
@@ -329,4 +428,9 @@ def libraries_used(places: list[torch.device], capture: Capture) -> list[float]:
     return _outcomes(METHODS | PYTHONS, places, capture)
 
 
-SCENARIOS = (libraries_read, libraries_used, libraries_written, libraries_of_c)
+def libraries_elsewhere(places: list[torch.device], capture: Capture) -> list[float]:
+    """Attributes of functions and classes that come, and of classes of one name."""
+    return _outcomes(ELSEWHERE, places, capture)
+
+
+SCENARIOS = (libraries_read, libraries_elsewhere, libraries_used, libraries_written, libraries_of_c)

@@ -22,6 +22,14 @@ _IMPORTING = frozenset({"import_module", "__import__", "modules"})
 """Ways to a module by its name in a text: the last one is that of ``sys``."""
 _SEEN_OTHERWISE = frozenset({"numpy", "ptpathways", "torch", "torch_xla", "_XLAC"})
 """Packages whose objects written in C are compared, or whose functions are watched."""
+_COUNTING = """
+asyncio concurrent gc io _io logging multiprocessing queue selectors socket ssl subprocess tempfile threading
+tracemalloc unittest weakref
+"""
+_COUNTING_ROOTS = frozenset(_COUNTING.split())
+"""Of Python's library: whose objects change by themselves. Those of others are options that their methods read."""
+_WITHOUT_METHODS = frozenset({"abc", "builtins", "collections.abc", "enum", "types", "typing"})
+"""Modules of classes that have no methods that read what a class derived from them has."""
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 
 
@@ -183,9 +191,20 @@ def is_opaque(kind: type) -> bool:
 
 def is_container_of_c(kind: type) -> bool:
     """Whether they are that, or of a user's class that derives from one, and hold what can be had without a call."""
-    if kind.__module__ == "torch._C":  # its dictionaries and lists for TorchScript
-        return hasattr(kind, "__setitem__")
+    if type(kind).__name__ == "pybind11_type" and hasattr(kind, "__setitem__"):  # TorchScript's dictionaries and lists
+        return True
     return any(map(is_opaque, kind.__mro__)) and (hasattr(kind, "__getitem__") or hasattr(kind, "__iter__"))
+
+
+def is_record(kind: type) -> bool:
+    """Whether objects of a class of Python's library hold nothing but what their methods read."""
+    root = kind.__module__.partition(".")[0]
+    return root in sys.stdlib_module_names and root not in _COUNTING_ROOTS
+
+
+def has_methods_of_python(kind: type) -> bool:
+    """Whether a class derives from one of Python's library whose methods read what is in it."""
+    return any(is_record(base) and base.__module__ not in _WITHOUT_METHODS for base in kind.__mro__)
 
 
 def is_made_of_c(kind: type) -> bool:

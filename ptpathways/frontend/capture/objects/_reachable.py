@@ -11,7 +11,7 @@ import abc
 import operator
 import types
 import weakref
-from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
+from collections.abc import Container, Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,70 +26,85 @@ _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 class CellView:
     """A closure's variable, asked like a mapping."""
 
-    __slots__ = ("_cell",)
+    __slots__ = ("of",)
 
     def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
+        self.of = cell
 
     def get(self, key: str) -> Any:
         """Its value, whatever the key; None when it has none."""
         try:
-            return self._cell.cell_contents
+            return self.of.cell_contents
         except ValueError:
             return None
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._cell.cell_contents = value
+        self.of.cell_contents = value
 
 
 class SlotView:
     """An object with ``__slots__``, asked like a mapping."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("of",)
 
     def __init__(self, of: Any) -> None:
-        self._of = of
+        self.of = of
 
     def get(self, key: str) -> Any:
         """The attribute; None when it has none."""
-        return getattr(self._of, key, None)
+        return getattr(self.of, key, None)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self._of, key, value)
+        setattr(self.of, key, value)
 
 
 class ClassView:
     """What a class has itself, and not from its bases."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("of",)
 
     def __init__(self, of: type) -> None:
-        self._of = of
+        self.of = of
 
     def get(self, key: str) -> Any:
         """The attribute; None when it has none."""
-        return vars(self._of).get(key)
+        return vars(self.of).get(key)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self._of, key, value)
+        setattr(self.of, key, value)
 
 
 class ItemView:
     """A sequence, asked like a mapping."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("of",)
 
     def __init__(self, items: Sequence[Any]) -> None:
-        self._items = items
+        self.of = items
 
     def get(self, key: int) -> Any:
         """The item at that place; None when there is none."""
-        return self._items[key] if key < len(self._items) else None
+        return self.of[key] if key < len(self.of) else None
 
     def __setitem__(self, key: int, value: Any) -> None:
-        if not isinstance(self._items, MutableSequence):
-            raise TypeError(f"a {type(self._items).__name__} does not change")
-        self._items[key] = value
+        if not isinstance(self.of, MutableSequence):
+            raise TypeError(f"a {type(self.of).__name__} does not change")
+        self.of[key] = value
+
+
+def are_one(first: Any, second: Any) -> bool:
+    """Whether two mappings, or views, are of one object."""
+    views = (CellView, SlotView, ClassView, ItemView)
+    if isinstance(first, views) and type(first) is type(second):
+        return first.of is second.of
+    return first is second
+
+
+def free(taken: Container[str], name: str) -> str:
+    """A name like ``name`` that nothing else has."""
+    while name in taken:
+        name += "()"
+    return name
 
 
 class Link(NamedTuple):

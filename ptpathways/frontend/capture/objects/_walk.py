@@ -41,6 +41,8 @@ from ptpathways.frontend.capture.objects._reachable import (
     SlotView,
     Surroundings,
     Watched,
+    are_one,
+    free,
     hooks_of,
     of_the_cpu,
 )
@@ -117,6 +119,7 @@ class Walker:
         self.found = Surroundings()
         self.seen: dict[int, Any] = {}  # keeps what it has seen alive, so that ids stay their own
         self.names: dict[int, str] = {}
+        self._taken: set[str] = set()
         self.noted: list[tuple[str, dict[str, Any], str]] = []  # what schedulers note in groups of optimizers
         self.library_modules: list[tuple[str, types.ModuleType]] = []  # met elsewhere than in modules
         self._asked: dict[int, set[str]] = {}  # names by module
@@ -142,7 +145,7 @@ class Walker:
                 self.found.unknown = f"it mentions {name}, and {what} not compared"
         for name, group, key in self.noted:
             if self.mentioned.has(key):
-                self.found.settings[name] = (group, key, group[key])
+                self.setting(name, group, key, group[key])
         for name, tensor in list(self.found.tensors.items()):
             if tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
                 self.found.parameters[name] = tensor
@@ -204,7 +207,7 @@ class Walker:
         if self._is_done(name, value, depth):
             return
         self.seen[id(value)] = value
-        self.names[id(value)] = name
+        self.call(value, name)
         self.found.compared[id(value)] = value
         kinds = (self._of_torch, self._functions.take, self._container, self._compared)
         if not any(taken(name, value, depth) for taken in kinds):
@@ -313,10 +316,14 @@ class Walker:
         self.objects.mentioned_attributes(name, value, depth)
         return True
 
+    def call(self, value: Any, name: str) -> None:
+        """Names an object, if it has no name yet: two classes may have one name, and so may what is in them."""
+        if id(value) not in self.names:
+            self.names[id(value)] = name = free(self._taken, name)
+            self._taken.add(name)
+
     def kind(self, name: str, kind: Any) -> None:
-        while name in self.found.kinds:  # a method has the name of what it is bound to
-            name += "()"
-        self.found.kinds[name] = kind
+        self.found.kinds[free(self.found.kinds, name)] = kind  # a method has the name of what it is bound to
 
     def alias(self, name: str, value: Any) -> None:
         known = self.names.get(id(value))
@@ -329,6 +336,7 @@ class Walker:
             self.alias(name, tensor)
             return
         self.seen[id(tensor)] = tensor
+        name = free(self.found.tensors, name)
         self.names[id(tensor)] = name
         if tensor.device.type == "xla":
             self.found.tensors[name] = tensor
@@ -352,12 +360,19 @@ class Walker:
     def link(self, name: str, mapping: Any, key: Any, value: Any, depth: int) -> None:
         """One way on from here: a setting, or something to walk into."""
         if is_setting(value):
-            self.found.settings[name] = (mapping, key, value)
+            self.setting(name, mapping, key, value)
             self.objects.attributes_of_plain(name, value, depth)
             return
         links = self.found.links if isinstance(mapping, dict) else self.found.members
         links.append(Link(mapping, key, value, name))
         self.visit(name, value, depth + 1)
+
+    def setting(self, name: str, mapping: Any, key: Any, value: Any) -> None:
+        """A number, a text or a switch, which may have the name of another one: two classes may have one name."""
+        known = self.found.settings.get(name)
+        if known is not None and not (known[1] == key and are_one(known[0], mapping)):
+            name = free(self.found.settings, name)
+        self.found.settings[name] = (mapping, key, value)
 
     def items(self, name: str, items: Any, depth: int, sequence: Any = ()) -> None:
         """``sequence``: what those items are in whose keys are numbers."""
@@ -370,7 +385,7 @@ class Walker:
             if isinstance(sequence, list):
                 self.found.items.add(where)
             if is_setting(value) and isinstance(key, int):
-                self.found.settings[where] = (view, key, value)
+                self.setting(where, view, key, value)
             elif is_setting(value):
                 self.kind(where, setting_key(value))
             else:

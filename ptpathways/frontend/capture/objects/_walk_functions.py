@@ -59,6 +59,7 @@ class Functions:
             and not _code.is_made_by_exec(function)
         ):
             self._walker.kind(name, Same(function))
+            self._walker.objects.mentioned_attributes(name, function, depth)
             if code.co_filename.startswith("<"):  # Python has made it, as of a data class
                 self._defaults(f"{name}." if name else "", function, depth)
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast

@@ -114,7 +114,7 @@ class Mentioned:
             self._visit_members_of_classes(done)
             self._visit_records(done)
             self._visit_records_of_libraries(done)
-        own = self._own({base for kind in self.classes for base in kind.__mro__})
+        own = self._own(base for kind in self.classes for base in kind.__mro__)
         for base in own:
             self._walker.found.sizes.append(Watched(vars(base), len(vars(base)), base.__qualname__))
             self._walker.found.members.append(
@@ -130,6 +130,8 @@ class Mentioned:
             dictionary = gc.get_referents(vars(kind))[0]
             of_bases = {name for base in kind.__mro__[1:] for name in vars(base)} & self.names
             self._walker.found.absent += [(dictionary, name) for name in of_bases - dictionary.keys()]
+            where = f"{kind.__module__}.{kind.__qualname__}"
+            self._walker.found.sizes.append(Watched(vars(kind), len(vars(kind)), where))  # one may come
         for attributes, kind in self.hiding:
             inherited = {name for base in kind.__mro__ for name in vars(base)}
             absent = [name for name in inherited - set(attributes) if self.has(name)]
@@ -137,19 +139,20 @@ class Mentioned:
 
     def _own(self, bases: Iterable[type]) -> list[type]:
         """Those that the user has written, in an order that stays."""
-        own = [base for base in bases if _code.is_own_class(base, self._walker.home)]
+        own = [base for base in dict.fromkeys(bases) if _code.is_own_class(base, self._walker.home)]
         return sorted(own, key=lambda base: (base.__module__, base.__qualname__))
 
     def _visit_members_of_classes(self, done: set[tuple[Any, ...]]) -> None:
         """The methods of the user's classes that the code mentions."""
         made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
-        for base in self._own({base for kind in self.classes for base in kind.__mro__}):
+        for base in self._own(base for kind in self.classes for base in kind.__mro__):
             asked = self._all_used if self._is_called_by_packages(base) else ()
+            whole = _code.has_methods_of_python(base)
             for name, value in sorted(vars(base).items()):
                 called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
                 if getattr(value, "__code__", None) in self._callers:
                     continue
-                called = called or self.has(name) or (name in asked and name not in _code.CONSTRUCTORS)
+                called = called or self.has(name) or ((whole or name in asked) and not name.startswith("__"))
                 if (base, name) not in done and called:
                     done.add((base, name))
                     self._member(f"{base.__qualname__}.{name}", base, name, value)
@@ -175,7 +178,8 @@ class Mentioned:
             for name in attribute_names(of):
                 if ("library", place, name) in done or not isinstance(name, str):
                     continue
-                if everything or name in self.names or self._is_used(name, kind):
+                computed = not _code.is_ours(kind) and (everything or self._is_used(name, kind))
+                if computed or name in self.names:
                     done.add(("library", place, name))
                     value = attributes[name] if name in attributes else getattr(of, name, None)
                     if isinstance(value, weakref.ref):  # such as a transform's inverse, made when it is asked for
@@ -184,7 +188,7 @@ class Mentioned:
                     self._walker.link(f"{where}.{name}", space, name, value, depth)
         for kind in list(self._library_classes):
             own = gc.get_referents(vars(kind))[0]  # the dictionary itself, which guards ask fast
-            for name in sorted(self.names & own.keys()):
+            for name in sorted(own if _code.has_methods_of_python(kind) else self.names & own.keys()):
                 if (kind, name) in done:
                     continue
                 done.add((kind, name))

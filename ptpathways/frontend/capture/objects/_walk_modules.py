@@ -41,6 +41,7 @@ class Modules:
 
     def __init__(self, walker: Walker) -> None:
         self._walker: Walker = weakref.proxy(walker)  # no cycle, as for the objects of torch
+        self._linked: set[tuple[int, str, bool]] = set()
 
     def of_function(self, prefix: str, function: types.FunctionType, depth: int) -> None:
         """What a function of the user's names in its own module, and in those that it imports when it runs."""
@@ -68,21 +69,32 @@ class Modules:
                 self._walker.found.links.append(Link(sys.modules, imported, module, f"{prefix}{imported}"))
                 self._module(f"{prefix}{imported}.", imported, module, names, depth)
 
-    def library(self, prefix: str, space: dict[str, Any], names: tuple[str, ...], depth: int = 0) -> None:
+    def library(
+        self, prefix: str, space: dict[str, Any], names: tuple[str, ...], depth: int = 0, quiet: bool = False
+    ) -> None:
         """What a library's module, and modules in it, have under names that the code mentions: somebody may put
-        something else there."""
+        something else there.
+
+        ``quiet``: no code mentions them; classes among them, and attributes that may come, are left out.
+        """
         for name in names:
             value = space.get(name)
             if isinstance(value, types.ModuleType):
                 if depth < _PARTS_MAX and value.__name__ == f"{space.get('__name__')}.{name}":
                     self.library(f"{prefix}{name}.", vars(value), names, depth + 1)
                     self._computed(f"{prefix}{name}.", value, names)
-            elif callable(value) and not isinstance(value, type):
-                self._walker.found.links.append(Link(space, name, value, prefix + name))
-                if prefix + name not in self._walker.found.kinds:
+            elif isinstance(value, type):
+                if not quiet and (id(space), name, quiet) not in self._linked:
+                    self._linked.add((id(space), name, quiet))
+                    self._walker.found.links.append(Link(space, name, value, prefix + name))
+                    self._walker.mentioned.of_class(prefix + name, value, depth)
+            elif callable(value):
+                if (id(space), name, quiet) not in self._linked:
+                    self._linked.add((id(space), name, quiet))
+                    self._walker.found.links.append(Link(space, name, value, prefix + name))
                     self._walker.kind(prefix + name, Same(value))
-                    if attributes := getattr(value, "__dict__", None):  # somebody's own
-                        self._walker.mentioned.records.append((prefix + name, attributes, tuple(attributes), depth))
+                    if not quiet or getattr(value, "__dict__", None):  # somebody's own
+                        self._walker.objects.mentioned_attributes(prefix + name, value, depth)
             elif name in space and is_setting(value):
                 self._walker.link(prefix + name, space, name, value, SHALLOW)
             elif isinstance(value, list | dict | set):  # sys.argv
@@ -144,7 +156,7 @@ class Modules:
             self._walker.kind(name, Same(value))
             return
         self._walker.seen[id(value)] = value
-        self._walker.names[id(value)] = name
+        self._walker.call(value, name)
         if isinstance(value, dict):
             self._walker.mapping(name, value, SHALLOW)
             return

@@ -7,7 +7,6 @@ import dataclasses
 import inspect
 import logging
 import operator
-import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,6 @@ from ptpathways.frontend.capture.objects._reachable import CellView, Link, SlotV
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
-_COUNTING = """
-asyncio concurrent gc io _io logging multiprocessing queue selectors socket ssl subprocess tempfile threading
-tracemalloc unittest weakref
-"""
-_COUNTING_ROOTS = frozenset(_COUNTING.split())
-"""Of Python's library: whose objects change by themselves. Those of others are options that their methods read."""
 _OF_LOGGERS = frozenset({"parent", "handlers", "manager", "filters", "root", "_cache"})
 """Attributes that lead on to where logs are written, of which a step hears nothing."""
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
@@ -61,7 +54,8 @@ class Objects:
                 self._walker.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
         if isinstance(value, types.CellType):
             self._walker.link(f"{name}.cell_contents", CellView(value), "cell_contents", _contents_of(value), depth)
-        elif _is_record(type(value)):
+        elif _code.is_record(type(value)):
+            self._walker.mentioned.of_library_class(type(value))
             self._instance(name, value)
             self._slots(name, value, depth)
             self.own_attributes(name, value, depth)
@@ -154,12 +148,6 @@ class Objects:
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
         return base.__module__ in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
-
-
-def _is_record(kind: type) -> bool:
-    """Whether objects of a class of Python's library hold nothing but what their methods read."""
-    root = kind.__module__.partition(".")[0]
-    return root in sys.stdlib_module_names and root not in _COUNTING_ROOTS
 
 
 def _contents_of(cell: types.CellType) -> Any:

@@ -82,7 +82,7 @@ class TorchObjects:
                 self._walker.alias(where, part)
                 continue
             self._walker.seen[id(part)] = part
-            self._walker.names.setdefault(id(part), where)
+            self._walker.call(part, where)
             self._walker.kind(where, type(part))
             self._walker.found.classes.append(Watched(part, type(part), where))
             self._methods(type(part), ("forward", "__call__"))
@@ -127,7 +127,7 @@ class TorchObjects:
         self._hooks("torch.optim.Optimizer", optimizers, _OPTIMIZER_HOOKS, 0)
         space = vars(self._torch.nn.functional)
         public = tuple(name for name in space if not name.startswith("_"))
-        self._walker.modules.library("torch.nn.functional.", space, public)
+        self._walker.modules.library("torch.nn.functional.", space, public, quiet=True)
         self._methods(self._torch.Tensor, ("backward",))
         self._functions_of_class(self._torch.nn.Module)
         for module in ("torch.autograd", "torch.autograd.graph"):
@@ -137,6 +137,7 @@ class TorchObjects:
         """Those that the code names, and those of operators, are torch's: most are a base's, and whoever replaces one
         puts his own before it."""
         own = gc.get_referents(vars(self._torch.Tensor))[0]  # the dictionary itself, which guards ask fast
+        self._walker.found.sizes.append(Watched(own, len(own), "torch.Tensor"))  # one may come
         for name in sorted(_operators() | set(names)):
             if name in own:
                 self._walker.found.links.append(Link(own, name, own[name], f"torch.Tensor.{name}"))
@@ -167,7 +168,7 @@ class TorchObjects:
         if module not in self._looked_into:
             self._looked_into.add(module)
             own = (name for name, value in space.items() if getattr(value, "__module__", "") == module)
-            self._walker.modules.library(f"{module}.", space, tuple(own))
+            self._walker.modules.library(f"{module}.", space, tuple(own), quiet=True)
 
     def _methods(self, kind: type, names: tuple[str, ...]) -> None:
         """Those of a class, its own or inherited, are what they are."""
@@ -208,6 +209,7 @@ class TorchObjects:
                     self._walker.link(f"{name}.{kind}[{place}]", hooks, key, hooks[key], depth)
 
     def optimizer(self, name: str, optimizer: Any, depth: int) -> None:
+        name = self._walker.names[id(optimizer)]  # which is no other's
         self._walker.kind(name, type(optimizer))
         self._walker.found.classes.append(Watched(optimizer, type(optimizer), name))
         if "param_groups" not in vars(optimizer):  # accelerate's, which steps or does not as its own state says
@@ -266,7 +268,7 @@ class TorchObjects:
                 elif any(True for _ in floats(value)):
                     self._walker.found.options[f"{where}.{key}"] = (group, key)
                 elif is_setting(value):
-                    self._walker.found.settings[f"{where}.{key}"] = (group, key, value)
+                    self._walker.setting(f"{where}.{key}", group, key, value)
                 else:
                     self._walker.link(f"{where}.{key}", group, key, value, depth)
         for number, (parameter, slots) in enumerate(optimizer.state.items()):
@@ -280,7 +282,7 @@ class TorchObjects:
                     self._walker.found.links.append(Link(slots, key, value, where))
                     self._walker.tensor(where, value)
                 elif is_setting(value):
-                    self._walker.found.settings[where] = (slots, key, value)
+                    self._walker.setting(where, slots, key, value)
                 else:
                     self._walker.link(where, slots, key, value, depth)
 
