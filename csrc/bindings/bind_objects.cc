@@ -8,9 +8,11 @@
 // alive, and ownership changes with the GIL only.
 //
 // Threads: all of a call runs with the GIL and no bytecode, so no other thread gets it between.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "csrc/bindings/bindings.h"
 
@@ -22,6 +24,47 @@ namespace {
 // Where torch's `THPVariable` says that its tensor is not its own: `c10::MaybeOwned` begins with that flag.
 // `frontend/xla/_private.py` checks at the start that the installed torch does it so.
 constexpr size_t kBorrowedAt = sizeof(PyObject);
+
+constexpr size_t kImplAt = sizeof(PyObject) + sizeof(void*);
+// Where torch's objects that count who holds them have that number, and a tensor the memory that it has.
+constexpr size_t kCountAt = sizeof(void*);
+constexpr size_t kStorageAt = 2 * sizeof(void*);
+
+template <typename T>
+T Field(const void* object, size_t at) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(object) + at, sizeof value);
+  return value;
+}
+
+// Who holds the tensors that are a dictionary's values: of each, how often Python refers to it, how many tensors have
+// its memory, how often torch refers to it, and which memory that is.
+std::array<py::list, 4> CountHolders(const py::dict& tensors) {
+  std::array<py::list, 4> columns;
+  for (py::list& column : columns) column = py::list(tensors.size());
+  PyObject *key, *tensor;
+  Py_ssize_t next = 0;
+  for (Py_ssize_t place = 0; PyDict_Next(tensors.ptr(), &next, &key, &tensor) != 0; ++place) {
+    const auto* const impl = Field<const char*>(tensor, kImplAt);
+    const auto* const memory = Field<const char*>(impl, kStorageAt);
+    const std::array<uint64_t, 4> row = {static_cast<uint64_t>(Py_REFCNT(tensor)),
+                                         memory == nullptr ? 0 : Field<uint32_t>(memory, kCountAt),
+                                         Field<uint32_t>(impl, kCountAt), reinterpret_cast<uint64_t>(memory)};
+    for (size_t column = 0; column < row.size(); ++column) {
+      PyList_SET_ITEM(columns[column].ptr(), place, PyLong_FromUnsignedLongLong(row[column]));
+    }
+  }
+  return columns;
+}
+
+// Whether each memory (`untyped_storage()._cdata`) is held so often.
+bool AreHeld(const py::buffer& places, uint32_t count) {
+  const py::buffer_info info = places.request();
+  if (info.ndim != 1 || info.itemsize != sizeof(uint64_t)) throw py::type_error("places are numbers of 64 bits");
+  const std::span all(static_cast<const void* const*>(info.ptr), static_cast<size_t>(info.size));
+  return std::all_of(all.begin(), all.end(),
+                     [count](const void* memory) { return Field<uint32_t>(memory, kCountAt) == count; });
+}
 
 bool OwnsItsTensor(PyObject* tensor) { return reinterpret_cast<const char*>(tensor)[kBorrowedAt] == 0; }
 
@@ -60,27 +103,23 @@ class TensorValues {
 
   // The first of `tensors` whose value others have, too, or whose objects are not such as are known; -1: none.
   int64_t FirstShared(const py::list& tensors) const {
-    for (size_t place = 0; place < tensors.size(); ++place) {
-      if (Shared(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(place)))) return static_cast<int64_t>(place);
-    }
-    return -1;
+    return FirstThat(tensors, kData, [](size_t, const char* data) { return data == nullptr || Shared(data); });
   }
 
-  // Whether each of `tensors` has the value of this handle, as PyTorch/XLA would say; false also while it is to
-  // be computed, and where the objects are not such as are known.
-  bool Have(const py::list& tensors, const py::list& handles) const {
-    if (tensors.size() != handles.size()) return false;
-    for (size_t place = 0; place < tensors.size(); ++place) {
-      const auto at = static_cast<Py_ssize_t>(place);
-      const int64_t handle = PyLong_AsLongLong(PyList_GET_ITEM(handles.ptr(), at));
-      if (handle == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
-      if (!Has(PyList_GET_ITEM(tensors.ptr(), at), handle)) return false;
-    }
-    return true;
+  // Whether each of `tensors` has the value of this handle, as PyTorch/XLA would say, which names a value by the
+  // address of its buffer and asks first whether it is deleted; false also while it is to be computed, and where the
+  // objects are not such as are known.
+  bool Have(const py::list& tensors, const py::buffer& handles) const {
+    const py::buffer_info info = handles.request();
+    if (info.ndim != 1 || info.itemsize != sizeof(int64_t)) throw py::type_error("handles are numbers of 64 bits");
+    if (static_cast<size_t>(info.size) != tensors.size()) return false;
+    const auto* const wanted = static_cast<const int64_t*>(info.ptr);
+    return FirstThat(tensors, kPjRtData, [wanted](size_t place, const char* value) {
+             return value == nullptr || Field<int64_t>(value, kNextAt[kPjRtData]) != wanted[place];
+           }) < 0;
   }
 
  private:
-  static constexpr size_t kImplAt = sizeof(PyObject) + sizeof(void*);
   static constexpr size_t kTensorImplBytes = 184;
   static constexpr size_t kHandleAt = 8, kNodeAt = 24;  // in Data: pairs of pointers, to the thing and to its counts
   static constexpr size_t kUsersAt = 8;                 // in libstdc++'s counts
@@ -88,42 +127,47 @@ class TensorValues {
   static constexpr std::array<size_t, 5> kNextAt = {kTensorImplBytes, kTensorImplBytes, 16, kHandleAt, 488};
   static constexpr size_t kImpl = 1, kData = 3, kPjRtData = 4;  // among the objects above, without the first
 
-  template <typename T>
-  static T Field(const void* object, size_t at) {
-    T value;
-    std::memcpy(&value, static_cast<const char*>(object) + at, sizeof value);
-    return value;
-  }
-
   // Of a `std::shared_ptr` at `at`; 0 when it is empty.
   static int32_t Users(const void* object, size_t at) {
     const char* const counts = Field<const char*>(object, at + sizeof(void*));
     return counts == nullptr ? 0 : Field<int32_t>(counts, kUsersAt);
   }
 
-  // The tensor's object of that kind; nullptr where those before it are not such as are known.
-  const char* Find(PyObject* tensor, size_t kind) const {
-    const char* at = Field<const char*>(tensor, kImplAt);
-    const bool plain =
-        at != nullptr && Field<const void*>(at, 0) == classes_[kImpl];  // without functionalization's wrapper
-    for (size_t hop = plain ? kImpl : 0;; ++hop) {
-      if (at == nullptr || Field<const void*>(at, 0) != classes_[hop]) return nullptr;
-      if (hop == kind) return at;
-      at = Field<const char*>(at, kNextAt[hop]);
+  // The first of `tensors` of whose object of that kind `wanted` is true; -1: of none. It is given the tensor's place,
+  // and nullptr where the objects are not such as are known. Many at a time go one hop on, so that the processor waits
+  // for the memory of many at once.
+  template <typename Wanted>
+  int64_t FirstThat(const py::list& tensors, size_t kind, const Wanted& wanted) const {
+    constexpr size_t kAtATime = 64;
+    std::array<const char*, kAtATime> at;
+    for (size_t first = 0; first < tensors.size(); first += kAtATime) {
+      const size_t count = std::min(kAtATime, tensors.size() - first);
+      for (size_t i = 0; i < count; ++i) {
+        at[i] = Field<const char*>(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(first + i)), kImplAt);
+      }
+      for (size_t i = 0; i < count; ++i) {  // one without functionalization's wrapper is a hop further already
+        if (at[i] != nullptr && Field<const void*>(at[i], 0) != classes_[kImpl]) at[i] = Next(at[i], 0);
+      }
+      for (size_t hop = kImpl; hop < kind; ++hop) {
+        for (size_t i = 0; i < count; ++i) at[i] = Next(at[i], hop);
+      }
+      for (size_t i = 0; i < count; ++i) {
+        const bool known = at[i] != nullptr && Field<const void*>(at[i], 0) == classes_[kind];
+        if (wanted(first + i, known ? at[i] : nullptr)) return static_cast<int64_t>(first + i);
+      }
     }
+    return -1;
   }
 
-  bool Shared(PyObject* tensor) const {
-    const char* const data = Find(tensor, kData);
-    if (data == nullptr) return true;
+  // What an object of that kind points to; nullptr where it is of another one.
+  const char* Next(const char* object, size_t kind) const {
+    if (object == nullptr || Field<const void*>(object, 0) != classes_[kind]) return nullptr;
+    return Field<const char*>(object, kNextAt[kind]);
+  }
+
+  static bool Shared(const char* data) {
     const int32_t node = Users(data, kNodeAt);
     return Users(data, kHandleAt) > 1 + (node > 0 ? 1 : 0) || node > 1;
-  }
-
-  // PyTorch/XLA names a value by the address of its buffer, which it asks first whether it is deleted.
-  bool Has(PyObject* tensor, int64_t handle) const {
-    const char* const value = Find(tensor, kPjRtData);
-    return value != nullptr && Field<int64_t>(value, kNextAt[kPjRtData]) == handle;
   }
 
   std::array<const void*, 5> classes_{};
@@ -139,6 +183,8 @@ void BindObjects(py::module_& module) {
   module.def(
       "owns_its_tensor", [](const py::object& tensor) { return OwnsItsTensor(tensor.ptr()); }, py::arg("tensor"));
   module.def("owning_tensors", &OwningTensors, py::arg("tensor_class"));
+  module.def("count_holders", &CountHolders, py::arg("tensors"));
+  module.def("are_held", &AreHeld, py::arg("places"), py::arg("count"));
 }
 
 }  // namespace pathways::bindings

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "csrc/bindings/bindings.h"
@@ -55,16 +56,21 @@ bool Equal(PyObject* one, PyObject* other) {
 class Guards {
  public:
   // Entries: (dictionary, key, what has to be there, whether an equal object of the same type will do). NotImplemented:
-  // nothing may be there.
-  explicit Guards(const py::sequence& entries) {
-    std::unordered_map<PyObject*, size_t> known;
+  // nothing may be there. Orders: (dictionary, its keys in order, the same objects or equal texts). Sizes: (container,
+  // length).
+  Guards(const py::sequence& entries, const py::sequence& orders, const py::sequence& sizes) {
     for (const py::handle& item : entries) {
       const auto entry = py::reinterpret_borrow<py::tuple>(item);
-      PyObject* mapping = entry[0].ptr();
-      if (!PyDict_Check(mapping)) throw py::type_error("a guard is about a dictionary");
-      const auto [at, fresh] = known.try_emplace(mapping, mappings_.size());
-      if (fresh) mappings_.push_back({mapping, 0, {}});
-      mappings_[at->second].links.push_back({entry[1].ptr(), entry[2].ptr(), entry[3].cast<bool>()});
+      OfMapping(entry[0].ptr()).links.push_back({entry[1].ptr(), entry[2].ptr(), entry[3].cast<bool>()});
+    }
+    for (const py::handle& item : orders) {
+      const auto order = py::reinterpret_borrow<py::tuple>(item);
+      OfMapping(order[0].ptr()).keys = py::reinterpret_borrow<py::tuple>(order[1]).ptr();
+    }
+    known_.clear();
+    for (const py::handle& item : sizes) {
+      const auto size = py::reinterpret_borrow<py::tuple>(item);
+      sizes_.emplace_back(size[0].ptr(), size[1].cast<Py_ssize_t>());
     }
   }
 
@@ -75,7 +81,13 @@ class Guards {
       for (const Link& link : mapping.links) {
         if (!Holds(mapping.of, link)) return false;
       }
+      if (mapping.keys != nullptr && !HasKeys(mapping.of, mapping.keys)) return false;
       mapping.version = version;
+    }
+    for (const auto& [container, length] : sizes_) {
+      const Py_ssize_t now = PyObject_Size(container);
+      if (now < 0) throw py::error_already_set();
+      if (now != length) return false;
     }
     return true;
   }
@@ -90,7 +102,15 @@ class Guards {
     PyObject* of;
     uint64_t version;  // when everything was last there
     std::vector<Link> links;
+    PyObject* keys;  // in their order, a tuple; nullptr: any
   };
+
+  Mapping& OfMapping(PyObject* mapping) {
+    if (!PyDict_Check(mapping)) throw py::type_error("a guard is about a dictionary");
+    const auto [at, fresh] = known_.try_emplace(mapping, mappings_.size());
+    if (fresh) mappings_.push_back({mapping, 0, {}, nullptr});
+    return mappings_[at->second];
+  }
 
   static bool Holds(PyObject* mapping, const Link& link) {
     PyObject* found = PyDict_GetItemWithError(mapping, link.key);
@@ -100,14 +120,31 @@ class Guards {
     return found != nullptr && link.or_equal && Equal(found, link.value);
   }
 
+  static bool HasKeys(PyObject* mapping, PyObject* keys) {
+    if (PyDict_GET_SIZE(mapping) != PyTuple_GET_SIZE(keys)) return false;
+    PyObject *key, *value;
+    Py_ssize_t next = 0;
+    for (Py_ssize_t place = 0; PyDict_Next(mapping, &next, &key, &value) != 0; ++place) {
+      PyObject* const wanted = PyTuple_GET_ITEM(keys, place);
+      if (key == wanted) continue;
+      if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(wanted) || PyUnicode_Compare(key, wanted) != 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::unordered_map<PyObject*, size_t> known_;  // while this is made
   std::vector<Mapping> mappings_;
+  std::vector<std::pair<PyObject*, Py_ssize_t>> sizes_;
 };
 
 }  // namespace
 
 void BindGuards(py::module_& module) {
   py::class_<Guards>(module, "Guards")
-      .def(py::init<const py::sequence&>(), py::arg("entries"))
+      .def(py::init<const py::sequence&, const py::sequence&, const py::sequence&>(), py::arg("entries"),
+           py::arg("orders") = py::tuple(), py::arg("sizes") = py::tuple())
       .def("hold", &Guards::Hold);
 }
 

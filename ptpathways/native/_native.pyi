@@ -5,6 +5,7 @@ times a second. Errors are ``NativeError``; ``ptpathways.native.translated`` tur
 ``ptpathways.core``.
 """
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, final
@@ -181,9 +182,16 @@ class TensorValues:
         been handed over, or of which that cannot be told; -1 when there is none. A ``detach()`` counts as the same
         tensor."""
 
-    def have(self, tensors: list[Any], handles: list[int]) -> bool:
+    def have(self, tensors: list[Any], handles: array[int]) -> bool:
         """Whether each tensor has the value that PyTorch/XLA names by that handle; False where that cannot be told, and
         where it is still to be computed. A view is looked at as it was last brought up to date."""
+
+def count_holders(tensors: dict[Any, Any]) -> list[list[int]]:
+    """Who holds the tensors that are a dictionary's values. Four columns: how often Python refers to each, how many
+    tensors have its memory, how often torch refers to it, and its memory's address (``untyped_storage()._cdata``)."""
+
+def are_held(places: array[int], count: int) -> bool:
+    """Whether each memory, given by its address, is held so often."""
 
 def watch_interrupts(main_thread: int) -> None:
     """From now on SIGINT ends waits of this process's main thread inside PyTorch/XLA, with KeyboardInterrupt.
@@ -268,11 +276,17 @@ class BufferCell:
 class Guards:
     """Whether dictionaries still hold what they held. Borrows: the maker keeps alive everything in ``entries``."""
 
-    def __init__(self, entries: Sequence[tuple[dict[Any, Any], Any, Any, bool]]) -> None:
-        """Each entry: dictionary, key, what has to be there, and whether an equal object of its type will do."""
+    def __init__(
+        self,
+        entries: Sequence[tuple[dict[Any, Any], Any, Any, bool]],
+        orders: Sequence[tuple[dict[Any, Any], tuple[Any, ...]]] = ...,
+        sizes: Sequence[tuple[Any, int]] = ...,
+    ) -> None:
+        """Each entry: dictionary, key, what has to be there, and whether an equal object of its type will do. Orders:
+        dictionary and its keys in order, the same objects or equal texts. Sizes: container and length."""
 
     def hold(self) -> bool:
-        """Whether all entries do. Costs one comparison per dictionary that has not changed since."""
+        """Whether all do. Costs one comparison per dictionary that has not changed since, and one per size."""
 
 @final
 class HeldProfiler:

@@ -7,6 +7,7 @@ import itertools
 import queue
 import threading
 import types
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -457,10 +458,11 @@ def memory_at_the_same_address(places: list[torch.device], capture: Capture) -> 
 
     gradients: set[int] = set()
 
-    def handles(tensors: Sequence[Tensor]) -> list[int] | None:
+    def handles(tensors: Sequence[Tensor]) -> array[int] | None:
         if (there := real(tensors)) is None:
             return None
-        return [id(one) if id(one) in gradients else handle for one, handle in zip(tensors, there, strict=True)]
+        pairs = zip(tensors, there, strict=True)
+        return array("q", (id(one) if id(one) in gradients else handle for one, handle in pairs))
 
     found: list[float] = []
     with mock.patch.object(_buffers, "handles", handles):

@@ -8,8 +8,7 @@ import importlib
 import statistics
 import string
 import types
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, distributions, nn
@@ -19,15 +18,8 @@ from torch.optim import lr_scheduler
 from torch.utils import data
 
 import ptpathways as pw
-from tests.proc.capture_basis import SAID, Capture, expect
-
-CALLS = 14
-CHANGED_BEFORE = (6, 7, 11)
-Make = Callable[[torch.device], Any]
-
-
-def _numbers(place: torch.device, *values: float) -> Tensor:
-    return torch.tensor(values).to(place)
+from tests.proc.capture_basis import Capture, expect
+from tests.proc.capture_cases import CALLS, CHANGED_BEFORE, Case, Make, numbers_on, outcomes
 
 
 def _schedule(place: torch.device) -> Any:
@@ -36,7 +28,7 @@ def _schedule(place: torch.device) -> Any:
 
 
 def _normal(place: torch.device) -> Any:
-    return distributions.Normal(_numbers(place, 0.0), _numbers(place, 1.0), validate_args=False)
+    return distributions.Normal(numbers_on(place, 0.0), numbers_on(place, 1.0), validate_args=False)
 
 
 def _flow(place: torch.device) -> Any:
@@ -61,15 +53,6 @@ MAKERS: tuple[Make, ...] = (_schedule, _normal, _flow, _affine, _loader, _autoca
 NAMES = {"of the note": "note"}
 
 
-class _Case(NamedTuple):
-    """How a step uses an object, and what happens to that between two calls, with their number."""
-
-    use: Callable[[Any, Tensor], Tensor]
-    change: Callable[[Any, int, torch.device], Any]
-    prepare: Callable[[Any, torch.device], Any] = lambda *_: None
-    make: Make | None = None
-
-
 def _or_without(of: Any, x: Tensor) -> Tensor:
     try:
         more: Tensor = x * of.extra
@@ -79,60 +62,60 @@ def _or_without(of: Any, x: Tensor) -> Tensor:
 
 
 WAYS = {
-    "a number": _Case(
+    "a number": Case(
         lambda of, x: x * of.note, lambda of, n, _: setattr(of, "note", 1.0 + n), lambda of, _: setattr(of, "note", 1.0)
     ),
-    "in a dictionary": _Case(
+    "in a dictionary": Case(
         lambda of, x: x * of.table["k"][0],
         lambda of, n, _: of.table["k"].__setitem__(0, 1.0 + n),
         lambda of, _: setattr(of, "table", {"k": [1.0]}),
     ),
-    "another tensor": _Case(
+    "another tensor": Case(
         lambda of, x: x * of.weight,
-        lambda of, n, place: setattr(of, "weight", _numbers(place, 1.0 + n)),
-        lambda of, place: setattr(of, "weight", _numbers(place, 1.0)),
+        lambda of, n, place: setattr(of, "weight", numbers_on(place, 1.0 + n)),
+        lambda of, place: setattr(of, "weight", numbers_on(place, 1.0)),
     ),
-    "a list that grows": _Case(
+    "a list that grows": Case(
         lambda of, x: x * sum(of.items),
         lambda of, n, _: of.items.append(1.0 * n),
         lambda of, _: setattr(of, "items", [1.0]),
     ),
-    "new, by getattr": _Case(
+    "new, by getattr": Case(
         lambda of, x: x * getattr(of, "extra", 1.0), lambda of, n, _: setattr(of, "extra", 1.0 + n)
     ),
-    "new, by an exception": _Case(_or_without, lambda of, n, _: setattr(of, "extra", 1.0 + n)),
-    "gone": _Case(
+    "new, by an exception": Case(_or_without, lambda of, n, _: setattr(of, "extra", 1.0 + n)),
+    "gone": Case(
         lambda of, x: x * (2.0 if hasattr(of, "note") else 1.0),
         lambda of, *_: vars(of).pop("note", None),
         lambda of, _: setattr(of, "note", 2.0),
     ),
-    "by vars": _Case(
+    "by vars": Case(
         lambda of, x: x * vars(of)["note"],
         lambda of, n, _: setattr(of, "note", 1.0 + n),
         lambda of, _: setattr(of, "note", 1.0),
     ),
-    "by a text of another place": _Case(
+    "by a text of another place": Case(
         lambda of, x: x * getattr(of, NAMES["of the note"]),
         lambda of, n, _: setattr(of, "note", 1.0 + n),
         lambda of, _: setattr(of, "note", 1.0),
     ),
-    "by a partial call": _Case(
+    "by a partial call": Case(
         lambda of, x: x * of.ask("note"),
         lambda of, n, _: setattr(of, "note", 1.0 + n),
         lambda of, _: vars(of).update(note=1.0, ask=functools.partial(getattr, of)),
     ),
-    "by a format": _Case(
+    "by a format": Case(
         lambda of, x: x * float("{of.note}".format(of=of)),  # noqa: UP032  # which names the attribute in a text
         lambda of, n, _: setattr(of, "note", 1.0 + n),
         lambda of, _: setattr(of, "note", 1.0),
     ),
-    "new, by vars": _Case(lambda of, x: x * vars(of).get("extra", 1.0), lambda of, n, _: setattr(of, "extra", 1.0 + n)),
-    "of its class": _Case(
+    "new, by vars": Case(lambda of, x: x * vars(of).get("extra", 1.0), lambda of, n, _: setattr(of, "extra", 1.0 + n)),
+    "of its class": Case(
         lambda of, x: x * of.scale,
         lambda of, n, _: setattr(type(of), "scale", 1.0 + n),
         lambda of, _: setattr(type(of), "scale", 1.0),
     ),
-    "a function": _Case(
+    "a function": Case(
         lambda of, x: of.scaled(x),
         lambda of, n, _: setattr(of, "scaled", lambda value: value * n),
         lambda of, _: setattr(of, "scaled", lambda value: value),
@@ -170,65 +153,65 @@ def _node(_: torch.device) -> Any:
 
 
 METHODS = {
-    "the last rate": _Case(
+    "the last rate": Case(
         lambda of, x: x * of.get_last_lr()[0], lambda of, *_: (of.optimizer.step(), of.step()), make=_schedule
     ),
-    "base rates": _Case(
+    "base rates": Case(
         lambda of, x: x * of._get_closed_form_lr()[0],
         lambda of, n, _: of.base_lrs.__setitem__(0, 0.1 * n),
         make=_schedule,
     ),
-    "a state dictionary": _Case(
+    "a state dictionary": Case(
         lambda of, x: x * of.state_dict()["gamma"], lambda of, n, _: setattr(of, "gamma", 0.1 * n), make=_schedule
     ),
-    "another location": _Case(
-        lambda of, x: of.log_prob(x), lambda of, n, place: setattr(of, "loc", _numbers(place, 1.0 * n)), make=_normal
+    "another location": Case(
+        lambda of, x: of.log_prob(x), lambda of, n, place: setattr(of, "loc", numbers_on(place, 1.0 * n)), make=_normal
     ),
-    "a method that is hidden": _Case(
+    "a method that is hidden": Case(
         lambda of, x: of.log_prob(x), lambda of, n, _: setattr(of, "log_prob", lambda x: x * n), make=_normal
     ),
-    "of what it stands on": _Case(
+    "of what it stands on": Case(
         lambda of, x: of.log_prob(x),
-        lambda of, n, place: setattr(of.base_dist, "scale", _numbers(place, 1.0 * n)),
+        lambda of, n, place: setattr(of.base_dist, "scale", numbers_on(place, 1.0 * n)),
         make=_flow,
     ),
-    "in a list": _Case(
+    "in a list": Case(
         lambda of, x: of.log_prob(x), lambda of, n, _: setattr(of.transforms[0], "scale", 1.0 + n), make=_flow
     ),
-    "one more in a list": _Case(
+    "one more in a list": Case(
         lambda of, x: of.log_prob(x), lambda of, *_: of.transforms.append(_affine(torch.device("cpu"))), make=_flow
     ),
-    "by a property": _Case(lambda of, x: of.inv(x), lambda of, n, _: setattr(of, "loc", 1.0 * n), make=_affine),
-    "by its part": _Case(
+    "by a property": Case(lambda of, x: of.inv(x), lambda of, n, _: setattr(of, "loc", 1.0 * n), make=_affine),
+    "by its part": Case(
         lambda of, x: x + of.mean,
-        lambda of, n, place: setattr(of._dirichlet, "concentration", _numbers(place, 1.0 * n, 1.0).reshape(1, 2)),
-        make=lambda place: distributions.Beta(_numbers(place, 1.0), _numbers(place, 2.0), False),
+        lambda of, n, place: setattr(of._dirichlet, "concentration", numbers_on(place, 1.0 * n, 1.0).reshape(1, 2)),
+        make=lambda place: distributions.Beta(numbers_on(place, 1.0), numbers_on(place, 2.0), False),
     ),
-    "by a function": _Case(
+    "by a function": Case(
         lambda of, x: x + distributions.kl_divergence(of, of.other),
-        lambda of, n, place: setattr(of.other, "loc", _numbers(place, 1.0 * n)),
+        lambda of, n, place: setattr(of.other, "loc", numbers_on(place, 1.0 * n)),
         lambda of, place: setattr(of, "other", _normal(place)),
         _normal,
     ),
-    "by a user's method": _Case(lambda of, x: of(x), lambda of, n, _: setattr(of, "factor", 1.0 * n), make=_scaled),
-    "a member in C": _Case(
+    "by a user's method": Case(lambda of, x: of(x), lambda of, n, _: setattr(of, "factor", 1.0 * n), make=_scaled),
+    "a member in C": Case(
         lambda of, x: x * of.args[1], lambda of, n, _: setattr(of, "args", (of.args[0], 1.0 * n)), make=_node
     ),
-    "a setting": _Case(
+    "a setting": Case(
         lambda of, x: x * of.recompile_limit,
         lambda of, n, _: setattr(of, "recompile_limit", n),
         lambda of, _: setattr(of, "recompile_limit", 8),
         lambda _: importlib.import_module("torch._dynamo.config"),
     ),
-    "a bound": _Case(
+    "a bound": Case(
         lambda of, x: x * of.check(x),
         lambda of, n, _: setattr(of, "upper_bound", 3.0 if n % 2 else 0.1),
         make=lambda _: constraints.interval(0.0, 0.4),
     ),
-    "a length": _Case(
+    "a length": Case(
         lambda of, x: x * len(of), lambda of, n, _: setattr(of.batch_sampler, "batch_size", n), make=_loader
     ),
-    "a data set's tensor": _Case(
+    "a data set's tensor": Case(
         lambda of, x: x * of[0][0].to(x.device),
         lambda of, *_: of.tensors[0].add_(1.0),
         make=lambda _: data.TensorDataset(torch.arange(6.0)),
@@ -243,15 +226,15 @@ def _in_context(of: Any, x: Tensor) -> Tensor:
 
 
 PYTHONS = {
-    "a context": _Case(
+    "a context": Case(
         _in_context, lambda of, n, _: setattr(of, "enter_result", 1.0 * n), make=lambda _: contextlib.nullcontext(1.0)
     ),
-    "a distribution": _Case(
+    "a distribution": Case(
         lambda of, x: x * of.mean,
         lambda of, n, _: setattr(of, "_mu", 1.0 * n),
         make=lambda _: statistics.NormalDist(1.0, 2.0),
     ),
-    "a cell": _Case(
+    "a cell": Case(
         lambda of, x: x * of.cell_contents,
         lambda of, n, _: setattr(of, "cell_contents", 1.0 * n),
         make=lambda _: types.CellType(1.0),
@@ -274,7 +257,7 @@ def libraries_written(places: list[torch.device], capture: Capture) -> list[floa
 
     captured = capture(step)
     for call in range(CALLS):
-        found.append(float(captured(_numbers(places[0], 1.0 + call), call % 2).sum()))
+        found.append(float(captured(numbers_on(places[0], 1.0 + call), call % 2).sum()))
         found += [of.mark, of.gamma, kind.mark, float("left" in vars(of))]
         if call in CHANGED_BEFORE:
             of.gamma, of.left = 2.0, 1
@@ -294,7 +277,7 @@ def libraries_of_c(places: list[torch.device], capture: Capture) -> list[float]:
         return scaled
 
     for call in range(CALLS):
-        found.append(float(step(_numbers(places[0], 1.0 + call)).sum()))
+        found.append(float(step(numbers_on(places[0], 1.0 + call)).sum()))
         if call in CHANGED_BEFORE:
             of["k"] = 1.0 * call
     expect(step, replays=0, texts=("a ScriptDict, which is written in C",))
@@ -320,7 +303,7 @@ def _two_of_one_name(place: torch.device) -> Any:
 
     def make(factor: float) -> Any:
         class Scaled:
-            weight = _numbers(place, factor)
+            weight = numbers_on(place, factor)
             times = factor
 
             def __call__(self, x: Tensor) -> Tensor:
@@ -350,87 +333,65 @@ def _note(of: Any, number: int, _: torch.device) -> None:
 
 
 ELSEWHERE = {
-    "of a function": _Case(
+    "of a function": Case(
         lambda _, x: x * getattr(F.relu, "note", 1.0), lambda _, n, place: _note(F.relu, n, place), _without_note
     ),
-    "of a function in a list": _Case(
-        lambda of, x: x * getattr(of, "note", 1.0), _note, _without_note, lambda _: F.silu
-    ),
-    "of a class": _Case(
+    "of a function in a list": Case(lambda of, x: x * getattr(of, "note", 1.0), _note, _without_note, lambda _: F.silu),
+    "of a class": Case(
         lambda _, x: x * (2.0 if hasattr(nn.Conv2d, "note") else 1.0),
         lambda _, n, place: _note(nn.Conv2d, n, place),
         _without_note,
     ),
-    "of a part's class": _Case(
+    "of a part's class": Case(
         lambda of, x: x * getattr(of, "note", 1.0),
         lambda _, n, place: _note(nn.Linear, n, place),
         _without_note,
         lambda _: nn.Linear(2, 2),
     ),
-    "of tensors": _Case(
+    "of tensors": Case(
         lambda _, x: x * getattr(x, "note", 1.0), lambda _, n, place: _note(Tensor, n, place), _without_note
     ),
-    "of a class of Python's": _Case(
+    "of a class of Python's": Case(
         lambda _, x: x * vars(string.Template).get("note", 1.0),
         lambda _, n, place: _note(string.Template, n, place),
         _without_note,
     ),
-    "that only Python's library reads": _Case(
+    "that only Python's library reads": Case(
         lambda of, x: x * len(of.safe_substitute(a="345")),
         lambda of, n, _: setattr(type(of), "pattern", (_Other if n % 2 else string.Template).pattern),
         lambda of, _: setattr(type(of), "pattern", string.Template.pattern),
         lambda _: _Text("$a"),
     ),
-    "of the second class of a name": _Case(
+    "of the second class of a name": Case(
         lambda of, x: of[0](x) + of[1](x),
         lambda of, n, _: setattr(type(of[1]), "times", 1.0 * n),
         make=_two_of_one_name,
     ),
-    "a tensor of the first class of a name": _Case(
+    "a tensor of the first class of a name": Case(
         lambda of, x: of[0](x) + of[1](x),
-        lambda of, n, place: setattr(type(of[0]), "weight", _numbers(place, 1.0 * n)),
+        lambda of, n, place: setattr(type(of[0]), "weight", numbers_on(place, 1.0 * n)),
         make=_two_of_one_name,
     ),
-    "that a variable has the name of": _Case(
+    "that a variable has the name of": Case(
         lambda of, x: of(x), lambda of, n, _: setattr(of.__self__, "times", 1.0 * n), make=_of_one_name
     ),
 }
 """Attributes of functions and classes, and of what has the name of something else."""
 
 
-def _outcomes(cases: dict[str, _Case], places: list[torch.device], capture: Capture) -> list[float]:
-    found = []
-    for number, case in enumerate(cases.values()):
-        of = (case.make or MAKERS[number % len(MAKERS)])(places[0])
-        case.prepare(of, places[0])
-
-        def step(x: Tensor, of: Any = of, case: _Case = case) -> Tensor:
-            return case.use(of, x)
-
-        captured = capture(step)
-        for call in range(1, CALLS):
-            if call in CHANGED_BEFORE:
-                with torch.no_grad():
-                    case.change(of, call, places[0])
-            found.append(captured(_numbers(places[0], 0.25 + call / 40)).sum())
-        if isinstance(captured, pw.CapturedStep):  # which must not trace everything
-            assert captured.replays, (number, [text for text in SAID if "'step'" in text][-1:])
-    return [float(value) for value in found]
-
-
 def libraries_read(places: list[torch.device], capture: Capture) -> list[float]:
     """Attributes that a step reads, or looks for."""
-    return _outcomes(WAYS, places, capture)
+    return outcomes(WAYS, places, capture, MAKERS)
 
 
 def libraries_used(places: list[torch.device], capture: Capture) -> list[float]:
     """Attributes that methods and functions of the library use."""
-    return _outcomes(METHODS | PYTHONS, places, capture)
+    return outcomes(METHODS | PYTHONS, places, capture, MAKERS)
 
 
 def libraries_elsewhere(places: list[torch.device], capture: Capture) -> list[float]:
     """Attributes of functions and classes that come, and of classes of one name."""
-    return _outcomes(ELSEWHERE, places, capture)
+    return outcomes(ELSEWHERE, places, capture, MAKERS)
 
 
 SCENARIOS = (libraries_read, libraries_elsewhere, libraries_used, libraries_written, libraries_of_c)

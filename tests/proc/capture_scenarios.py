@@ -32,6 +32,7 @@ from tests.proc import (
     capture_graphs,
     capture_libraries,
     capture_moved,
+    capture_python,
     capture_results,
     capture_sharing,
     capture_unseen,
@@ -476,6 +477,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "graphs": capture_graphs.SCENARIOS,
     "moved": capture_moved.SCENARIOS,
     "libraries": capture_libraries.SCENARIOS,
+    "python": capture_python.SCENARIOS,
 }
 
 

@@ -29,6 +29,7 @@ def test_what_is_looked_for_is_there() -> None:
 def test_it_is_found_wherever_init_is_called(inside: Any) -> None:
     with inside():
         assert _private.owners_are_told()
+        assert _private.holders_are_counted()
 
 
 def test_every_binding_that_the_code_uses_is_looked_for() -> None:

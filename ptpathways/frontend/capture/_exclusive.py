@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ class Exclusive:
         return self._names[place] if place >= 0 else ""
 
 
-def are_at(tensors: list[torch.Tensor], handles: list[int]) -> bool:
+def are_at(tensors: list[torch.Tensor], handles: array[int]) -> bool:
     """Whether the tensors have the values of these handles (``_buffers.handles``), if nothing was traced since; False
     also where that cannot be told. PyTorch/XLA's own answer takes half a millisecond for a thousand tensors.
 
@@ -102,7 +103,7 @@ def _values(index: int) -> native.TensorValues:
             torch._sync(two)  # type: ignore[attr-defined,no-untyped-call]
         after = [values.first_shared([tensor]) for tensor in (one, two, apart)]
         buffers.submit_pending()
-        handles = buffers.handles([one, two, apart]) or []
+        handles = buffers.handles([one, two, apart]) or array("q")
         have = [values.have([one, two, apart], handles), values.have([apart, two, one], handles)]
         sees = (before, after, have) == ([-1, -1, -1], [0, 0, -1], [True, False])
     if not sees:

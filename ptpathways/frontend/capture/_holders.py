@@ -10,12 +10,13 @@ counted apart.
 from __future__ import annotations
 
 import gc
-import sys
+import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from ptpathways import native
 from ptpathways.frontend.capture.recording._results import References
 from ptpathways.frontend.slices import _buffers as buffers
 
@@ -29,8 +30,13 @@ _ANY = 1 << 60
 """So often a tensor may be named."""
 
 
-_Counts = tuple[int, int, int, int]
-"""Names of a tensor, tensors that have its values, other uses of it, and which memory it had (``storage_of``)."""
+class _Count(NamedTuple):
+    """Names of a tensor, tensors that have its values, other uses of it, and which memory it had (``storage_of``)."""
+
+    names: int
+    values: int
+    uses: int
+    place: int
 
 
 class Holders:
@@ -46,7 +52,9 @@ class Holders:
     def __init__(self, variants: Callable[[], Sequence[Variant]]) -> None:
         self._variants = variants
         self._all.add(self)
-        self._known: dict[int, tuple[torch.Tensor, _Counts]] = {}  # by id
+        self._known: dict[int, torch.Tensor] = {}  # by id
+        self._counts: dict[int, _Count] = {}  # of those, in their order
+        self._columns: list[list[int]] | None = None  # of the counts
         self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
         self._kept = self._lent = frozenset[int]()
         self._left: list[torch.Tensor] = []
@@ -60,12 +68,11 @@ class Holders:
         """Forgets all: any of them may be held."""
         Holders._changes += 1
         self._known.clear()
-        self._covered = None
+        self._counts.clear()
+        self._covered = self._columns = None
 
     def begin(self) -> None:
         """A call begins: finds those that have got one more holder since the last one."""
-        import torch
-
         if self._others[0] != Holders._changes:
             if len(self._all) > 1:
                 gc.collect()  # what other steps have dropped would count
@@ -73,21 +80,24 @@ class Holders:
                 one._count_others()
             self._take_over()
             self._covered = None
-        names_of, values_of = sys.getrefcount, torch._C._storage_Use_Count  # there may be thousands
-        self._kept = frozenset(
-            number
-            for number, (tensor, (names, values, uses, place)) in self._known.items()
-            if names_of(tensor) > names
-            or values_of(now := tensor.untyped_storage()._cdata) > (values if now == place else 1 + self._ours(now))
-            or _uses(tensor) > uses
-        )
-        self._lent = frozenset(number for number in self._kept if not self._is_held_itself(number))
+        self._kept = self._lent = frozenset()
+        if self._columns is None:
+            self._columns = [list(column) for column in zip(*self._counts.values(), strict=True)] or [[], [], [], []]
+        now, then = native.count_holders(self._known), self._columns
+        if now[3] != then[3] or not all(all(map(operator.le, *both)) for both in zip(now[:3], then[:3], strict=True)):
+            self._compare(now)
         self._moved = self._collects = False
 
-    def _is_held_itself(self, number: int) -> bool:
-        """Whether more than the values of a tensor are held: results of the last call may have those."""
-        tensor, (names, _, uses, _) = self._known[number]
-        return sys.getrefcount(tensor) > names or _uses(tensor) > uses
+    def _compare(self, columns: list[list[int]]) -> None:
+        """Finds those that have one more holder, and of which of them only the values are held: results of the last
+        call may have those."""
+        kept, itself = set(), set()
+        for (number, count), names, values, uses, place in zip(self._counts.items(), *columns, strict=True):
+            if names > count.names or uses > count.uses:
+                itself.add(number)
+            elif values > (count.values if place == count.place else 1 + self._ours(place)):
+                kept.add(number)
+        self._kept, self._lent = frozenset(kept | itself), frozenset(kept)
 
     def bound(self) -> None:
         """We hold others, or more, than before."""
@@ -129,8 +139,19 @@ class Holders:
     def _take_over(self) -> None:
         """What other steps write over may be written over by this one, too: each makes gradients of one model."""
         for other in self._all:
-            for number, known in other._known.items():
-                self._known.setdefault(number, known)
+            for number, tensor in other._known.items() if other is not self else ():
+                if number not in self._known:
+                    self._known[number], self._counts[number] = tensor, other._counts[number]
+                    for one in self._all:
+                        one._note_name(number, self)
+
+    def _note_name(self, number: int, by: Holders) -> None:
+        """Counts that ``by`` names one more tensor."""
+        if by is not self:
+            self._others[1][number] += 1
+        if number in self._counts:
+            count = self._counts[number]
+            self._counts[number], self._columns = count._replace(names=count.names + 1), None
 
     def held(self, variant: Variant) -> str:
         """Why a replay must not write over one of the tensors that it would; empty if it may write over all."""
@@ -189,36 +210,36 @@ class Holders:
             if other is self:
                 continue
             held = [tensor for variant in other._variants() for tensor in variant.held()]
-            names.update(map(id, (*held, *other._left, *(tensor for tensor, _ in other._known.values()))))
+            names.update(map(id, (*held, *other._left, *other._known.values())))
             for variant in other._variants():
                 values.update(variant.held_storages())
         self._others = (Holders._changes, names, values)
-        for number, (tensor, (all_names, all_values, uses, place)) in list(self._known.items()):
-            counts = (
+        for number, (all_names, all_values, uses, place) in list(self._counts.items()):
+            self._counts[number] = _Count(
                 all_names - old_names[number] + names[number],
                 all_values - old_values[place] + values[place],
                 uses,
                 place,
             )
-            self._known[number] = tensor, counts
+        self._columns = None
 
     def _measure(self, variants: Sequence[Variant], given: References) -> None:
         if self._collects:
             gc.collect()  # a cycle of ours would count
-        latest, self._left = {id(tensor): (tensor, (0, 0, 0, 0)) for tensor in self._left}, []
-        self._known = {number: one for number, one in self._known.items() if _is_written(number, variants)} | latest
-        counts = {
-            number: (
-                _ANY if number in self._same else sys.getrefcount(tensor) - given.names[number],
-                _values(tensor) - given.values(tensor),
-                _ANY if number in self._same else _uses(tensor),
-                buffers.storage_of(tensor),
-            )
-            for number, (tensor, _) in self._known.items()
-        }
-        for number, (tensor, _) in list(self._known.items()):
-            if number in latest or number not in self._kept:
-                self._known[number] = tensor, counts[number]
+        written = {number: tensor for number, tensor in self._known.items() if _is_written(number, variants)}
+        self._known = written | {id(tensor): tensor for tensor in self._left}
+        latest = frozenset(map(id, self._left))
+        del written
+        self._left = []
+        counts = dict(zip(self._known, map(_Count, *native.count_holders(self._known)), strict=True))
+        for number, tensor in self._known.items():
+            names, values, uses, place = counts[number]
+            if number in self._same:
+                names = uses = _ANY
+            counts[number] = _Count(names - given.names[number], values - given.values(tensor), uses, place)
+            if number in self._kept and number not in latest:
+                counts[number] = self._counts[number]
+        self._counts, self._columns = counts, None
 
 
 def _is_written(number: int, variants: Collection[Variant]) -> bool:
@@ -234,8 +255,3 @@ def _values(tensor: torch.Tensor) -> int:
     import torch
 
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
-
-
-def _uses(tensor: torch.Tensor) -> int:
-    """How many hold this one beside Python's names of it: as a gradient, or saved for a backward pass."""
-    return int(tensor._use_count())  # type: ignore[attr-defined]

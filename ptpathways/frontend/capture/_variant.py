@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import struct
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ class Variant:
         self._tensors: list[torch.Tensor] = []
         self._lasting: list[bool] = []
         """Whether each is there between the calls; gradients need not be, and some are made anew by each call."""
-        self._handles: list[int] = []
+        self._handles = array("q")
         self._gradients = Gradients()
         self._effects = Effects()
         self._aliases = buffers.Aliases([])
@@ -297,7 +298,7 @@ class Variant:
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._written]
         self.exclusive = Exclusive([*((name, tensors[name]) for name in over), *self.used_up])
-        known, self._handles = self._handles, []
+        known, self._handles = self._handles, array("q")
         self._bind_moved()
         others = map(operator.ne, known, self._handles)
         self.moved = self.moved or any(map(operator.and_, others, self._lasting))

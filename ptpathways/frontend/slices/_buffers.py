@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,10 @@ def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
     return len(set(map(storage_of, tensors))) < len(tensors)
 
 
-def handles(tensors: Sequence[torch.Tensor]) -> list[int] | None:
+def handles(tensors: Sequence[torch.Tensor]) -> array[int] | None:
     """A number per tensor that changes when PyTorch/XLA gives it another buffer; None when one is pending."""
     try:
-        return list(_xla.binding()._get_tensors_handle(tensors))
+        return array("q", _xla.binding()._get_tensors_handle(tensors))
     except RuntimeError:
         return None
 
@@ -136,6 +137,10 @@ def is_alone(tensor: torch.Tensor) -> bool:
     return bool(base._use_count() <= 3 and sys.getrefcount(base) <= 2)  # type: ignore[attr-defined]
 
 
+_ALONE = 2
+"""So many hold the memory of a tensor that has no aliases: it, and the object that watches for them."""
+
+
 class Aliases:
     """Other tensors on the storages of those whose values replays put in their places: views, ``detach()``.
 
@@ -144,24 +149,19 @@ class Aliases:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        import torch
-
         self.tensors = tensors
         self._storages = [tensor.untyped_storage() for tensor in tensors]  # alive, so that addresses stay their own
-        self.places = [storage._cdata for storage in self._storages]
+        self.places = array("Q", (storage._cdata for storage in self._storages))
         self.memory = frozenset(self.places)
-        self._count: Callable[[int], int] = torch._C._storage_Use_Count
-        self._alone = [2] * len(self.places)  # the tensor and this object
 
     def refresh(self) -> None:
         """After the tensors have got other values."""
-        counts = list(map(self._count, self.places))
-        if counts == self._alone:
+        if native.are_held(self.places, _ALONE):
             return
         import torch
 
-        for tensor, count in zip(self.tensors, counts, strict=True):
-            if count > 2 and torch._is_functional_tensor(tensor):
+        for tensor, place in zip(self.tensors, self.places, strict=True):
+            if torch._C._storage_Use_Count(place) > _ALONE and torch._is_functional_tensor(tensor):
                 one_more = tensor.detach()  # it is behind, so its sync makes the storage take the value over
                 torch._functionalize_commit_update(tensor)
                 torch._sync(one_more)  # type: ignore[attr-defined,no-untyped-call]

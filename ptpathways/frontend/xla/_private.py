@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import types
 import weakref
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -175,6 +176,8 @@ def check() -> None:
     lacking += [module for module in LATE if importlib.util.find_spec(module) is None]
     if not owners_are_told():
         lacking.append("a tensor's flag in its Python object that says which of the two owns the other")
+    if not holders_are_counted():
+        lacking.append("the counts of who holds a tensor and its memory")
     if lacking:
         raise _mismatch(lacking)
 
@@ -212,6 +215,23 @@ def owners_are_told() -> bool:
         kept._fix_weakref()  # type: ignore[attr-defined]
     del graph
     return owned and lent and kept is not None and native.owns_its_tensor(kept)
+
+
+def holders_are_counted() -> bool:
+    """Whether ``native.count_holders`` and ``native.are_held`` read the installed torch's objects rightly."""
+    import torch
+
+    with torch.inference_mode(False):
+        alone, shared = torch.zeros(2, device="cpu"), torch.zeros(2, device="cpu")
+        kept = [shared.detach(), torch.zeros(2, device="cpu", requires_grad=True)]
+        kept[1].grad = shared  # which torch refers to from there
+    memory = [torch.Tensor.untyped_storage(tensor) for tensor in (alone, shared)]
+    places = array("Q", (one._cdata for one in memory))
+    uses = [torch._C._storage_Use_Count(place) for place in places]
+    found = native.count_holders({0: alone, 1: shared})
+    told = [uses, [tensor._use_count() for tensor in (alone, shared)], [*places]]  # type: ignore[attr-defined]
+    held = [native.are_held(places[:1], uses[0]), native.are_held(places, uses[0])]
+    return found[1:] == told and uses[0] < uses[1] and told[1][0] < told[1][1] and held == [True, False]
 
 
 def missing(name: str, module: Any, names: Iterable[str]) -> list[str]:

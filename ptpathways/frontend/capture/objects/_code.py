@@ -11,6 +11,7 @@ import struct
 import sys
 import sysconfig
 import types
+from collections.abc import Collection
 from typing import Any
 
 from ptpathways.frontend.base import _locator
@@ -30,6 +31,17 @@ _COUNTING_ROOTS = frozenset(_COUNTING.split())
 """Of Python's library: whose objects change by themselves. Those of others are options that their methods read."""
 _WITHOUT_METHODS = frozenset({"abc", "builtins", "collections.abc", "enum", "types", "typing"})
 """Modules of classes that have no methods that read what a class derived from them has."""
+_LEADING_OUT = {
+    *("_ctypes._Pointer", "_ctypes.CFuncPtr", "ctypes.c_char_p", "ctypes.c_wchar_p", "ctypes.c_void_p"),
+    *("_contextvars.Context", "torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
+}
+_TO_OPTIONS = frozenset({"_last_lr", "base_lrs", "defaults", "get_last_lr", "get_lr", "param_groups"})
+_NUMERIC = "abs add eq floordiv ge gt le lt mod mul ne neg pos pow radd rmul rpow rsub rtruediv sub truediv"
+_READING_IN_C = {
+    *(f"__{name}__" for name in _NUMERIC.split()),
+    *("Decimal", "array", "dump", "dumps", "fmean", "pack", "pack_into", "statistics"),
+}
+"""Functions that read a number without asking it."""
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 
 
@@ -111,6 +123,35 @@ def imports_by_computed_name(code: types.CodeType) -> bool:
     return not any(isinstance(text, str) and text in sys.modules for text in code.co_consts)
 
 
+@functools.lru_cache(maxsize=256)
+def computes_global_names(code: types.CodeType) -> bool:
+    """Whether a function, or one inside it, uses ``globals()`` otherwise than for a name that it writes out."""
+    steps = [one for one in dis.get_instructions(code) if one.opname not in ("PRECALL", "PUSH_NULL")]
+    for place, one in enumerate(steps):
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and one.argval == "globals":
+            then = [next_one.opname for next_one in steps[place + 1 : place + 4]]
+            if then[:2] != ["CALL", "LOAD_CONST"] or then[2:] not in (["BINARY_SUBSCR"], ["STORE_SUBSCR"]):
+                return True
+    return any(computes_global_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
+
+
+def reads_numbers_in_c(codes: Collection[types.CodeType], options: Collection[str]) -> bool:
+    """Whether functions that mention an option of an optimizer also mention what reads numbers behind Python's back: a
+    ``%`` of texts, ``struct.pack``, methods of ``float`` by their names."""
+    names = {name for code in codes for name in all_names(code)}
+    if names.isdisjoint(_TO_OPTIONS) and names.isdisjoint(options):
+        return False
+    return not names.isdisjoint(_READING_IN_C) or any(map(_formats_by_percent, codes))
+
+
+@functools.lru_cache(maxsize=256)
+def _formats_by_percent(code: types.CodeType) -> bool:
+    texts = [text for text in code.co_consts if isinstance(text, str | bytes)]
+    if any((b"%" if isinstance(text, bytes) else "%") in text for text in texts):  # type: ignore[operator]
+        return True
+    return any(_formats_by_percent(part) for part in code.co_consts if isinstance(part, types.CodeType))
+
+
 def _is_method(one: dis.Instruction) -> bool:
     """Whether it reads a method to call it, which has an instruction of its own before Python 3.12."""
     return sys.version_info >= (3, 12) and one.opname == "LOAD_ATTR" and bool((one.arg or 0) & 1)
@@ -150,15 +191,27 @@ def _parts(text: str) -> list[str]:
     return re.split(r"\W+", text) if "{" in text else text.split(".")
 
 
+def members_in_c(kind: type) -> list[str]:
+    """The attributes that objects of a class have elsewhere than in a dictionary: in slots, or in C."""
+    members = types.MemberDescriptorType
+    return sorted({name for base in kind.__mro__ for name, value in vars(base).items() if isinstance(value, members)})
+
+
+def leads_out(kind: type) -> bool:
+    """Whether objects of a class lead to memory, or to values, that nothing else leads to."""
+    return any(f"{base.__module__}.{base.__qualname__}" in _LEADING_OUT for base in kind.__mro__)
+
+
 def has_attributes(value: Any) -> bool:
     return hasattr(value, "__dict__") or any(map(slots, type(value).__mro__))
 
 
 def slots(kind: type) -> tuple[str, ...]:
     """The attributes that a class keeps in slots."""
-    found = vars(kind).get("__slots__", ())
-    names = (found,) if isinstance(found, str) else tuple(found)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+    if "__slots__" not in vars(kind):
+        return ()
+    # Not by what is written there: a name may be private, the list may have been changed, or gone through.
+    return tuple(name for name, value in vars(kind).items() if isinstance(value, types.MemberDescriptorType))
 
 
 def is_users(kind: type, home: str) -> bool:

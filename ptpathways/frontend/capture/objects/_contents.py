@@ -155,9 +155,18 @@ def error_filters() -> tuple[Any, ...]:
     return filters[:last]
 
 
+_TINY = 5e-324
+
+
+def flushes_denormals() -> bool:
+    """Whether the processor takes the smallest numbers for zero, as after ``torch.set_flush_denormal(True)``."""
+    return _TINY * 1.0 == 0.0
+
+
 CONTEXTS: dict[Any, tuple[str, Callable[[], Any]]] = {
     decimal.getcontext: ("the context of decimal", _decimal),
     np.get_printoptions: ("how NumPy prints", lambda: str(np.get_printoptions())),
+    flushes_denormals: ("whether the smallest numbers are zero", flushes_denormals),
     np.geterr: ("how NumPy treats errors", lambda: tuple(np.geterr().values())),
     warnings.catch_warnings: ("the filters of warnings", lambda: tuple(warnings.filters)),
 }

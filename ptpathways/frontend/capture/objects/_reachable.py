@@ -8,6 +8,7 @@ and *kinds* say whether what a new walk finds is computed with in the same way.
 from __future__ import annotations
 
 import abc
+import collections
 import operator
 import types
 import weakref
@@ -21,6 +22,10 @@ from ptpathways.frontend.loops import _optimizer_options, _optimizer_state
 
 _gradient, _attributes = operator.attrgetter("grad"), operator.attrgetter("__dict__")
 _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+_IN_ONE_ORDER = (dict, collections.defaultdict)
+"""Classes of dictionaries whose order is that in memory."""
 
 
 class CellView:
@@ -191,11 +196,8 @@ class Surroundings:
     _instances: list[Any] = field(default_factory=list)
     _types: list[type] = field(default_factory=list)
     _attributes: list[dict[str, Any]] = field(default_factory=list)
-    _containers: list[Any] = field(default_factory=list)
-    _lengths: list[int] = field(default_factory=list)
-    _named: list[Any] = field(default_factory=list)
-    _names: list[tuple[Any, ...]] = field(default_factory=list)
-    _keyed: list[tuple[Any, Any]] = field(default_factory=list)
+    _keyed: list[tuple[Any, tuple[Any, ...], bool]] = field(default_factory=list)
+    """Dictionaries of classes that may have an order of their own, their keys, and whether those are texts."""
 
     def prepare(self) -> None:
         """Makes what ``still_holds`` needs, which has references of its own."""
@@ -210,14 +212,14 @@ class Surroundings:
             self._no_hooks = []  # never equal: each is looked at
         self._instances, self._types = [one.of for one in self.classes], [one.contents for one in self.classes]
         self._attributes = list(map(_attributes, self._instances))
-        self._containers, self._lengths = [one.of for one in self.sizes], [one.contents for one in self.sizes]
-        # Of most dictionaries all keys are texts, which may be compared at once.
-        named = [all(type(key) is str for key in keys) for _, keys, _ in self.orders]
-        self._named = [one.of for one, texts in zip(self.orders, named, strict=True) if texts]
-        self._names = [one.contents for one, texts in zip(self.orders, named, strict=True) if texts]
-        self._keyed = [one[:2] for one, texts in zip(self.orders, named, strict=True) if not texts]
+        self._keyed = [
+            (one.of, one.contents, all(type(key) is str for key in one.contents))
+            for one in self.orders
+            if type(one.of) not in _IN_ONE_ORDER
+        ]
         self._token = abc.get_cache_token()
-        self._guards = native.Guards(links)  # which borrows what this object holds
+        orders = [one[:2] for one in self.orders if type(one.of) in _IN_ONE_ORDER]
+        self._guards = native.Guards(links, orders, [one[:2] for one in self.sizes])  # which borrows what is held here
 
     def still_holds(self) -> bool:
         """Whether every link leads where it did, and every setting has its value."""
@@ -228,16 +230,15 @@ class Surroundings:
         for sequence, items, _ in self.sequences:
             if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
                 return False
-        if list(map(len, self._containers)) != self._lengths or list(map(type, self._instances)) != self._types:
+        if list(map(type, self._instances)) != self._types:
             return False
         if not all(map(operator.is_, map(_attributes, self._instances), self._attributes)):
             return False
         if any(gradient is not None for gradient in map(_gradient, self.ungraded)):
             return False
-        if list(map(tuple, self._named)) != self._names:
-            return False
-        if not all(
-            len(mapping) == len(keys) and all(map(operator.is_, mapping, keys)) for mapping, keys in self._keyed
+        if any(
+            len(mapping) != len(keys) or not all(map(operator.eq if named else operator.is_, mapping, keys))
+            for mapping, keys, named in self._keyed
         ):
             return False
         if any(of_the_cpu(tensor) != known for tensor, known, _ in self.versions):

@@ -28,6 +28,7 @@ from ptpathways.frontend.capture.objects._contents import (
     Contents,
     Same,
     contents_of,
+    flushes_denormals,
     is_setting,
     mapping_of,
     member_key,
@@ -62,10 +63,18 @@ _NOT_COMPARED = {
     "bit_generator": "states of random generators are",
     "clone_state": "states of random generators are",
     "jumped": "states of random generators are",
+    "length_hint": "how far iterators are is",
+    "__length_hint__": "how far iterators are is",
+    "getweakrefcount": "how many weak references there are is",
+    "getweakrefs": "which weak references there are is",
+    "getrefcount": "how many references there are is",
+    "__annotations__": "annotations of functions are",
     "_getframe": "what frames have is",
     "currentframe": "what frames have is",
 }
 """What functions of these names tell, of which nothing says that it has changed."""
+_SHOWING = frozenset({"__copy__", "__deepcopy__", "__reduce__", "__repr__", "copy", "deepcopy", "repr", "str", "tee"})
+"""Functions that tell how far an iterator is without moving it."""
 
 
 def walk(
@@ -138,6 +147,10 @@ class Walker:
         self._look_into_modules()
         self.torch_objects.methods_of_tensors(self.mentioned.names)
         self._look_at_weak_references()
+        self.modules.context(flushes_denormals)
+        iterators = [one.name for one in self.found.moving if hasattr(type(one.of), "__next__")]
+        if iterators and not self.found.unknown and not _SHOWING.isdisjoint(self.mentioned.names):
+            self.found.unknown = f"it may copy or show {iterators[0]}, and how far that is is not compared"
         if "catch_warnings" in self.mentioned.names:  # which notes what the filters let through
             self.modules.context(warnings.catch_warnings)
         for name, what in _NOT_COMPARED.items():
@@ -307,6 +320,8 @@ class Walker:
         if isinstance(value, np.ndarray):
             self.modules.of_numpy()
         self.kind(name, (type(value), Contents(contents)))
+        if _code.leads_out(type(value)):
+            self.objects.cannot_look_into(name, value)
         for place, member in enumerate(members_of(value)):
             if place < ITEMS_MAX and not is_setting(member):
                 self.visit(f"{name}[{place}]", member, depth + 1)

@@ -9,6 +9,7 @@ import gc
 import types
 import weakref
 from collections.abc import Collection, Iterable, Mapping
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _CALLED = frozenset({"forward", "backward", "setup_context"})
 """Methods, beside those of operators, that are called without being named."""
+_USED_BY = {"__match_args__": _CALLED, "__dataclass_fields__": frozenset({"fields"})}
+"""Attributes of classes that are used by code that mentions something else, or by any code."""
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
 _CAN_CHANGE = 1 << 9
@@ -65,8 +68,11 @@ class Mentioned:
         """A class that is reached under ``name``."""
         walker = self._walker
         walker.kind(name, Same(kind))
-        if getattr(kind, "_is_protocol", False):  # an instance of it has what is named there
+        protocol = (vars(base)["_is_protocol"] for base in kind.__mro__ if "_is_protocol" in vars(base))
+        if next(protocol, False):  # an instance of it has what is named there
             self.names.update(member for base in kind.__mro__ for member in vars(base))
+        positions = getattr_static(kind, "__match_args__", ())  # which `case Kind(x)` reads without naming them
+        self.names.update(positions if isinstance(positions, tuple) else ())
         if isinstance(kind, abc.ABCMeta):  # what is registered with it is an instance, too
             walker.kind(f"what is registered with {name}", frozenset(map(Same, registered(kind))))
         if kind is decimal.Decimal:
@@ -89,7 +95,7 @@ class Mentioned:
         if isinstance(attributes, dict):
             self._walker.found.classes.append(Watched(value, type(value), name))
             self._walker.found.orders.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
-        elif not _members_of(type(value)):  # written in C, or without anything
+        elif not _code.members_in_c(type(value)):  # written in C, or without anything
             return
         self._library_records.append((name, value, depth))
         self._walker.found.libraries.append(value)
@@ -150,6 +156,7 @@ class Mentioned:
             whole = _code.has_methods_of_python(base)
             for name, value in sorted(vars(base).items()):
                 called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
+                called = called or (name in _USED_BY and not _USED_BY[name].isdisjoint(self.names))
                 if getattr(value, "__code__", None) in self._callers:
                     continue
                 called = called or self.has(name) or ((whole or name in asked) and not name.startswith("__"))
@@ -218,10 +225,4 @@ class Mentioned:
 
 def attribute_names(value: Any) -> list[str]:
     """Of the attributes of an object, also of those in slots or in C."""
-    return [*getattr(value, "__dict__", {}), *_members_of(type(value))]
-
-
-def _members_of(kind: type) -> list[str]:
-    """The attributes that objects of a class have elsewhere than in a dictionary: in slots, or in C."""
-    members = types.MemberDescriptorType
-    return sorted({name for base in kind.__mro__ for name, value in vars(base).items() if isinstance(value, members)})
+    return [*getattr(value, "__dict__", {}), *_code.members_in_c(type(value))]

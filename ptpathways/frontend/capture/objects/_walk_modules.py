@@ -58,6 +58,11 @@ class Modules:
             self._walker.found.unknown = (
                 "it looks a module up by a name that it computes, and what is there is not compared; write the name out"
             )
+        elif "globals" in loaded and _code.computes_global_names(code) and not self._walker.found.unknown:
+            self._walker.found.unknown = (
+                "it looks a global variable up by a name that it computes, and what is there is not compared; write "
+                "the name out"
+            )
         self._absent(function.__globals__, variables, depth)
         self._variables(prefix, function.__globals__, variables, names, depth)
         for imported in _code.imported_names(code):
@@ -133,10 +138,11 @@ class Modules:
         for name in names:
             if name in space:
                 continue
-            if name in vars(builtins):
-                self._walker.link(f"builtins.{name}", vars(builtins), name, vars(builtins)[name], depth)
-            else:
-                self._walker.found.absent.append((space, name))
+            self._walker.found.absent.append((space, name))
+            where = space.get("__builtins__", builtins)  # which a text that is executed may have others of
+            known = where if isinstance(where, dict) else vars(where)
+            if name in known:
+                self._walker.link(f"builtins.{name}", known, name, known[name], depth)
 
     def _variables(
         self, prefix: str, space: dict[str, Any], names: tuple[str, ...], attributes: tuple[str, ...], depth: int

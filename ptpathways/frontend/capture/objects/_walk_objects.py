@@ -31,6 +31,10 @@ class Objects:
 
     def take(self, name: str, value: Any, depth: int) -> None:
         """Takes in an object that is neither a function nor a container."""
+        if isinstance(value, BaseException):
+            view = SlotView(value)
+            for part in ("args", "__cause__", "__context__", *_code.members_in_c(type(value))):
+                self._walker.link(f"{name}.{part}", view, part, getattr(value, part, None), depth)
         users = _code.is_users(type(value), self._walker.home) and _code.has_attributes(value)
         if users or isinstance(value, _NAMESPACES):
             self._object(name, value, depth)
@@ -39,6 +43,8 @@ class Objects:
 
     def _of_a_library(self, name: str, value: Any, depth: int) -> None:
         """Takes in an object of a library: which one it is, and as much of what is in it as can be seen."""
+        if _code.leads_out(type(value)):
+            self.cannot_look_into(name, value)
         position = position_of(value)
         if position is not None:
             self._walker.found.moving.append(Watched(value, position, name))
@@ -49,9 +55,6 @@ class Objects:
         if isinstance(value, operator.attrgetter | operator.methodcaller):
             texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
             self._walker.mentioned.names.update(part for text in texts for part in text.split("."))
-        if isinstance(value, BaseException):
-            for part in ("args", "__cause__", "__context__"):
-                self._walker.link(f"{name}.{part}", SlotView(value), part, getattr(value, part), depth)
         if isinstance(value, types.CellType):
             self._walker.link(f"{name}.cell_contents", CellView(value), "cell_contents", _contents_of(value), depth)
         elif _code.is_record(type(value)):
@@ -62,14 +65,14 @@ class Objects:
         elif not _code.is_installed(type(value)):
             self.mentioned_attributes(name, value, depth)
         elif _code.is_container_of_c(type(value)):
-            self._cannot_look_into(name, value)
+            self.cannot_look_into(name, value)
         else:
             self._walker.mentioned.of_library(name, value, depth)
         wrapped = getattr(value, "__wrapped__", None)  # another captured step
         if isinstance(wrapped, types.FunctionType | types.MethodType):
             self._walker.visit(name, wrapped, depth + 1)
 
-    def _cannot_look_into(self, name: str, value: Any) -> None:
+    def cannot_look_into(self, name: str, value: Any) -> None:
         self._walker.found.unknown = self._walker.found.unknown or (
             f"it reaches {name}, a {type(value).__qualname__}, which is written in C, and what is in it is not "
             "compared; take from it outside and pass the outcome as an argument"
@@ -100,7 +103,7 @@ class Objects:
         self._walker.kind(name, type(value))
         attributes = getattr(value, "__dict__", {})
         if not isinstance(attributes, dict) or _code.is_container_of_c(type(value)):
-            self._cannot_look_into(name, value)
+            self.cannot_look_into(name, value)
             return
         known = len(self._walker.opaque)
         if not hasattr(type(value), "__next__") and (position := position_of(value)) is not None:

@@ -55,6 +55,8 @@ def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float
         now = where.get(key)
         if equal(now, value):
             continue
+        if isinstance(where, dict) and key not in where:  # also a key that has another hash now
+            raise _passing(f"it takes {name} away, {_ADVICE}")
         if not is_setting(now) or not hasattr(type(where), "__setitem__"):
             raise _replaced(name, value, now)
         found.settings[name] = now

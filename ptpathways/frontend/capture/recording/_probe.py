@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptpathways.frontend.base import _torch_functions
+from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._reachable import Surroundings, floats
 from ptpathways.frontend.capture.recording import _watch
+from ptpathways.frontend.plans import _wiring
 
 Compute = Callable[[Mapping[str, float]], float]
 
@@ -150,6 +152,13 @@ class Probe(float):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return float, (self._pin(),)
 
+    @property
+    def real(self) -> float:
+        return self._pin()
+
+    def conjugate(self) -> float:
+        return self._pin()
+
 
 def _plain(value: float) -> float:
     """The number itself."""
@@ -169,7 +178,7 @@ def _computed(name: str, work: Callable[..., Any], *parts: Any) -> Any:
     texts = [part._text if isinstance(part, Probe) else repr(_plain(part)) for part in parts]
     text = f"{name}({', '.join(texts)})"
     log = next(part._log for part in parts if isinstance(part, Probe))
-    if isinstance(value, float):
+    if isinstance(value, float) and not _wiring.is_baked(value):
         log.derived[text] = again
         log.values[text] = value
         return Probe.of(value, text, again, log)
@@ -333,6 +342,9 @@ def probing(surroundings: Surroundings, log: Log, homes: Iterable[dict[str, Any]
         probe = probes[0] if isinstance(value, float) else tuple(probes)
         put.append((group, key, value, probe))
         group[key] = probe
+    if put and _code.reads_numbers_in_c(surroundings.codes, {key for _, key in surroundings.options.values()}):
+        for _, _, _, probe in put:
+            _pinned(probe)
     try:
         with _math(homes if put else ()), _reads() if put else nullcontext():
             yield

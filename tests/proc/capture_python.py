@@ -1,0 +1,280 @@
+"""Scenarios of captured steps: what Python's own ways to a value change between calls."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import ctypes
+import dataclasses
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import ptpathways as pw
+from tests.proc.capture_basis import Capture, expect
+from tests.proc.capture_cases import CALLS, CHANGED_BEFORE, Case, numbers_on, outcomes
+
+
+class _Private:
+    __slots__ = ("__times",)
+
+    def __init__(self) -> None:
+        self.__times = 1.0
+
+    def write(self, times: float) -> None:
+        self.__times = times
+
+    def scale(self, x: Tensor) -> Tensor:
+        return x * self.__times
+
+
+class _GoneThrough:
+    __slots__ = iter(["times"])
+
+    def __init__(self) -> None:
+        self.times = 1.0
+
+
+class _Pair:
+    __match_args__: tuple[str, str] = ("first", "second")
+    first, second = 1.0, 5.0
+
+
+def _by_position(of: Any, x: Tensor) -> Tensor:
+    match of:
+        case _Pair(value):
+            scaled: Tensor = x * value
+            return scaled
+    return x
+
+
+@dataclasses.dataclass
+class _Data:
+    times: float = 1.0
+
+
+class _Keyed:
+    """A key whose hash somebody changes."""
+
+    number = 1
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Strict(type):
+    """Its classes answer for attributes that they do not have, and not as Python asks it."""
+
+    def __getattr__(cls, name: str) -> Any:
+        return {"gain": 2.0}[name]
+
+
+class _Asked(metaclass=_Strict):
+    times = 1.0
+
+
+def _last_call(of: Any, number: int, _: torch.device) -> None:
+    of.errno = number
+
+
+READ = {
+    "a private slot": Case(lambda of, x: of.scale(x), lambda of, n, _: of.write(1.0 + n), make=lambda _: _Private()),
+    "a slot that nothing names": Case(
+        lambda of, x: x * of.times, lambda of, n, _: setattr(of, "times", 1.0 + n), make=lambda _: _GoneThrough()
+    ),
+    "by position": Case(
+        _by_position,
+        lambda of, n, _: setattr(type(of), "__match_args__", ("second", "first") if n % 2 else ("first", "second")),
+        lambda of, _: setattr(type(of), "__match_args__", ("first", "second")),
+        lambda _: _Pair(),
+    ),
+    "a default of a field": Case(
+        lambda of, x: x * float(dataclasses.fields(of)[0].default),  # type: ignore[arg-type]
+        lambda of, n, _: setattr(dataclasses.fields(of)[0], "default", 1.0 + n),
+        lambda of, _: setattr(dataclasses.fields(of)[0], "default", 1.0),
+        lambda _: _Data,
+    ),
+    "of an exception": Case(lambda of, x: x * of.errno, _last_call, make=lambda _: OSError(2, "no")),
+    "of a class that answers": Case(
+        lambda of, x: x * of.times * of.gain,
+        lambda of, n, _: setattr(of, "times", 1.0 + n),
+        lambda of, _: setattr(of, "times", 1.0),
+        lambda _: _Asked,
+    ),
+}
+"""Attributes that are to be found in another way than others."""
+
+
+def python_read(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is compared."""
+    return outcomes(READ, places, capture)
+
+
+def _iterator(_: torch.device) -> Any:
+    return iter([1.0, 2.0, 3.0, 4.0, 5.0])
+
+
+def _pointer(_: torch.device) -> Any:
+    of = (ctypes.c_double * 2)(1.0, 1.0)
+    return ctypes.cast(of, ctypes.POINTER(ctypes.c_double))
+
+
+_VARIABLE: contextvars.ContextVar[float] = contextvars.ContextVar("_VARIABLE", default=1.0)
+
+
+def _context(_: torch.device) -> Any:
+    of = contextvars.copy_context()
+    of.run(_VARIABLE.set, 1.0)
+    return of
+
+
+def _in_context(of: Any, x: Tensor) -> Tensor:
+    return x * float(of[_VARIABLE])
+
+
+GAIN_OF_A = 1.0
+
+
+def _by_computed_name(of: Any, x: Tensor) -> Tensor:
+    return x * float(globals()["GAIN_" + of])
+
+
+def _set_gain(_: Any, number: int, __: torch.device) -> None:
+    globals()["GAIN_OF_A"] = 1.0 + number
+
+
+TOLD: dict[str, tuple[str, Case]] = {
+    "a peek": (
+        "how far that is is not compared",
+        Case(lambda of, x: x * next(copy.copy(of)), lambda of, *_: next(of), make=_iterator),
+    ),
+    "a length": (
+        "how far iterators are",
+        Case(lambda of, x: x * operator.length_hint(of), lambda of, *_: next(of), make=_iterator),
+    ),
+    "a pointer": (
+        "LP_c_double, which is written in C",
+        Case(lambda of, x: x * of[0], lambda of, n, _: operator.setitem(of, 0, 1.0 + n), make=_pointer),
+    ),
+    "a context": (
+        "a Context, which is written in C",
+        Case(_in_context, lambda of, n, _: of.run(_VARIABLE.set, 1.0 + n), make=_context),
+    ),
+    "a computed name": (
+        "looks a global variable up by a name that it computes",
+        Case(_by_computed_name, _set_gain, lambda *_: _set_gain(None, 0, torch.device("cpu")), lambda _: "OF_A"),
+    ),
+    "another hash": (
+        "takes default[0][key 0, a _Keyed] away",
+        Case(
+            lambda of, x: x * sum(of.values()) * len(of),
+            lambda of, n, _: setattr(next(iter(of)), "number", n),
+            make=lambda _: {_Keyed(): 3.0},
+        ),
+    ),
+}
+"""What is not compared: such steps are traced, and say so."""
+
+
+def python_told(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is not compared."""
+    found = []
+    for text, case in TOLD.values():
+        of = case.make(places[0]) if case.make is not None else None
+        case.prepare(of, places[0])
+
+        @capture
+        def step(x: Tensor, of: Any = of, case: Case = case) -> Tensor:
+            return case.use(of, x)
+
+        for call in range(1, CALLS):
+            if call in CHANGED_BEFORE:
+                case.change(of, call, places[0])
+            found.append(float(step(numbers_on(places[0], 0.25 + call / 40)).sum()))
+        expect(step, texts=(text,))
+    return found
+
+
+def _percent(rate: float) -> float:
+    return float("%.2f" % rate)  # noqa: UP031  # which reads the number behind Python's back
+
+
+RATES: dict[str, Callable[[float], float]] = {
+    "a text": _percent,
+    "its sign": lambda rate: math.copysign(1.0, rate - 0.06),
+    "itself": lambda rate: round(rate.real, 2),
+    "of its class": lambda rate: round(float.__mul__(rate, 2.0), 2),
+}
+"""What a step makes of a learning rate, which is the same for most of them."""
+
+
+def python_rates(places: list[torch.device], capture: Capture) -> list[float]:
+    """A rate that is read in C, where nothing hears of it."""
+    found = []
+    for use in RATES.values():
+        weight = nn.Parameter(torch.ones(2).to(places[0]))
+        optimizer = torch.optim.SGD([weight], lr=0.05)
+
+        @capture
+        def step(
+            x: Tensor,
+            weight: nn.Parameter = weight,
+            optimizer: torch.optim.SGD = optimizer,
+            use: Callable[[float], float] = use,
+        ) -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = (weight * x * use(optimizer.param_groups[0]["lr"])).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        for call in range(CALLS):
+            optimizer.param_groups[0]["lr"] = (0.05 if call < CHANGED_BEFORE[0] else 0.08) + call * 1e-4
+            found.append(float(step(numbers_on(places[0], 1.0))))
+    return found
+
+
+def python_denormals(places: list[torch.device], capture: Capture) -> list[float]:
+    """The processor's way with the smallest numbers is everybody's."""
+    found, tiny = [], 1e-310
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        return x * (2.0 if tiny * 0.5 == 0.0 else 1.0)
+
+    try:
+        for call in range(CALLS):
+            if call in CHANGED_BEFORE:
+                torch.set_flush_denormal(call != CHANGED_BEFORE[1])
+            found.append(float(step(numbers_on(places[0], 1.0 + call))))
+    finally:
+        torch.set_flush_denormal(False)
+    assert not isinstance(step, pw.CapturedStep) or step.replays
+    return found
+
+
+def python_builtins(places: list[torch.device], capture: Capture) -> list[float]:
+    """Somebody puts a global variable before one of Python's, which the step names."""
+    space: dict[str, Any] = {}
+    exec("def use(x):\n    return x * len([1, 2, 3])", space)
+    use = space["use"]
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        scaled: Tensor = use(x)
+        return scaled
+
+    found = []
+    for call in range(CALLS):
+        if call in CHANGED_BEFORE:
+            space["len"] = lambda _, call=call: call
+        found.append(float(step(numbers_on(places[0], 1.0))))
+    assert not isinstance(step, pw.CapturedStep) or step.replays
+    return found
+
+
+SCENARIOS = (python_builtins, python_read, python_told, python_rates, python_denormals)
