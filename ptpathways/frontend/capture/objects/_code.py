@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import itertools
 import re
 import site
 import struct
@@ -35,6 +36,7 @@ _LEADING_OUT = {
     *("_ctypes._Pointer", "_ctypes.CFuncPtr", "ctypes.c_char_p", "ctypes.c_wchar_p", "ctypes.c_void_p"),
     *("_contextvars.Context", "torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
 }
+_FORMATTING = frozenset({"format", "format_map", "vformat"})
 _TO_OPTIONS = frozenset({"_last_lr", "base_lrs", "defaults", "get_last_lr", "get_lr", "param_groups"})
 _NUMERIC = "abs add eq floordiv ge gt le lt mod mul ne neg pos pow radd rmul rpow rsub rtruediv sub truediv"
 _READING_IN_C = {
@@ -176,6 +178,8 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
     """The names of global variables and of attributes that a function, or one inside it, mentions; also as texts, as
     ``match`` and ``attrgetter`` do."""
     names = set(code.co_names)
+    if not names.isdisjoint(_FORMATTING) and _formats_by_variable(code):
+        names.add("getattr")  # the text may name any attribute
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(all_names(constant))
@@ -184,6 +188,15 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
             parts = (part for text in texts if isinstance(text, str) for part in _parts(text))
             names.update(part for part in parts if part.isidentifier())
     return tuple(sorted(names))
+
+
+def _formats_by_variable(code: types.CodeType) -> bool:
+    """Whether a function, but none inside it, formats by a text that is not written out there."""
+    steps = [*dis.get_instructions(code)]
+    return any(
+        one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval in _FORMATTING and before.opname != "LOAD_CONST"
+        for before, one in itertools.pairwise(steps)
+    )
 
 
 def _parts(text: str) -> list[str]:
