@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import ptpathways as pw
 from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers
 
 REFUSED = -1000.0
@@ -262,7 +263,47 @@ def graphs_from_outside(places: list[torch.device], capture: Capture) -> list[fl
     return numbers(found)
 
 
+def one_gradient(places: list[torch.device], capture: Capture) -> list[float]:
+    """A parameter is given the gradient of another one, or a state of its optimizer, which the step parts again."""
+    found = []
+    for which in range(4):
+        torch.manual_seed(0)
+        first, second = nn.Linear(8, 3).to(places[0]), nn.Linear(8, 3).to(places[0])
+        optimizer = torch.optim.SGD(second.parameters(), lr=0.05, momentum=0.9)
+
+        @capture
+        def step(
+            x: Tensor,
+            first: nn.Module = first,
+            second: nn.Module = second,
+            optimizer: torch.optim.SGD = optimizer,
+        ) -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = (second(x.to(places[0])) - first(x.to(places[0]))).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        for call, (x, _) in enumerate(batches()):
+            found.append(float(step(x)))
+            if which == 0 or (which == 1 and call % 6 == 5):
+                second.weight.grad = first.weight.grad
+            elif which == 2 and call % 6 == 5:
+                first.weight.grad = second.weight.grad
+            elif which == 3 and call % 6 == 5:
+                second.weight.grad = optimizer.state[second.weight]["momentum_buffer"]
+        for parameter in (*first.parameters(), *second.parameters()):
+            found.append(float(parameter.detach().sum()))
+            if parameter.grad is not None:
+                found.append(float(parameter.grad.detach().sum()))
+        found.append(float(first.weight.grad is second.weight.grad))
+        if isinstance(step, pw.CapturedStep):
+            assert bool(step.replays) == bool(which), (which, step)
+    return found
+
+
 SCENARIOS = (
+    one_gradient,
     graphs_from_outside,
     memory_renewed,
     memory_returned,

@@ -137,6 +137,8 @@ class Surroundings:
     """XLA tensors by name; those that have several names by the first."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Those of them that can have a gradient, which may be None."""
+    shared_gradients: dict[str, str] = field(default_factory=dict)
+    """Names of gradients that have been met by another name, and that."""
     links: list[Link] = field(default_factory=list)
     """In dictionaries."""
     absent: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)

@@ -163,6 +163,8 @@ class Walker:
             if tensor.is_leaf and (tensor.requires_grad or tensor.grad is not None):
                 self.found.parameters[name] = tensor
                 if tensor.grad is not None:
+                    if id(tensor.grad) in self.seen:
+                        self.found.shared_gradients[f"{name}.grad"] = self.names[id(tensor.grad)]
                     self.tensor(f"{name}.grad", tensor.grad)
             elif name in self.found.trainable:
                 self.found.ungraded.append(tensor)

@@ -90,6 +90,9 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
         if id(now) in known:
             raise moved(name)
         names.append(name)
+    for name, other in before.shared_gradients.items():
+        if before.parameters[name.removesuffix(".grad")].grad is not _now(before, other):
+            raise _passing(f"it parts {name} from {other}, which were one tensor, {_ADVICE}; give one a clone()")
     for name, parameter in before.parameters.items():
         gradient = before.tensors.get(f"{name}.grad")
         if parameter.grad is not None and parameter.grad is not gradient:
@@ -97,6 +100,12 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
                 raise moved(f"{name}.grad")
             names.append(f"{name}.grad")
     return names
+
+
+def _now(before: Surroundings, name: str) -> Any:
+    """The gradient that has the place that it had before, or the tensor of that name."""
+    parameter = before.parameters.get(name.removesuffix(".grad")) if name.endswith(".grad") else None
+    return before.tensors.get(name) if parameter is None else parameter.grad
 
 
 def _replacements(before: Surroundings) -> Iterator[tuple[str, Any, Any]]:
