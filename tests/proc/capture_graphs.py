@@ -302,8 +302,35 @@ def one_gradient(places: list[torch.device], capture: Capture) -> list[float]:
     return found
 
 
+def gradients_beside(places: list[torch.device], capture: Capture) -> list[float]:
+    """What becomes of gradients that a step does not use is no business of its."""
+    torch.manual_seed(0)
+    model, average = nn.Linear(8, 3).to(places[0]), nn.Linear(8, 3).to(places[0])
+    x, _ = batches()[0]
+    (model(x.to(places[0])) * average(x.to(places[0]))).sum().backward()
+    model(x.to(places[0])).sum().backward()
+
+    @capture
+    def step(momentum: float) -> Tensor:
+        with torch.no_grad():
+            for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
+                mean.lerp_(parameter, momentum)
+            return average.weight.sum()
+
+    found = []
+    for call in range(20):
+        found.append(float(step(0.1)))
+        if call == 6:
+            average.weight.grad = model.weight.grad
+    if isinstance(step, pw.CapturedStep):
+        assert step.replays + step.audits > 14, step
+    assert average.weight.grad is model.weight.grad
+    return found
+
+
 SCENARIOS = (
     one_gradient,
+    gradients_beside,
     graphs_from_outside,
     memory_renewed,
     memory_returned,

@@ -258,7 +258,7 @@ class CapturedStep:
             return self._run_lazily(args, kwargs)
         call.look()
         key = _keys.key_of(call, surroundings)
-        mismatch = self._mismatch(key)
+        mismatch = self._mismatch(key, surroundings)
         if mismatch is not None:
             self._run_lazily(args, kwargs)  # what it leaves behind is right
             raise mismatch
@@ -319,12 +319,14 @@ class CapturedStep:
         self._holders.clear()
         self._last = None
 
-    def _mismatch(self, key: Key) -> core.CaptureMismatch | None:
+    def _mismatch(self, key: Key, surroundings: Surroundings) -> core.CaptureMismatch | None:
         """An audit has looked at everything again: what guards had taken for the same must be so. The error if not."""
         if self._last is None or not (self._checks and self._last[1].audits.due()):
             return None
         old, new = _keys.named(self._last[0]), _keys.named(key)
-        missed = [name for name in _keys.differing(old, new) if not name.startswith(_ASKED_BY_REPLAYS)]
+        gradients = {f"{name}.grad" for name in surroundings.parameters}  # of which replays ask those that they use
+        differing = (name for name in _keys.differing(old, new) if name not in gradients)
+        missed = [name for name in differing if not name.startswith(_ASKED_BY_REPLAYS)]
         if not missed:
             return None
         difference = _keys.difference_text(missed, old, new)

@@ -71,6 +71,9 @@ def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float
     fresh = [name for name in after.tensors if name not in before.tensors and not name.endswith(".grad")]
     fresh += [name for name in after.settings if name not in before.settings]
     if fresh:
+        kind = before.kinds.get(fresh[0])
+        if isinstance(kind, tuple) and kind[0] == "the same as":  # one of the two is another tensor now
+            raise _parted(fresh[0], kind[1])
         raise _passing(f"it keeps something new at every call ({fresh[0]}), {_ADVICE}; return it instead")
     return found
 
@@ -92,8 +95,10 @@ def _renewed(before: Surroundings, after: Surroundings) -> list[str]:
         names.append(name)
     for name, other in before.shared_gradients.items():
         if before.parameters[name.removesuffix(".grad")].grad is not _now(before, other):
-            raise _passing(f"it parts {name} from {other}, which were one tensor, {_ADVICE}; give one a clone()")
+            raise _parted(name, other)
     for name, parameter in before.parameters.items():
+        if f"{name}.grad" in before.shared_gradients:
+            continue
         gradient = before.tensors.get(f"{name}.grad")
         if parameter.grad is not None and parameter.grad is not gradient:
             if id(parameter.grad) in known:
@@ -174,6 +179,10 @@ def _replaced(name: str, value: Any, now: Any) -> Uncapturable:
     text = f"puts another {type(now).__qualname__} into" if kinds[0] == kinds[1] else "changes"
     advice = "assign what is in it, or return it" if isinstance(now, tuple) else "return it instead"
     return _passing(f"it {text} {name} ({' -> '.join(dict.fromkeys(kinds))}), {_ADVICE}; {advice}")
+
+
+def _parted(name: str, other: str) -> Uncapturable:
+    return _passing(f"it parts {name} from {other}, which were one tensor, {_ADVICE}; give one a clone()")
 
 
 def moved(name: str) -> Uncapturable:
