@@ -8,6 +8,8 @@ import ctypes
 import dataclasses
 import math
 import operator
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -277,4 +279,29 @@ def python_builtins(places: list[torch.device], capture: Capture) -> list[float]
     return found
 
 
-SCENARIOS = (python_builtins, python_read, python_told, python_rates, python_denormals)
+def python_modules(places: list[torch.device], capture: Capture) -> list[float]:
+    """Modules that a program makes of texts, as loaders of configurations do; imported or not."""
+    found = []
+    for number, filename in enumerate(("<string>", "<string>", "config.py", "config.py")):
+        config: Any = types.ModuleType(f"config{number}")
+        exec(compile("TIMES = 1.0\ndef use(x):\n    return x * TIMES", filename, "exec"), vars(config))
+        if number % 2:
+            sys.modules[config.__name__] = config
+
+        @capture
+        def step(x: Tensor, config: Any = config) -> Tensor:
+            scaled: Tensor = config.use(x)
+            return scaled
+
+        try:
+            for call in range(CALLS):
+                if call in CHANGED_BEFORE:
+                    config.TIMES = 1.0 + call
+                found.append(float(step(numbers_on(places[0], 1.0))))
+        finally:
+            sys.modules.pop(config.__name__, None)
+        assert not isinstance(step, pw.CapturedStep) or step.replays, number
+    return found
+
+
+SCENARIOS = (python_builtins, python_modules, python_read, python_told, python_rates, python_denormals)

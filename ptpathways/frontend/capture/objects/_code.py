@@ -290,9 +290,9 @@ def is_own_class(kind: type, home: str) -> bool:
     return is_own(kind.__module__, home) or (kind.__module__ == "builtins" and bool(kind.__flags__ & _MADE_BY_PYTHON))
 
 
-def is_own(module: str, home: str) -> bool:
-    """Whether a module is written by the user, and not installed."""
-    found = sys.modules.get(module)
+def is_own(module: str, home: str, known: types.ModuleType | None = None) -> bool:
+    """Whether a module is written by the user, and not installed. ``known``: the module, if it may be in no list."""
+    found = known or sys.modules.get(module)
     filename = getattr(found, "__file__", None)
     if module == "__main__" or filename is not None:
         return filename is None or is_own_file(filename, home)
@@ -302,12 +302,15 @@ def is_own(module: str, home: str) -> bool:
 
 
 def is_made_by_exec(function: types.FunctionType) -> bool:
-    """Whether a function was made of a text, in a namespace that is no module's: its variables are nobody else's."""
+    """Whether a function was made of a text, in a namespace that is no module's, or by the user in one of his."""
     filename, space = function.__code__.co_filename, function.__globals__
     if not filename.startswith("<") or filename.startswith("<frozen "):
         return False
     module = sys.modules.get(space.get("__name__", ""))
-    return module is None or vars(module) is not space
+    if module is None or vars(module) is not space:
+        return True
+    written = filename == "<string>" and not function.__name__.startswith("__")  # and not made for a data class
+    return written and is_own(module.__name__, "")
 
 
 def is_own_file(filename: str, home: str) -> bool:

@@ -113,7 +113,7 @@ class Modules:
                 self._walker.found.absent.append((space, name))
 
     def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
-        if _code.is_own(name, self._walker.home):
+        if _code.is_own(name, self._walker.home, module):
             self._variables(prefix, vars(module), names, names, depth + 1)
         else:
             if module is decimal:
