@@ -277,7 +277,8 @@ def advice_for(name: str, part: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, np.ndarray):
         return f"{name} is an array of NumPy, whose contents decide: pass torch.from_numpy(...) of it"
     if kind in ("int", "float"):
-        return f"{name} is a number, whose value decides: pass torch.tensor(...) of it if it is only computed with"
+        advice = "pass torch.tensor(...).to(pw.device()) of it if it is only computed with"
+        return f"{name} is a number, whose value decides: {advice}"
     if any(isinstance(one, tuple) and is_tensor_key(one[0]) and isinstance(one[1], Same) for one in (part, *part)):
         return f"the step writes or trains {name}, so each replay is for one tensor: write a copy (clone()) of it"
     return ""
