@@ -401,7 +401,9 @@ TEST(OneMessageReaches512HostsInTime) {
     ASSERT_EQ(out.size(), 1u);
   }
   std::printf("  512 hosts x 4 devices: dispatch %.0f us, completion %.0f us\n", submit_us, done_us);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT(submit_us < 1000);
+#endif
 }
 
 }  // namespace
