@@ -26,6 +26,15 @@ struct Forwards {
     Message message{head, frame, none, 1};
     return forwarding.Take(client, body, message, outbox);
   }
+  // Of buffer 1, on the first host, as buffer 2.
+  wire::Copy CopyToSecondHost() const {
+    wire::Copy copy;
+    copy.source = Id(1);
+    copy.destination = Id(2);
+    copy.destination_device = 1;
+    copy.type = {DType::kF32, {2}};
+    return copy;
+  }
   uint64_t Id(uint64_t n) const { return (uint64_t{client.index} << wire::kClientShift) | n; }
 
   Outputs out;
@@ -42,12 +51,7 @@ struct Forwards {
 
 TEST(ACopyIsAnnouncedToItsReceiver) {
   Forwards f;
-  wire::Copy copy;
-  copy.source = f.Id(1);
-  copy.destination = f.Id(2);
-  copy.destination_device = 1;
-  copy.type = {DType::kF32, {2}};
-  EXPECT(*f.Take(copy) == Outcome::kHandled);
+  EXPECT(*f.Take(f.CopyToSecondHost()) == Outcome::kHandled);
   ASSERT_EQ(f.out.size(), 2u);
   EXPECT_EQ(f.out[0].to, "w-b");
   EXPECT(wire::TypeOf(f.out[0].head) == wire::Type::kExpect);
@@ -57,11 +61,7 @@ TEST(ACopyIsAnnouncedToItsReceiver) {
 TEST(ACopyFromALostHostFailsWhatTakesIt) {
   Forwards f;
   f.hosts.Lose(0, "host 'a' is lost");
-  wire::Copy copy;
-  copy.source = f.Id(1);
-  copy.destination = f.Id(2);
-  copy.destination_device = 1;
-  copy.type = {DType::kF32, {2}};
+  wire::Copy copy = f.CopyToSecondHost();
   EXPECT(*f.Take(copy) == Outcome::kHandled);
   ASSERT_EQ(f.out.size(), 1u);
   EXPECT_EQ(f.out[0].to, "c");

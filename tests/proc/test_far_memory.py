@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ptpathways.launch import local
-from tests.proc.far_memory_basis import TIMEOUT_S, built_plugin, check_loop_is_as_in_eager, two_hosts
+from tests.proc import far_memory_basis as basis
 
 # Some in one message, some in several pieces: of odd sizes, and with dimensions of 0 and 1.
 SHAPES: list[tuple[int, ...]] = [(), (7,), (300_001,), (5, 3), (1, 4), (4, 0), (640, 1023), (3, 5, 7), (1, 129, 2, 65)]
@@ -21,13 +21,13 @@ SHAPES: list[tuple[int, ...]] = [(), (7,), (300_001,), (5, 3), (1, 4), (4, 0), (
 
 @pytest.fixture(scope="module")
 def plugin() -> Iterator[str]:
-    with built_plugin() as path:
+    with basis.built_plugin() as path:
         yield path
 
 
 @pytest.fixture(scope="module")
 def cluster(plugin: str) -> Iterator[local.LocalCluster]:
-    with two_hosts(plugin) as cluster:
+    with basis.two_hosts(plugin) as cluster:
         yield cluster
 
 
@@ -40,7 +40,7 @@ def values_of(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any
 def test_values_come_back_as_they_were_sent(cluster: local.LocalCluster, shape: tuple[int, ...], dtype: Any) -> None:
     sent = values_of(shape, dtype)
     for device in (0, 3):
-        got = cluster.session.put(sent, device).result(TIMEOUT_S)
+        got = cluster.session.put(sent, device).result(basis.TIMEOUT_S)
         np.testing.assert_array_equal(np.asarray(got).reshape(shape), sent)
 
 
@@ -58,16 +58,16 @@ def test_computations_see_the_values_that_were_sent(cluster: local.LocalCluster)
     for device in range(4):
         value = session.put(np.array([[1, 2, 3], [11, 22, 33]], np.float32), device)
         (result,) = session.run(function, [value], device)
-        np.testing.assert_array_equal(result.result(TIMEOUT_S), [10, 20, 30])
+        np.testing.assert_array_equal(result.result(basis.TIMEOUT_S), [10, 20, 30])
 
 
 @pytest.mark.parametrize("shape", [(640, 1023), (9, 5)], ids=str)
 @pytest.mark.parametrize("device", [1, 2], ids=["same host", "other host"])
 def test_copies_hold_what_was_copied(cluster: local.LocalCluster, shape: tuple[int, ...], device: int) -> None:
     value = cluster.session.put(values_of(shape), 0)
-    np.testing.assert_array_equal(value.copy_to(device).copy_to(3).result(TIMEOUT_S), values_of(shape))
+    np.testing.assert_array_equal(value.copy_to(device).copy_to(3).result(basis.TIMEOUT_S), values_of(shape))
 
 
 @pytest.mark.timeout(300)
 def test_a_loop_on_one_slice_and_its_weights_on_another_are_as_in_eager(plugin: str) -> None:
-    check_loop_is_as_in_eager(plugin)
+    basis.check_loop_is_as_in_eager(plugin)

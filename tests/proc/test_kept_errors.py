@@ -17,26 +17,18 @@ import pytest
 from ptpathways import native
 from ptpathways.launch import local
 from ptpathways.testing import kill, suspend
-from tests.proc.far_memory_basis import (
-    TIMEOUT_S,
-    addition,
-    built_plugin,
-    check_logs,
-    check_loop_is_as_in_eager,
-    check_what_waits_goes_on,
-    two_hosts,
-)
+from tests.proc import far_memory_basis as basis
 
 
 @pytest.fixture(scope="module")
 def plugin() -> Iterator[str]:
-    with built_plugin("PW_TEST_KEEPS_ERRORS") as path:
+    with basis.built_plugin("PW_TEST_KEEPS_ERRORS") as path:
         yield path
 
 
 @pytest.fixture
 def cluster(plugin: str) -> Iterator[local.LocalCluster]:
-    with two_hosts(plugin) as cluster:
+    with basis.two_hosts(plugin) as cluster:
         yield cluster
 
 
@@ -47,16 +39,16 @@ def _fails_naming_host0(ask: Callable[[], object]) -> None:
 
 
 def test_the_worker_finds_out_and_says_so(cluster: local.LocalCluster) -> None:
-    check_logs(
+    basis.check_logs(
         cluster, "enqueued when the values have arrived that they take from transfers, because the plugin does not"
     )
 
 
 def test_nothing_is_computed_out_of_what_a_lost_host_did_not_send(cluster: local.LocalCluster) -> None:
-    session, add = cluster.session, addition(cluster)
+    session, add = cluster.session, basis.addition(cluster)
     here, far = (session.put(np.ones(4, np.float32), device) for device in (2, 0))
     for value in (here, far):
-        value.wait(TIMEOUT_S)
+        value.wait(basis.TIMEOUT_S)
     suspend(cluster, "host0")
     moved = far.copy_to(2)
     (first,) = session.run(add, [moved, moved], 2)
@@ -67,11 +59,11 @@ def test_nothing_is_computed_out_of_what_a_lost_host_did_not_send(cluster: local
     assert not any(value.done() for value in (moved, first, second, copied, aside, third))
     kill(cluster, "host0")
     for value in (moved, first, second, copied, aside, third):
-        _fails_naming_host0(lambda value=value: value.wait(TIMEOUT_S))  # type: ignore[misc]
-        _fails_naming_host0(lambda value=value: value.result(TIMEOUT_S))  # type: ignore[misc]
-    np.testing.assert_array_equal(free.result(TIMEOUT_S), [2, 2, 2, 2])
+        _fails_naming_host0(lambda value=value: value.wait(basis.TIMEOUT_S))  # type: ignore[misc]
+        _fails_naming_host0(lambda value=value: value.result(basis.TIMEOUT_S))  # type: ignore[misc]
+    np.testing.assert_array_equal(free.result(basis.TIMEOUT_S), [2, 2, 2, 2])
     (again,) = session.run(add, [here, free], 2)
-    np.testing.assert_array_equal(again.result(TIMEOUT_S), [3, 3, 3, 3])
+    np.testing.assert_array_equal(again.result(basis.TIMEOUT_S), [3, 3, 3, 3])
 
 
 def _on(device: int) -> dict[str, Any]:
@@ -80,7 +72,7 @@ def _on(device: int) -> dict[str, Any]:
 
 def _doubled_elsewhere(cluster: local.LocalCluster) -> native.Program:
     """A value of host0 is doubled twice on host1; results: the double, a copy of it on another device, its double."""
-    add = addition(cluster)
+    add = basis.addition(cluster)
     plans: list[dict[str, Any]] = [
         {
             "slots": [_on(0)],
@@ -115,20 +107,20 @@ def test_no_step_of_a_program_computes_with_what_a_lost_host_did_not_send(cluste
     program = _doubled_elsewhere(cluster)
     far = session.put(np.ones(4, np.float32), 0)
     for result, right in zip(session.run_program(program, [far]), (2, 2, 4), strict=True):
-        np.testing.assert_array_equal(result.result(TIMEOUT_S), [right] * 4)
+        np.testing.assert_array_equal(result.result(basis.TIMEOUT_S), [right] * 4)
     suspend(cluster, "host0")
     results = session.run_program(program, [far])
     assert not any(result.done() for result in results)
     kill(cluster, "host0")
     for result in results:
-        _fails_naming_host0(lambda result=result: result.wait(TIMEOUT_S))  # type: ignore[misc]
-        _fails_naming_host0(lambda result=result: result.result(TIMEOUT_S))  # type: ignore[misc]
+        _fails_naming_host0(lambda result=result: result.wait(basis.TIMEOUT_S))  # type: ignore[misc]
+        _fails_naming_host0(lambda result=result: result.result(basis.TIMEOUT_S))  # type: ignore[misc]
 
 
 def test_what_waits_goes_on_when_its_bytes_come(cluster: local.LocalCluster) -> None:
-    check_what_waits_goes_on(cluster, copied=True)
+    basis.check_what_waits_goes_on(cluster, copied=True)
 
 
 @pytest.mark.timeout(300)
 def test_a_loop_and_its_weights_on_another_slice_are_as_in_eager(plugin: str) -> None:
-    check_loop_is_as_in_eager(plugin)
+    basis.check_loop_is_as_in_eager(plugin)

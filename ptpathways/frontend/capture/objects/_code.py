@@ -36,8 +36,11 @@ _LEADING_OUT = {
     *("_ctypes._Pointer", "_ctypes.CFuncPtr", "ctypes.c_char_p", "ctypes.c_wchar_p", "ctypes.c_void_p"),
     *("_contextvars.Context", "torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
 }
+"""Classes of Python's library and of torch whose contents nothing compares."""
 _FORMATTING = frozenset({"format", "format_map", "vformat"})
+"""Methods that read attributes by what a text says."""
 _TO_OPTIONS = frozenset({"_last_lr", "base_lrs", "defaults", "get_last_lr", "get_lr", "param_groups"})
+"""Ways to an optimizer's options."""
 _NUMERIC = "abs add eq floordiv ge gt le lt mod mul ne neg pos pow radd rmul rpow rsub rtruediv sub truediv"
 _READING_IN_C = {
     *(f"__{name}__" for name in _NUMERIC.split()),
