@@ -6,6 +6,7 @@ import contextvars
 import copy
 import ctypes
 import dataclasses
+import itertools
 import math
 import operator
 import sys
@@ -279,28 +280,71 @@ def python_builtins(places: list[torch.device], capture: Capture) -> list[float]
     return found
 
 
-def python_modules(places: list[torch.device], capture: Capture) -> list[float]:
-    """Modules that a program makes of texts, as loaders of configurations do; imported or not."""
-    found = []
-    for number, filename in enumerate(("<string>", "<string>", "config.py", "config.py")):
-        config: Any = types.ModuleType(f"config{number}")
-        exec(compile("TIMES = 1.0\ndef use(x):\n    return x * TIMES", filename, "exec"), vars(config))
-        if number % 2:
-            sys.modules[config.__name__] = config
+IN_TEXTS = (
+    "TIMES = 1.0\ndef use(x):\n    return x * TIMES",
+    "TIMES = 1.0\nclass Used:\n    def __call__(self, x):\n        return x * TIMES\nuse = Used()",
+    "class Used:\n    TIMES = 1.0\n    def use(self, x):\n        return x * self.TIMES\nuse = Used().use",
+    "class Used:\n    @property\n    def times(self):\n        return TIMES\nuse = Used()\nTIMES = 1.0",
+    "import torch\nTIMES = 1.0\n"
+    "class Used(torch.nn.Module):\n    def forward(self, x):\n        return x * TIMES\nuse = Used()",
+    "import dataclasses\n@dataclasses.dataclass\nclass Used:\n    times: float = 1.0\nuse = Used()",
+    "import collections\n"
+    "Used = collections.namedtuple('Used', 'times', defaults=(1.0,))\nuse = lambda x: x * Used().times",
+    "import dataclasses\nTIMES = 1.0\n@dataclasses.dataclass\nclass Used:\n"
+    "    times: float = dataclasses.field(default_factory=lambda: TIMES)\nuse = lambda x: x * Used().times",
+    "TIMES = 1.0\nclass Kind(type):\n    @property\n    def times(cls):\n        return TIMES\n"
+    "class Used(metaclass=Kind):\n    pass\nuse = Used",
+    "class Used:\n    times = 1.0\nuse = {'used': [Used]}['used'][0]",
+    "import torch\nTIMES = 1.0\n@torch.no_grad()\ndef use(x):\n    return x * TIMES",
+)
+"""Of modules: each has ``use``, or an attribute ``times`` of that, and something to change."""
 
-        @capture
+
+def _change(module: Any, times: float) -> None:
+    """All that the functions and classes of one of ``IN_TEXTS`` may read."""
+    if hasattr(module, "TIMES"):
+        module.TIMES = times
+        return
+    used = module.Used
+    if hasattr(used, "TIMES"):
+        used.TIMES = times
+    elif hasattr(used, "_fields"):
+        used.__new__.__defaults__ = (times,)
+    elif isinstance(module.use, used):
+        module.use.times = times
+    else:
+        used.times = times
+
+
+def python_modules(places: list[torch.device], capture: Capture) -> list[float]:
+    """Modules that a program makes of texts, as loaders of configurations do; imported or not, and also named like a
+    part of a package."""
+    found = []
+    choices = itertools.product(IN_TEXTS, ("config", "torch.config"), ("<string>", "config.py"), (False, True))
+    for text, name, filename, imported in choices:
+        config: Any = types.ModuleType(name)
+        if imported:
+            sys.modules[name] = config
+        exec(compile(text, filename, "exec", dont_inherit=True), vars(config))
+        with_attribute = "times" in text and "lambda" not in text
+
         def step(x: Tensor, config: Any = config) -> Tensor:
             scaled: Tensor = config.use(x)
             return scaled
 
+        def of_attribute(x: Tensor, config: Any = config) -> Tensor:
+            scaled: Tensor = x * config.use.times
+            return scaled
+
+        captured = capture(of_attribute if with_attribute else step)
         try:
             for call in range(CALLS):
                 if call in CHANGED_BEFORE:
-                    config.TIMES = 1.0 + call
-                found.append(float(step(numbers_on(places[0], 1.0))))
+                    _change(config, 1.0 + call)
+                found.append(float(captured(numbers_on(places[0], 1.0))))
         finally:
-            sys.modules.pop(config.__name__, None)
-        assert not isinstance(step, pw.CapturedStep) or step.replays, number
+            sys.modules.pop(name, None)
+        assert not isinstance(captured, pw.CapturedStep) or captured.replays, (text, name, filename, imported)
     return found
 
 

@@ -12,7 +12,7 @@ import struct
 import sys
 import sysconfig
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ptpathways.frontend.base import _locator
@@ -20,6 +20,8 @@ from ptpathways.frontend.base import _locator
 _MADE_BY_PYTHON = 1 << 9
 """Of a class's flags: it was made by a class statement (``Py_TPFLAGS_HEAPTYPE``)."""
 _WORD = struct.calcsize("P")
+_OF_EXTENSIONS = frozenset({"builtin_function_or_method", "pybind11_type"})
+"""Classes of what modules of extensions have."""
 _IMPORTING = frozenset({"import_module", "__import__", "modules"})
 """Ways to a module by its name in a text: the last one is that of ``sys``."""
 _SEEN_OTHERWISE = frozenset({"numpy", "ptpathways", "torch", "torch_xla", "_XLAC"})
@@ -232,11 +234,8 @@ def slots(kind: type) -> tuple[str, ...]:
 
 def is_users(kind: type, home: str) -> bool:
     """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
-    if kind.__module__ == "builtins" or kind.__module__ not in sys.modules:
-        return bool(kind.__flags__ & _MADE_BY_PYTHON)
-    module = sys.modules.get(kind.__module__)
-    filename = getattr(module, "__file__", None)
-    if kind.__module__ == "__main__" or filename == home:
+    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if is_own_class(kind, home) or filename == home:
         return True
     return filename is not None and not _locator.is_library(filename)
 
@@ -289,8 +288,40 @@ def _has_more(kind: type) -> bool:
 
 
 def is_own_class(kind: type, home: str) -> bool:
-    """Whether a class is written by the user: also one of a text, in a namespace that is no module's."""
-    return is_own(kind.__module__, home) or (kind.__module__ == "builtins" and bool(kind.__flags__ & _MADE_BY_PYTHON))
+    """Whether a class is written by the user: also one of a text."""
+    return is_own(kind.__module__, home) or _is_of_a_text(kind)
+
+
+def _is_of_a_text(kind: type) -> bool:
+    """Whether a class was made of a text: in a namespace that is no module's, or in a module that has no file."""
+    if not _is_of_a_statement(kind):
+        return False
+    module = sys.modules.get(kind.__module__)
+    if module is None or kind.__module__ == "builtins" or _is_made_by_hand(module):
+        return True
+    spaces = (one.__globals__ for one in _functions_of(kind) if one.__globals__.get("__name__") == kind.__module__)
+    return next(spaces, vars(module)) is not vars(module)  # there are two modules of this name
+
+
+def _functions_of(kind: type) -> Iterator[types.FunctionType]:
+    """Those that a class has as methods, static ones and properties."""
+    for value in vars(kind).values():
+        for function in (value, *(getattr(value, part, None) for part in ("__func__", "fget", "func"))):
+            if isinstance(function, types.FunctionType):
+                yield function
+
+
+def _is_of_a_statement(kind: type) -> bool:
+    """Whether a class statement has made a class, and no extension."""
+    return bool(kind.__flags__ & _MADE_BY_PYTHON) and type(kind).__name__ != "pybind11_type" and not _has_more(kind)
+
+
+def _is_made_by_hand(module: types.ModuleType) -> bool:
+    """Whether a program has made a module: it has no file, and neither the interpreter nor an extension has it."""
+    if getattr(module, "__file__", None) is not None or getattr(module, "__spec__", None) is not None:
+        return False
+    values = [value for value in vars(module).values() if type(value).__name__ in _OF_EXTENSIONS]
+    return not any(getattr(value, "__module__", None) == module.__name__ for value in values)
 
 
 def is_own(module: str, home: str, known: types.ModuleType | None = None) -> bool:
@@ -299,21 +330,23 @@ def is_own(module: str, home: str, known: types.ModuleType | None = None) -> boo
     filename = getattr(found, "__file__", None)
     if module == "__main__" or filename is not None:
         return filename is None or is_own_file(filename, home)
-    made_by_hand = isinstance(found, types.ModuleType) and getattr(found, "__spec__", None) is None
-    package = module.partition(".")[0]
-    return made_by_hand and (package == module or is_own(package, home))
+    return isinstance(found, types.ModuleType) and _is_made_by_hand(found)
 
 
 def is_made_by_exec(function: types.FunctionType) -> bool:
     """Whether a function was made of a text, in a namespace that is no module's, or by the user in one of his."""
     filename, space = function.__code__.co_filename, function.__globals__
-    if not filename.startswith("<") or filename.startswith("<frozen "):
+    if filename.startswith("<frozen "):
+        return False
+    if "__file__" not in space:
+        return True
+    if not filename.startswith("<"):
         return False
     module = sys.modules.get(space.get("__name__", ""))
     if module is None or vars(module) is not space:
         return True
-    written = filename == "<string>" and not function.__name__.startswith("__")  # and not made for a data class
-    return written and is_own(module.__name__, "")
+    by_dataclass = function.__code__.co_qualname.startswith("__create_fn__.")
+    return filename == "<string>" and not by_dataclass and is_own(module.__name__, "")
 
 
 def is_own_file(filename: str, home: str) -> bool:
