@@ -11,6 +11,7 @@ import math
 import operator
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -296,6 +297,9 @@ IN_TEXTS = (
     "class Used(metaclass=Kind):\n    pass\nuse = Used",
     "class Used:\n    times = 1.0\nuse = {'used': [Used]}['used'][0]",
     "import torch\nTIMES = 1.0\n@torch.no_grad()\ndef use(x):\n    return x * TIMES",
+    "import typing\nclass Used(typing.NamedTuple):\n    kept: float = 1.0\n    def __call__(self, x):\n"
+    "        return x * self.__class__.TIMES\nUsed.TIMES = 1.0\nuse = Used()",
+    "TIMES = 1.0\ndef use(x):\n    return x * TIMES\ndef __getattr__(name):\n    return 2.0",
 )
 """Of modules: each has ``use``, or an attribute ``times`` of that, and something to change."""
 
@@ -348,4 +352,56 @@ def python_modules(places: list[torch.device], capture: Capture) -> list[float]:
     return found
 
 
-SCENARIOS = (python_builtins, python_modules, python_read, python_told, python_rates, python_denormals)
+class Tripled(list[float]):
+    def __getitem__(self, place: Any) -> Any:
+        return list.__getitem__(self, place) * 3.0
+
+
+class TripledByKey(dict[str, float]):
+    def get(self, key: str, default: Any = None) -> Any:
+        return dict.get(self, key, default) * 3.0
+
+
+def python_containers(places: list[torch.device], capture: Capture) -> list[float]:
+    """Lists and dictionaries that give other values than they hold, and hold the same after each call; an object of a
+    class that has no module."""
+    values, named = Tripled([2.0]), TripledByKey(one=2.0)
+    space: dict[str, Any] = {"__builtins__": {"type": type}}
+    exec("kept = type('Kept', (), {'times': 2.0})()", space)
+    kept = space["kept"]
+
+    @capture
+    def of_list(x: Tensor) -> Tensor:
+        return x * values[0]
+
+    @capture
+    def of_dictionary(x: Tensor) -> Tensor:
+        return x * named.get("one")
+
+    @capture
+    def of_object(x: Tensor) -> Tensor:
+        scaled: Tensor = x * kept.times
+        return scaled
+
+    found = []
+    for call in range(CALLS):
+        if call in CHANGED_BEFORE:
+            list.__setitem__(values, 0, 1.0 + call)
+            named["one"] = kept.times = 1.0 + call
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pw.CaptureWarning)
+            found += [float(step(numbers_on(places[0], 1.0))) for step in (of_list, of_dictionary, of_object)]
+        found += [*list.__iter__(values), *dict.values(named)]
+    assert not isinstance(of_object, pw.CapturedStep) or of_object.replays
+    return found
+
+
+SCENARIOS = (
+    python_builtins,
+    python_containers,
+    python_modules,
+    python_read,
+    python_told,
+    python_rates,
+    python_denormals,
+)

@@ -127,7 +127,7 @@ class Calls:
         filename = frame.f_code.co_filename
         if filename.startswith("<"):
             module = sys.modules.get(frame.f_globals.get("__name__", ""))
-            whose = self._whose(getattr(module, "__file__", None) or filename)
+            whose = self._whose(_code.file_of_module(module) or filename)
             if whose != "own":
                 return whose
         return self._whose(filename)
@@ -215,7 +215,7 @@ class Calls:
         root = module.partition(".")[0]
         if code.co_argcount and code.co_varnames[0] == "self":
             receiver = frame.f_locals.get("self")
-            if type(receiver).__module__ == "logging":
+            if _code.module_of(type(receiver)) == "logging":
                 if code.co_name not in _ASKING:
                     self._say("logs", frame)
                 elif id(receiver) not in self._compared and self._is_own(frame.f_back):
@@ -249,10 +249,10 @@ class Calls:
                 self._refuse(f"calls {module.strip('_')}.{name}(), whose answer a replay would repeat", frame)
         elif owner is sys.stdout or owner is sys.stderr:
             self._say("prints", frame)
-        elif type(owner).__module__ == "_thread":
+        elif _code.module_of(type(owner)) == "_thread":
             if name in _TAKING and self._is_own(frame):
                 self._refuse(f"uses a lock ({name}())", frame)
-        elif name == "seed" and type(owner).__module__ == "torch._C":  # a Generator's: it draws one
+        elif name == "seed" and _code.module_of(type(owner)) == "torch._C":  # a Generator's: it draws one
             self._refuse("calls seed() of a random generator, whose answer a replay would repeat", frame)
         elif self._is_unknown(owner) and self._asked_by_user(frame):
             self._refuse(f"uses {_name(owner)} ({name}())", frame)
@@ -284,7 +284,7 @@ class Calls:
         kind = type(value)
         if id(value) in self._compared or issubclass(kind, BaseException | type):
             return False
-        package = kind.__module__.partition(".")[0]
+        package = _code.module_of(kind).partition(".")[0]
         if package in _FRESH_MODULES or package == "_thread":
             return False
         if package in sys.stdlib_module_names or package not in sys.modules:
@@ -307,7 +307,7 @@ class Calls:
 
 
 def _name(value: Any) -> str:
-    return f"a {type(value).__module__}.{type(value).__qualname__}"
+    return f"a {_code.module_of(type(value))}.{type(value).__qualname__}"
 
 
 def _in_warning(frame: types.FrameType | None) -> bool:

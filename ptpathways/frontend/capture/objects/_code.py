@@ -55,7 +55,7 @@ CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 def uses_what_it_has(kind: type) -> bool:
     """Whether a module is a layer of torch's, which does not look for further parameters and parts at each call. There
     are very many of them."""
-    return kind.__module__.startswith("torch.nn.modules.") and not kind.__module__.endswith(".container")
+    return module_of(kind).startswith("torch.nn.modules.") and not module_of(kind).endswith(".container")
 
 
 def is_operator(name: str, value: Any) -> bool:
@@ -78,6 +78,21 @@ def file_of(function: Any) -> str:
         function = inspect.getattr_static(type(function), "__call__", None)
     code = getattr(function, "__code__", None)
     return code.co_filename if code is not None else ""
+
+
+def module_of(kind: type) -> str:
+    """Of a class; empty for one that ``type()`` has made in a namespace without a name."""
+    name = getattr(kind, "__module__", "")
+    return name if isinstance(name, str) else ""
+
+
+def file_of_module(module: object) -> str | None:
+    """Where a module is written. One may answer any name with anything (``__getattr__``)."""
+    try:
+        filename = getattr(module, "__file__", None)
+    except Exception:
+        return None
+    return filename if isinstance(filename, str) else None
 
 
 def place_of(function: Any) -> tuple[str, int]:
@@ -217,7 +232,7 @@ def members_in_c(kind: type) -> list[str]:
 
 def leads_out(kind: type) -> bool:
     """Whether objects of a class lead to memory, or to values, that nothing else leads to."""
-    return any(f"{base.__module__}.{base.__qualname__}" in _LEADING_OUT for base in kind.__mro__)
+    return any(f"{module_of(base)}.{base.__qualname__}" in _LEADING_OUT for base in kind.__mro__)
 
 
 def has_attributes(value: Any) -> bool:
@@ -234,7 +249,7 @@ def slots(kind: type) -> tuple[str, ...]:
 
 def is_users(kind: type, home: str) -> bool:
     """Whether a class is the user's own, or written in the file ``home``, and not Python's or a library's."""
-    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    filename = file_of_module(sys.modules.get(module_of(kind)))
     if is_own_class(kind, home) or filename == home:
         return True
     return filename is not None and not _locator.is_library(filename)
@@ -243,18 +258,18 @@ def is_users(kind: type, home: str) -> bool:
 def is_installed(kind: type) -> bool:
     """Whether a class is an installed package's, or ours: what such objects count for themselves is no business of a
     step."""
-    filename = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    filename = file_of_module(sys.modules.get(module_of(kind)))
     return is_ours(kind) or (filename is not None and filename.startswith(installed()))
 
 
 def is_ours(kind: type) -> bool:
     """Whether a class is this package's."""
-    return kind.__module__.partition(".")[0] == "ptpathways"
+    return module_of(kind).partition(".")[0] == "ptpathways"
 
 
 def is_opaque(kind: type) -> bool:
     """Whether objects of a class are an installed package's and written in C."""
-    return kind.__module__.partition(".")[0] not in _SEEN_OTHERWISE and is_installed(kind) and is_made_of_c(kind)
+    return module_of(kind).partition(".")[0] not in _SEEN_OTHERWISE and is_installed(kind) and is_made_of_c(kind)
 
 
 def is_container_of_c(kind: type) -> bool:
@@ -266,13 +281,13 @@ def is_container_of_c(kind: type) -> bool:
 
 def is_record(kind: type) -> bool:
     """Whether objects of a class of Python's library hold nothing but what their methods read."""
-    root = kind.__module__.partition(".")[0]
+    root = module_of(kind).partition(".")[0]
     return root in sys.stdlib_module_names and root not in _COUNTING_ROOTS
 
 
 def has_methods_of_python(kind: type) -> bool:
     """Whether a class derives from one of Python's library whose methods read what is in it."""
-    return any(is_record(base) and base.__module__ not in _WITHOUT_METHODS for base in kind.__mro__)
+    return any(is_record(base) and module_of(base) not in _WITHOUT_METHODS for base in kind.__mro__)
 
 
 def is_made_of_c(kind: type) -> bool:
@@ -289,17 +304,17 @@ def _has_more(kind: type) -> bool:
 
 def is_own_class(kind: type, home: str) -> bool:
     """Whether a class is written by the user: also one of a text."""
-    return is_own(kind.__module__, home) or _is_of_a_text(kind)
+    return is_own(module_of(kind), home) or _is_of_a_text(kind)
 
 
 def _is_of_a_text(kind: type) -> bool:
     """Whether a class was made of a text: in a namespace that is no module's, or in a module that has no file."""
     if not _is_of_a_statement(kind):
         return False
-    module = sys.modules.get(kind.__module__)
-    if module is None or kind.__module__ == "builtins" or _is_made_by_hand(module):
+    module = sys.modules.get(module_of(kind))
+    if module is None or module_of(kind) == "builtins" or _is_made_by_hand(module):
         return True
-    spaces = (one.__globals__ for one in _functions_of(kind) if one.__globals__.get("__name__") == kind.__module__)
+    spaces = (one.__globals__ for one in _functions_of(kind) if one.__globals__.get("__name__") == module_of(kind))
     return next(spaces, vars(module)) is not vars(module)  # there are two modules of this name
 
 
@@ -318,7 +333,7 @@ def _is_of_a_statement(kind: type) -> bool:
 
 def _is_made_by_hand(module: types.ModuleType) -> bool:
     """Whether a program has made a module: it has no file, and neither the interpreter nor an extension has it."""
-    if getattr(module, "__file__", None) is not None or getattr(module, "__spec__", None) is not None:
+    if file_of_module(module) is not None or vars(module).get("__spec__") is not None:
         return False
     values = [value for value in vars(module).values() if type(value).__name__ in _OF_EXTENSIONS]
     return not any(getattr(value, "__module__", None) == module.__name__ for value in values)
@@ -327,7 +342,7 @@ def _is_made_by_hand(module: types.ModuleType) -> bool:
 def is_own(module: str, home: str, known: types.ModuleType | None = None) -> bool:
     """Whether a module is written by the user, and not installed. ``known``: the module, if it may be in no list."""
     found = known or sys.modules.get(module)
-    filename = getattr(found, "__file__", None)
+    filename = file_of_module(found)
     if module == "__main__" or filename is not None:
         return filename is None or is_own_file(filename, home)
     return isinstance(found, types.ModuleType) and _is_made_by_hand(found)

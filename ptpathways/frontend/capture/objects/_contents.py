@@ -14,6 +14,7 @@ import decimal
 import fractions
 import functools
 import gc
+import itertools
 import logging
 import mmap
 import pathlib
@@ -29,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects._code import slots
+from ptpathways.frontend.capture.objects import _code
 
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
 
@@ -75,6 +76,26 @@ def is_setting(value: Any) -> bool:
     return is_plain(value) or isinstance(value, torch.dtype | torch.device)
 
 
+def answers_otherwise(value: Any) -> bool:
+    """Whether a list or a dictionary of a class of somebody's gives other things than are in it."""
+    own = dict if isinstance(value, dict) else list if isinstance(value, list) else tuple
+    overridden = [one for name in _READING if isinstance(one := getattr(type(value), name, None), types.FunctionType)]
+    if type(value) is own or not overridden:
+        return False
+    try:
+        if isinstance(value, dict):
+            kept = [*dict.items(value)]
+            if any(value.get(key) is not inner or value[key] is not inner for key, inner in kept):
+                return True
+            return any(one is not key for one, (key, _) in itertools.zip_longest(value, kept, fillvalue=(value, None)))
+        items = [*own.__iter__(value)]
+        given = [value[place] for place in range(len(items))]
+        return any(one is not other for one, other in itertools.zip_longest((*given, *value), (*items, *items)))
+    except Exception:  # of the user's code
+        return True
+
+
+_READING = ("__getitem__", "__iter__", "__len__", "get", "items")
 _EXACT = frozenset(PLAIN)
 
 
@@ -94,8 +115,8 @@ def setting_key(value: Any) -> Any:
     if isinstance(value, tuple):
         parts = tuple(map(setting_key, tuple.__iter__(value)))
         return ("tuple", parts) if kind is tuple else (Same(kind), parts, attributes_key(value))
-    if not isinstance(value, PLAIN) or kind.__module__ == "numpy":
-        return f"{kind.__module__}.{kind.__name__}", repr(value) if isinstance(value, np.inexact) else value
+    if not isinstance(value, PLAIN) or _code.module_of(kind) == "numpy":
+        return f"{_code.module_of(kind)}.{kind.__name__}", repr(value) if isinstance(value, np.inexact) else value
     return Same(kind), _derived_from(value), attributes_key(value)
 
 
@@ -122,7 +143,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
     """What an object has in its dictionary and in slots."""
     attributes = getattr(value, "__dict__", None)
     named = dict(attributes) if isinstance(attributes, dict) else {}
-    places = (slot for base in type(value).__mro__ for slot in slots(base))
+    places = (slot for base in type(value).__mro__ for slot in _code.slots(base))
     return named | {slot: getattr(value, slot) for slot in places if hasattr(value, slot)}
 
 
@@ -191,9 +212,9 @@ def contents_of(value: Any) -> Any:
         return (type(value), value.maxlen, members) if isinstance(value, collections.deque) else (type(value), members)
     if isinstance(value, functools._lru_cache_wrapper):
         return "the cache", value.cache_info().misses, value.cache_info().currsize
-    if isinstance(value, bytearray | array.array) or type(type(value)).__module__ == "_ctypes":
+    if isinstance(value, bytearray | array.array) or _code.module_of(type(type(value))) == "_ctypes":
         return type(value), bytes(value)
-    if type(value).__module__ == "multiprocessing.sharedctypes":
+    if _code.module_of(type(value)) == "multiprocessing.sharedctypes":
         return type(value), bytes(value.get_obj())
     if isinstance(value, memoryview):
         return type(value), value.format, value.shape, value.strides, value.readonly, value.tobytes()
@@ -211,7 +232,7 @@ def contents_of(value: Any) -> Any:
         return _decimal(value)
     if type(value) is slice:
         return "slice", tuple(map(member_key, (value.start, value.stop, value.step)))
-    if type(value).__module__ in _HASHES:
+    if _code.module_of(type(value)) in _HASHES:
         return value.name, value.hexdigest(*(() if value.digest_size else (32,)))
     if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
         return type(value), repr(value), getattr(value, "is_safe", None)  # which a UUID does not print
@@ -300,7 +321,7 @@ _EXACT_ITERATORS = ("builtins", "itertools")
 def _iterator_position(value: Any, depth: int) -> Any:
     """How far an iterator is, by what it can be made again from; something that equals nothing if that cannot be told,
     as of a generator or a file."""
-    if type(value).__module__ not in _EXACT_ITERATORS:
+    if _code.module_of(type(value)) not in _EXACT_ITERATORS:
         return object()
     try:
         state = value.__reduce__()

@@ -27,6 +27,7 @@ from ptpathways.frontend.capture.objects._contents import (
     PLAIN,
     Contents,
     Same,
+    answers_otherwise,
     contents_of,
     flushes_denormals,
     is_setting,
@@ -273,6 +274,11 @@ class Walker:
 
     def _container(self, name: str, value: Any, depth: int) -> bool:
         """Takes in one of Python's containers whose members can be assigned; whether it was one."""
+        if isinstance(value, dict | list | tuple) and answers_otherwise(value) and not self.found.unknown:
+            self.found.unknown = (
+                f"it reaches {name}, a {type(value).__qualname__}, whose methods give other values than it holds; "
+                "take from it outside and pass the outcome as an argument"
+            )
         if isinstance(value, dict):
             self.kind(name, type(value))
             if isinstance(value, collections.defaultdict):

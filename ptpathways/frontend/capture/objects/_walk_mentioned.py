@@ -136,7 +136,7 @@ class Mentioned:
             dictionary = gc.get_referents(vars(kind))[0]
             of_bases = {name for base in kind.__mro__[1:] for name in vars(base)} & self.names
             self._walker.found.absent += [(dictionary, name) for name in of_bases - dictionary.keys()]
-            where = f"{kind.__module__}.{kind.__qualname__}"
+            where = f"{_code.module_of(kind)}.{kind.__qualname__}"
             self._walker.found.sizes.append(Watched(vars(kind), len(vars(kind)), where))  # one may come
         for attributes, kind in self.hiding:
             inherited = {name for base in kind.__mro__ for name in vars(base)}
@@ -146,7 +146,7 @@ class Mentioned:
     def _own(self, bases: Iterable[type]) -> list[type]:
         """Those that the user has written, in an order that stays."""
         own = [base for base in dict.fromkeys(bases) if _code.is_own_class(base, self._walker.home)]
-        return sorted(own, key=lambda base: (base.__module__, base.__qualname__))
+        return sorted(own, key=lambda base: (_code.module_of(base), base.__qualname__))
 
     def _visit_members_of_classes(self, done: set[tuple[Any, ...]]) -> None:
         """The methods of the user's classes that the code mentions."""
@@ -199,7 +199,7 @@ class Mentioned:
                 if (kind, name) in done:
                     continue
                 done.add((kind, name))
-                value, where = own[name], f"{kind.__module__}.{kind.__qualname__}.{name}"
+                value, where = own[name], f"{_code.module_of(kind)}.{kind.__qualname__}.{name}"
                 if isinstance(value, types.FunctionType) and kind in self._walker.torch_objects.known:
                     continue
                 if is_setting(value):

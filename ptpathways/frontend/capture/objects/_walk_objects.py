@@ -80,8 +80,10 @@ class Objects:
 
     def attributes_of_plain(self, name: str, value: Any, depth: int) -> None:
         """Of a number or text of a class of somebody's."""
-        if type(value) not in PLAIN and type(value) is not tuple and hasattr(value, "__dict__"):
-            self._walker.container(type(value))
+        if type(value) in PLAIN or type(value) is tuple:
+            return
+        self._walker.container(type(value))
+        if hasattr(value, "__dict__"):
             self.mentioned_attributes(name, value, depth)
 
     def mentioned_attributes(self, name: str, value: Any, depth: int) -> None:
@@ -150,7 +152,7 @@ class Objects:
 
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
-        return base.__module__ in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
+        return _code.module_of(base) in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
 
 
 def _contents_of(cell: types.CellType) -> Any:

@@ -222,8 +222,8 @@ class TorchObjects:
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
         self._walker.mentioned.of_library_class(type(optimizer))
         for kind in type(optimizer).__mro__:
-            if kind.__module__.startswith("torch.optim."):
-                self._functions(kind.__module__)
+            if _code.module_of(kind).startswith("torch.optim."):
+                self._functions(_code.module_of(kind))
                 self._functions_of_class(kind)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
             if key in vars(optimizer):
