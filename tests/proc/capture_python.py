@@ -372,11 +372,13 @@ def python_containers(places: list[torch.device], capture: Capture) -> list[floa
 
     @capture
     def of_list(x: Tensor) -> Tensor:
-        return x * values[0]
+        scaled: Tensor = x * values[0]
+        return scaled
 
     @capture
     def of_dictionary(x: Tensor) -> Tensor:
-        return x * named.get("one")
+        scaled: Tensor = x * named.get("one")
+        return scaled
 
     @capture
     def of_object(x: Tensor) -> Tensor:
