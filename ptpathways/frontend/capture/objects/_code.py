@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import inspect
@@ -312,7 +313,9 @@ def _is_of_a_text(kind: type) -> bool:
     if not _is_of_a_statement(kind):
         return False
     module = sys.modules.get(module_of(kind))
-    if module is None or module_of(kind) == "builtins" or _is_made_by_hand(module):
+    if not isinstance(module, types.ModuleType):  # somebody may put another object there
+        return file_of_module(module) is None
+    if module is builtins or _is_made_by_hand(module):
         return True
     spaces = (one.__globals__ for one in _functions_of(kind) if one.__globals__.get("__name__") == module_of(kind))
     return next(spaces, vars(module)) is not vars(module)  # there are two modules of this name
@@ -336,7 +339,7 @@ def _is_made_by_hand(module: types.ModuleType) -> bool:
     if file_of_module(module) is not None or vars(module).get("__spec__") is not None:
         return False
     values = [value for value in vars(module).values() if type(value).__name__ in _OF_EXTENSIONS]
-    return not any(getattr(value, "__module__", None) == module.__name__ for value in values)
+    return not any(getattr(value, "__module__", None) == vars(module).get("__name__") for value in values)
 
 
 def is_own(module: str, home: str, known: types.ModuleType | None = None) -> bool:
