@@ -18,7 +18,7 @@ from typing import Any
 
 from ptpathways.frontend.base import _locator
 
-_MADE_BY_PYTHON = 1 << 9
+MADE_BY_PYTHON = 1 << 9
 """Of a class's flags: it was made by a class statement (``Py_TPFLAGS_HEAPTYPE``)."""
 _WORD = struct.calcsize("P")
 _OF_EXTENSIONS = frozenset({"builtin_function_or_method", "pybind11_type"})
@@ -331,7 +331,7 @@ def _functions_of(kind: type) -> Iterator[types.FunctionType]:
 
 def _is_of_a_statement(kind: type) -> bool:
     """Whether a class statement has made a class, and no extension."""
-    return bool(kind.__flags__ & _MADE_BY_PYTHON) and type(kind).__name__ != "pybind11_type" and not _has_more(kind)
+    return bool(kind.__flags__ & MADE_BY_PYTHON) and type(kind).__name__ != "pybind11_type" and not _has_more(kind)
 
 
 def _is_made_by_hand(module: types.ModuleType) -> bool:

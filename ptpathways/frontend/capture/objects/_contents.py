@@ -78,9 +78,7 @@ def is_setting(value: Any) -> bool:
 
 def answers_otherwise(value: Any) -> bool:
     """Whether a list or a dictionary of a class of somebody's gives other things than are in it."""
-    own = dict if isinstance(value, dict) else list if isinstance(value, list) else tuple
-    overridden = [one for name in _READING if isinstance(one := getattr(type(value), name, None), types.FunctionType)]
-    if type(value) is own or not overridden:
+    if not any(isinstance(getattr(type(value), name, None), types.FunctionType) for name in _READING):
         return False
     try:
         if isinstance(value, dict):
@@ -88,14 +86,14 @@ def answers_otherwise(value: Any) -> bool:
             if any(value.get(key) is not inner or value[key] is not inner for key, inner in kept):
                 return True
             return any(one is not key for one, (key, _) in itertools.zip_longest(value, kept, fillvalue=(value, None)))
-        items = [*own.__iter__(value)]
+        items = [*(list if isinstance(value, list) else tuple).__iter__(value)]
         given = [value[place] for place in range(len(items))]
         return any(one is not other for one, other in itertools.zip_longest((*given, *value), (*items, *items)))
     except Exception:  # of the user's code
         return True
 
 
-_READING = ("__getitem__", "__iter__", "__len__", "get", "items")
+_READING = ("__getitem__", "__iter__", "__len__", "get")
 _EXACT = frozenset(PLAIN)
 
 

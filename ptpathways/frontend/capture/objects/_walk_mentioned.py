@@ -26,8 +26,6 @@ _USED_BY = {"__match_args__": _CALLED, "__dataclass_fields__": frozenset({"field
 """Attributes of classes that are used by code that mentions something else, or by any code."""
 _BY_TEXT = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"})
 """Ways to an attribute that do not mention its name."""
-_CAN_CHANGE = 1 << 9
-"""Of a class's flags: a class statement has made it (``Py_TPFLAGS_HEAPTYPE``)."""
 _IN_ORDER = frozenset({"vars", "__dict__", "dir", "asdict"})
 """Ways to go through attributes in their order."""
 _COMPUTED = _BY_TEXT | {
@@ -105,7 +103,7 @@ class Mentioned:
     def of_library_class(self, kind: type) -> None:
         """A class of a library, or one of the user's that derives from some."""
         for base in kind.__mro__:
-            if base.__flags__ & _CAN_CHANGE and not _code.is_own_class(base, self._walker.home):
+            if base.__flags__ & _code.MADE_BY_PYTHON and not _code.is_own_class(base, self._walker.home):
                 self._library_classes.setdefault(base)
 
     def visit(self) -> None:
