@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+
 from ptpathways.frontend.base._due import Due
 from ptpathways.frontend.diagnostics import _long_waits
 from ptpathways.frontend.diagnostics._long_waits import Host, Situation
@@ -55,3 +59,30 @@ def test_a_situation_names_what_is_missing_and_what_its_hosts_do() -> None:
 
 def test_a_controller_that_does_not_answer_is_said() -> None:
     assert _long_waits.describe(Situation(controller_silent=True)) == ["the controller has not answered within 1 s"]
+
+
+class Held:
+    """Something that is watched, as a tensor in a step's frame would be."""
+
+
+def test_asking_where_a_thread_waits_keeps_nothing_of_its_frames_alive() -> None:
+    """A tensor that lives on would be one more result of the next program, which would be compiled again."""
+    began, go_on, found = threading.Event(), threading.Event(), []
+
+    def step() -> None:
+        held = Held()
+        found.append(weakref.ref(held))
+        began.set()
+        assert go_on.wait(60)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    assert began.wait(60)
+    gc.disable()
+    try:
+        assert __file__ in _long_waits._line_of(thread.ident or 0)
+        go_on.set()
+        thread.join(60)
+        assert found[0]() is None
+    finally:
+        gc.enable()

@@ -25,28 +25,35 @@ def flatten_batch(batch: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]
     the same class, if an object of it can be copied and takes new values, and otherwise is a dict. A ``PackedSequence``
     is a leaf.
     """
-    from torch.nn.utils.rnn import PackedSequence
+    leaves: list[Any] = []
+    return leaves, _take(batch, leaves)
+
+
+def _take(value: Any, leaves: list[Any]) -> Callable[[Sequence[Any]], Any]:
+    """Adds the leaves of ``value``. No function in a function: one that calls itself would be a cycle, which would keep
+    a batch on the devices until the garbage is collected."""
     from torch.utils import _pytree as pytree
 
-    leaves: list[Any] = []
+    parts, structure = pytree.tree_flatten(value, is_leaf=_is_packed)
+    makers: list[Callable[[Sequence[Any]], Any]] = []
+    for part in parts:
+        if isinstance(part, Mapping):
+            makers.append(functools.partial(_made, part, {key: _take(item, leaves) for key, item in part.items()}))
+        elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+            names = [one.name for one in dataclasses.fields(part) if hasattr(part, one.name)]
+            first = len(leaves)
+            fields = {name: _take(getattr(part, name), leaves) for name in names}
+            makers.append(functools.partial(_record, part, fields, first, leaves[first:]))
+        else:
+            makers.append(operator.itemgetter(len(leaves)))
+            leaves.append(part)
+    return lambda others: pytree.tree_unflatten([make(others) for make in makers], structure)
 
-    def take(value: Any) -> Callable[[Sequence[Any]], Any]:
-        parts, structure = pytree.tree_flatten(value, is_leaf=lambda part: isinstance(part, PackedSequence))
-        makers: list[Callable[[Sequence[Any]], Any]] = []
-        for part in parts:
-            if isinstance(part, Mapping):
-                makers.append(functools.partial(_made, part, {key: take(item) for key, item in part.items()}))
-            elif dataclasses.is_dataclass(part) and not isinstance(part, type):
-                names = [one.name for one in dataclasses.fields(part) if hasattr(part, one.name)]
-                first = len(leaves)
-                fields = {name: take(getattr(part, name)) for name in names}
-                makers.append(functools.partial(_record, part, fields, first, leaves[first:]))
-            else:
-                makers.append(operator.itemgetter(len(leaves)))
-                leaves.append(part)
-        return lambda others: pytree.tree_unflatten([make(others) for make in makers], structure)
 
-    return leaves, take(batch)
+def _is_packed(part: Any) -> bool:
+    from torch.nn.utils.rnn import PackedSequence
+
+    return isinstance(part, PackedSequence)
 
 
 def _made(like: Any, makers: dict[Any, Callable[[Sequence[Any]], Any]], others: Sequence[Any]) -> Any:

@@ -206,10 +206,11 @@ def _look_at(session: native.Session, host: dict[str, object], device: int) -> H
 
 
 def _line_of(thread: int) -> str:
-    frames = sys._current_frames()
     main = threading.main_thread().ident or 0
     for number in (thread, main):  # a thread of PyTorch/XLA's waits for the main thread
-        line = _locator.line_of(frames.get(number))
+        # In no variable: this function's own frame is in that dictionary, and a cycle of the two would keep the
+        # tensors of all threads' frames until the garbage is collected. What lives is a result of the next program.
+        line = _locator.line_of(sys._current_frames().get(number))
         if line:
             return line
     return "this process"

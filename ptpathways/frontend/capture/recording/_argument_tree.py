@@ -90,7 +90,9 @@ def _flatten(tree: Any) -> tuple[list[Any], TreeSpec, tuple[Any, ...]]:
     leaves, structure = pytree.tree_flatten(tree, is_leaf=functools.partial(_note, noted, met))
     if len(set(met)) < len(met):
         noted.append(("which are one", tuple(map(met.index, met))))
-    return leaves, structure, tuple(noted)
+    found = tuple(noted)
+    noted.clear()  # torch's recursive function keeps the list until the garbage is collected
+    return leaves, structure, found
 
 
 def _note(noted: list[Any], met: list[int], node: Any) -> bool:

@@ -49,7 +49,9 @@ def flatten(result: Any, own: Collection[int] = ()) -> tuple[list[Any], Any, lis
         return False
 
     leaves, tree = pytree.tree_flatten(result, is_leaf=is_leaf)
-    return leaves, tree, list(met.values())
+    containers = list(met.values())
+    met.clear()  # torch's recursive function and ``is_leaf`` stay until the garbage is collected, and results with them
+    return leaves, tree, containers
 
 
 def objects(surroundings: Surroundings) -> dict[str, Any]:
