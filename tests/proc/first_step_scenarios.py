@@ -281,7 +281,8 @@ def main() -> None:
     # compared bit for bit.
     os.environ["XLA_FLAGS"] = "--xla_cpu_max_isa=SSE4_2"
     os.environ["PTPATHWAYS_CACHE_DIR"] = "off"
-    pw.init(hosts=1, devices_per_host=devices)
+    # Waits are told of, which must not make a step another one (what keeps a tensor alive makes it a result).
+    pw.init(hosts=1, devices_per_host=devices, wait_notice_s=0.1)
     compiles = Compiles()
     made = (
         of_models(compiles, sys.argv[3:])
