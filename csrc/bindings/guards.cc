@@ -53,6 +53,14 @@ bool Equal(PyObject* one, PyObject* other) {
   return equal == 1;
 }
 
+// Of a dictionary whatever its class's __len__ says.
+Py_ssize_t SizeOf(PyObject* container) {
+  if (PyDict_Check(container)) return PyDict_GET_SIZE(container);
+  const Py_ssize_t size = PyObject_Size(container);
+  if (size < 0) throw py::error_already_set();
+  return size;
+}
+
 class Guards {
  public:
   // Entries: (dictionary, key, what has to be there, whether an equal object of the same type will do). NotImplemented:
@@ -85,9 +93,7 @@ class Guards {
       mapping.version = version;
     }
     for (const auto& [container, length] : sizes_) {
-      const Py_ssize_t now = PyObject_Size(container);
-      if (now < 0) throw py::error_already_set();
-      if (now != length) return false;
+      if (SizeOf(container) != length) return false;
     }
     return true;
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import copy
 import ctypes
@@ -11,7 +12,6 @@ import math
 import operator
 import sys
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -352,50 +352,172 @@ def python_modules(places: list[torch.device], capture: Capture) -> list[float]:
     return found
 
 
-class Tripled(list[float]):
+class _Tripled(list[float]):
+    """Gives other values than it holds, and holds others than it is given."""
+
     def __getitem__(self, place: Any) -> Any:
         return list.__getitem__(self, place) * 3.0
 
+    def __setitem__(self, place: Any, value: Any) -> None:
+        list.__setitem__(self, place, value / 3.0)
 
-class TripledByKey(dict[str, float]):
+    def __iter__(self) -> Any:
+        return iter([7.0, 8.0])
+
+    def __len__(self) -> int:
+        return 5
+
+
+class _TripledByKey(dict[str, float]):
     def get(self, key: str, default: Any = None) -> Any:
         return dict.get(self, key, default) * 3.0
 
+    def __setitem__(self, key: str, value: float) -> None:
+        dict.__setitem__(self, key, value / 3.0)
+
+    def __iter__(self) -> Any:
+        return iter(["other"])
+
+    def __len__(self) -> int:
+        return 5
+
+
+class _Backwards(collections.OrderedDict[str, float]):
+    def __iter__(self) -> Any:
+        return reversed(self)
+
+    def __setitem__(self, key: str, value: float) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+
+
+class _Counting:
+    """Counts how often it was written."""
+
+    __slots__ = ("odd", "times")
+    odd: bool
+    times: float
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "odd", False)
+        object.__setattr__(self, "times", 1.0)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        object.__setattr__(self, "odd", not self.odd)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Frozen:
+    times: float = 1.0
+
+
+class _Guarded(type):
+    """Its classes are written in one way only."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        raise TypeError(f"{name} stays what it is")
+
+
+class _Halved(collections.deque[float]):
+    def __iter__(self) -> Any:
+        return (value / 2.0 for value in collections.deque.__iter__(self))
+
+
+class _Twice(tuple[float, ...]):
+    def __iter__(self) -> Any:
+        return (value * 2.0 for value in tuple.__iter__(self))
+
+    def __getitem__(self, place: Any) -> Any:
+        return tuple.__getitem__(self, place) * 2.0
+
+
+class _Of:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def _of_list(of: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = x * of[0] * len(of) * sum(of)
+    of[0] = 9.0 - of[0]
+    return scaled
+
+
+def _of_dictionary(of: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = x * of.get("one") * len(of) * len([*of])
+    of["one"] = 9.0 - of.get("one")
+    return scaled
+
+
+def _first_of_dictionary(of: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = x * of[next(iter(of))]
+    of["two"] = 3.0 - of["two"]
+    return scaled
+
+
+def _of_counting(of: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = x * of.times * (2.0 if of.odd else 1.0)
+    of.times = 3.0 - of.times
+    return scaled
+
+
+def _of_frozen(of: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = x * of.times
+    object.__setattr__(of, "times", 3.0 - of.times)
+    return scaled
+
+
+def _of_class(of: Any, x: Tensor) -> Tensor:
+    scaled: Tensor = x * of.times
+    type.__setattr__(of, "times", 3.0 - of.times)
+    return scaled
+
+
+_WITHOUT_MODULE: dict[str, Any] = {"__builtins__": {"type": type}}
+exec("Kept = type('Kept', (), {'times': 2.0})", _WITHOUT_MODULE)
+
+
+CONTAINERS = {
+    "a list": Case(_of_list, lambda of, n, _: list.__setitem__(of, 0, 1.0 + n), make=lambda _: _Tripled([1.0])),
+    "a dictionary": Case(
+        _of_dictionary,
+        lambda of, n, _: dict.__setitem__(of, "one", 1.0 + n),
+        make=lambda _: _TripledByKey(one=1.0),
+    ),
+    "one with an order of its own": Case(
+        _first_of_dictionary,
+        lambda of, n, _: of.update(two=1.0 + n),
+        make=lambda _: _Backwards(one=1.0, two=2.0),
+    ),
+    "an object that counts": Case(
+        _of_counting, lambda of, n, _: setattr(of, "times", 1.0 + n), make=lambda _: _Counting()
+    ),
+    "a frozen object": Case(
+        _of_frozen, lambda of, n, _: object.__setattr__(of, "times", 1.0 + n), make=lambda _: _Frozen()
+    ),
+    "a class": Case(
+        _of_class,
+        lambda of, n, _: type.__setattr__(of, "times", 1.0 + n),
+        make=lambda _: _Guarded("Kind", (), {"times": 1.0}),
+    ),
+    "a deque": Case(lambda of, x: x * sum(of), lambda of, n, _: of.append(1.0 + n), make=lambda _: _Halved([1.0, 2.0])),
+    "a tuple": Case(
+        lambda of, x: x * sum(of.held) * of.held[0],
+        lambda of, n, _: setattr(of, "held", _Twice([1.0 + n, 2.0])),
+        make=lambda _: _Of(_Twice([1.0, 2.0])),
+    ),
+    "of a class that has no module": Case(
+        lambda of, x: x * of.times,
+        lambda of, n, _: setattr(of, "times", 1.0 + n),
+        make=lambda _: _WITHOUT_MODULE["Kept"](),
+    ),
+}
+"""What is read and written by methods of the user's, which give other values than are there."""
+
 
 def python_containers(places: list[torch.device], capture: Capture) -> list[float]:
-    """Lists and dictionaries that give other values than they hold, and hold the same after each call; an object of a
-    class that has no module."""
-    values, named = Tripled([2.0]), TripledByKey(one=2.0)
-    space: dict[str, Any] = {"__builtins__": {"type": type}}
-    exec("kept = type('Kept', (), {'times': 2.0})()", space)
-    kept = space["kept"]
-
-    @capture
-    def of_list(x: Tensor) -> Tensor:
-        scaled: Tensor = x * values[0]
-        return scaled
-
-    @capture
-    def of_dictionary(x: Tensor) -> Tensor:
-        scaled: Tensor = x * named.get("one")
-        return scaled
-
-    @capture
-    def of_object(x: Tensor) -> Tensor:
-        scaled: Tensor = x * kept.times
-        return scaled
-
-    found = []
-    for call in range(CALLS):
-        if call in CHANGED_BEFORE:
-            list.__setitem__(values, 0, 1.0 + call)
-            named["one"] = kept.times = 1.0 + call
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pw.CaptureWarning)
-            found += [float(step(numbers_on(places[0], 1.0))) for step in (of_list, of_dictionary, of_object)]
-        found += [*list.__iter__(values), *dict.values(named)]
-    assert not isinstance(of_object, pw.CapturedStep) or of_object.replays
-    return found
+    """A replay reads and writes them as Python's own classes do."""
+    return outcomes(CONTAINERS, places, capture)
 
 
 SCENARIOS = (

@@ -16,7 +16,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ptpathways import native
 from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import is_setting
+from ptpathways.frontend.capture.objects._places import elements, items
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._reachable import Surroundings
@@ -275,8 +276,10 @@ class Calls:
         for value in frame.f_locals.values():
             if isinstance(value, kinds) or id(value) in self._compared:
                 return True
-            items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-            if any(isinstance(item, kinds) for item in items):
+            held: Iterable[Any] = elements(value) if isinstance(value, list | tuple) else ()
+            if isinstance(value, dict):
+                held = (inner for _, inner in items(value))
+            if any(isinstance(inner, kinds) for inner in held):
                 return True
         return False
 

@@ -14,7 +14,6 @@ import decimal
 import fractions
 import functools
 import gc
-import itertools
 import logging
 import mmap
 import pathlib
@@ -31,6 +30,7 @@ import numpy as np
 
 from ptpathways import native
 from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._places import elements
 
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
 
@@ -65,7 +65,7 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, PLAIN):
         return True
     if isinstance(value, tuple):
-        return all(is_plain(item) for item in value)
+        return all(map(is_plain, elements(value)))
     return isinstance(value, np.number | np.bool_)
 
 
@@ -76,24 +76,6 @@ def is_setting(value: Any) -> bool:
     return is_plain(value) or isinstance(value, torch.dtype | torch.device)
 
 
-def answers_otherwise(value: Any) -> bool:
-    """Whether a list or a dictionary of a class of somebody's gives other things than are in it."""
-    if not any(isinstance(getattr(type(value), name, None), types.FunctionType) for name in _READING):
-        return False
-    try:
-        if isinstance(value, dict):
-            kept = [*dict.items(value)]
-            if any(value.get(key) is not inner or value[key] is not inner for key, inner in kept):
-                return True
-            return any(one is not key for one, (key, _) in itertools.zip_longest(value, kept, fillvalue=(value, None)))
-        items = [*(list if isinstance(value, list) else tuple).__iter__(value)]
-        given = [value[place] for place in range(len(items))]
-        return any(one is not other for one, other in itertools.zip_longest((*given, *value), (*items, *items)))
-    except Exception:  # of the user's code
-        return True
-
-
-_READING = ("__getitem__", "__iter__", "__len__", "get")
 _EXACT = frozenset(PLAIN)
 
 
@@ -111,7 +93,7 @@ def setting_key(value: Any) -> Any:
         written = kind is complex or (kind is float and value == 0.0)
         return kind.__name__, repr(value) if written else value
     if isinstance(value, tuple):
-        parts = tuple(map(setting_key, tuple.__iter__(value)))
+        parts = tuple(map(setting_key, elements(value)))
         return ("tuple", parts) if kind is tuple else (Same(kind), parts, attributes_key(value))
     if not isinstance(value, PLAIN) or _code.module_of(kind) == "numpy":
         return f"{_code.module_of(kind)}.{kind.__name__}", repr(value) if isinstance(value, np.inexact) else value
@@ -122,7 +104,7 @@ def has_hidden_sign(value: Any) -> bool:
     """Whether a number, or one in a tuple, may have the sign of a zero that only ``equal`` sees, and not the native
     guards."""
     if isinstance(value, tuple):
-        return any(map(has_hidden_sign, tuple.__iter__(value)))
+        return any(map(has_hidden_sign, elements(value)))
     return isinstance(value, complex) or (isinstance(value, np.inexact) and not isinstance(value, float))
 
 
@@ -155,9 +137,9 @@ def object_key(value: Any) -> Any:
     if is_setting(value):
         return setting_key(value)
     if isinstance(value, tuple):
-        return Same(type(value)), tuple(map(object_key, tuple.__iter__(value))), attributes_key(value)
+        return Same(type(value)), tuple(map(object_key, elements(value))), attributes_key(value)
     if isinstance(value, frozenset):
-        return Same(type(value)), Contents(tuple(map(object_key, value))), attributes_key(value)
+        return Same(type(value)), Contents(tuple(map(object_key, elements(value)))), attributes_key(value)
     compares = type(value).__eq__ is not object.__eq__  # type: ignore[comparison-overlap]
     return Same(type(value) if compares else value), attributes_key(value)
 
@@ -206,7 +188,7 @@ def contents_of(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return "array", value.shape, value.strides, value.flags.num, _type_key(value.dtype), *_elements_of(value)
     if isinstance(value, set | frozenset | collections.deque):
-        members = tuple(map(member_key, value))  # in their order, also of a set: loops follow it
+        members = tuple(map(member_key, elements(value)))  # in their order, also of a set: loops follow it
         return (type(value), value.maxlen, members) if isinstance(value, collections.deque) else (type(value), members)
     if isinstance(value, functools._lru_cache_wrapper):
         return "the cache", value.cache_info().misses, value.cache_info().currsize
@@ -262,7 +244,7 @@ def mapping_of(view: collections.abc.MappingView) -> Any:
 def members_of(value: Any) -> Iterable[Any]:
     """The objects in what ``contents_of`` knows, in an order that stays as long as nobody writes there."""
     if isinstance(value, set | frozenset | collections.deque):
-        return list(value)
+        return list(elements(value))
     if isinstance(value, np.ndarray):
         return list(value.flat) if value.dtype.hasobject else ()
     if isinstance(value, contextvars.ContextVar):

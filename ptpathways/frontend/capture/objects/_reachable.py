@@ -12,12 +12,13 @@ import collections
 import operator
 import types
 import weakref
-from collections.abc import Container, Iterator, MutableMapping, MutableSequence, Sequence
+from collections.abc import Container, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ptpathways import native
 from ptpathways.frontend.capture.objects._contents import contents_of, equal, has_hidden_sign
+from ptpathways.frontend.capture.objects._places import ItemView, elements, read, size
 from ptpathways.frontend.loops import _optimizer_options, _optimizer_state
 
 _gradient, _attributes = operator.attrgetter("grad"), operator.attrgetter("__dict__")
@@ -26,83 +27,6 @@ _hooks = operator.attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 _IN_ONE_ORDER = (dict, collections.defaultdict)
 """Classes of dictionaries whose order is that in memory."""
-
-
-class CellView:
-    """A closure's variable, asked like a mapping."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, cell: types.CellType) -> None:
-        self.of = cell
-
-    def get(self, key: str) -> Any:
-        """Its value, whatever the key; None when it has none."""
-        try:
-            return self.of.cell_contents
-        except ValueError:
-            return None
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.of.cell_contents = value
-
-
-class SlotView:
-    """An object with ``__slots__``, asked like a mapping."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, of: Any) -> None:
-        self.of = of
-
-    def get(self, key: str) -> Any:
-        """The attribute; None when it has none."""
-        return getattr(self.of, key, None)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self.of, key, value)
-
-
-class ClassView:
-    """What a class has itself, and not from its bases."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, of: type) -> None:
-        self.of = of
-
-    def get(self, key: str) -> Any:
-        """The attribute; None when it has none."""
-        return vars(self.of).get(key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        setattr(self.of, key, value)
-
-
-class ItemView:
-    """A sequence, asked like a mapping."""
-
-    __slots__ = ("of",)
-
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.of = items
-
-    def get(self, key: int) -> Any:
-        """The item at that place; None when there is none."""
-        return self.of[key] if key < len(self.of) else None
-
-    def __setitem__(self, key: int, value: Any) -> None:
-        if not isinstance(self.of, MutableSequence):
-            raise TypeError(f"a {type(self.of).__name__} does not change")
-        self.of[key] = value
-
-
-def are_one(first: Any, second: Any) -> bool:
-    """Whether two mappings, or views, are of one object."""
-    views = (CellView, SlotView, ClassView, ItemView)
-    if isinstance(first, views) and type(first) is type(second):
-        return first.of is second.of
-    return first is second
 
 
 def free(taken: Container[str], name: str) -> str:
@@ -230,7 +154,7 @@ class Surroundings:
         if not self._guards.hold() or abc.get_cache_token() != self._token:
             return False
         for sequence, items, _ in self.sequences:
-            if len(sequence) != len(items) or not all(map(operator.is_, sequence, items)):
+            if list.__len__(sequence) != len(items) or not all(map(operator.is_, list.__iter__(sequence), items)):
                 return False
         if list(map(type, self._instances)) != self._types:
             return False
@@ -239,7 +163,7 @@ class Surroundings:
         if any(gradient is not None for gradient in map(_gradient, self.ungraded)):
             return False
         if any(
-            len(mapping) != len(keys) or not all(map(operator.eq if named else operator.is_, mapping, keys))
+            size(mapping) != len(keys) or not all(map(operator.eq if named else operator.is_, elements(mapping), keys))
             for mapping, keys, named in self._keyed
         ):
             return False
@@ -255,7 +179,7 @@ class Surroundings:
             hooks_of(tensor) != hooks for tensor, hooks, _ in self.hooked
         ):
             return False
-        return all(equal(mapping.get(key), value) for mapping, key, value in self._others)
+        return all(equal(read(where, key), value) for where, key, value in self._others)
 
     def ignore(self, names: frozenset[str]) -> frozenset[str]:
         """Leaves settings out: they are not compared, and a replay does not change them. Gives those that there are."""

@@ -27,7 +27,6 @@ from ptpathways.frontend.capture.objects._contents import (
     PLAIN,
     Contents,
     Same,
-    answers_otherwise,
     contents_of,
     flushes_denormals,
     is_setting,
@@ -37,13 +36,11 @@ from ptpathways.frontend.capture.objects._contents import (
     object_key,
     setting_key,
 )
+from ptpathways.frontend.capture.objects._places import ItemView, SlotView, are_one, elements, items
 from ptpathways.frontend.capture.objects._reachable import (
-    ItemView,
     Link,
-    SlotView,
     Surroundings,
     Watched,
-    are_one,
     free,
     hooks_of,
     of_the_cpu,
@@ -200,9 +197,9 @@ class Walker:
         if not isinstance(value, list | tuple | dict):
             return
         self.container(type(value))
-        for key in value if isinstance(value, dict) else ():
+        for key in elements(value) if isinstance(value, dict) else ():
             self.container(type(key))
-        for item in value.values() if isinstance(value, dict) else value:
+        for item in (item for _, item in items(value)) if isinstance(value, dict) else elements(value):
             self.containers(item)
 
     def opened(self, value: Any) -> None:
@@ -274,11 +271,6 @@ class Walker:
 
     def _container(self, name: str, value: Any, depth: int) -> bool:
         """Takes in one of Python's containers whose members can be assigned; whether it was one."""
-        if isinstance(value, dict | list | tuple) and answers_otherwise(value) and not self.found.unknown:
-            self.found.unknown = (
-                f"it reaches {name}, a {type(value).__qualname__}, whose methods give other values than it holds; "
-                "take from it outside and pass the outcome as an argument"
-            )
         if isinstance(value, dict):
             self.kind(name, type(value))
             if isinstance(value, collections.defaultdict):
@@ -309,8 +301,8 @@ class Walker:
             self.container(type(value))
             self.kind(name, type(value))
             if isinstance(value, list):
-                self.found.sequences.append(Watched(value, tuple(value), name))
-            self.items(name, enumerate(value), depth, value)
+                self.found.sequences.append(Watched(value, tuple(elements(value)), name))
+            self.items(name, enumerate(elements(value)), depth, value)
             self.objects.own_attributes(name, value, depth)
         elif isinstance(value, weakref.ref):
             self.kind(name, (type(value), value() is None))
@@ -402,7 +394,7 @@ class Walker:
         view = ItemView(sequence)
         for place, (key, value) in enumerate(items):
             if place >= ITEMS_MAX:
-                self.kind(f"{name}[{place}:]", tuple(map(member_key, [*sequence][place:])))
+                self.kind(f"{name}[{place}:]", tuple(map(member_key, [*elements(sequence)][place:])))
                 return
             where = f"{name}[{key}]"
             if isinstance(sequence, list):
@@ -416,17 +408,18 @@ class Walker:
 
     def keys(self, name: str, mapping: Mapping[Any, Any], first: str | None = None) -> None:
         """Takes in which keys there are, and their order, wherever among them ``first`` is."""
-        self.found.sizes.append(Watched(mapping, len(mapping), name))
-        self.found.orders.append(Watched(mapping, tuple(mapping), name))
+        keys = tuple(elements(mapping))
+        self.found.sizes.append(Watched(mapping, len(keys), name))
+        self.found.orders.append(Watched(mapping, keys, name))
         self.kind(
             f"the keys of {name}",
-            tuple(map(object_key, sorted(mapping, key=lambda key: not isinstance(key, str) or key != first))),
+            tuple(map(object_key, sorted(keys, key=lambda key: not isinstance(key, str) or key != first))),
         )
 
     def mapping(self, name: str, mapping: dict[Any, Any], depth: int, attributes: bool = False) -> None:
         if not attributes:
             self.keys(name, mapping)
-        for place, (key, value) in enumerate(list(mapping.items())):
+        for place, (key, value) in enumerate(items(mapping)):
             if isinstance(key, PLAIN):
                 where = f"{name}.{key!s}" if attributes else f"{name}[{key!r}]"
             else:

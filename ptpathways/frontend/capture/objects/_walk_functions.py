@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import Same
-from ptpathways.frontend.capture.objects._reachable import CellView, Link, SlotView, Watched
+from ptpathways.frontend.capture.objects._places import CellView, SlotView
+from ptpathways.frontend.capture.objects._reachable import Link, Watched
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker

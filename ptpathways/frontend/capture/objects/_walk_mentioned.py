@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
-from ptpathways.frontend.capture.objects._reachable import ClassView, Link, SlotView, Watched
+from ptpathways.frontend.capture.objects._places import AttributeView, ClassView, SlotView
+from ptpathways.frontend.capture.objects._reachable import Link, Watched
 from ptpathways.frontend.capture.objects._walk_modules import ITEMS_MAX
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Mentioned:
                     value = attributes[name] if name in attributes else getattr(of, name, None)
                     if isinstance(value, weakref.ref):  # such as a transform's inverse, made when it is asked for
                         continue
-                    space: Any = attributes if name in attributes else SlotView(of)
+                    space: Any = attributes if name in attributes else AttributeView(of)
                     self._walker.link(f"{where}.{name}", space, name, value, depth)
         for kind in list(self._library_classes):
             own = gc.get_referents(vars(kind))[0]  # the dictionary itself, which guards ask fast

@@ -15,7 +15,8 @@ import numpy as np
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import CONTEXTS, Contents, Same, contents_of, is_setting, member_key
-from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched
+from ptpathways.frontend.capture.objects._places import AttributeView, elements, size
+from ptpathways.frontend.capture.objects._reachable import Link, Watched
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
@@ -127,7 +128,7 @@ class Modules:
         """What a module gives without having it in its dictionary, as torch's modules of settings do."""
         for name in names if type(module) is not types.ModuleType else ():
             if name not in vars(module) and is_setting(value := getattr(module, name, None)) and value is not None:
-                self._walker.link(prefix + name, SlotView(module), name, value, SHALLOW)
+                self._walker.link(prefix + name, AttributeView(module), name, value, SHALLOW)
 
     def of_object(self, name: str, module: types.ModuleType, names: tuple[str, ...]) -> None:
         """A module that is a value, as of a closure's variable, or of an attribute."""
@@ -158,7 +159,7 @@ class Modules:
 
     def shallow(self, name: str, value: list[Any] | dict[Any, Any] | set[Any]) -> None:
         """What is in a container of a library, but not what is in that."""
-        if id(value) in self._walker.seen or len(value) > ITEMS_MAX or value is sys.modules:
+        if id(value) in self._walker.seen or size(value) > ITEMS_MAX or value is sys.modules:
             self._walker.kind(name, Same(value))
             return
         self._walker.seen[id(value)] = value
@@ -167,8 +168,9 @@ class Modules:
             self._walker.mapping(name, value, SHALLOW)
             return
         if isinstance(value, list):
-            self._walker.found.sequences.append(Watched(value, tuple(value), name))
-            contents: Any = tuple(map(member_key, value))
+            members = tuple(elements(value))
+            self._walker.found.sequences.append(Watched(value, members, name))
+            contents: Any = tuple(map(member_key, members))
         else:
             contents = contents_of(value)
             self._walker.found.contents.append(Watched(value, contents, name))

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import PLAIN, Same, position_of
-from ptpathways.frontend.capture.objects._reachable import CellView, Link, SlotView, Watched
+from ptpathways.frontend.capture.objects._places import CellView, SlotView
+from ptpathways.frontend.capture.objects._reachable import Link, Watched
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
 _OF_LOGGERS = frozenset({"parent", "handlers", "manager", "filters", "root", "_cache"})
 """Attributes that lead on to where logs are written, of which a step hears nothing."""
+_NOTHING = object()
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -32,9 +34,9 @@ class Objects:
     def take(self, name: str, value: Any, depth: int) -> None:
         """Takes in an object that is neither a function nor a container."""
         if isinstance(value, BaseException):
-            view = SlotView(value)
+            members = SlotView(value)
             for part in ("args", "__cause__", "__context__", *_code.members_in_c(type(value))):
-                self._walker.link(f"{name}.{part}", view, part, getattr(value, part, None), depth)
+                self._walker.link(f"{name}.{part}", members, part, members.get(part), depth)
         users = _code.is_users(type(value), self._walker.home) and _code.has_attributes(value)
         if users or isinstance(value, _NAMESPACES):
             self._object(name, value, depth)
@@ -56,7 +58,8 @@ class Objects:
             texts = [text for text in value.__reduce__()[1] if isinstance(text, str)]
             self._walker.mentioned.names.update(part for text in texts for part in text.split("."))
         if isinstance(value, types.CellType):
-            self._walker.link(f"{name}.cell_contents", CellView(value), "cell_contents", _contents_of(value), depth)
+            view = CellView(value)
+            self._walker.link(f"{name}.cell_contents", view, "cell_contents", view.get("cell_contents"), depth)
         elif _code.is_record(type(value)):
             self._walker.mentioned.of_library_class(type(value))
             self._instance(name, value)
@@ -135,10 +138,11 @@ class Objects:
     def _slots(self, name: str, value: Any, depth: int) -> None:
         view = SlotView(value)
         for slot in (slot for base in type(value).__mro__ for slot in _code.slots(base)):
-            if hasattr(value, slot):
-                self._walker.link(f"{name}.{slot}", view, slot, getattr(value, slot), depth)
-            else:
+            held = view.get(slot, _NOTHING)
+            if held is _NOTHING:
                 self._walker.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
+            else:
+                self._walker.link(f"{name}.{slot}", view, slot, held, depth)
 
     def _instance(self, name: str, value: Any) -> None:
         """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one
@@ -153,10 +157,3 @@ class Objects:
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
         return _code.module_of(base) in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
-
-
-def _contents_of(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not yet assigned
-        return None

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import Same, is_setting
-from ptpathways.frontend.capture.objects._reachable import Link, SlotView, Watched, floats
+from ptpathways.frontend.capture.objects._places import AttributeView
+from ptpathways.frontend.capture.objects._reachable import Link, Watched, floats
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
@@ -178,7 +179,7 @@ class TorchObjects:
         for name in names:
             value = getattr(kind, name, None)
             where = f"{kind.__qualname__}.{name}"
-            self._walker.found.members.append(Link(SlotView(kind), name, value, where))
+            self._walker.found.members.append(Link(AttributeView(kind), name, value, where))
             self._walker.kind(where, Same(value))
 
     def _attribute(self, name: str, mapping: Any, key: str, value: Any, depth: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptpathways.frontend.capture.objects import _code
 from ptpathways.frontend.capture.objects._contents import PLAIN, Same, attributes_key, attributes_of, object_key
+from ptpathways.frontend.capture.objects._places import elements, items
 
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
@@ -101,8 +102,8 @@ def _note(noted: list[Any], met: list[int], node: Any) -> bool:
         return False
     if isinstance(node, list | dict):
         met.append(id(node))
-    if isinstance(node, dict) and not _NAMES.issuperset(map(type, node)):
-        noted.append(tuple(map(object_key, node)))
+    if isinstance(node, dict) and not _NAMES.issuperset(map(type, elements(node))):
+        noted.append(tuple(map(object_key, elements(node))))
     if type(node) not in _CONTAINERS and (attributes := attributes_key(node)):
         noted.append(attributes)
     return False
@@ -150,7 +151,7 @@ def fields_of(value: Any, home: str) -> Any:
         return dict(vars(value))
     if isinstance(value, dict):
         attributes = getattr(value, "__dict__", None)
-        return [list(value.items()), None if attributes is value else dict(attributes or {})]
+        return [items(value), None if attributes is value else dict(attributes or {})]
     if isinstance(value, types.MappingProxyType):
         return list(value.items())
     if isinstance(value, collections.ChainMap):

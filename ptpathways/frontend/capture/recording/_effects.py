@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptpathways.frontend.capture.objects._contents import attributes_key, contents_of, equal, is_setting, position_of
+from ptpathways.frontend.capture.objects._places import elements, is_mutable, read, size, write
 from ptpathways.frontend.capture.objects._reachable import Surroundings, of_the_cpu
 from ptpathways.frontend.plans._wiring import Uncapturable
 
@@ -38,7 +39,7 @@ class Effects:
         """Leaves the settings behind."""
         for name, value in self.settings.items():
             where, key, _ = surroundings.settings[name]
-            where[key] = value
+            write(where, key, value)
 
 
 def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float]) -> Effects:
@@ -52,12 +53,12 @@ def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float
     """
     found = Effects()
     for name, (where, key, value) in before.settings.items():
-        now = where.get(key)
+        now = read(where, key)
         if equal(now, value):
             continue
-        if isinstance(where, dict) and key not in where:  # also a key that has another hash now
+        if isinstance(where, dict) and not dict.__contains__(where, key):  # also a key that has another hash now
             raise _passing(f"it takes {name} away, {_ADVICE}")
-        if not is_setting(now) or not hasattr(type(where), "__setitem__"):
+        if not is_setting(now) or not is_mutable(where):
             raise _replaced(name, value, now)
         found.settings[name] = now
     changed_options = [name for name, value in before.rates().items() if rates.get(name, value) != value]
@@ -116,13 +117,13 @@ def _now(before: Surroundings, name: str) -> Any:
 def _replacements(before: Surroundings) -> Iterator[tuple[str, Any, Any]]:
     """What was put in the place of what, by name, but for numbers and texts in lists."""
     for where, key, value, name in (*before.links, *before.members):
-        now = where.get(key)
+        now = read(where, key)
         if now is not value:
             yield name, value, now
     for sequence, items, name in before.sequences:
-        if len(sequence) != len(items):
+        if size(sequence) != len(items):
             continue
-        for place, (now, value) in enumerate(zip(sequence, items, strict=True)):
+        for place, (now, value) in enumerate(zip(elements(sequence), items, strict=True)):
             if now is not value and not (is_setting(now) and is_setting(value)):
                 yield f"{name}[{place}]", value, now
 
@@ -144,13 +145,13 @@ def _check_attributes(before: Surroundings, found: Effects) -> None:
 def _check_containers(before: Surroundings) -> None:
     """Raises Uncapturable when the call has changed what is in one."""
     for sequence, items, name in before.sequences:
-        if len(sequence) != len(items):
-            raise _passing(f"it changes the length of {name} ({len(items)} -> {len(sequence)}), {_ADVICE}")
-    for container, size, name in before.sizes:
-        if len(container) != size:
-            raise _passing(f"it changes the size of {name} ({size} -> {len(container)}), {_ADVICE}")
+        if size(sequence) != len(items):
+            raise _passing(f"it changes the length of {name} ({len(items)} -> {size(sequence)}), {_ADVICE}")
+    for container, known, name in before.sizes:
+        if size(container) != known:
+            raise _passing(f"it changes the size of {name} ({known} -> {size(container)}), {_ADVICE}")
     for mapping, keys, name in before.orders:
-        if not all(map(operator.is_, mapping, keys)):
+        if not all(map(operator.is_, elements(mapping), keys)):
             raise _passing(f"it changes the keys of {name}, or their order, {_ADVICE}")
     for tensor, known, name in before.versions:
         if of_the_cpu(tensor) != known:

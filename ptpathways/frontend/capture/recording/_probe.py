@@ -21,6 +21,7 @@ from typing import Any
 
 from ptpathways.frontend.base import _torch_functions
 from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects._places import elements, items, read, write
 from ptpathways.frontend.capture.objects._reachable import Surroundings, floats
 from ptpathways.frontend.capture.recording import _watch
 from ptpathways.frontend.plans import _wiring
@@ -355,8 +356,8 @@ def probing(surroundings: Surroundings, log: Log, homes: Iterable[dict[str, Any]
         for group, _, _, _ in put:
             group.update({key: _without(value) for key, value in group.items()})
         for where, key, _ in surroundings.settings.values():  # one that the step has noted
-            if isinstance(where.get(key), Probe):
-                where[key] = _without(where.get(key))
+            if isinstance(value := read(where, key), Probe):
+                write(where, key, _without(value))
 
 
 def without(result: Any, met: frozenset[int] = frozenset()) -> Any:
@@ -368,7 +369,7 @@ def without(result: Any, met: frozenset[int] = frozenset()) -> Any:
         if id(result) in met:
             return result
         met |= {id(result)}
-        for value in result.values() if isinstance(result, dict) else result:
+        for value in (value for _, value in items(result)) if isinstance(result, dict) else elements(result):
             if isinstance(value, list | dict):
                 without(value, met)
         _strip(result)
@@ -378,8 +379,8 @@ def without(result: Any, met: frozenset[int] = frozenset()) -> Any:
 def _without(value: Any, met: frozenset[int] = frozenset()) -> Any:
     """The same without probes."""
     if isinstance(value, tuple):
-        parts = [without(part, met) for part in value]
-        if all(map(operator.is_, parts, value)):
+        parts = [without(part, met) for part in elements(value)]
+        if all(map(operator.is_, parts, elements(value))):
             return value
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return _plain(value) if isinstance(value, Probe) else value
@@ -388,13 +389,13 @@ def _without(value: Any, met: frozenset[int] = frozenset()) -> Any:
 def _strip(holder: Any) -> None:
     """Puts plain numbers where somebody has probes."""
     if isinstance(holder, list | collections.deque):
-        for place, value in enumerate(holder):
+        for place, value in enumerate(elements(holder)):
             if _has_probe(value):
-                holder[place] = _without(value)
+                write(holder, place, _without(value))
     elif isinstance(holder, dict):
-        for key, value in list(holder.items()):
+        for key, value in items(holder):
             if _has_probe(value):
-                holder[key] = _without(value)
+                write(holder, key, _without(value))
     elif isinstance(holder, types.CellType):
         holder.cell_contents = _without(holder.cell_contents)
     elif not isinstance(holder, types.FrameType | type) and hasattr(holder, "__dict__"):
@@ -402,4 +403,4 @@ def _strip(holder: Any) -> None:
 
 
 def _has_probe(value: Any) -> bool:
-    return isinstance(value, Probe) or (isinstance(value, tuple) and any(map(_has_probe, value)))
+    return isinstance(value, Probe) or (isinstance(value, tuple) and any(map(_has_probe, elements(value))))
