@@ -113,11 +113,10 @@ def _fill(session: native.Session, source: Any, device: int) -> list[Any]:
 
 
 def test_what_takes_the_result_of_a_run_that_was_held_back_fails_with_its_cause(start_cluster: StartCluster) -> None:
-    """The program never reaches the host that computes on, for the lost one has work before it."""
+    """The program never reaches the host that computes on, for the runs before it wait for the lost one to compile."""
     cluster = start_cluster(hosts=2)
     session = cluster.session
     add_one = session.register(ADD_ONE.encode(), "mlir", devices=None)
-    busy = session.register(_hlo.waiting(60), "mlir", name="busy", devices=None)
 
     def slot(device: int) -> Any:
         return {"dtype": "f32", "dims": [], "shards": [0], "devices": [device]}
@@ -145,6 +144,8 @@ def test_what_takes_the_result_of_a_run_that_was_held_back_fails_with_its_cause(
         session.run(add_one, [value], device)[0].wait(WAIT_S)
     (moved,) = session.run_program(program, [there])
     assert moved.result(WAIT_S) == 2
+    suspend(cluster, "host1")
+    busy = session.register(_hlo.waiting(60), "mlir", name="busy", devices=None)
     waits = [session.run(busy, [there], 1)[0] for _ in range(3)]
     (moved,) = session.run_program(program, [there])
     (next_one,) = session.run(add_one, [moved], 0)
