@@ -26,6 +26,7 @@ from ptpathways.frontend.base import _recorded, _state
 from ptpathways.frontend.capture import _compile_for, _drawn, _keys
 from ptpathways.frontend.capture._holders import Holders
 from ptpathways.frontend.capture._keys import Key
+from ptpathways.frontend.capture._kinds import KINDS_WITHOUT_REPLAY, Kinds
 from ptpathways.frontend.capture._variant import Stale, Variant
 from ptpathways.frontend.capture.objects import _code, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
@@ -36,7 +37,6 @@ from ptpathways.frontend.capture.recording._step_arguments import (
     WARNINGS,
     Call,
     Rules,
-    advice_for,
     numbers,
     tensor_key,
 )
@@ -47,14 +47,6 @@ from ptpathways.frontend.plans._wiring import Different, Idle, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
 from ptpathways.frontend.slices import _rng
 
-VARIANTS_MAX = 8
-"""Kinds of calls that are known at a time."""
-KINDS_MAX = 2 * VARIANTS_MAX
-"""New kinds of calls, beside one in so many replays as follow: the first calls of a loop are often of kinds of their
-own, before the optimizer has its state and parameters have gradients."""
-KINDS_WITHOUT_REPLAY = 12
-"""After so many and no replay that is said; a loop may be over before ``KINDS_MAX``."""
-REPLAYS_PER_KIND = 20
 RECORDINGS_MAX = 6
 BLOCKED_MAX = 2
 """Calls in a row that did what a replay cannot do: the first ones make the optimizer's state."""
@@ -94,16 +86,13 @@ class CapturedStep:
         self._function = function
         self._ignored = frozenset(ignore)
         self._not_met = set(self._ignored)  # names of them that no walk has met
-        self._variants: dict[Key, Variant] = {}
+        self._kinds = Kinds()
         self._last: tuple[Key, Variant, Any] | None = None
         self._connection: Any = None  # whose cluster the variants belong to
         self._rules = Rules(_code.file_of(function))
-        self._changing: set[str] = set()  # settings that the step itself changes
         self._lazy = False
         self._clean = -1
         self._blocked = 0
-        self._calls = 0
-        self._kinds = 0  # that were met as new ones
         self._turns = 0  # calls in a row that could not be replayed because of a value that had changed
         self._checks = False  # whether the call that is recorded could have been replayed
         self._capturable: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers that were changed for it
@@ -111,7 +100,7 @@ class CapturedStep:
         self._why = ""  # what was said last
         self._devices: set[int] = set()  # on which it computes, as far as is known
         self._places: dict[int, tuple[int, ...]] = {}  # the cluster's devices of each, at the last call
-        self._holders = Holders(lambda: list(self._variants.values()))
+        self._holders = Holders(lambda: list(self._kinds.variants.values()))
         self.replays = 0
         """Number of calls that were replayed."""
         self.audits = 0
@@ -197,7 +186,7 @@ class CapturedStep:
         with Recording.turn:
             here = self._connection is _state.runtime().connection
             call = Call(args, kwargs, self._rules.copy())
-            known = list(self._variants.values()) if here else []
+            known = list(self._kinds.variants.values()) if here else []
             why = self._why if here or self._lazy else ""
             return _compile_for.bundle(self.name, self._function, known, call, why, self._lazy)
 
@@ -220,12 +209,12 @@ class CapturedStep:
         return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        ready = sum(variant.ready for variant in self._variants.values())
+        ready = sum(variant.ready for variant in self._kinds.variants.values())
         return f"<captured step {self.name}, {ready} variants, {self.replays} replays>"
 
     def _step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = Call(args, kwargs, self._rules)
-        self._calls += 1
+        self._kinds.calls += 1
         self._checks = False
         buffers.take_writes(call.tensors().values())  # a view of another tensor has no value of its own before
         traced = self._submit_pending()
@@ -262,7 +251,7 @@ class CapturedStep:
         if mismatch is not None:
             self._run_lazily(args, kwargs)  # what it leaves behind is right
             raise mismatch
-        found = self._variants.get(key)
+        found = self._kinds.variants.get(key)
         if found is not None and found.ready:
             try:
                 found.bind(surroundings)
@@ -280,18 +269,18 @@ class CapturedStep:
                 if self._lazy:
                     return self._run_lazily(args, kwargs)
         if found is None:
-            self._kinds += 1
-            if self._kinds > KINDS_MAX + self.replays // REPLAYS_PER_KIND or self._counts(key):
-                self._give_up(self._why_so_many(key))
+            kinds = self._kinds
+            why = kinds.too_many(key, self.replays)
+            if why:
+                self._give_up(why)
                 return self._run_lazily(args, kwargs)
-            if self._kinds == KINDS_WITHOUT_REPLAY and not self.replays:
-                self._say(f"has not been replayed yet: {self._why_so_many(key)}")
-            if len(self._variants) >= VARIANTS_MAX:
-                del self._variants[min(self._variants, key=lambda one: self._variants[one].worth())]
+            if kinds.met == KINDS_WITHOUT_REPLAY and not self.replays:
+                self._say(f"has not been replayed yet: {kinds.why_so_many(key)}")
+            kinds.make_room()
             # Of the filters of warnings nothing is said: it could be an error by them, in the place of the call.
-            if any(variant.ready for variant in self._variants.values()) and self._nearest(key)[0] != [WARNINGS]:
-                self._say(f"is traced again: {self._difference(key)}")
-            found = self._variants[key] = Variant()
+            if any(variant.ready for variant in kinds.variants.values()) and kinds.nearest(key)[0] != [WARNINGS]:
+                self._say(f"is traced again: {_keys.difference_text(*kinds.nearest(key))}")
+            found = kinds.variants[key] = Variant()
         return self._record(found, key, call, surroundings)
 
     def _turn(self, variant: Variant, why: str) -> None:
@@ -309,13 +298,13 @@ class CapturedStep:
         bound = slices.bound()
         places = {index: slices.devices_of(index) for index in self._devices if index in bound}
         if any(places.get(index) != devices for index, devices in self._places.items()):
-            if self._variants:
+            if self._kinds.variants:
                 self._say("is traced again: a slice that it computes on was moved to other devices")
             self._forget()
         self._places = places
 
     def _forget(self) -> None:
-        self._variants.clear()
+        self._kinds.variants.clear()
         self._holders.clear()
         self._last = None
 
@@ -344,18 +333,12 @@ class CapturedStep:
             return []
         last, variant, known = self._last
         found = [(last, variant)] if known == call.granted and variant.ready else []
-        if self._changing:  # the step goes from one to the other by itself
-            found += [
-                (key, other)
-                for key, other in self._variants.items()
-                if other is not variant and other.ready and other.granted == call.granted
-            ]
-        return found
+        return found + self._kinds.others(variant, call.granted)
 
     def _replay(self, variant: Variant, call: Call, traced: bool) -> tuple[bool, Any]:
         """Whether it could be replayed, and what that returned."""
         self._checks = False
-        variant.used = self._calls
+        variant.used = self._kinds.calls
         rates = variant.numbers.now() | numbers(call.leaves)
         missing = variant.numbers.missing(rates)
         if missing:
@@ -419,14 +402,14 @@ class CapturedStep:
         import torch
 
         started = time.perf_counter()
-        variant.used = self._calls
+        variant.used = self._kinds.calls
         self._devices |= {
             tensor.device.index or 0
             for tensor in (*surroundings.tensors.values(), *call.leaves)
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla"
         }
         _threads.claim(self._devices)
-        for other in self._variants.values():  # which are bound again before they run
+        for other in self._kinds.variants.values():  # which are bound again before they run
             other.let_go()
         self._holders.record()
         recording = Recording(self._function, surroundings, call, self._devices)
@@ -450,7 +433,7 @@ class CapturedStep:
                 "another thread; if by it, a replay repeats what Python made of them"
             )
         if recording.learn(self._rules):  # all that was known looked at the arguments in another way
-            self._variants.clear()
+            self._kinds.variants.clear()
             self._last = None
             return
         checks, audited = variant.ready and self._checks and not variant.moved, variant.ready and variant.audits.due()
@@ -460,7 +443,7 @@ class CapturedStep:
             moved = frozenset(id(outcome.surroundings.tensors[name]) for name in outcome.moved)
             self._holders.leave(variant.made, recording.own, moved)
             self._blocked = 0
-            self._changing |= set(outcome.effects.settings)
+            self._kinds.changing |= set(outcome.effects.settings)
             altered = self._altered(key, outcome)
             if altered:
                 # The next call is of another kind, whatever guards say, and a replay would write into a tensor of
@@ -541,39 +524,6 @@ class CapturedStep:
         buffers.submit_pending()
         self._clean = buffers.least_created()
         return True
-
-    def _difference(self, key: Key) -> str:
-        """In what ``key`` differs from the known one that is most like it, for messages."""
-        return _keys.difference_text(*self._nearest(key))
-
-    def _nearest(self, key: Key) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-        """What differs between the known key that is most like ``key`` and that: names, and the parts of both by name.
-        Not what the first calls were like."""
-        lately = [one for one, kind in self._variants.items() if kind.ready or self._calls - kind.used < VARIANTS_MAX]
-        return _keys.nearest(lately or self._variants, key)
-
-    def _counts(self, key: Key) -> bool:
-        """Whether the step itself has given something another value at each call, more of them than are known."""
-        if len(self._variants) < VARIANTS_MAX:
-            return False
-        seen = [_keys.named(one) for one in (*self._variants, key)]
-        return any(len({one.get(name) for one in seen}) == len(seen) for name in self._changing)
-
-    def _why_so_many(self, key: Key) -> str:
-        if not self._variants:
-            return f"its calls were of {self._kinds} kinds, in which it used its arguments in another way each time"
-        new = _keys.named(key)
-        differing = [name for known in self._variants for name in _keys.differing(_keys.named(known), new)]
-        own = sorted(self._changing & set(differing))
-        if own:
-            return (
-                f"it changes {own[0]} itself, and its calls were of {self._kinds} kinds (a counter that comes round "
-                f"after at most {VARIANTS_MAX} is replayed); if nothing that it computes depends on that, say so: "
-                f"pw.program(..., ignore=[{own[0]!r}])"
-            )
-        return f"its calls were of {self._kinds} kinds; the last one differed in {self._difference(key)}" + "".join(
-            f"; {advice}" for name in dict.fromkeys(differing) if (advice := advice_for(name, new.get(name)))
-        )
 
     def _give_up(self, reason: str) -> None:
         self._lazy = True
