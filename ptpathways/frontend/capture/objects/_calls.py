@@ -23,7 +23,7 @@ import numpy as np
 
 from ptpathways import native
 from ptpathways.frontend.base import _locator
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _code, _whose
 from ptpathways.frontend.capture.objects._contents import is_setting
 from ptpathways.frontend.capture.objects._places import elements, items
 
@@ -128,13 +128,13 @@ class Calls:
         filename = frame.f_code.co_filename
         if filename.startswith("<"):
             module = sys.modules.get(frame.f_globals.get("__name__", ""))
-            whose = self._whose(_code.file_of_module(module) or filename)
+            whose = self._whose(_whose.file_of_module(module) or filename)
             if whose != "own":
                 return whose
         return self._whose(filename)
 
     def _look_up(self, filename: str) -> str:
-        if _code.is_own_file(filename, self._home):
+        if _whose.is_own_file(filename, self._home):
             return "own"
         if _locator.is_standard(filename):
             return "python"
@@ -204,8 +204,8 @@ class Calls:
             import torch
 
             others = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.FunctionType)
-            installed = any(_code.is_installed(base) for base in kind.__mro__)  # also the base of a user's class
-            known = installed and not issubclass(kind, others) and not _code.is_ours(kind)
+            installed = any(_whose.is_installed(base) for base in kind.__mro__)  # also the base of a user's class
+            known = installed and not issubclass(kind, others) and not _whose.is_ours(kind)
             self._followed[kind] = known
         return known
 
@@ -216,7 +216,7 @@ class Calls:
         root = module.partition(".")[0]
         if code.co_argcount and code.co_varnames[0] == "self":
             receiver = frame.f_locals.get("self")
-            if _code.module_of(type(receiver)) == "logging":
+            if _whose.module_of(type(receiver)) == "logging":
                 if code.co_name not in _ASKING:
                     self._say("logs", frame)
                 elif id(receiver) not in self._compared and self._is_own(frame.f_back):
@@ -250,10 +250,10 @@ class Calls:
                 self._refuse(f"calls {module.strip('_')}.{name}(), whose answer a replay would repeat", frame)
         elif owner is sys.stdout or owner is sys.stderr:
             self._say("prints", frame)
-        elif _code.module_of(type(owner)) == "_thread":
+        elif _whose.module_of(type(owner)) == "_thread":
             if name in _TAKING and self._is_own(frame):
                 self._refuse(f"uses a lock ({name}())", frame)
-        elif name == "seed" and _code.module_of(type(owner)) == "torch._C":  # a Generator's: it draws one
+        elif name == "seed" and _whose.module_of(type(owner)) == "torch._C":  # a Generator's: it draws one
             self._refuse("calls seed() of a random generator, whose answer a replay would repeat", frame)
         elif self._is_unknown(owner) and self._asked_by_user(frame):
             self._refuse(f"uses {_name(owner)} ({name}())", frame)
@@ -287,12 +287,12 @@ class Calls:
         kind = type(value)
         if id(value) in self._compared or issubclass(kind, BaseException | type):
             return False
-        package = _code.module_of(kind).partition(".")[0]
+        package = _whose.module_of(kind).partition(".")[0]
         if package in _FRESH_MODULES or package == "_thread":
             return False
         if package in sys.stdlib_module_names or package not in sys.modules:
             return True
-        return _code.is_opaque(kind)
+        return _whose.is_opaque(kind)
 
     def _line(self, frame: types.FrameType | None) -> str:
         """The user's line."""
@@ -310,7 +310,7 @@ class Calls:
 
 
 def _name(value: Any) -> str:
-    return f"a {_code.module_of(type(value))}.{type(value).__qualname__}"
+    return f"a {_whose.module_of(type(value))}.{type(value).__qualname__}"
 
 
 def _in_warning(frame: types.FrameType | None) -> bool:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _layout, _whose
 from ptpathways.frontend.capture.objects._places import elements
 
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
@@ -95,8 +95,8 @@ def setting_key(value: Any) -> Any:
     if isinstance(value, tuple):
         parts = tuple(map(setting_key, elements(value)))
         return ("tuple", parts) if kind is tuple else (Same(kind), parts, attributes_key(value))
-    if not isinstance(value, PLAIN) or _code.module_of(kind) == "numpy":
-        return f"{_code.module_of(kind)}.{kind.__name__}", repr(value) if isinstance(value, np.inexact) else value
+    if not isinstance(value, PLAIN) or _whose.module_of(kind) == "numpy":
+        return f"{_whose.module_of(kind)}.{kind.__name__}", repr(value) if isinstance(value, np.inexact) else value
     return Same(kind), _derived_from(value), attributes_key(value)
 
 
@@ -123,7 +123,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
     """What an object has in its dictionary and in slots."""
     attributes = getattr(value, "__dict__", None)
     named = dict(attributes) if isinstance(attributes, dict) else {}
-    places = (slot for base in type(value).__mro__ for slot in _code.slots(base))
+    places = (slot for base in type(value).__mro__ for slot in _layout.slots(base))
     return named | {slot: getattr(value, slot) for slot in places if hasattr(value, slot)}
 
 
@@ -192,9 +192,9 @@ def contents_of(value: Any) -> Any:
         return (type(value), value.maxlen, members) if isinstance(value, collections.deque) else (type(value), members)
     if isinstance(value, functools._lru_cache_wrapper):
         return "the cache", value.cache_info().misses, value.cache_info().currsize
-    if isinstance(value, bytearray | array.array) or _code.module_of(type(type(value))) == "_ctypes":
+    if isinstance(value, bytearray | array.array) or _whose.module_of(type(type(value))) == "_ctypes":
         return type(value), bytes(value)
-    if _code.module_of(type(value)) == "multiprocessing.sharedctypes":
+    if _whose.module_of(type(value)) == "multiprocessing.sharedctypes":
         return type(value), bytes(value.get_obj())
     if isinstance(value, memoryview):
         return type(value), value.format, value.shape, value.strides, value.readonly, value.tobytes()
@@ -212,7 +212,7 @@ def contents_of(value: Any) -> Any:
         return _decimal(value)
     if type(value) is slice:
         return "slice", tuple(map(member_key, (value.start, value.stop, value.step)))
-    if _code.module_of(type(value)) in _HASHES:
+    if _whose.module_of(type(value)) in _HASHES:
         return value.name, value.hexdigest(*(() if value.digest_size else (32,)))
     if type(value) in _VALUES or isinstance(value, pathlib.PurePath):
         return type(value), repr(value), getattr(value, "is_safe", None)  # which a UUID does not print
@@ -301,7 +301,7 @@ _EXACT_ITERATORS = ("builtins", "itertools")
 def _iterator_position(value: Any, depth: int) -> Any:
     """How far an iterator is, by what it can be made again from; something that equals nothing if that cannot be told,
     as of a generator or a file."""
-    if _code.module_of(type(value)) not in _EXACT_ITERATORS:
+    if _whose.module_of(type(value)) not in _EXACT_ITERATORS:
         return object()
     try:
         state = value.__reduce__()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _code, _whose
 from ptpathways.frontend.capture.objects._contents import (
     PLAIN,
     Contents,
@@ -212,7 +212,7 @@ class Walker:
 
     def container(self, kind: type) -> None:
         """A class whose objects hold what is looked into otherwise: it may have methods of the user's."""
-        if kind not in (list, tuple, dict, *PLAIN) and _code.is_own_class(kind, self.home):
+        if kind not in (list, tuple, dict, *PLAIN) and _whose.is_own_class(kind, self.home):
             self.mentioned.classes.setdefault(kind, False)
 
     def visit(self, name: str, value: Any, depth: int) -> None:
@@ -320,7 +320,7 @@ class Walker:
         if isinstance(value, np.ndarray):
             self.modules.of_numpy()
         self.kind(name, (type(value), Contents(contents)))
-        if _code.leads_out(type(value)):
+        if _whose.leads_out(type(value)):
             self.objects.cannot_look_into(name, value)
         for place, member in enumerate(members_of(value)):
             if place < ITEMS_MAX and not is_setting(member):

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _locator
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _code, _whose
 from ptpathways.frontend.capture.objects._contents import Same
 from ptpathways.frontend.capture.objects._places import CellView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
@@ -57,7 +57,7 @@ class Functions:
         if (
             code.co_filename != self._walker.home
             and _locator.is_library(code.co_filename)
-            and not _code.is_made_by_exec(function)
+            and not _whose.is_made_by_exec(function)
         ):
             self._walker.kind(name, Same(function))
             self._walker.objects.mentioned_attributes(name, function, depth)

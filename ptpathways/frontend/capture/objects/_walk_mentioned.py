@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _code, _layout, _whose
 from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
 from ptpathways.frontend.capture.objects._places import AttributeView, ClassView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
@@ -82,7 +82,7 @@ class Mentioned:
             walker.found.sizes.append(Watched(members, len(members), f"{name}.__members__"))
             for key, member in [*members.items()][:ITEMS_MAX]:
                 walker.visit(f"{name}.{key}", member, depth + 1)
-        if _code.is_own_class(kind, walker.home):
+        if _whose.is_own_class(kind, walker.home):
             self.classes[kind] = True
         else:
             self.of_library_class(kind)
@@ -94,7 +94,7 @@ class Mentioned:
         if isinstance(attributes, dict):
             self._walker.found.classes.append(Watched(value, type(value), name))
             self._walker.found.orders.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
-        elif not _code.members_in_c(type(value)):  # written in C, or without anything
+        elif not _layout.members_in_c(type(value)):  # written in C, or without anything
             return
         self._library_records.append((name, value, depth))
         self._walker.found.libraries.append(value)
@@ -104,7 +104,7 @@ class Mentioned:
     def of_library_class(self, kind: type) -> None:
         """A class of a library, or one of the user's that derives from some."""
         for base in kind.__mro__:
-            if base.__flags__ & _code.MADE_BY_PYTHON and not _code.is_own_class(base, self._walker.home):
+            if base.__flags__ & _layout.MADE_BY_PYTHON and not _whose.is_own_class(base, self._walker.home):
                 self._library_classes.setdefault(base)
 
     def visit(self) -> None:
@@ -135,7 +135,7 @@ class Mentioned:
             dictionary = gc.get_referents(vars(kind))[0]
             of_bases = {name for base in kind.__mro__[1:] for name in vars(base)} & self.names
             self._walker.found.absent += [(dictionary, name) for name in of_bases - dictionary.keys()]
-            where = f"{_code.module_of(kind)}.{kind.__qualname__}"
+            where = f"{_whose.module_of(kind)}.{kind.__qualname__}"
             self._walker.found.sizes.append(Watched(vars(kind), len(vars(kind)), where))  # one may come
         for attributes, kind in self.hiding:
             inherited = {name for base in kind.__mro__ for name in vars(base)}
@@ -144,15 +144,15 @@ class Mentioned:
 
     def _own(self, bases: Iterable[type]) -> list[type]:
         """Those that the user has written, in an order that stays."""
-        own = [base for base in dict.fromkeys(bases) if _code.is_own_class(base, self._walker.home)]
-        return sorted(own, key=lambda base: (_code.module_of(base), base.__qualname__))
+        own = [base for base in dict.fromkeys(bases) if _whose.is_own_class(base, self._walker.home)]
+        return sorted(own, key=lambda base: (_whose.module_of(base), base.__qualname__))
 
     def _visit_members_of_classes(self, done: set[tuple[Any, ...]]) -> None:
         """The methods of the user's classes that the code mentions."""
         made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
         for base in self._own(base for kind in self.classes for base in kind.__mro__):
             asked = self._all_used if self._is_called_by_packages(base) else ()
-            whole = _code.has_methods_of_python(base)
+            whole = _whose.has_methods_of_python(base)
             for name, value in sorted(vars(base).items()):
                 called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
                 called = called or (name in _USED_BY and not _USED_BY[name].isdisjoint(self.names))
@@ -165,7 +165,7 @@ class Mentioned:
 
     def _is_called_by_packages(self, kind: type) -> bool:
         """Whether a class derives from one of a package, whose functions call methods of it by names of their own."""
-        return any(map(_code.is_installed, kind.__mro__)) and not self._walker.torch_objects.has_rules_for(kind)
+        return any(map(_whose.is_installed, kind.__mro__)) and not self._walker.torch_objects.has_rules_for(kind)
 
     def _visit_records(self, done: set[tuple[Any, ...]]) -> None:
         """The attributes that the code mentions, of objects."""
@@ -184,7 +184,7 @@ class Mentioned:
             for name in attribute_names(of):
                 if ("library", place, name) in done or not isinstance(name, str):
                     continue
-                computed = not _code.is_ours(kind) and (everything or self._is_used(name, kind))
+                computed = not _whose.is_ours(kind) and (everything or self._is_used(name, kind))
                 if computed or name in self.names:
                     done.add(("library", place, name))
                     value = attributes[name] if name in attributes else getattr(of, name, None)
@@ -194,11 +194,11 @@ class Mentioned:
                     self._walker.link(f"{where}.{name}", space, name, value, depth)
         for kind in list(self._library_classes):
             own = gc.get_referents(vars(kind))[0]  # the dictionary itself, which guards ask fast
-            for name in sorted(own if _code.has_methods_of_python(kind) else self.names & own.keys()):
+            for name in sorted(own if _whose.has_methods_of_python(kind) else self.names & own.keys()):
                 if (kind, name) in done:
                     continue
                 done.add((kind, name))
-                value, where = own[name], f"{_code.module_of(kind)}.{kind.__qualname__}.{name}"
+                value, where = own[name], f"{_whose.module_of(kind)}.{kind.__qualname__}.{name}"
                 if isinstance(value, types.FunctionType) and kind in self._walker.torch_objects.known:
                     continue
                 if is_setting(value):
@@ -224,4 +224,4 @@ class Mentioned:
 
 def attribute_names(value: Any) -> list[str]:
     """Of the attributes of an object, also of those in slots or in C."""
-    return [*getattr(value, "__dict__", {}), *_code.members_in_c(type(value))]
+    return [*getattr(value, "__dict__", {}), *_layout.members_in_c(type(value))]

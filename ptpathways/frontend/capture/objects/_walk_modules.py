@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _code, _whose
 from ptpathways.frontend.capture.objects._contents import CONTEXTS, Contents, Same, contents_of, is_setting, member_key
 from ptpathways.frontend.capture.objects._places import AttributeView, elements, size
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
@@ -114,7 +114,7 @@ class Modules:
                 self._walker.found.absent.append((space, name))
 
     def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
-        if _code.is_own(name, self._walker.home, module):
+        if _whose.is_own(name, self._walker.home, module):
             self._variables(prefix, vars(module), names, names, depth + 1)
         else:
             if module is decimal:

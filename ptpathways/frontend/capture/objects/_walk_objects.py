@@ -11,7 +11,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _layout, _whose
 from ptpathways.frontend.capture.objects._contents import PLAIN, Same, position_of
 from ptpathways.frontend.capture.objects._places import CellView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
@@ -35,9 +35,9 @@ class Objects:
         """Takes in an object that is neither a function nor a container."""
         if isinstance(value, BaseException):
             members = SlotView(value)
-            for part in ("args", "__cause__", "__context__", *_code.members_in_c(type(value))):
+            for part in ("args", "__cause__", "__context__", *_layout.members_in_c(type(value))):
                 self._walker.link(f"{name}.{part}", members, part, members.get(part), depth)
-        users = _code.is_users(type(value), self._walker.home) and _code.has_attributes(value)
+        users = _whose.is_users(type(value), self._walker.home) and _layout.has_attributes(value)
         if users or isinstance(value, _NAMESPACES):
             self._object(name, value, depth)
         else:
@@ -45,7 +45,7 @@ class Objects:
 
     def _of_a_library(self, name: str, value: Any, depth: int) -> None:
         """Takes in an object of a library: which one it is, and as much of what is in it as can be seen."""
-        if _code.leads_out(type(value)):
+        if _whose.leads_out(type(value)):
             self.cannot_look_into(name, value)
         position = position_of(value)
         if position is not None:
@@ -60,14 +60,14 @@ class Objects:
         if isinstance(value, types.CellType):
             view = CellView(value)
             self._walker.link(f"{name}.cell_contents", view, "cell_contents", view.get("cell_contents"), depth)
-        elif _code.is_record(type(value)):
+        elif _whose.is_record(type(value)):
             self._walker.mentioned.of_library_class(type(value))
             self._instance(name, value)
             self._slots(name, value, depth)
             self.own_attributes(name, value, depth)
-        elif not _code.is_installed(type(value)):
+        elif not _whose.is_installed(type(value)):
             self.mentioned_attributes(name, value, depth)
-        elif _code.is_container_of_c(type(value)):
+        elif _whose.is_container_of_c(type(value)):
             self.cannot_look_into(name, value)
         else:
             self._walker.mentioned.of_library(name, value, depth)
@@ -107,7 +107,7 @@ class Objects:
     def _object(self, name: str, value: Any, depth: int) -> None:
         self._walker.kind(name, type(value))
         attributes = getattr(value, "__dict__", {})
-        if not isinstance(attributes, dict) or _code.is_container_of_c(type(value)):
+        if not isinstance(attributes, dict) or _whose.is_container_of_c(type(value)):
             self.cannot_look_into(name, value)
             return
         known = len(self._walker.opaque)
@@ -116,7 +116,7 @@ class Objects:
         self._slots(name, value, depth)
         self._instance(name, value)
         self._walker.mentioned.attributes.append(Watched(attributes, tuple(attributes), f"{name}.__dict__"))
-        if _code.is_own_class(type(value), self._walker.home):
+        if _whose.is_own_class(type(value), self._walker.home):
             self._walker.mentioned.classes.setdefault(type(value), False)
             if dataclasses.is_dataclass(value):  # Python has written methods that use all of it
                 self._walker.mentioned.names.update(one.name for one in dataclasses.fields(value))
@@ -128,7 +128,7 @@ class Objects:
         if type(value) in self._walker.mentioned.classes:
             return
         # Part of what is in it may be written in C, as in a data frame.
-        if _code.is_made_of_c(type(value)) or len(self._walker.opaque) > known:
+        if _layout.is_made_of_c(type(value)) or len(self._walker.opaque) > known:
             self._walker.opaque.add(id(value))
             self._walker.found.compared.pop(id(value), None)
         call = inspect.getattr_static(type(value), "__call__", None)
@@ -137,7 +137,7 @@ class Objects:
 
     def _slots(self, name: str, value: Any, depth: int) -> None:
         view = SlotView(value)
-        for slot in (slot for base in type(value).__mro__ for slot in _code.slots(base)):
+        for slot in (slot for base in type(value).__mro__ for slot in _layout.slots(base)):
             held = view.get(slot, _NOTHING)
             if held is _NOTHING:
                 self._walker.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
@@ -156,4 +156,4 @@ class Objects:
 
     def _is_plain_base(self, base: type) -> bool:
         """Whether the methods of a class are walked, so that it is known which attributes they use."""
-        return _code.module_of(base) in ("abc", "typing") or _code.is_own_class(base, self._walker.home)
+        return _whose.module_of(base) in ("abc", "typing") or _whose.is_own_class(base, self._walker.home)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _whose
 from ptpathways.frontend.capture.objects._contents import Same, is_setting
 from ptpathways.frontend.capture.objects._places import AttributeView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched, floats
@@ -68,7 +68,7 @@ class TorchObjects:
         """A step that takes one of its steps, or asks for its rate, uses where it is."""
         self._walker.kind(name, type(scheduler))
         self._walker.mentioned.of_library(name, scheduler, depth)
-        if _code.is_own_class(type(scheduler), self._walker.home):
+        if _whose.is_own_class(type(scheduler), self._walker.home):
             self._walker.mentioned.classes.setdefault(type(scheduler), False)
         self._walker.visit(f"{name}.optimizer", scheduler.optimizer, depth + 1)
 
@@ -90,14 +90,14 @@ class TorchObjects:
             self._walker.mentioned.of_library_class(type(part))
             self._walker.found.compared[id(part)] = part
             self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
-            if _code.is_own_class(type(part), self._walker.home):
+            if _whose.is_own_class(type(part), self._walker.home):
                 self._walker.mentioned.classes.setdefault(type(part), False)
             for tensors in (part._parameters, part._buffers):
                 for key, tensor in tensors.items():
                     self._walker.found.links.append(Link(tensors, key, tensor, f"{where}.{key}"))
                     if tensor is not None:
                         self._walker.tensor(f"{where}.{key}", tensor, state=False)
-            if not _code.uses_what_it_has(type(part)):
+            if not _whose.uses_what_it_has(type(part)):
                 children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
                 self._walker.found.sizes += [Watched(container, len(container), where) for container in children]
                 for container in children:
@@ -149,7 +149,7 @@ class TorchObjects:
     def functions_of_classes(self, kind: type) -> None:
         """Those of a class of an installed package, and of its bases there, are what they are."""
         for base in kind.__mro__:
-            if _code.is_installed(base) and not _code.is_ours(base):
+            if _whose.is_installed(base) and not _whose.is_ours(base):
                 self._functions_of_class(base)
 
     def _functions_of_class(self, kind: type) -> None:
@@ -188,7 +188,7 @@ class TorchObjects:
         kind = type(value)
         if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType | types.ModuleType):
             record = True
-        elif _code.is_users(kind, self._walker.home) and not _code.is_own_class(kind, self._walker.home):
+        elif _whose.is_users(kind, self._walker.home) and not _whose.is_own_class(kind, self._walker.home):
             record = all(is_setting(item) or isinstance(item, list | tuple | dict) for item in vars(value).values())
         else:
             record = True
@@ -223,15 +223,15 @@ class TorchObjects:
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
         self._walker.mentioned.of_library_class(type(optimizer))
         for kind in type(optimizer).__mro__:
-            if _code.module_of(kind).startswith("torch.optim."):
-                self._functions(_code.module_of(kind))
+            if _whose.module_of(kind).startswith("torch.optim."):
+                self._functions(_whose.module_of(kind))
                 self._functions_of_class(kind)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
             if key in vars(optimizer):
                 self._walker.link(f"{name}.{key}", vars(optimizer), key, vars(optimizer)[key], depth)
             else:
                 self._walker.found.absent.append((vars(optimizer), key))
-        if _code.is_own_class(type(optimizer), self._walker.home):
+        if _whose.is_own_class(type(optimizer), self._walker.home):
             self._walker.mentioned.classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():
                 if key not in _OWN_OF_TORCH and key not in ("defaults", "state", "param_groups"):

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.objects import _layout, _whose
 from ptpathways.frontend.capture.objects._contents import PLAIN, Same, attributes_key, attributes_of, object_key
 from ptpathways.frontend.capture.objects._places import elements, items
 
@@ -160,8 +160,8 @@ def fields_of(value: Any, home: str) -> Any:
         isinstance(value, torch.Tensor | torch.nn.Module | torch.optim.Optimizer | BaseException | type)
         or callable(value)
         or hasattr(kind, "__next__")
-        or not _code.is_users(kind, home)
-        or _code.is_made_of_c(kind)
+        or not _whose.is_users(kind, home)
+        or _layout.is_made_of_c(kind)
     ):
         return None
     return attributes_of(value)

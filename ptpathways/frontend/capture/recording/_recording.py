@@ -8,7 +8,7 @@ from typing import Any
 
 from ptpathways import native
 from ptpathways.frontend.base import _batch_tree, _recorded
-from ptpathways.frontend.capture.objects import _calls, _code, _contents
+from ptpathways.frontend.capture.objects import _calls, _contents, _whose
 from ptpathways.frontend.capture.objects._reachable import Surroundings, Watched
 from ptpathways.frontend.capture.objects._walk_mentioned import attribute_names
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
@@ -121,7 +121,7 @@ class Recording:
             self.draws,
             unseen(self.seen.note_generator),
             _watch.watch(self._leaves, self.seen),
-            _probe.probing(self._surroundings, self.probes, _code.homes(self._function)),
+            _probe.probing(self._surroundings, self.probes, _whose.homes(self._function)),
             torch.autograd.set_multithreading_enabled(False),
             self.outer,
             self.calls,

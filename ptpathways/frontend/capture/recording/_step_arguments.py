@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptpathways.frontend.base import _batch_tree
-from ptpathways.frontend.capture.objects import _code, _contents, _walk
+from ptpathways.frontend.capture.objects import _contents, _walk, _whose
 from ptpathways.frontend.capture.objects._contents import Contents, Same
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.recording import _results, _watch
@@ -178,7 +178,7 @@ def leaf_key(leaf: Any) -> Any:
     contents = _contents.contents_of(leaf)
     if contents is None:
         return Same(leaf)
-    package = _code.module_of(type(leaf)).partition(".")[0]
+    package = _whose.module_of(type(leaf)).partition(".")[0]
     own = () if package == "numpy" or package in sys.stdlib_module_names else _contents.attributes_key(leaf)
     return type(leaf), Contents((contents, own) if own else contents)
 
