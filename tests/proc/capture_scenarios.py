@@ -30,6 +30,7 @@ from tests.proc import (
     capture_changes,
     capture_classes,
     capture_graphs,
+    capture_implied,
     capture_libraries,
     capture_moved,
     capture_python,
@@ -477,7 +478,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "graphs": capture_graphs.SCENARIOS,
     "moved": capture_moved.SCENARIOS,
     "libraries": capture_libraries.SCENARIOS,
-    "python": capture_python.SCENARIOS,
+    "python": (*capture_python.SCENARIOS, *capture_implied.SCENARIOS),
 }
 
 

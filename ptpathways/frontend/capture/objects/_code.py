@@ -29,7 +29,8 @@ CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 
 def is_operator(name: str, value: Any) -> bool:
     """Whether an attribute of a class is a method that is called without being named, as by ``+`` or ``[]``."""
-    if not name.startswith("__") or not name.endswith("__") or not isinstance(value, types.FunctionType):
+    function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+    if not name.startswith("__") or not name.endswith("__") or not isinstance(function, types.FunctionType):
         return False
     return name not in (*CONSTRUCTORS, "__repr__", "__str__", "__del__", "__getstate__", "__setstate__", "__reduce__")
 
@@ -70,9 +71,9 @@ def running() -> frozenset[types.CodeType]:
 
 @functools.lru_cache(maxsize=256)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The global variables that a function, or one inside it, reads. Its attributes' names are not among them: a loop's
-    own counter ``step`` is no business of a function that says ``optimizer.step()``."""
-    return _arguments_of(code, "LOAD_GLOBAL", "LOAD_NAME")
+    """The global variables that a function, or one inside it, uses. Its attributes' names are not among them:
+    a loop's own counter ``step`` is no business of a function that says ``optimizer.step()``."""
+    return _arguments_of(code, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
 @functools.lru_cache(maxsize=256)

@@ -144,6 +144,8 @@ class Walker:
         self.mentioned.visit()
         self._look_into_modules()
         self.torch_objects.methods_of_tensors(self.mentioned.names)
+        if not self.mentioned.names.isdisjoint(("state_dict", "load_state_dict")):
+            self.torch_objects.state_dicts()
         self._look_at_weak_references()
         self.modules.context(flushes_denormals)
         iterators = [one.name for one in self.found.moving if hasattr(type(one.of), "__next__")]
@@ -236,6 +238,7 @@ class Walker:
             self.objects.attributes_of_plain(name, value, depth)
         elif isinstance(value, enum.Enum):
             self.kind(name, Same(value))
+            self.container(type(value))
             if id(value) not in self.seen:
                 self.seen[id(value)] = value
                 self.link(f"{name}.value", vars(value), "_value_", value._value_, depth)
@@ -364,6 +367,7 @@ class Walker:
             self.found.versions.append(Watched(tensor, known, name))
         if not state:
             self._tensor_hooks(name, tensor)
+            self.container(type(tensor))
             self.objects.own_attributes(name, tensor, 1)
 
     def _tensor_hooks(self, name: str, tensor: Any) -> None:

@@ -62,7 +62,9 @@ class Functions:
             self._walker.kind(name, Same(function))
             self._walker.objects.mentioned_attributes(name, function, depth)
             if code.co_filename.startswith("<"):  # Python has made it, as of a data class
-                self._defaults(f"{name}." if name else "", function, depth)
+                prefix = f"{name}." if name else ""
+                self._defaults(prefix, function, depth)
+                self._closure(prefix, function, depth)
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
             if wrapped is not None:
                 self._walker.visit(name, wrapped, depth + 1)
@@ -82,18 +84,21 @@ class Functions:
         self._walker.found.codes.add(code)
         prefix = f"{name}." if name else ""
         self._defaults(prefix, function, depth)
-        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not yet assigned
-                continue
-            self._walker.link(prefix + variable, CellView(cell), variable, value, depth)
+        self._closure(prefix, function, depth)
         names = _code.all_names(code)
         self._walker.mentioned.names.update(names)
         attributes = vars(function)
         self._walker.mentioned.records.append((name or "the function", attributes, tuple(attributes), depth))
         self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name or 'the function'}.__dict__"))
         self._walker.modules.of_function(prefix, function, depth)
+
+    def _closure(self, prefix: str, function: types.FunctionType, depth: int) -> None:
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not yet assigned
+                continue
+            self._walker.link(prefix + variable, CellView(cell), variable, value, depth)
 
     def _defaults(self, prefix: str, function: types.FunctionType, depth: int) -> None:
         """Of a function's arguments, and its code."""

@@ -21,7 +21,7 @@ from ptpathways.frontend.capture.objects._walk_modules import ITEMS_MAX
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker
 
-_CALLED = frozenset({"forward", "backward", "setup_context"})
+_CALLED = frozenset({"forward", "backward", "setup_context", "_missing_", "get_extra_state", "set_extra_state"})
 """Methods, beside those of operators, that are called without being named."""
 _USED_BY = {"__match_args__": _CALLED, "__dataclass_fields__": frozenset({"fields"})}
 """Attributes of classes that are used by code that mentions something else, or by any code."""
@@ -69,7 +69,7 @@ class Mentioned:
         walker.kind(name, Same(kind))
         protocol = (vars(base)["_is_protocol"] for base in kind.__mro__ if "_is_protocol" in vars(base))
         if next(protocol, False):  # an instance of it has what is named there
-            self.names.update(member for base in kind.__mro__ for member in vars(base))
+            self.names.update(member for base in kind.__mro__ for member in _members_of(base))
         positions = getattr_static(kind, "__match_args__", ())  # which `case Kind(x)` reads without naming them
         self.names.update(positions if isinstance(positions, tuple) else ())
         if isinstance(kind, abc.ABCMeta):  # what is registered with it is an instance, too
@@ -220,6 +220,12 @@ class Mentioned:
             inner = getattr(value, part, None)
             if isinstance(inner, types.FunctionType):
                 self._walker.visit(where, inner, 0)
+
+
+def _members_of(protocol: type) -> set[str]:
+    """What an object must have to be an instance of a protocol, of what one class says."""
+    annotations = vars(protocol).get("__annotations__", {})
+    return {*vars(protocol), *annotations} - {"__annotations__"}
 
 
 def attribute_names(value: Any) -> list[str]:

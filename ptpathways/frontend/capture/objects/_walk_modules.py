@@ -115,7 +115,7 @@ class Modules:
 
     def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
         if _whose.is_own(name, self._walker.home, module):
-            self._variables(prefix, vars(module), names, names, depth + 1)
+            self._variables(prefix, vars(module), (*names, "__getattr__"), names, depth + 1)
         else:
             if module is decimal:
                 self.context(decimal.getcontext)

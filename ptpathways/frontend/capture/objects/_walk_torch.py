@@ -29,10 +29,13 @@ _GLOBAL_HOOKS = (
 _OPTIMIZER_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 _STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 """Of one optimizer."""
+_OF_OPTIMIZERS_STATE = tuple(
+    f"_optimizer_{what}_{when}_hooks" for what in ("state_dict", "load_state_dict") for when in ("pre", "post")
+)
 _OWN_OF_TORCH = frozenset(
     (
         *_STEP_HOOKS,
-        *(f"_optimizer_{what}_{when}_hooks" for what in ("state_dict", "load_state_dict") for when in ("pre", "post")),
+        *_OF_OPTIMIZERS_STATE,
         "_zero_grad_profile_name",
         "_warned_capturable_if_run_uncaptured",
         "_step_supports_amp_scaling",
@@ -45,6 +48,12 @@ _OWN_OF_TORCH = frozenset(
 _SHARED = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS, *_STEP_HOOKS))
 """Where this package has hooks, too."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_STATE_DICT_HOOKS = (
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
 _OPTIMIZER_METHODS = ("step", "zero_grad")
@@ -59,6 +68,7 @@ class TorchObjects:
         self._walker: Walker = weakref.proxy(walker)  # no cycle: what a walk has seen is let go with it, at once
         self._torch = torch
         self._own_private = frozenset(vars(torch.nn.Module())) - {"training"}
+        self._modules: list[tuple[str, Any, int]] = []
         self._classes: set[type] = set()
         self._looked_into: set[str] = set()
         self.known: set[type] = set()
@@ -97,19 +107,19 @@ class TorchObjects:
                     self._walker.found.links.append(Link(tensors, key, tensor, f"{where}.{key}"))
                     if tensor is not None:
                         self._walker.tensor(f"{where}.{key}", tensor, state=False)
-            if not _whose.uses_what_it_has(type(part)):
-                children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
-                self._walker.found.sizes += [Watched(container, len(container), where) for container in children]
-                for container in children:
-                    if len(container) > 1:  # code goes through them in their order
-                        keys = tuple(container)
-                        self._walker.found.orders.append(Watched(container, keys, where))
-                        self._walker.kind(f"the order of what is in {where}", keys)
+            children: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, part._modules)
+            self._walker.found.sizes += [Watched(container, len(container), where) for container in children]
+            for container in children:
+                if len(container) > 1:  # code goes through them in their order
+                    keys = tuple(container)
+                    self._walker.found.orders.append(Watched(container, keys, where))
+                    self._walker.kind(f"the order of what is in {where}", keys)
             for key, child in part._modules.items():
                 self._walker.found.links.append(Link(part._modules, key, child, f"{where}.{key}"))
             if type(part) in self._walker.mentioned.classes:
                 self._walker.mentioned.hiding.append((vars(part), type(part)))
             self._hooks(where, vars(part), _HOOKS, depth)
+            self._modules.append((where, part, depth))
             for key, value in vars(part).items():
                 if key in self._own_private:
                     if isinstance(value, dict):  # in whose place somebody may put another one
@@ -119,6 +129,17 @@ class TorchObjects:
                     self._walker.mentioned.records.append((where, vars(part), (key,), depth))
                 else:
                     self._attribute(f"{where}.{key}", vars(part), key, value, depth)
+
+    def state_dicts(self) -> None:
+        """What ``state_dict()`` and ``load_state_dict()`` use beside parameters, buffers, parts and options."""
+        for where, module, depth in self._modules:
+            self._hooks(where, vars(module), _STATE_DICT_HOOKS, depth)
+            left_out = module._non_persistent_buffers_set
+            self._walker.found.sizes.append(Watched(left_out, len(left_out), f"{where}._non_persistent_buffers_set"))
+            if left_out:
+                self._walker.visit(f"{where}._non_persistent_buffers_set", left_out, depth + 1)
+        for optimizer in self._walker.found.optimizers:
+            self._hooks(self._walker.names[id(optimizer)], vars(optimizer), _OF_OPTIMIZERS_STATE, 0)
 
     def everywhere(self) -> None:
         """What any step uses: hooks for all modules and optimizers, and functions in whose place somebody may put

@@ -26,17 +26,13 @@ _COUNTING_ROOTS = frozenset(_COUNTING.split())
 """Of Python's library: whose objects change by themselves. Those of others are options that their methods read."""
 _WITHOUT_METHODS = frozenset({"abc", "builtins", "collections.abc", "enum", "types", "typing"})
 """Modules of classes that have no methods that read what a class derived from them has."""
+_MAKING = frozenset({"dataclasses", "types", "typing"})
+"""Modules whose functions make classes, which then say that they are of that module."""
 _LEADING_OUT = {
     *("_ctypes._Pointer", "_ctypes.CFuncPtr", "ctypes.c_char_p", "ctypes.c_wchar_p", "ctypes.c_void_p"),
     *("_contextvars.Context", "torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
 }
 """Classes of Python's library and of torch whose contents nothing compares."""
-
-
-def uses_what_it_has(kind: type) -> bool:
-    """Whether a module is a layer of torch's, which does not look for further parameters and parts at each call. There
-    are very many of them."""
-    return module_of(kind).startswith("torch.nn.modules.") and not module_of(kind).endswith(".container")
 
 
 def module_of(kind: type) -> str:
@@ -123,6 +119,8 @@ def _is_of_a_text(kind: type) -> bool:
     if not isinstance(module, types.ModuleType):  # somebody may put another object there
         return file_of_module(module) is None
     if module is builtins or _is_made_by_hand(module):
+        return True
+    if module_of(kind) in _MAKING and vars(module).get(kind.__name__) is not kind:
         return True
     spaces = (one.__globals__ for one in _functions_of(kind) if one.__globals__.get("__name__") == module_of(kind))
     return next(spaces, vars(module)) is not vars(module)  # there are two modules of this name

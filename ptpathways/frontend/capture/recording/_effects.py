@@ -147,6 +147,9 @@ def _check_containers(before: Surroundings) -> None:
     for sequence, items, name in before.sequences:
         if size(sequence) != len(items):
             raise _passing(f"it changes the length of {name} ({len(items)} -> {size(sequence)}), {_ADVICE}")
+    for space, key in before.absent:
+        if dict.__contains__(space, key):
+            raise _passing(f"it makes {key}, {_ADVICE}; make it before the first call")
     for container, known, name in before.sizes:
         if size(container) != known:
             raise _passing(f"it changes the size of {name} ({known} -> {size(container)}), {_ADVICE}")
