@@ -341,7 +341,35 @@ def _shared(
     return numbers([one.sum() for one in found])
 
 
+def put_by_the_caller(places: list[torch.device], capture: Capture) -> list[float]:
+    """The caller puts a view of a tensor of its own where the step keeps what it writes: that is no difference between
+    replays and what the step does."""
+    place = places[0]
+    base = torch.arange(6.0).view(2, 3).to(place)
+    given = torch.full((3,), 7.0).to(place)
+    entries = [torch.full((3,), 3.0).to(place), torch.full((3,), 4.0).to(place)]
+
+    def step(x: Tensor) -> Tensor:
+        torch.mul(given, 0.5, out=entries[1])
+        entries[1] = entries[1] + entries[1]
+        return (given * x).sum()
+
+    captured = capture(step)
+    found = []
+    for number in range(1, 13):
+        if number == 7:
+            entries[1] = base[0].clone()
+        if number == 11:
+            entries[1] = base[1]
+        found.append(captured(torch.ones(3).to(place)))
+        if number in (3, 5, 6, 7, 8, 11, 12):
+            found += [entries[1].sum(), base.sum()]
+    assert not isinstance(captured, pw.CapturedStep) or captured.replays > 1, captured
+    return numbers(found)
+
+
 SCENARIOS = (
+    put_by_the_caller,
     gradients_of_sums,
     views_left_behind,
     arguments_of_many_kinds,

@@ -99,6 +99,8 @@ class Variant:
         """Of the buffers that it writes, by age, when its program was made."""
         self._memory: list[int] | None = None
         """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
+        self._views: list[int] | None = None
+        """Which of them were views of tensors that others have."""
         self.moved = False
         """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
         traced then may be another computation with the same results, so it proves nothing of replays."""
@@ -209,7 +211,7 @@ class Variant:
         self._gradients.settle(outcome, self._states)
         self._others = outcome.others
         self._extras = dict(outcome.extras)
-        self._order = self._memory = None
+        self._order = self._memory = self._views = None
         self.bind(outcome.surroundings)
         self._order = self._order_of_written()
         self.ready, self.moved = True, False
@@ -289,7 +291,10 @@ class Variant:
         self._lasting = [not name.endswith(".grad") and name not in self._effects.renewed for name in self._states]
         changed = map(operator.is_not, former, self._tensors)
         self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
-        buffers.part_from_bases(self._tensors)
+        views = buffers.part_from_bases(self._tensors)
+        if self._views not in (None, views):  # to write one is to write the other, too
+            raise Stale("a tensor of the step has come to be a view of another one, or is one no longer")
+        self._views = views
         if self._order not in (None, self._order_of_written()):
             raise Stale(
                 "a buffer that it writes was written between two calls, or is another one: PyTorch/XLA orders results "

@@ -110,20 +110,25 @@ def take_writes(tensors: Iterable[torch.Tensor]) -> None:
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
 
 
-def part_from_bases(tensors: Iterable[torch.Tensor]) -> None:
-    """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value.
+def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value; the places of
+    those that are still views.
 
     Gradients of linear layers are such views. What is derived from a view after it was written in place, such as its
     ``detach()``, is computed from what torch's functionalization keeps of the base, which a replay does not reach.
     """
     import torch
 
-    for tensor in tensors:
+    left = []
+    for place, tensor in enumerate(tensors):
         if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
             continue
         if is_alone(tensor):
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
             tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+        else:
+            left.append(place)
+    return left
 
 
 def is_alone(tensor: torch.Tensor) -> bool:
