@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import types
@@ -56,6 +57,21 @@ class _Scaling(Protocol):
 class _Scales:
     def scale(self) -> float:
         return 2.0
+
+
+class _Plain:
+    pass
+
+
+def _add_text(of: Any, number: int, _: torch.device) -> None:
+    if number == 7:
+        delattr(type(of), "__str__")
+    else:
+        setattr(type(of), "__str__", lambda _: "*" * number)  # noqa: B010
+
+
+def _add_state(of: Any, number: int, _: torch.device) -> None:
+    setattr(type(of), "__getstate__", lambda _: {"times": 1.0 + number})  # noqa: B010
 
 
 class _Stateful(nn.Module):
@@ -121,6 +137,14 @@ FUNCTIONS = {
             "Made", [("times", float, 1.0)], namespace={"scale": lambda self: self.times * FACTORS["times"]}
         )(),
     ),
+    "a text that comes": Case(
+        lambda of, x: x * float(f"{of}".count("*")), _add_text, make=lambda _: type("Shown", (_Plain,), {})()
+    ),
+    "a state for copies that comes": Case(
+        lambda of, x: x * vars(copy.copy(of)).get("times", 1.0),
+        _add_state,
+        make=lambda _: type("Copied", (_Plain,), {})(),
+    ),
     "a state of one's own": _by_factor(lambda of, x: x * of.state_dict()["_extra_state"], lambda _: _Stateful()),
 }
 
@@ -165,6 +189,26 @@ def implied_globals(places: list[torch.device], capture: Capture) -> list[float]
     return found
 
 
+class _Answering:
+    times = 2.0
+
+    def __getattribute__(self, name: str) -> Any:
+        return object.__getattribute__(self, name) * 1.5
+
+
+ANSWERING = _Answering()
+
+
+def implied_answers(places: list[torch.device], capture: Capture) -> list[float]:
+    """An object that does not even say its class is no error of the step."""
+
+    def step(x: Tensor) -> Tensor:
+        return x * ANSWERING.times
+
+    captured = capture(step)
+    return [float(captured(numbers_on(places[0], 0.5)).sum()) for _ in range(4)]
+
+
 def implied_objects(places: list[torch.device], capture: Capture) -> list[float]:
     """An object that the step puts into a global variable, which is taken away again."""
     found = []
@@ -179,6 +223,52 @@ def implied_objects(places: list[torch.device], capture: Capture) -> list[float]
         globals().pop("LEFT", None)
         captured(numbers_on(places[0], 0.25 + call / 40))
         found.append(float("LEFT" in globals()))
+    return found
+
+
+PLACES = types.ModuleType("places")
+
+
+def _suffix(of: Any) -> str:
+    return "gain"[: 4 if of is not None else 0]
+
+
+def _keep_by_name(of: Any, x: Tensor) -> Tensor:
+    of.turn = not of.turn
+    setattr(of, "kept_" + _suffix(of), 1.0 if of.turn else 2.0)
+    return x * 2.0
+
+
+def _of_module(x: Tensor) -> Tensor:
+    scaled: Tensor = x * getattr(PLACES, "the_" + _suffix(x)) * (2.0 if hasattr(PLACES, "a_" + _suffix(x)) else 1.0)
+    setattr(PLACES, "left_" + _suffix(x), 3.0 - getattr(PLACES, "left_" + _suffix(x)))
+    return scaled
+
+
+def implied_names(places: list[torch.device], capture: Capture) -> list[float]:
+    """Attributes whose names the step computes: of an object, which only the caller reads, and of a module."""
+    of, found = _Turning(), []
+
+    def keep(x: Tensor) -> Tensor:
+        return _keep_by_name(of, x)
+
+    def step(x: Tensor) -> Tensor:
+        return _of_module(x)
+
+    space = vars(PLACES)
+    space.update(the_gain=1.0, left_gain=1.0)
+    space.pop("a_gain", None)
+    for captured in (capture(keep), capture(step)):
+        for call in range(1, 2 * CALLS):
+            if call in CHANGED_BEFORE:
+                vars(of)["kept_gain"] = 0.0
+                space["the_gain"] = 1.0 + call
+            if call == 6:
+                space["a_gain"] = 1.0
+            elif call == 11:
+                del space["a_gain"]
+            found += [float(captured(numbers_on(places[0], 0.5)).sum()), vars(of)["kept_gain"], space["left_gain"]]
+        assert not isinstance(captured, pw.CapturedStep) or captured.replays, captured
     return found
 
 
@@ -245,4 +335,4 @@ def implied_parts(places: list[torch.device], capture: Capture) -> list[float]:
     return outcomes(PARTS, places, capture)
 
 
-SCENARIOS = (implied_functions, implied_globals, implied_objects, implied_parts)
+SCENARIOS = (implied_answers, implied_functions, implied_globals, implied_names, implied_objects, implied_parts)

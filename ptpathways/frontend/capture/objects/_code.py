@@ -9,7 +9,7 @@ import itertools
 import re
 import sys
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 _IMPORTING = frozenset({"import_module", "__import__", "modules"})
@@ -24,6 +24,17 @@ _READING_IN_C = {
     *("Decimal", "array", "dump", "dumps", "fmean", "pack", "pack_into", "statistics"),
 }
 """Functions that read a number without asking it."""
+_BY_TEXT = frozenset(
+    (
+        *("attrgetter", "delattr", "getattr", "hasattr", "methodcaller", "setattr"),
+        *("__delattr__", "__getattribute__", "__setattr__", "getattr_static"),
+    )
+)
+"""Ways to an attribute by a text, which is among the first two arguments."""
+_BY_ANY_TEXT = frozenset({"__dict__", "dir", "getmembers", "getmembers_static", "vars"})
+_SHOWING = _FORMATTING | {"ascii", "print", "repr", "str"}
+_COPYING = frozenset({"copy", "deepcopy", "dump", "dumps"})
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
 
 
@@ -106,6 +117,34 @@ def computes_global_names(code: types.CodeType) -> bool:
     return any(computes_global_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
 
 
+@functools.lru_cache(maxsize=256)
+def computes_attribute_names(code: types.CodeType) -> bool:
+    """Whether a function, or one inside it, uses an attribute otherwise than by a name that it writes out."""
+    if not _BY_ANY_TEXT.isdisjoint(code.co_names):
+        return True
+    steps = list(dis.get_instructions(code))
+    for place, one in enumerate(steps):
+        if one.argval in _BY_TEXT and not any(
+            argument.opname == "LOAD_CONST" and isinstance(argument.argval, str)
+            for argument in _first_arguments(steps[place + 1 :])
+        ):
+            return True
+    return any(computes_attribute_names(part) for part in code.co_consts if isinstance(part, types.CodeType))
+
+
+def _first_arguments(steps: Sequence[dis.Instruction]) -> list[dis.Instruction]:
+    """What gives the first two arguments of a call whose function was loaded last; nothing if that cannot be told."""
+    depth, by_depth = 0, dict[int, dis.Instruction]()
+    for one in steps:
+        if one.opname in ("PRECALL", "CALL") and depth == one.arg:
+            return [by_depth[place] for place in (1, 2) if place in by_depth]
+        if depth < 0 or one.opcode in _JUMPS:
+            return []
+        depth += dis.stack_effect(one.opcode, one.arg if one.opcode >= dis.HAVE_ARGUMENT else None)
+        by_depth[depth] = one
+    return []
+
+
 def reads_numbers_in_c(codes: Collection[types.CodeType], options: Collection[str]) -> bool:
     """Whether functions that mention an option of an optimizer also mention what reads numbers behind Python's back: a
     ``%`` of texts, ``struct.pack``, methods of ``float`` by their names."""
@@ -149,6 +188,12 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
     names = set(code.co_names)
     if not names.isdisjoint(_FORMATTING) and _formats_by_variable(code):
         names.add("getattr")  # the text may name any attribute
+    if "hasattr" in names and computes_attribute_names(code):
+        names.add("getattr")
+    if not names.isdisjoint(_SHOWING) or _formats(code):
+        names.update(("__str__", "__repr__"))
+    if not names.isdisjoint(_COPYING):
+        names.update(("__getstate__", "__reduce__", "__reduce_ex__", "__setstate__"))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names.update(all_names(constant))
@@ -157,6 +202,10 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
             parts = (part for text in texts if isinstance(text, str) for part in _parts(text))
             names.update(part for part in parts if part.isidentifier())
     return tuple(sorted(names))
+
+
+def _formats(code: types.CodeType) -> bool:
+    return _formats_by_percent(code) or any(one.opname.startswith("FORMAT_") for one in dis.get_instructions(code))
 
 
 def _formats_by_variable(code: types.CodeType) -> bool:

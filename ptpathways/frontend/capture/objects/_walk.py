@@ -143,6 +143,8 @@ class Walker:
         self._look_into_modules()
         self.mentioned.visit()
         self._look_into_modules()
+        self.modules.by_computed_names()
+        self.mentioned.visit()
         self.torch_objects.methods_of_tensors(self.mentioned.names)
         if not self.mentioned.names.isdisjoint(("state_dict", "load_state_dict")):
             self.torch_objects.state_dicts()
@@ -219,6 +221,8 @@ class Walker:
 
     def visit(self, name: str, value: Any, depth: int) -> None:
         """Takes a value in, and what it refers to."""
+        if not self._says_its_class(name, value):
+            return
         if self._is_done(name, value, depth):
             return
         self.seen[id(value)] = value
@@ -227,6 +231,19 @@ class Walker:
         kinds = (self._of_torch, self._functions.take, self._container, self._compared)
         if not any(taken(name, value, depth) for taken in kinds):
             self.objects.take(name, value, depth)
+
+    def _says_its_class(self, name: str, value: Any) -> bool:
+        """Whether Python can ask an object what it is: the class may have a method for all attributes."""
+        try:
+            says = issubclass(type(value.__class__), type)
+        except Exception:
+            says = False
+        if not says and not self.found.unknown:
+            self.found.unknown = (
+                f"it reaches {name}, and the {type(value).__qualname__}.__getattribute__ of that does not give its "
+                "__class__"
+            )
+        return says
 
     def _is_done(self, name: str, value: Any, depth: int) -> bool:
         """Takes in what refers to nothing else, or was met before; whether it was that."""

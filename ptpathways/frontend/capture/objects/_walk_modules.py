@@ -43,6 +43,8 @@ class Modules:
     def __init__(self, walker: Walker) -> None:
         self._walker: Walker = weakref.proxy(walker)  # no cycle, as for the objects of torch
         self._linked: set[tuple[int, str, bool]] = set()
+        self._own: dict[int, tuple[str, types.ModuleType]] = {}  # the user's that were met, by id
+        self._computes = False  # whether code computes names of attributes, which may be those of a module
 
     def of_function(self, prefix: str, function: types.FunctionType, depth: int) -> None:
         """What a function of the user's names in its own module, and in those that it imports when it runs."""
@@ -64,6 +66,7 @@ class Modules:
                 "it looks a global variable up by a name that it computes, and what is there is not compared; write "
                 "the name out"
             )
+        self._computes = self._computes or _code.computes_attribute_names(code)
         self._absent(function.__globals__, variables, depth)
         self._variables(prefix, function.__globals__, variables, names, depth)
         for imported in _code.imported_names(code):
@@ -115,6 +118,7 @@ class Modules:
 
     def _module(self, prefix: str, name: str, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
         if _whose.is_own(name, self._walker.home, module):
+            self._own.setdefault(id(module), (prefix, module))
             self._variables(prefix, vars(module), (*names, "__getattr__"), names, depth + 1)
         else:
             if module is decimal:
@@ -133,6 +137,24 @@ class Modules:
     def of_object(self, name: str, module: types.ModuleType, names: tuple[str, ...]) -> None:
         """A module that is a value, as of a closure's variable, or of an attribute."""
         self._module(f"{name}.", module.__name__, module, names, 0)
+
+    def by_computed_names(self) -> None:
+        """What the user's modules have, if code computes names of attributes. Functions among it are not looked into:
+        a step that runs one is told so."""
+        done: set[int] = set()
+        while self._computes and len(done) < len(self._own):
+            for key, (prefix, module) in list(self._own.items()):
+                if key in done:
+                    continue
+                done.add(key)
+                space = vars(module)
+                self._walker.found.sizes.append(Watched(space, len(space), prefix.removesuffix(".")))
+                for name, value in list(space.items()):
+                    if isinstance(value, types.FunctionType | types.ModuleType):
+                        self._walker.found.links.append(Link(space, name, value, prefix + name))
+                        self._walker.kind(prefix + name, Same(value))
+                    elif not name.startswith("__"):
+                        self._walker.link(prefix + name, space, name, value, 0)
 
     def _absent(self, space: dict[str, Any], names: tuple[str, ...], depth: int) -> None:
         """Variables that are not there must not come; those that Python has for all modules stay what they are."""
@@ -154,7 +176,11 @@ class Modules:
                 continue
             value = space[name]
             self._walker.link(prefix + name, space, name, value, depth)
-            if isinstance(value, types.ModuleType) and vars(value) is not space:
+            if not issubclass(type(value), types.ModuleType):
+                continue
+            if vars(value) is space:
+                self._own.setdefault(id(value), (f"{prefix}{name}.", value))
+            else:
                 self._module(f"{prefix}{name}.", value.__name__, value, attributes, depth)
 
     def shallow(self, name: str, value: list[Any] | dict[Any, Any] | set[Any]) -> None:
