@@ -24,14 +24,15 @@ _READING_IN_C = {
     *("Decimal", "array", "dump", "dumps", "fmean", "pack", "pack_into", "statistics"),
 }
 """Functions that read a number without asking it."""
-_BY_TEXT = frozenset(
+BY_TEXT = frozenset(
     (
         *("attrgetter", "delattr", "getattr", "hasattr", "methodcaller", "setattr"),
         *("__delattr__", "__getattribute__", "__setattr__", "getattr_static"),
     )
 )
 """Ways to an attribute by a text, which is among the first two arguments."""
-_BY_ANY_TEXT = frozenset({"__dict__", "dir", "getmembers", "getmembers_static", "vars"})
+BY_ANY_TEXT = frozenset({"__dict__", "dir", "getmembers", "getmembers_static", "vars"})
+"""Ways to all attributes."""
 _SHOWING = _FORMATTING | {"ascii", "print", "repr", "str"}
 _COPYING = frozenset({"copy", "deepcopy", "dump", "dumps"})
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
@@ -120,11 +121,11 @@ def computes_global_names(code: types.CodeType) -> bool:
 @functools.lru_cache(maxsize=256)
 def computes_attribute_names(code: types.CodeType) -> bool:
     """Whether a function, or one inside it, uses an attribute otherwise than by a name that it writes out."""
-    if not _BY_ANY_TEXT.isdisjoint(code.co_names):
+    if not BY_ANY_TEXT.isdisjoint(code.co_names):
         return True
     steps = list(dis.get_instructions(code))
     for place, one in enumerate(steps):
-        if one.argval in _BY_TEXT and not any(
+        if one.argval in BY_TEXT and not any(
             argument.opname == "LOAD_CONST" and isinstance(argument.argval, str)
             for argument in _first_arguments(steps[place + 1 :])
         ):

@@ -25,19 +25,11 @@ _CALLED = frozenset({"forward", "backward", "setup_context", "_missing_", "get_e
 """Methods, beside those of operators, that are called without being named."""
 _USED_BY = {"__match_args__": _CALLED, "__dataclass_fields__": frozenset({"fields"})}
 """Attributes of classes that are used by code that mentions something else, or by any code."""
-_BY_TEXT = frozenset(
-    (
-        *("getattr", "vars", "__dict__", "asdict", "astuple", "attrgetter", "methodcaller"),
-        *("setattr", "delattr", "__setattr__", "__delattr__"),
-        *("__getattribute__", "getattr_static", "getmembers", "getmembers_static"),
-    )
-)
+_BY_TEXT = (_code.BY_TEXT | _code.BY_ANY_TEXT | {"asdict", "astuple"}) - {"dir", "hasattr"}
 """Ways to an attribute that do not mention its name."""
 _IN_ORDER = frozenset({"vars", "__dict__", "dir", "asdict"})
 """Ways to go through attributes in their order."""
-_COMPUTED = _BY_TEXT | {
-    *("hasattr", "copy", "deepcopy", "__reduce__", "__reduce_ex__", "__getstate__"),
-}
+_COMPUTED = _BY_TEXT | {"hasattr", "copy", "deepcopy", "__reduce__", "__reduce_ex__", "__getstate__"}
 """Ways to attributes of an object of an installed package whose names nothing mentions."""
 
 
