@@ -156,7 +156,7 @@ void Cluster::Work(std::vector<Message>& messages) {
   messages_ += messages.size();
   world_.timeline.RunDue(Now());
   CheckForDeadlock(Now());
-  for (Host* host : std::exchange(world_.news, {})) host->FlushDone();
+  for (DoneReport* report : std::exchange(world_.news, {})) report->Flush();
 }
 
 void Cluster::CheckForDeadlock(int64_t now) {

@@ -1,5 +1,4 @@
-// Host: buffers. What comes in, goes out or moves, as types and times.
-#include "csrc/sim/host.h"
+#include "csrc/sim/host_buffers.h"
 
 namespace pathways::sim {
 namespace {
@@ -8,24 +7,24 @@ constexpr uint32_t kClientSide = UINT32_MAX;  // as the other end of a transfer:
 
 }  // namespace
 
-Host::Buffer::~Buffer() {
+Buffer::~Buffer() {
   if (spilled) return;
   for (const Shard& shard : shards) account->Remove(shard.device - first_device, client, shard.bytes);
 }
 
-void Host::Buffer::Add(Shard shard) {
+void Buffer::Add(Shard shard) {
   account->Add(shard.device - first_device, client, shard.bytes);
   shards.push_back(std::move(shard));
 }
 
-void Host::Buffer::Fill(size_t position, int64_t bytes, std::shared_ptr<Value> value) {
+void Buffer::Fill(size_t position, int64_t bytes, std::shared_ptr<Value> value) {
   Shard& shard = shards[position];
   account->Add(shard.device - first_device, client, bytes - shard.bytes);
   shard.bytes = bytes;
   shard.value = std::move(value);
 }
 
-const Host::Shard* Host::Buffer::Find(uint32_t number) const {
+const Shard* Buffer::Find(uint32_t number) const {
   if (!shards.empty() && number >= shards[0].number) {
     const size_t guess = number - shards[0].number;  // as a rule a host holds neighbours
     if (guess < shards.size() && shards[guess].number == number) return &shards[guess];
@@ -36,7 +35,7 @@ const Host::Shard* Host::Buffer::Find(uint32_t number) const {
   return nullptr;
 }
 
-void Host::Buffer::SetSpilled(bool now) {
+void Buffer::SetSpilled(bool now) {
   if (spilled == now) return;
   spilled = now;
   for (const Shard& shard : shards) {
@@ -44,88 +43,92 @@ void Host::Buffer::SetSpilled(bool now) {
   }
 }
 
-Host::BufferPtr Host::MakeBuffer(uint64_t id) const {
-  return std::make_shared<Buffer>(account_, first_device_, static_cast<uint32_t>(wire::ClientOf(id)));
+BufferPtr HostBuffers::Make(uint64_t id) const {
+  return std::make_shared<Buffer>(site_.account, site_.first_device, static_cast<uint32_t>(wire::ClientOf(id)));
 }
 
-Host::BufferPtr Host::FailedBuffer(const Status& status) const {
-  BufferPtr buffer = MakeBuffer(0);
+BufferPtr HostBuffers::MakeFailed(const Status& status) const {
+  BufferPtr buffer = Make(0);
   buffer->error = status;
   return buffer;
 }
 
-void Host::KeepFailed(uint64_t id, const Status& status, bool tell_client) {
-  buffers_.try_emplace(id, FailedBuffer(status));
-  if (tell_client) Send(wire::BufferFailed{id, status});
+void HostBuffers::KeepFailed(uint64_t id, const Status& status, bool tell_client) {
+  buffers_.try_emplace(id, MakeFailed(status));
+  if (tell_client) site_.Send(wire::BufferFailed{id, status});
 }
 
-Result<Host::BufferPtr> Host::FindBuffer(uint64_t id) const {
+Result<BufferPtr> HostBuffers::Find(uint64_t id) const {
   auto it = buffers_.find(id);
   if (it == buffers_.end()) {
-    return Here(NotFound("buffer " + std::to_string(id) + " is not on this host: it was donated to a run or freed"));
+    return site_.Here(
+        NotFound("buffer " + std::to_string(id) + " is not on this host: it was donated to a run or freed"));
   }
   if (!it->second->error.ok()) return it->second->error;
   return it->second;
 }
 
-Result<const Host::Shard*> Host::FindShard(const Buffer& buffer, uint32_t number) const {
+Result<const Shard*> HostBuffers::FindShard(const Buffer& buffer, uint32_t number) const {
   const Shard* shard = buffer.Find(number);
   if (shard == nullptr || shard->value == nullptr) {
-    return Here(InvalidArgument("shard " + std::to_string(number) + " of a buffer is not on this host"));
+    return site_.Invalid("shard " + std::to_string(number) + " of a buffer is not on this host");
   }
   return shard;
 }
 
-void Host::OnPut(const wire::Put& put) {
-  if (!IsLocal(put.device)) {
-    return KeepFailed(put.buffer, Here(InvalidArgument("device " + std::to_string(put.device) + " is not here")), true);
-  }
-  const int64_t bytes = put.type.ByteSize();
-  const Status fits = account_->Check(put.device - first_device_, bytes, 0, "a tensor " + put.type.ToString());
-  if (!fits.ok()) return KeepFailed(put.buffer, Here(fits), true);
-  BufferPtr& buffer = buffers_[put.buffer];
-  if (buffer == nullptr) buffer = MakeBuffer(put.buffer);
-  auto value = std::make_shared<Value>();
-  buffer->Add({put.shard, put.device, bytes, value});
-  if (static_cast<int64_t>(put.inline_data.size()) == bytes) return value->Settle(world_->timeline.now());
-  world_->network.Upload(index_, bytes, [value](int64_t at, const Status& error) { value->Settle(at, error); });
+Status HostBuffers::CheckIncoming(uint32_t device, const TensorType& type) const {
+  if (!site_.IsLocal(device)) return site_.Invalid("device " + std::to_string(device) + " is not here");
+  return site_.CheckMemory(device, type.ByteSize(), "a tensor " + type.ToString());
 }
 
-void Host::OnFetch(const wire::Fetch& fetch) {
+void HostBuffers::On(const wire::Put& put) {
+  const Status fits = CheckIncoming(put.device, put.type);
+  if (!fits.ok()) return KeepFailed(put.buffer, fits, true);
+  const int64_t bytes = put.type.ByteSize();
+  BufferPtr& buffer = buffers_[put.buffer];
+  if (buffer == nullptr) buffer = Make(put.buffer);
+  auto value = std::make_shared<Value>();
+  buffer->Add({put.shard, put.device, bytes, value});
+  if (static_cast<int64_t>(put.inline_data.size()) == bytes) return value->Settle(site_.world.timeline.now());
+  site_.world.network.Upload(site_.index, bytes,
+                             [value](int64_t at, const Status& error) { value->Settle(at, error); });
+}
+
+void HostBuffers::On(const wire::Fetch& fetch) {
   const uint64_t request = fetch.request;
-  const auto fail = [this, request](const Status& status) { Send(wire::Fetched{request, status, 0, {}}); };
-  const Result<BufferPtr> buffer = FindBuffer(fetch.buffer);
+  const auto fail = [this, request](const Status& status) { site_.Send(wire::Fetched{request, status, 0, {}}); };
+  const Result<BufferPtr> buffer = Find(fetch.buffer);
   if (!buffer.ok()) return fail(buffer.status());
   const Result<const Shard*> shard = FindShard(**buffer, fetch.shard);
   if (!shard.ok()) return fail(shard.status());
   const int64_t bytes = fetch.metadata_only ? 0 : (*shard)->bytes;
   (*shard)->value->When([this, request, bytes, fail](const Value& value) {
     if (!value.error().ok()) return fail(value.error());
-    const int64_t at = world_->network.Transfer(index_, kClientSide, value.at(), bytes);
+    const int64_t at = site_.world.network.Transfer(site_.index, kClientSide, value.at(), bytes);
     const auto answer = [this, request, bytes](int64_t) {
       wire::Fetched fetched;
       fetched.request = request;
       fetched.size = static_cast<uint64_t>(bytes);
       if (fetched.size <= wire::kMaxInlineBytes) fetched.inline_data.assign(fetched.size, '\0');
-      Send(fetched);
+      site_.Send(fetched);
     };
-    if (at <= world_->timeline.now()) return answer(at);
-    world_->timeline.At(at, answer);
+    if (at <= site_.world.timeline.now()) return answer(at);
+    site_.world.timeline.At(at, answer);
   });
 }
 
-std::shared_ptr<Value> Host::CopyLocally(const std::shared_ptr<Value>& source, int64_t bytes) {
+std::shared_ptr<Value> HostBuffers::CopyLocally(const std::shared_ptr<Value>& source, int64_t bytes) const {
   auto copy = std::make_shared<Value>();
   source->When([this, copy, bytes](const Value& value) {
     if (!value.error().ok()) return copy->Settle(value.at(), value.error());
-    const int64_t at = world_->network.Transfer(index_, index_, value.at(), bytes);
-    world_->timeline.At(at, [copy](int64_t when) { copy->Settle(when); });
+    const int64_t at = site_.world.network.Transfer(site_.index, site_.index, value.at(), bytes);
+    site_.world.timeline.At(at, [copy](int64_t when) { copy->Settle(when); });
   });
   return copy;
 }
 
-void Host::OnCopy(const wire::Copy& copy) {
-  const Result<BufferPtr> buffer = FindBuffer(copy.source);
+void HostBuffers::On(const wire::Copy& copy) {
+  const Result<BufferPtr> buffer = Find(copy.source);
   Status status = buffer.status();
   const Shard* shard = nullptr;
   if (status.ok()) {
@@ -133,45 +136,59 @@ void Host::OnCopy(const wire::Copy& copy) {
     status = found.status();
     if (found.ok()) shard = *found;
   }
-  if (IsLocal(copy.destination_device)) {
+  if (site_.IsLocal(copy.destination_device)) {
     if (status.ok()) {
-      status = Here(account_->Check(copy.destination_device - first_device_, shard->bytes, 0,
-                                    "a copy of " + copy.type.ToString()));
+      status = site_.CheckMemory(copy.destination_device, shard->bytes, "a copy of " + copy.type.ToString());
     }
     if (!status.ok()) return KeepFailed(copy.destination, status, true);
-    BufferPtr target = MakeBuffer(copy.destination);
+    BufferPtr target = Make(copy.destination);
     target->Add({0, copy.destination_device, shard->bytes, CopyLocally(shard->value, shard->bytes)});
     buffers_[copy.destination] = std::move(target);
     return;
   }
-  if (copy.destination_device >= world_->device_to_host.size()) return;
-  const uint32_t to = world_->device_to_host[copy.destination_device];
+  if (copy.destination_device >= site_.world.device_to_host.size()) return;
+  const uint32_t to = site_.world.device_to_host[copy.destination_device];
   if (to == UINT32_MAX) return;  // lost: its client hears of that from the controller
-  world_->network.Send(index_, to, copy.destination, copy.type.ByteSize(),
-                       shard != nullptr ? shard->value : Value::Settled(world_->timeline.now(), status));
+  site_.world.network.Send(site_.index, to, copy.destination, copy.type.ByteSize(),
+                           shard != nullptr ? shard->value : Value::Settled(site_.world.timeline.now(), status));
 }
 
-void Host::OnExpect(const wire::Expect& expect) {
-  if (!IsLocal(expect.device)) {
-    return KeepFailed(expect.buffer, Here(InvalidArgument("device " + std::to_string(expect.device) + " is not here")),
-                      true);
-  }
-  const int64_t bytes = expect.type.ByteSize();
-  const Status fits = account_->Check(expect.device - first_device_, bytes, 0, "a tensor " + expect.type.ToString());
-  if (!fits.ok()) return KeepFailed(expect.buffer, Here(fits), true);
-  BufferPtr buffer = MakeBuffer(expect.buffer);
+void HostBuffers::On(const wire::Expect& expect) {
+  const Status fits = CheckIncoming(expect.device, expect.type);
+  if (!fits.ok()) return KeepFailed(expect.buffer, fits, true);
+  BufferPtr buffer = Make(expect.buffer);
   auto value = std::make_shared<Value>();
-  buffer->Add({0, expect.device, bytes, value});
+  buffer->Add({0, expect.device, expect.type.ByteSize(), value});
   buffers_[expect.buffer] = std::move(buffer);
-  world_->network.Receive(expect.from_host, index_, expect.buffer,
-                          [value](int64_t at, const Status& error) { value->Settle(at, error); });
+  site_.world.network.Receive(expect.from_host, site_.index, expect.buffer,
+                              [value](int64_t at, const Status& error) { value->Settle(at, error); });
 }
 
-void Host::OnSpill(const std::vector<uint64_t>& buffers, bool spill) {
+void HostBuffers::On(const wire::Free& request) {
+  for (const uint64_t id : request.buffers) buffers_.erase(id);
+}
+
+void HostBuffers::SetSpilled(const std::vector<uint64_t>& buffers, bool spilled) {
   for (const uint64_t id : buffers) {
     auto it = buffers_.find(id);
-    if (it != buffers_.end()) it->second->SetSpilled(spill);
+    if (it != buffers_.end()) it->second->SetSpilled(spilled);
   }
+}
+
+void HostBuffers::AnswerMemory(uint32_t device, wire::Reply& reply) const {
+  if (!site_.IsLocal(device)) {
+    reply.status = site_.Invalid("expected a device of this host, got " + std::to_string(device));
+    return;
+  }
+  const size_t local = device - site_.first_device;
+  reply.properties = {{"bytes_in_use", 1, "", site_.account->used(local)},
+                      {"peak_bytes", 1, "", site_.account->peak(local)},
+                      {"limit_bytes", 1, "", site_.account->limit(local)},
+                      {"live_buffers", 1, "", static_cast<int64_t>(buffers_.size())}};
+}
+
+void HostBuffers::DropClient(uint32_t client) {
+  std::erase_if(buffers_, [client](const auto& entry) { return wire::ClientOf(entry.first) == client; });
 }
 
 }  // namespace pathways::sim

@@ -1,4 +1,3 @@
-// Host: runs of single functions and of programs.
 #include "csrc/sim/host_runs.h"
 
 #include <algorithm>
@@ -21,96 +20,81 @@ int64_t Bytes(const TensorType& type, const wire::Box& box) {
 
 }  // namespace
 
-// --- parts
+// --- what is told
 
-void Host::Part::DeviceDone(uint32_t device, int64_t, int64_t busy_ns, const Status& error) {
-  busy_[device - host_->first_device_] += busy_ns;
-  Note(error);
-  One();
+void DoneReport::Add(uint64_t run, const Status& status, int64_t busy_ns) {
+  if (!site_.alive) return;
+  if (done_.outcomes.empty()) site_.world.news.push_back(this);
+  done_.outcomes.push_back({run, site_.index, static_cast<uint64_t>(busy_ns / 1000), status});
 }
 
-void Host::Part::ExpectValue(Value& value) {
-  ++left_;
-  value.When([self = shared_from_this()](const Value& settled) {
-    self->Note(settled.error());
-    self->One();
-  });
-}
-
-void Host::Part::Close(const Status& status) {
-  Note(status);
-  One();
-}
-
-void Host::Part::One() {
-  if (--left_ == 0) host_->Report(run_, error_, *std::max_element(busy_.begin(), busy_.end()));
-}
-
-void Host::Report(uint64_t run, const Status& status, int64_t busy_ns) {
-  if (!alive_) return;
-  if (done_.outcomes.empty()) world_->news.push_back(this);
-  done_.outcomes.push_back({run, index_, static_cast<uint64_t>(busy_ns / 1000), status});
-}
-
-void Host::FlushDone() {
+void DoneReport::Flush() {
   if (done_.outcomes.empty()) return;
-  Send(done_);
+  site_.Send(done_);
   done_.outcomes.clear();
+}
+
+std::vector<std::shared_ptr<Value>> RunShare::Enqueue(const Launch& launch, const std::vector<uint32_t>& devices,
+                                                      std::vector<Fleet::Inputs> inputs) {
+  left_ += devices.size();
+  std::vector<std::shared_ptr<Value>> values;
+  site_.world.fleet.Enqueue(launch, devices, std::move(inputs), shared_from_this(), &values);
+  return values;
+}
+
+void RunShare::DeviceDone(uint32_t device, int64_t, int64_t busy_ns, const Status& error) {
+  busy_[device - site_.first_device] += busy_ns;
+  EndOne(error);
+}
+
+void RunShare::ExpectValue(Value& value) {
+  ++left_;
+  value.When([self = shared_from_this()](const Value& settled) { self->EndOne(settled.error()); });
+}
+
+void RunShare::EndOne(const Status& error) {
+  if (error_.ok()) error_ = error;
+  if (--left_ == 0) report_.Add(run_, error_, *std::max_element(busy_.begin(), busy_.end()));
 }
 
 // --- one function
 
-Launch Host::MakeLaunch(uint64_t run, uint64_t function_id, uint32_t occurrence, const Function& function) const {
-  Launch launch;
-  launch.id = {run, function_id, occurrence};
-  launch.what = function.what;
-  launch.client = static_cast<uint32_t>(wire::ClientOf(run));
-  launch.program = function.trace_name;
-  launch.node = function.trace_name;
-  launch.cost_ns = function.cost_ns;
-  launch.devices = function.meets ? function.devices : nullptr;
-  return launch;
+template <typename Message>
+void HostRuns::Fail(const Message& run, const Status& status) {
+  for (uint32_t k = 0; k < run.output_count; ++k) buffers_.KeepFailed(run.first_output + k, status, false);
+  report_.Add(run.run, status, 0);
 }
 
-Status Host::CheckMemory(const std::vector<uint32_t>& devices, int64_t bytes, const std::string& what) const {
-  for (const uint32_t device : devices) {
-    PW_RETURN_IF_ERROR(Here(account_->Check(device - first_device_, bytes, 0, what)));
-  }
-  return OkStatus();
-}
-
-void Host::OnRun(const wire::Run& run) {
-  auto it = functions_.find(run.function);
+void HostRuns::On(const wire::Run& run) {
+  const Function* function = programs_.FindFunction(run.function);
   Status status;
-  if (it == functions_.end()) {
-    status = Here(NotFound("function " + std::to_string(run.function) + " is not registered"));
-  } else if (!it->second->ready) {
-    status = Here(Internal("a run overtook the compile of its function"));
+  if (function == nullptr) {
+    status = site_.Here(NotFound("function " + std::to_string(run.function) + " is not registered"));
+  } else if (!function->ready) {
+    status = site_.Here(Internal("a run overtook the compile of its function"));
   } else {
-    status = it->second->status.ok() ? Execute(run, *it->second) : it->second->status;
+    status = function->status.ok() ? Execute(run, *function) : function->status;
     if (!status.ok()) {
-      world_->fleet.FailGang(MakeLaunch(run.run, run.function, 0, *it->second),
-                             static_cast<uint32_t>(it->second->local_devices.size()), status);
+      site_.world.fleet.FailGang(function->MakeLaunch(run.run, 0),
+                                 static_cast<uint32_t>(function->local_devices.size()), status);
     }
   }
-  if (status.ok()) return;
-  for (uint32_t k = 0; k < run.output_count; ++k) KeepFailed(run.first_output + k, status, false);
-  Report(run.run, status, 0);
+  if (!status.ok()) Fail(run, status);
 }
 
-Status Host::Execute(const wire::Run& run, const Function& function) {
+Status HostRuns::Execute(const wire::Run& run, const Function& function) {
   std::vector<uint32_t> devices = function.local_devices;
   std::vector<uint32_t> numbers = function.local_numbers;
   if (function.request.one_device) {
     devices = run.devices;
     numbers = {0};
   }
-  const bool matches = function.request.one_device ? run.devices.size() == 1 && IsLocal(run.devices[0])
+  const bool matches = function.request.one_device ? run.devices.size() == 1 && site_.IsLocal(run.devices[0])
                                                    : run.devices == *function.devices;
-  if (!matches) return Here(InvalidArgument(*function.what + " must run on the devices it was compiled for"));
+  if (!matches) return site_.Invalid(*function.what + " must run on the devices it was compiled for");
   if (run.arguments.size() != function.compiled->parameters.size()) {
-    return Here(InvalidArgument(*function.what + " takes " + std::to_string(function.compiled->parameters.size()) +
-                                " arguments, got " + std::to_string(run.arguments.size())));
+    return site_.Invalid(*function.what + " takes " + std::to_string(function.compiled->parameters.size()) +
+                         " arguments, got " + std::to_string(run.arguments.size()));
   }
   std::vector<Fleet::Inputs> inputs(devices.size());
   const size_t row = run.devices.size() * 2;
@@ -119,104 +103,92 @@ Status Host::Execute(const wire::Run& run, const Function& function) {
     const bool assembled = (argument & wire::kAssembledBit) != 0;
     const size_t base = (argument & ~wire::kAssembledBit) * row;
     if (assembled && (base > run.assembled.size() || run.assembled.size() - base < row)) {
-      return Here(DataLoss("RUN names a row of assembled arguments that is not there"));
+      return site_.Here(DataLoss("RUN names a row of assembled arguments that is not there"));
     }
     BufferPtr buffer;
     for (size_t i = 0; i < devices.size(); ++i) {
       const uint64_t id = assembled ? run.assembled[base + 2 * numbers[i]] : argument;
       const uint64_t number = assembled ? run.assembled[base + 2 * numbers[i] + 1] : numbers[i];
       if (assembled || buffer == nullptr) {
-        PW_ASSIGN_OR_RETURN(buffer, FindBuffer(id));
+        PW_ASSIGN_OR_RETURN(buffer, buffers_.Find(id));
       }
-      PW_ASSIGN_OR_RETURN(const Shard* shard, FindShard(*buffer, static_cast<uint32_t>(number)));
+      PW_ASSIGN_OR_RETURN(const Shard* shard, buffers_.FindShard(*buffer, static_cast<uint32_t>(number)));
       if (shard->device != devices[i]) {
-        return Here(InvalidArgument("argument " + std::to_string(position) + " of " + *function.what +
-                                    " is on device " + std::to_string(shard->device) + ", and is needed on device " +
-                                    std::to_string(devices[i])));
+        return site_.Invalid("argument " + std::to_string(position) + " of " + *function.what + " is on device " +
+                             std::to_string(shard->device) + ", and is needed on device " + std::to_string(devices[i]));
       }
       AddInput(inputs[i], shard->value);
     }
   }
   for (const uint32_t position : run.donated) {
-    if (position >= run.arguments.size()) return Here(InvalidArgument("RUN gives up an argument that is not there"));
+    if (position >= run.arguments.size()) return site_.Invalid("RUN gives up an argument that is not there");
     const uint64_t argument = run.arguments[position];
     if (!(argument & wire::kAssembledBit)) {
-      buffers_.erase(argument);
+      buffers_.Erase(argument);
       continue;
     }
-    for (size_t i = 0; i < row; i += 2) buffers_.erase(run.assembled[(argument & ~wire::kAssembledBit) * row + i]);
+    for (size_t i = 0; i < row; i += 2) buffers_.Erase(run.assembled[(argument & ~wire::kAssembledBit) * row + i]);
   }
   int64_t output_bytes = 0;
   for (const TensorType& type : function.compiled->outputs) output_bytes += type.ByteSize();
-  PW_RETURN_IF_ERROR(CheckMemory(devices, output_bytes, *function.what));
-  auto part = std::make_shared<Part>(this, run.run);
-  part->Expect(devices.size());
-  std::vector<std::shared_ptr<Value>> values;
-  world_->fleet.Enqueue(MakeLaunch(run.run, run.function, 0, function), devices, std::move(inputs), part, &values);
+  for (const uint32_t device : devices) PW_RETURN_IF_ERROR(site_.CheckMemory(device, output_bytes, *function.what));
+  auto share = std::make_shared<RunShare>(site_, report_, run.run);
+  const auto values = share->Enqueue(function.MakeLaunch(run.run, 0), devices, std::move(inputs));
   for (size_t k = 0; k < function.compiled->outputs.size() && k < run.output_count; ++k) {
     const int64_t bytes = function.compiled->outputs[k].ByteSize();
-    BufferPtr buffer = MakeBuffer(run.run);
+    BufferPtr buffer = buffers_.Make(run.run);
     for (size_t i = 0; i < devices.size(); ++i) buffer->Add({numbers[i], devices[i], bytes, values[i]});
-    buffers_[run.first_output + k] = std::move(buffer);
+    buffers_.Keep(run.first_output + k, std::move(buffer));
   }
-  part->Close(OkStatus());
+  share->Close(OkStatus());
   return OkStatus();
 }
 
 // --- programs
 
-Status Host::StateOf(uint64_t program) const {
-  auto it = programs_.find(program);
-  if (it == programs_.end()) return Here(NotFound("program " + std::to_string(program) + " is not registered"));
-  if (!it->second->ready) return Here(Internal("a run overtook the registration of its program"));
-  return it->second->status;
+void HostRuns::On(const wire::RunProgram& run) {
+  const Result<Program*> program = programs_.FindProgram(run.program);
+  if (!program.ok()) return Fail(run, program.status());
+  Walk(**program, run, {});
 }
 
-void Host::OnRunProgram(const wire::RunProgram& run) {
-  if (Status status = StateOf(run.program); !status.ok()) {
-    for (uint32_t k = 0; k < run.output_count; ++k) KeepFailed(run.first_output + k, status, false);
-    return Report(run.run, status, 0);
-  }
-  WalkProgram(*programs_.at(run.program), run, {});
-}
-
-void Host::OnRunInPlace(const wire::RunInPlace& message) {
-  Status status = StateOf(message.program);
-  if (status.ok()) status = Here(programs_.at(message.program)->places.Check(message));
+void HostRuns::On(const wire::RunInPlace& message) {
+  const Result<Program*> program = programs_.FindProgram(message.program);
+  const Status status = program.ok() ? site_.Here((*program)->places.Check(message)) : program.status();
   if (!status.ok()) {
-    for (uint32_t k = 0; k < message.output_count; ++k) KeepFailed(message.first_output + k, status, false);
     for (size_t i = 0; i < message.after.size() && i < message.before.size(); ++i) {
-      if (message.after[i] != message.before[i]) KeepFailed(message.after[i], status, false);
+      if (message.after[i] != message.before[i]) buffers_.KeepFailed(message.after[i], status, false);
     }
-    return Report(message.run, status, 0);
+    return Fail(message, status);
   }
-  Program& program = *programs_.at(message.program);
   plan::FullRun full;
-  program.places.Apply(message);
-  program.places.Spell(message, full);
-  WalkProgram(program, full.run, full.results);
+  (*program)->places.Apply(message);
+  (*program)->places.Spell(message, full);
+  Walk(**program, full.run, full.results);
 }
 
-void Host::WalkProgram(Program& program, const wire::RunProgram& run, std::span<const uint64_t> results) {
+void HostRuns::Walk(Program& program, const wire::RunProgram& run, std::span<const uint64_t> results) {
   program.last_runs.push_back(run.run);
   if (program.last_runs.size() > wire::kMaxTimedRuns) program.last_runs.pop_front();
-  auto part = std::make_shared<Part>(this, run.run);
-  runner_->backend.Begin(program, run, part);
-  const Status status = runner_->walker.Walk(*program.plan, run, results, runner_->backend);
-  runner_->backend.End(status);
+  auto share = std::make_shared<RunShare>(site_, report_, run.run);
+  backend_.Begin(program, run, share);
+  const Status status = walker_.Walk(*program.plan, run, results, backend_);
+  backend_.End(status);
   const std::unordered_set<uint64_t> kept(results.begin(), results.end());  // a run in place may make what it is given
   for (const uint32_t position : run.donated) {
     if (position >= run.arguments.size()) continue;
     const uint64_t argument = run.arguments[position];
-    if (!(argument & wire::kAssembledBit) && !kept.contains(argument)) buffers_.erase(argument);
+    if (!(argument & wire::kAssembledBit) && !kept.contains(argument)) buffers_.Erase(argument);
   }
-  part->Close(status);
+  share->Close(status);
 }
 
-void PlanBackend::Begin(const Host::Program& program, const wire::RunProgram& run, std::shared_ptr<Host::Part> part) {
+// --- what plan::Walker asks for
+
+void PlanBackend::Begin(const Program& program, const wire::RunProgram& run, std::shared_ptr<RunShare> share) {
   program_ = &program;
   run_ = &run;
-  part_ = std::move(part);
+  share_ = std::move(share);
   launched_.assign(program.plan->steps().size(), 0);
   last_error_ = OkStatus();
 }
@@ -226,10 +198,10 @@ void PlanBackend::End(const Status& first_error) {
   for (size_t i = 0; i < launched_.size() && !error.ok(); ++i) {
     const wire::PlanStep& step = program_->plan->steps()[i];
     if (step.kind != wire::StepKind::kExecute || launched_[i]) continue;
-    const Host::Function& function = *host_->functions_.at(step.function);
-    host_->world_->fleet.FailGang(LaunchOf(i, function), static_cast<uint32_t>(function.local_devices.size()), error);
+    const Function& function = programs_.FunctionOf(step);
+    site_.world.fleet.FailGang(LaunchOf(i, function), static_cast<uint32_t>(function.local_devices.size()), error);
   }
-  part_.reset();
+  share_.reset();
 }
 
 Status PlanBackend::ErrorOf(const Value& value) {
@@ -240,7 +212,7 @@ Status PlanBackend::ErrorOf(const Value& value) {
 
 PlanBackend::Value PlanBackend::Failed(const Status& status) {
   last_error_ = status;
-  return host_->FailedBuffer(status);
+  return buffers_.MakeFailed(status);
 }
 
 Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const wire::RunProgram& run, size_t position,
@@ -248,22 +220,21 @@ Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const w
   const wire::PlanPort& port = plan.description().inputs[position];
   const wire::PlanSlot& slot = plan.slots()[port.slot];
   if (position >= run.arguments.size()) {
-    return host_->Here(InvalidArgument("expected " + std::to_string(plan.description().inputs.size()) +
-                                       " arguments of a program, got " + std::to_string(run.arguments.size())));
+    return site_.Invalid("expected " + std::to_string(plan.description().inputs.size()) +
+                         " arguments of a program, got " + std::to_string(run.arguments.size()));
   }
   const uint64_t argument = run.arguments[position];
-  const auto check = [&](const Host::Shard& shard, size_t i) {
+  const auto check = [&](const Shard& shard, size_t i) {
     if (shard.device == slot.devices[i] && shard.bytes == slot.type.ByteSize()) return OkStatus();
-    return host_->Here(InvalidArgument("argument " + std::to_string(position) + " of program '" +
-                                       plan.description().name + "' must have " + slot.type.ToString() + " on device " +
-                                       std::to_string(slot.devices[i]) + ", got " + std::to_string(shard.bytes) +
-                                       " bytes on device " + std::to_string(shard.device)));
+    return site_.Invalid("argument " + std::to_string(position) + " of program '" + plan.description().name +
+                         "' must have " + slot.type.ToString() + " on device " + std::to_string(slot.devices[i]) +
+                         ", got " + std::to_string(shard.bytes) + " bytes on device " + std::to_string(shard.device));
   };
   if (!(argument & wire::kAssembledBit)) {
-    PW_ASSIGN_OR_RETURN(Value buffer, host_->FindBuffer(argument));
+    PW_ASSIGN_OR_RETURN(Value buffer, buffers_.Find(argument));
     bool same = buffer->shards.size() == slot.shards.size();
     for (size_t i = 0; i < slot.shards.size(); ++i) {
-      PW_ASSIGN_OR_RETURN(const Host::Shard* shard, host_->FindShard(*buffer, slot.shards[i]));
+      PW_ASSIGN_OR_RETURN(const Shard* shard, buffers_.FindShard(*buffer, slot.shards[i]));
       PW_RETURN_IF_ERROR(check(*shard, i));
       same = same && shard == &buffer->shards[i];
     }
@@ -275,12 +246,12 @@ Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const w
     uint64_t id = argument, number = slot.shards[i];
     if (argument & wire::kAssembledBit) {
       const uint64_t at = base + 2 * number;
-      if (at + 1 >= run.assembled.size()) return host_->Here(DataLoss("RUN_PROGRAM lacks assembled arguments"));
+      if (at + 1 >= run.assembled.size()) return site_.Here(DataLoss("RUN_PROGRAM lacks assembled arguments"));
       id = run.assembled[at];
       number = run.assembled[at + 1];
     }
-    PW_ASSIGN_OR_RETURN(Value buffer, host_->FindBuffer(id));
-    PW_ASSIGN_OR_RETURN(const Host::Shard* shard, host_->FindShard(*buffer, static_cast<uint32_t>(number)));
+    PW_ASSIGN_OR_RETURN(Value buffer, buffers_.Find(id));
+    PW_ASSIGN_OR_RETURN(const Shard* shard, buffers_.FindShard(*buffer, static_cast<uint32_t>(number)));
     PW_RETURN_IF_ERROR(check(*shard, i));
     made->shards[i].value = shard->value;  // a view: its bytes stay accounted where they were
   }
@@ -288,15 +259,16 @@ Result<PlanBackend::Value> PlanBackend::Argument(const plan::Plan& plan, const w
 }
 
 PlanBackend::Value PlanBackend::Empty(const wire::PlanSlot& slot) {
-  Value buffer = host_->MakeBuffer(run_->run);
-  for (size_t i = 0; i < slot.shards.size(); ++i)
+  Value buffer = buffers_.Make(run_->run);
+  for (size_t i = 0; i < slot.shards.size(); ++i) {
     buffer->shards.push_back({slot.shards[i], slot.devices[i], 0, nullptr});
+  }
   return buffer;
 }
 
-Launch PlanBackend::LaunchOf(size_t step, const Host::Function& function) const {
+Launch PlanBackend::LaunchOf(size_t step, const Function& function) const {
   const wire::PlanStep& of = program_->plan->steps()[step];
-  Launch launch = host_->MakeLaunch(run_->run, of.function, program_->occurrence[step], function);
+  Launch launch = function.MakeLaunch(run_->run, program_->occurrence[step]);
   launch.program = program_->trace_name;
   if (of.node < program_->node_names.size()) launch.node = program_->node_names[of.node];
   return launch;
@@ -305,35 +277,33 @@ Launch PlanBackend::LaunchOf(size_t step, const Host::Function& function) const 
 Status PlanBackend::Execute(const plan::Plan& plan, size_t index, std::span<const Value> arguments,
                             std::span<const char>, std::span<Value> results) {
   const wire::PlanStep& step = plan.steps()[index];
-  const Host::Function& function = *host_->functions_.at(step.function);  // there, or the plan would not be ready
+  const Function& function = programs_.FunctionOf(step);
   std::vector<uint32_t> devices = function.local_devices;
   if (function.request.one_device && !step.results.empty()) devices = plan.slots()[step.results[0]].devices;
   std::vector<Fleet::Inputs> inputs(devices.size());
   for (size_t position = 0; position < arguments.size(); ++position) {
-    const std::vector<Host::Shard>& shards = arguments[position]->shards;
+    const std::vector<Shard>& shards = arguments[position]->shards;
     if (shards.size() != devices.size()) {
-      return host_->Here(InvalidArgument(plan.Describe(step) + ": argument " + std::to_string(position) + " has " +
-                                         std::to_string(shards.size()) + " shards on this host, expected " +
-                                         std::to_string(devices.size())));
+      return site_.Invalid(plan.Describe(step) + ": argument " + std::to_string(position) + " has " +
+                           std::to_string(shards.size()) + " shards on this host, expected " +
+                           std::to_string(devices.size()));
     }
     for (size_t i = 0; i < devices.size(); ++i) {
       if (shards[i].device != devices[i] || shards[i].value == nullptr) {
-        return host_->Here(InvalidArgument(plan.Describe(step) + ": argument " + std::to_string(position) +
-                                           " is not on device " + std::to_string(devices[i])));
+        return site_.Invalid(plan.Describe(step) + ": argument " + std::to_string(position) + " is not on device " +
+                             std::to_string(devices[i]));
       }
       AddInput(inputs[i], shards[i].value);
     }
   }
   int64_t bytes = 0;
   for (const uint32_t slot : step.results) bytes += plan.slots()[slot].type.ByteSize();
-  PW_RETURN_IF_ERROR(host_->CheckMemory(devices, bytes, *function.what));
-  part_->Expect(devices.size());
-  std::vector<std::shared_ptr<sim::Value>> values;
-  host_->world_->fleet.Enqueue(LaunchOf(index, function), devices, std::move(inputs), part_, &values);
+  for (const uint32_t device : devices) PW_RETURN_IF_ERROR(site_.CheckMemory(device, bytes, *function.what));
+  const auto values = share_->Enqueue(LaunchOf(index, function), devices, std::move(inputs));
   launched_[index] = 1;
   for (size_t k = 0; k < results.size(); ++k) {
     const wire::PlanSlot& slot = plan.slots()[step.results[k]];
-    results[k] = host_->MakeBuffer(run_->run);
+    results[k] = buffers_.Make(run_->run);
     for (size_t i = 0; i < devices.size(); ++i) {
       results[k]->Add({slot.shards[i], devices[i], slot.type.ByteSize(), values[i]});
     }
@@ -345,56 +315,56 @@ void PlanBackend::Send(const wire::PlanStep& step, const wire::PlanSlot& slot, c
   const int64_t bytes = Bytes(slot.type, step.box);
   std::shared_ptr<sim::Value> source;
   if (Status error = ErrorOf(value); !error.ok()) {
-    source = sim::Value::Settled(host_->world_->timeline.now(), std::move(error));
+    source = sim::Value::Settled(site_.world.timeline.now(), std::move(error));
   } else if (value == nullptr || step.shard >= value->shards.size() || value->shards[step.shard].value == nullptr) {
-    source =
-        sim::Value::Settled(host_->world_->timeline.now(), host_->Here(Internal("a plan sends what is not there")));
+    source = sim::Value::Settled(site_.world.timeline.now(), site_.Here(Internal("a plan sends what is not there")));
   } else {
     source = value->shards[step.shard].value;
   }
-  host_->world_->network.Send(host_->index_, step.host, key, bytes, source);
+  site_.world.network.Send(site_.index, step.host, key, bytes, source);
 }
 
 Status PlanBackend::Receive(const wire::PlanStep& step, const wire::PlanSlot& slot, Value& value, uint64_t first_key) {
-  if (step.shard >= value->shards.size()) return host_->Here(InvalidArgument("a plan receives an unknown shard"));
+  if (step.shard >= value->shards.size()) return site_.Invalid("a plan receives an unknown shard");
   const int64_t bytes = slot.type.ByteSize();
   const uint32_t device = slot.devices[step.shard];
-  PW_RETURN_IF_ERROR(host_->Here(host_->account_->Check(device - host_->first_device_, bytes, 0,
-                                                        "a tensor " + slot.type.ToString() + " from another slice")));
+  PW_RETURN_IF_ERROR(site_.CheckMemory(device, bytes, "a tensor " + slot.type.ToString() + " from another slice"));
   auto made = std::make_shared<sim::Value>();
   auto assembly = std::make_shared<Assembly>(made, step.pieces.size());
   for (const wire::PlanPiece& piece : step.pieces) {
-    host_->world_->network.Receive(piece.host, host_->index_, first_key + piece.channel,
-                                   [assembly](int64_t at, const Status& error) { assembly->PartCame(at, error); });
+    site_.world.network.Receive(piece.host, site_.index, first_key + piece.channel,
+                                [assembly](int64_t at, const Status& error) { assembly->PartCame(at, error); });
   }
-  if (step.pieces.empty()) made->Settle(host_->world_->timeline.now());
+  if (step.pieces.empty()) made->Settle(site_.world.timeline.now());
   value->Fill(step.shard, bytes, std::move(made));
   return OkStatus();
 }
 
 Status PlanBackend::Copy(const wire::PlanStep& step, const Value& from, Value& to) {
   if (from == nullptr || step.source_shard >= from->shards.size() || step.shard >= to->shards.size()) {
-    return host_->Here(InvalidArgument("a plan copies an unknown shard"));
+    return site_.Invalid("a plan copies an unknown shard");
   }
-  const Host::Shard& source = from->shards[step.source_shard];
-  Host::Shard& target = to->shards[step.shard];
+  const Shard& source = from->shards[step.source_shard];
+  Shard& target = to->shards[step.shard];
   const int64_t bytes = program_->plan->slots()[step.results[0]].type.ByteSize();
   if (source.device == target.device) {
     target.value = source.value;  // the same bytes
   } else {
-    to->Fill(step.shard, bytes, host_->CopyLocally(source.value, bytes));
+    to->Fill(step.shard, bytes, buffers_.CopyLocally(source.value, bytes));
   }
   return OkStatus();
 }
 
 void PlanBackend::Keep(size_t, uint64_t buffer, const Value& value) {
-  if (value == nullptr)
-    return host_->KeepFailed(buffer, host_->Here(Internal("a plan keeps what it never made")), false);
-  for (const Host::Shard& shard : value->shards) {
-    // What is computed for this run is counted already, what comes from elsewhere is not.
-    if (shard.value != nullptr && !shard.value->settled() && !shard.value->computed()) part_->ExpectValue(*shard.value);
+  if (value == nullptr) {
+    return buffers_.KeepFailed(buffer, site_.Here(Internal("a plan keeps what it never made")), false);
   }
-  host_->buffers_[buffer] = value;
+  for (const Shard& shard : value->shards) {
+    // What is computed for this run is counted already, what comes from elsewhere is not.
+    const sim::Value* const made = shard.value.get();
+    if (made != nullptr && !made->settled() && !made->computed()) share_->ExpectValue(*shard.value);
+  }
+  buffers_.Keep(buffer, value);
 }
 
 }  // namespace pathways::sim

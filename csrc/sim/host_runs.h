@@ -1,50 +1,72 @@
-// Runs of a simulated host: single functions, and programs through plan::Walker, the code that real workers run, too.
-// Private to this room.
+// HostRuns: runs of a simulated host, of single functions and of programs. The latter go through plan::Walker, the code
+// that real workers run, too; what it needs of a host is PlanBackend. A RunShare waits for what a run started here, and
+// tells the DoneReport.
 //
-// Ownership: a part is shared by the computations that it waits for. Threads: none inside; the cluster's one thread.
+// Ownership: HostRuns owns its backend and report; a share is owned by what it waits for. All borrow the host's site,
+//            buffers and programs.
+// Threads:   none inside; the cluster's one thread.
 #ifndef PTPATHWAYS_SIM_HOST_RUNS_H_
 #define PTPATHWAYS_SIM_HOST_RUNS_H_
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "csrc/plan/walker.h"
-#include "csrc/sim/host.h"
+#include "csrc/sim/host_buffers.h"
+#include "csrc/sim/host_programs.h"
 
 namespace pathways::sim {
 
-// This host's share of one run: reported when all its computations, and the transfers that end in its results, ended.
-class Host::Part : public RunPart, public std::enable_shared_from_this<Host::Part> {
+// What ended since the controller was told.
+class DoneReport {
  public:
-  Part(Host* host, uint64_t run) : host_(host), run_(run), busy_(host->spec_.devices, 0) {}
+  explicit DoneReport(const HostSite& site) : site_(site) {}
 
-  void Expect(size_t computations) { left_ += computations; }
+  // The world hears of the first.
+  void Add(uint64_t run, const Status& status, int64_t busy_ns);
+  // Sends what was added since the last call, in one message.
+  void Flush();
+  void Clear() { done_.outcomes.clear(); }
+
+ private:
+  const HostSite& site_;
+  wire::Done done_;
+};
+
+// This host's share of one run: reported when all its computations, and the transfers that end in its results, ended.
+class RunShare : public RunPart, public std::enable_shared_from_this<RunShare> {
+ public:
+  RunShare(const HostSite& site, DoneReport& report, uint64_t run)
+      : site_(site), report_(report), run_(run), busy_(site.spec.devices, 0) {}
+
+  // Launches a computation of this share; gives what stands for its outputs on each device.
+  std::vector<std::shared_ptr<Value>> Enqueue(const Launch& launch, const std::vector<uint32_t>& devices,
+                                              std::vector<Fleet::Inputs> inputs);
   void ExpectValue(Value& value);
   void DeviceDone(uint32_t device, int64_t at, int64_t busy_ns, const Status& error) override;
   // Nothing more is expected.
-  void Close(const Status& status);
+  void Close(const Status& status) { EndOne(status); }
 
  private:
-  void Note(const Status& error) {
-    if (error_.ok()) error_ = error;
-  }
-  void One();
+  void EndOne(const Status& error);
 
-  Host* const host_;
+  const HostSite& site_;
+  DoneReport& report_;
   const uint64_t run_;
   std::vector<int64_t> busy_;  // by local device
   size_t left_ = 1;            // the last is Close
   Status error_;
 };
 
-// What plan::Walker needs of a host.
 class PlanBackend {
  public:
-  using Value = std::shared_ptr<Host::Buffer>;
+  using Value = BufferPtr;
 
-  explicit PlanBackend(Host* host) : host_(host) {}
-  void Begin(const Host::Program& program, const wire::RunProgram& run, std::shared_ptr<Host::Part> part);
+  PlanBackend(const HostSite& site, HostBuffers& buffers, const HostPrograms& programs)
+      : site_(site), buffers_(buffers), programs_(programs) {}
+  void Begin(const Program& program, const wire::RunProgram& run, std::shared_ptr<RunShare> share);
   // Fails the gangs whose part of this host was not launched, for want of an argument.
   void End(const Status& first_error);
 
@@ -61,20 +83,44 @@ class PlanBackend {
   void Keep(size_t result, uint64_t buffer, const Value& value);
 
  private:
-  Launch LaunchOf(size_t step, const Host::Function& function) const;
+  Launch LaunchOf(size_t step, const Function& function) const;
 
-  Host* const host_;
-  const Host::Program* program_ = nullptr;
+  const HostSite& site_;
+  HostBuffers& buffers_;
+  const HostPrograms& programs_;
+  const Program* program_ = nullptr;
   const wire::RunProgram* run_ = nullptr;
-  std::shared_ptr<Host::Part> part_;
+  std::shared_ptr<RunShare> share_;
   std::vector<char> launched_;  // by step
   Status last_error_;
 };
 
-struct ProgramRunner {
-  explicit ProgramRunner(Host* host) : backend(host) {}
-  PlanBackend backend;
-  plan::Walker<PlanBackend> walker;
+class HostRuns {
+ public:
+  HostRuns(const HostSite& site, HostBuffers& buffers, HostPrograms& programs)
+      : site_(site), buffers_(buffers), programs_(programs), report_(site), backend_(site, buffers, programs) {}
+
+  // Messages of the controller:
+  void On(const wire::Run& run);
+  void On(const wire::RunProgram& run);
+  void On(const wire::RunInPlace& message);
+
+  // Forgets what the controller was not told of.
+  void Clear() { report_.Clear(); }
+
+ private:
+  Status Execute(const wire::Run& run, const Function& function);
+  void Walk(Program& program, const wire::RunProgram& run, std::span<const uint64_t> results);
+  // It will never have results.
+  template <typename Message>
+  void Fail(const Message& run, const Status& status);
+
+  const HostSite& site_;
+  HostBuffers& buffers_;
+  HostPrograms& programs_;
+  DoneReport report_;
+  PlanBackend backend_;
+  plan::Walker<PlanBackend> walker_;
 };
 
 }  // namespace pathways::sim

@@ -106,7 +106,7 @@ void VirtualCluster::Tick() {
 }
 
 bool VirtualCluster::Run(int64_t until) {
-  for (Host* host : std::exchange(world_.news, {})) host->FlushDone();  // of what the caller did
+  for (DoneReport* report : std::exchange(world_.news, {})) report->Flush();  // of what the caller did
   while (!world_.timeline.empty() || WaitForController(until)) {
     if (world_.timeline.next() > until) {
       world_.timeline.SetNow(until);
@@ -131,7 +131,7 @@ bool VirtualCluster::WaitForController(int64_t until) {
 
 bool VirtualCluster::Step() {
   if (!world_.timeline.RunNext()) return false;
-  for (Host* host : std::exchange(world_.news, {})) host->FlushDone();
+  for (DoneReport* report : std::exchange(world_.news, {})) report->Flush();
   Tick();
   return true;
 }
