@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import decimal
 import enum
 import types
 from typing import Any, Protocol, runtime_checkable
@@ -144,6 +145,11 @@ FUNCTIONS = {
         lambda of, x: x * vars(copy.copy(of)).get("times", 1.0),
         _add_state,
         make=lambda _: type("Copied", (_Plain,), {})(),
+    ),
+    "the context of a decimal number": Case(
+        lambda of, x: x * float(of / 3),
+        lambda of, n, _: setattr(decimal.getcontext(), "prec", 2 if n == 6 else 28),
+        make=lambda _: decimal.Decimal("1.25"),
     ),
     "a state of one's own": _by_factor(lambda of, x: x * of.state_dict()["_extra_state"], lambda _: _Stateful()),
 }

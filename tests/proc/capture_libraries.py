@@ -280,7 +280,7 @@ def libraries_of_c(places: list[torch.device], capture: Capture) -> list[float]:
         found.append(float(step(numbers_on(places[0], 1.0 + call)).sum()))
         if call in CHANGED_BEFORE:
             of["k"] = 1.0 * call
-    expect(step, replays=0, texts=("a ScriptDict, which is written in C",))
+    expect(step, replays=0, texts=("a ScriptDict, and what is in it",))
     return found
 
 

@@ -161,11 +161,11 @@ TOLD: dict[str, tuple[str, Case]] = {
         Case(lambda of, x: x * operator.length_hint(of), lambda of, *_: next(of), make=_iterator),
     ),
     "a pointer": (
-        "LP_c_double, which is written in C",
+        "LP_c_double, and what is in it",
         Case(lambda of, x: x * of[0], lambda of, n, _: operator.setitem(of, 0, 1.0 + n), make=_pointer),
     ),
     "a context": (
-        "a Context, which is written in C",
+        "a Context, and what is in it",
         Case(_in_context, lambda of, n, _: of.run(_VARIABLE.set, 1.0 + n), make=_context),
     ),
     "a computed name": (

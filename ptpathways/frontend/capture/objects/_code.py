@@ -26,7 +26,7 @@ _READING_IN_C = {
 """Functions that read a number without asking it."""
 BY_TEXT = frozenset(
     (
-        *("attrgetter", "delattr", "getattr", "hasattr", "methodcaller", "setattr"),
+        *("attrgetter", "delattr", "get_field", "getattr", "hasattr", "methodcaller", "setattr"),
         *("__delattr__", "__getattribute__", "__setattr__", "getattr_static"),
     )
 )

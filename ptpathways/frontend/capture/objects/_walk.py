@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import collections.abc
 import dataclasses
+import decimal
 import enum
 import functools
 import inspect
@@ -339,6 +340,8 @@ class Walker:
         self.found.contents.append(Watched(value, contents, name))
         if isinstance(value, np.ndarray):
             self.modules.of_numpy()
+        elif isinstance(value, decimal.Decimal):
+            self.modules.context(decimal.getcontext)
         self.kind(name, (type(value), Contents(contents)))
         if _whose.leads_out(type(value)):
             self.objects.cannot_look_into(name, value)

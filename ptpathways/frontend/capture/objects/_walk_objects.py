@@ -77,8 +77,8 @@ class Objects:
 
     def cannot_look_into(self, name: str, value: Any) -> None:
         self._walker.found.unknown = self._walker.found.unknown or (
-            f"it reaches {name}, a {type(value).__qualname__}, which is written in C, and what is in it is not "
-            "compared; take from it outside and pass the outcome as an argument"
+            f"it reaches {name}, a {type(value).__qualname__}, and what is in it is not compared; take from it outside "
+            "and pass the outcome as an argument"
         )
 
     def attributes_of_plain(self, name: str, value: Any, depth: int) -> None:

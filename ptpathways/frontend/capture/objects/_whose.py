@@ -30,7 +30,7 @@ _MAKING = frozenset({"dataclasses", "types", "typing"})
 """Modules whose functions make classes, which then say that they are of that module."""
 _LEADING_OUT = {
     *("_ctypes._Pointer", "_ctypes.CFuncPtr", "ctypes.c_char_p", "ctypes.c_wchar_p", "ctypes.c_void_p"),
-    *("_contextvars.Context", "torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
+    *("_contextvars.Context", "weakref.finalize", "torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
 }
 """Classes of Python's library and of torch whose contents nothing compares."""
 
