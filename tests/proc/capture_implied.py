@@ -195,6 +195,30 @@ def implied_globals(places: list[torch.device], capture: Capture) -> list[float]
     return found
 
 
+def implied_deletions(places: list[torch.device], capture: Capture) -> list[float]:
+    """A variable that the step deletes at some calls is not one that it sets to None."""
+    of, found = _Turning(), []
+    cell = types.CellType(0.0)
+
+    def step(x: Tensor) -> Tensor:
+        of.turn = not of.turn
+        cell.cell_contents = 1.0
+        if of.turn:
+            del cell.cell_contents
+        return x * 2.0
+
+    captured = capture(step)
+    for call in range(1, CALLS):
+        if call in CHANGED_BEFORE:
+            cell.cell_contents = 3.0
+        captured(numbers_on(places[0], 0.5))
+        try:
+            found.append(float(cell.cell_contents))
+        except ValueError:
+            found.append(-1.0)
+    return found
+
+
 class _Answering:
     times = 2.0
 
@@ -341,4 +365,12 @@ def implied_parts(places: list[torch.device], capture: Capture) -> list[float]:
     return outcomes(PARTS, places, capture)
 
 
-SCENARIOS = (implied_answers, implied_functions, implied_globals, implied_names, implied_objects, implied_parts)
+SCENARIOS = (
+    implied_answers,
+    implied_deletions,
+    implied_functions,
+    implied_globals,
+    implied_names,
+    implied_objects,
+    implied_parts,
+)

@@ -7,9 +7,12 @@ only if the replay goes past those methods: what they do, the call did while it 
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Iterator
 from typing import Any
 
+MISSING = types.SimpleNamespace()
+"""What is read where nothing is: a variable that was deleted, a slot that has not been assigned."""
 _CONTAINERS = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
 """A class before those that it derives from."""
 
@@ -36,8 +39,8 @@ def items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def read(where: Any, key: Any) -> Any:
-    """What a dictionary or a view has under that key; None for nothing."""
-    return dict.get(where, key) if isinstance(where, dict) else where.get(key)
+    """What a dictionary or a view has under that key, or ``MISSING``."""
+    return dict.get(where, key, MISSING) if isinstance(where, dict) else where.get(key)
 
 
 def write(where: Any, key: Any, value: Any) -> None:
@@ -63,8 +66,8 @@ class View:
     def __init__(self, of: Any) -> None:
         self.of = of
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """What is there; ``default`` for nothing."""
+    def get(self, key: Any, default: Any = MISSING) -> Any:
+        """What is there, or ``default``."""
         raise NotImplementedError
 
     @property
@@ -85,7 +88,7 @@ class CellView(View):
 
     __slots__ = ()
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = MISSING) -> Any:
         try:
             return self.of.cell_contents
         except ValueError:
@@ -100,7 +103,7 @@ class SlotView(View):
 
     __slots__ = ()
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = MISSING) -> Any:
         if key == "__class__":  # which a class may have a property for
             return type(self.of)
         try:
@@ -120,7 +123,7 @@ class AttributeView(View):
 
     __slots__ = ()
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = MISSING) -> Any:
         return getattr(self.of, key, default)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -132,7 +135,7 @@ class ClassView(View):
 
     __slots__ = ()
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = MISSING) -> Any:
         return vars(self.of).get(key, default)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -144,7 +147,7 @@ class ItemView(View):
 
     __slots__ = ()
 
-    def get(self, key: int, default: Any = None) -> Any:
+    def get(self, key: int, default: Any = MISSING) -> Any:
         kind = list if isinstance(self.of, list) else tuple
         return kind.__getitem__(self.of, key) if key < kind.__len__(self.of) else default
 

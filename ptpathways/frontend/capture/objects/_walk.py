@@ -37,7 +37,7 @@ from ptpathways.frontend.capture.objects._contents import (
     object_key,
     setting_key,
 )
-from ptpathways.frontend.capture.objects._places import ItemView, SlotView, are_one, elements, items
+from ptpathways.frontend.capture.objects._places import MISSING, ItemView, SlotView, View, are_one, elements, items
 from ptpathways.frontend.capture.objects._reachable import (
     Link,
     Surroundings,
@@ -405,6 +405,14 @@ class Walker:
         links = self.found.links if isinstance(mapping, dict) else self.found.members
         links.append(Link(mapping, key, value, name))
         self.visit(name, value, depth + 1)
+
+    def member(self, name: str, view: View, key: str, depth: int) -> None:
+        """The same of a view, in which nothing may be."""
+        held = view.get(key)
+        if held is MISSING:
+            self.found.members.append(Link(view, key, held, name))
+        else:
+            self.link(name, view, key, held, depth)
 
     def setting(self, name: str, mapping: Any, key: Any, value: Any) -> None:
         """A number, a text or a switch, which may have the name of another one: two classes may have one name."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.capture.objects import _code, _layout, _whose
 from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
-from ptpathways.frontend.capture.objects._places import AttributeView, ClassView, SlotView
+from ptpathways.frontend.capture.objects._places import MISSING, AttributeView, ClassView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
 from ptpathways.frontend.capture.objects._walk_modules import ITEMS_MAX
 
@@ -184,8 +184,10 @@ class Mentioned:
                 computed = not _whose.is_ours(kind) and (everything or self._is_used(name, kind))
                 if computed or name in self.names:
                     done.add(("library", place, name))
-                    value = attributes[name] if name in attributes else getattr(of, name, None)
-                    if isinstance(value, weakref.ref):  # such as a transform's inverse, made when it is asked for
+                    value = attributes[name] if name in attributes else AttributeView(of).get(name)
+                    if value is MISSING or isinstance(
+                        value, weakref.ref
+                    ):  # such as a transform's inverse, made when it is asked for
                         continue
                     space: Any = attributes if name in attributes else AttributeView(of)
                     self._walker.link(f"{where}.{name}", space, name, value, depth)

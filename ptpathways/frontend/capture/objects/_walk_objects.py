@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _OF_LOGGERS = frozenset({"parent", "handlers", "manager", "filters", "root", "_cache"})
 """Attributes that lead on to where logs are written, of which a step hears nothing."""
-_NOTHING = object()
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
@@ -36,7 +35,7 @@ class Objects:
         if isinstance(value, BaseException):
             members = SlotView(value)
             for part in ("args", "__cause__", "__context__", *_layout.members_in_c(type(value))):
-                self._walker.link(f"{name}.{part}", members, part, members.get(part), depth)
+                self._walker.member(f"{name}.{part}", members, part, depth)
         users = _whose.is_users(type(value), self._walker.home) and _layout.has_attributes(value)
         if users or isinstance(value, _NAMESPACES):
             self._object(name, value, depth)
@@ -59,7 +58,7 @@ class Objects:
             self._walker.mentioned.names.update(part for text in texts for part in text.split("."))
         if isinstance(value, types.CellType):
             view = CellView(value)
-            self._walker.link(f"{name}.cell_contents", view, "cell_contents", view.get("cell_contents"), depth)
+            self._walker.member(f"{name}.cell_contents", view, "cell_contents", depth)
         elif _whose.is_record(type(value)):
             self._walker.mentioned.of_library_class(type(value))
             self._instance(name, value)
@@ -138,11 +137,7 @@ class Objects:
     def _slots(self, name: str, value: Any, depth: int) -> None:
         view = SlotView(value)
         for slot in (slot for base in type(value).__mro__ for slot in _layout.slots(base)):
-            held = view.get(slot, _NOTHING)
-            if held is _NOTHING:
-                self._walker.found.members.append(Link(view, slot, None, f"{name}.{slot}"))
-            else:
-                self._walker.link(f"{name}.{slot}", view, slot, held, depth)
+            self._walker.member(f"{name}.{slot}", view, slot, depth)
 
     def _instance(self, name: str, value: Any) -> None:
         """That it keeps its class and its attributes' dictionary, and gets no further attribute: code may ask for one

@@ -198,7 +198,7 @@ class TorchObjects:
             return
         self._classes.add(kind)
         for name in names:
-            value = getattr(kind, name, None)
+            value = AttributeView(kind).get(name)
             where = f"{kind.__qualname__}.{name}"
             self._walker.found.members.append(Link(AttributeView(kind), name, value, where))
             self._walker.kind(where, Same(value))

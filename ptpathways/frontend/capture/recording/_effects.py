@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptpathways.frontend.capture.objects._contents import attributes_key, contents_of, equal, is_setting, position_of
-from ptpathways.frontend.capture.objects._places import elements, is_mutable, read, size, write
+from ptpathways.frontend.capture.objects._places import MISSING, elements, is_mutable, read, size, write
 from ptpathways.frontend.capture.objects._reachable import Surroundings, of_the_cpu
 from ptpathways.frontend.plans._wiring import Uncapturable
 
@@ -56,7 +56,7 @@ def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float
         now = read(where, key)
         if equal(now, value):
             continue
-        if isinstance(where, dict) and not dict.__contains__(where, key):  # also a key that has another hash now
+        if now is MISSING:  # also a key that has another hash now
             raise _passing(f"it takes {name} away, {_ADVICE}")
         if not is_setting(now) or not is_mutable(where):
             raise _replaced(name, value, now)
@@ -200,6 +200,8 @@ def _passing(text: str) -> Uncapturable:
 
 
 def _kind(value: Any) -> str:
+    if value is MISSING:
+        return "nothing"
     return repr(value) if is_setting(value) else f"a {type(value).__qualname__}"
 
 
