@@ -9,6 +9,7 @@ import enum
 import types
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -150,6 +151,16 @@ FUNCTIONS = {
         lambda of, x: x * float(of / 3),
         lambda of, n, _: setattr(decimal.getcontext(), "prec", 2 if n == 6 else 28),
         make=lambda _: decimal.Decimal("1.25"),
+    ),
+    "the text of a method": Case(
+        lambda of, x: x * float(len(of.mode(["a", "b"]))),
+        lambda of, n, _: setattr(of, "mode", ("," * n).join),
+        make=lambda _: types.SimpleNamespace(mode=",".join),
+    ),
+    "a record of NumPy": Case(
+        lambda of, x: x * float(of["times"]),
+        lambda of, n, _: of.__setitem__("times", 1.0 + n),
+        make=lambda _: np.ones(1, dtype=[("times", "f8")])[0],
     ),
     "a state of one's own": _by_factor(lambda of, x: x * of.state_dict()["_extra_state"], lambda _: _Stateful()),
 }

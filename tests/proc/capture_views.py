@@ -368,7 +368,54 @@ def put_by_the_caller(places: list[torch.device], capture: Capture) -> list[floa
     return numbers(found)
 
 
+def other_parts(places: list[torch.device], capture: Capture) -> list[float]:
+    """A state becomes another part of a tensor that the step uses, too, in four ways."""
+    place = places[0]
+    found: list[Tensor] = []
+
+    def writes(held: Any, x: Tensor) -> Tensor:
+        held.part.add_(x)
+        made: Tensor = x * held.whole[:3]
+        return made
+
+    def writes_whole(held: Any, x: Tensor) -> Tensor:
+        held.whole.add_(1)
+        made: Tensor = x * held.part
+        return made
+
+    def assigned(held: Any, number: int) -> None:
+        held.part = held.whole[3:6]
+
+    def in_turn(held: Any, number: int) -> None:
+        held.part = held.whole.view(3, 3)[number % 3]
+
+    def by_data(held: Any, number: int) -> None:
+        held.part.data = held.whole[3:6]
+
+    def column(held: Any, number: int) -> None:
+        held.part = held.whole.view(3, 3)[:, 0]
+
+    for use in (writes, writes_whole):
+        for change in (assigned, in_turn, by_data, column):
+            whole = torch.arange(9.0).to(place)
+            held = types.SimpleNamespace(whole=whole, part=whole[:3])
+
+            def step(x: Tensor, held: Any = held, use: Callable[[Any, Tensor], Tensor] = use) -> Tensor:
+                return use(held, x)
+
+            captured = capture(step)
+            for number in range(1, 10):
+                if number in (6, 7):
+                    change(held, number)
+                found.append(captured(torch.full((3,), number / 4).to(place)))
+                if number in (5, 9):
+                    found += [held.whole.clone(), held.part.clone()]
+            assert not isinstance(captured, pw.CapturedStep) or captured.replays, captured
+    return numbers([one.sum() for one in found])
+
+
 SCENARIOS = (
+    other_parts,
     put_by_the_caller,
     gradients_of_sums,
     views_left_behind,

@@ -16,6 +16,9 @@ from ptpathways.frontend.xla import _xla
 if TYPE_CHECKING:
     import torch
 
+View = tuple[tuple[str, str], ...]
+"""Steps by which a tensor is made from the one whose memory it is on; empty for that itself."""
+
 
 def cell_of(tensor: torch.Tensor) -> native.BufferCell:
     """The place of the tensor's value in the plugin.
@@ -84,10 +87,27 @@ def sharing(tensors: Mapping[str, torch.Tensor], given: Set[str]) -> frozenset[f
     return frozenset(frozenset(names) for names in alike if len(names) > 1)
 
 
-def memory_of(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """For each tensor the place of the first one that has the same memory."""
+def memory_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, View]]:
+    """For each tensor the place of the first one that has the same memory, and, where there are several, which part of
+    that it is."""
     first: dict[int, int] = {}
-    return [first.setdefault(storage_of(tensor), place) for place, tensor in enumerate(tensors)]
+    places = [first.setdefault(storage_of(tensor), place) for place, tensor in enumerate(tensors)]
+    shared = {place for number, place in enumerate(places) if number != place}
+    return [(place, view_of(tensors[number]) if place in shared else ()) for number, place in enumerate(places)]
+
+
+_OF_THE_WHOLE = frozenset(f"{name}_ViewMeta" for name in ("alias", "detach", "lift_fresh"))
+
+
+def view_of(tensor: torch.Tensor) -> View:
+    """How torch's functionalization makes a tensor from the one whose memory it is on."""
+    import torch
+
+    if not torch._is_functional_tensor(tensor):
+        return ()
+    steps: list[Any] = torch._C._functionalization.get_view_meta_sequence(tensor)
+    taken = ((type(step).__name__, repr(step.as_tuple())) for step in steps)
+    return tuple(step for step in taken if step[0] not in _OF_THE_WHOLE)
 
 
 def on_one_memory(tensors: Mapping[str, torch.Tensor]) -> tuple[str, str] | None:
@@ -112,7 +132,7 @@ def take_writes(tensors: Iterable[torch.Tensor]) -> None:
 
 def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
     """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value; the places of
-    those that are still views.
+    those that are still a part of another one.
 
     Gradients of linear layers are such views. What is derived from a view after it was written in place, such as its
     ``detach()``, is computed from what torch's functionalization keeps of the base, which a replay does not reach.
@@ -126,7 +146,7 @@ def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
         if is_alone(tensor):
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
             tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
-        else:
+        elif view_of(tensor):
             left.append(place)
     return left
 
@@ -257,4 +277,5 @@ def dense_bytes(tensor: torch.Tensor) -> Any:
     """A CPU tensor's bytes as a NumPy array, row-major; a view of them where it lies so."""
     import torch
 
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    tensor = tensor.detach().rename(None) if tensor.has_names() else tensor.detach()
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()

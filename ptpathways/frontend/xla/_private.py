@@ -118,6 +118,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
         "_from_functional_tensor",
         "_functionalize_commit_update",
         "_functionalize_replace",
+        "_C._functionalization.get_view_meta_sequence",
         "_grouped_mm",
         "_is_functional_tensor",
         "_is_functional_tensor_base",

@@ -33,6 +33,8 @@ BY_TEXT = frozenset(
 """Ways to an attribute by a text, which is among the first two arguments."""
 BY_ANY_TEXT = frozenset({"__dict__", "dir", "getmembers", "getmembers_static", "vars"})
 """Ways to all attributes."""
+_WRITING = frozenset({"delattr", "setattr", "__delattr__", "__getattribute__", "__setattr__", "getattr_static"})
+"""Those of them that matter only with a computed text."""
 _SHOWING = _FORMATTING | {"ascii", "print", "repr", "str"}
 _COPYING = frozenset({"copy", "deepcopy", "dump", "dumps"})
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
@@ -189,8 +191,10 @@ def all_names(code: types.CodeType) -> tuple[str, ...]:
     names = set(code.co_names)
     if not names.isdisjoint(_FORMATTING) and _formats_by_variable(code):
         names.add("getattr")  # the text may name any attribute
-    if "hasattr" in names and computes_attribute_names(code):
-        names.add("getattr")
+    if not names.isdisjoint(_WRITING | {"hasattr"}):
+        names -= _WRITING
+        if computes_attribute_names(code):
+            names.add("getattr")
     if not names.isdisjoint(_SHOWING) or _formats(code):
         names.update(("__str__", "__repr__"))
     if not names.isdisjoint(_COPYING):

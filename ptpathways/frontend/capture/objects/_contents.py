@@ -188,6 +188,8 @@ def contents_of(value: Any) -> Any:
     """What is in an array, a set, a queue or bytes, to be compared; None for anything else."""
     if isinstance(value, np.ndarray):
         return "array", value.shape, value.strides, value.flags.num, _type_key(value.dtype), *_elements_of(value)
+    if isinstance(value, np.void):  # one element of an array of records, which can be written
+        return "a record", _type_key(value.dtype), value.tobytes()
     if isinstance(value, set | frozenset | collections.deque):
         members = tuple(map(member_key, elements(value)))  # in their order, also of a set: loops follow it
         return (type(value), value.maxlen, members) if isinstance(value, collections.deque) else (type(value), members)

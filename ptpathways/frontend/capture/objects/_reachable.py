@@ -318,6 +318,8 @@ class OfTheCpu(NamedTuple):
     version: int
     trained: bool
     has_gradient: bool
+    names: tuple[str | None, ...]
+    """Of its dimensions, if any has one."""
 
     def __str__(self) -> str:
         return f"written {self.version} times{', trained' * self.trained}{', with a gradient' * self.has_gradient}"
@@ -325,7 +327,8 @@ class OfTheCpu(NamedTuple):
 
 def of_the_cpu(tensor: Any) -> OfTheCpu:
     version = 0 if tensor.is_inference() else tensor._version
-    return OfTheCpu(version, tensor.requires_grad, tensor.is_leaf and tensor.grad is not None)
+    names = tensor.names if tensor.has_names() else ()
+    return OfTheCpu(version, tensor.requires_grad, tensor.is_leaf and tensor.grad is not None, names)
 
 
 def hooks_of(tensor: Any) -> tuple[Any, ...]:

@@ -67,7 +67,8 @@ _NOT_COMPARED = {
     "getweakrefcount": "how many weak references there are is",
     "getweakrefs": "which weak references there are is",
     "getrefcount": "how many references there are is",
-    "__annotations__": "annotations of functions are",
+    "__annotations__": "annotations are",
+    "get_type_hints": "annotations are",
     "_getframe": "what frames have is",
     "currentframe": "what frames have is",
 }

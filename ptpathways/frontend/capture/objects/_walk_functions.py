@@ -47,7 +47,7 @@ class Functions:
             self._walker.kind(name, value.__name__)
             self._walker.mentioned.names.add(value.__name__)  # such as getattr
             if not isinstance(value.__self__, types.ModuleType | type | None):
-                self._walker.visit(f"{name}.__self__", value.__self__, depth + 1)
+                self._walker.link(f"{name}.__self__", SlotView(value), "__self__", value.__self__, depth)
         else:
             return False
         return True

@@ -144,7 +144,7 @@ class Objects:
         that is not there."""
         view = SlotView(value)
         self._walker.found.members.append(Link(view, "__class__", type(value), f"{name}.__class__"))
-        attributes = getattr(value, "__dict__", None)
+        attributes = view.get("__dict__", None)  # an alias such as list[int] would give that of the class
         if attributes is not None:
             self._walker.found.members.append(Link(view, "__dict__", attributes, f"{name}.__dict__"))
             self._walker.found.sizes.append(Watched(attributes, len(attributes), f"{name}.__dict__"))

@@ -244,6 +244,7 @@ _GETTERS = (
     "_get_cudnn_deterministic",
     "_get_cudnn_enabled",
     "_get_cudnn_sdp_enabled",
+    "_get_float32_matmul_precision",
     "_get_deterministic_fill_uninitialized_memory",
     "_get_flash_sdp_enabled",
     "_get_math_sdp_enabled",
