@@ -8,10 +8,12 @@ import copy
 import ctypes
 import dataclasses
 import itertools
+import logging
 import math
 import operator
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +149,16 @@ def _by_computed_name(of: Any, x: Tensor) -> Tensor:
     return x * float(globals()["GAIN_" + of])
 
 
+def _set_level(of: logging.Handler, x: Tensor) -> Tensor:
+    of.setLevel(10)
+    return x * 2.0
+
+
+def _set_filter(_: Any, x: Tensor) -> Tensor:
+    warnings.simplefilter("ignore", ResourceWarning)
+    return x * 2.0
+
+
 def _set_gain(_: Any, number: int, __: torch.device) -> None:
     globals()["GAIN_OF_A"] = 1.0 + number
 
@@ -171,6 +183,14 @@ TOLD: dict[str, tuple[str, Case]] = {
     "a computed name": (
         "looks a global variable up by a name that it computes",
         Case(_by_computed_name, _set_gain, lambda *_: _set_gain(None, 0, torch.device("cpu")), lambda _: "OF_A"),
+    ),
+    "a level": (
+        "Handler.setLevel()",
+        Case(_set_level, lambda of, n, _: of.setLevel(50), make=lambda _: logging.NullHandler()),
+    ),
+    "a filter": (
+        "warnings.simplefilter()",
+        Case(_set_filter, lambda *_: warnings.simplefilter("default", ResourceWarning), make=lambda _: None),
     ),
     "another hash": (
         "takes default[0][key 0, a _Keyed] away",

@@ -60,6 +60,18 @@ _QUIET = {
     "threading": {"current_thread", "get_ident", "get_native_id", "main_thread"},
 }
 """Functions of other modules that do, and those that do nothing that a step could tell."""
+_SETTING = {
+    "_csv": frozenset({"field_size_limit"}),
+    "copyreg": frozenset({"add_extension", "constructor", "pickle", "remove_extension"}),
+    "logging": frozenset(
+        {
+            *("addFilter", "addHandler", "addLevelName", "basicConfig", "captureWarnings", "disable", "removeFilter"),
+            *("removeHandler", "setFormatter", "setLevel", "setLogRecordFactory", "setLoggerClass", "set_name"),
+        }
+    ),
+    "warnings": frozenset({"filterwarnings", "resetwarnings", "simplefilter"}),
+}
+"""Functions of Python's library that change what other functions of it do, for the whole process."""
 _CLOCKS = frozenset({"now", "today", "utcnow"})
 """Methods of classes of ``datetime``."""
 _ASKING = frozenset({"isEnabledFor", "getEffectiveLevel", "hasHandlers"})
@@ -214,6 +226,9 @@ class Calls:
         code = frame.f_code
         module = str(frame.f_globals.get("__name__", ""))
         root = module.partition(".")[0]
+        if code.co_name in _SETTING.get(root, ()):
+            self._look_at_setting(f"{module}.{code.co_qualname}", frame.f_back)
+            return
         if code.co_argcount and code.co_varnames[0] == "self":
             receiver = frame.f_locals.get("self")
             if _whose.module_of(type(receiver)) == "logging":
@@ -228,6 +243,11 @@ class Calls:
         elif not (root in _QUIET_ROOTS or code.co_name in _QUIET.get(root, ()) or code.co_name.startswith("<")):
             self._refuse(f"calls {module}.{code.co_qualname}()", frame)
 
+    def _look_at_setting(self, name: str, caller: types.FrameType | None) -> None:
+        """Something that stays changed for the whole process; within ``catch_warnings`` it does not."""
+        if caller is not None and self._is_own(caller) and "catch_warnings" not in caller.f_code.co_names:
+            self.unknown = f"it calls {name}() {self._line(caller)}, which a replay would not; call it outside"
+
     def _look_at_builtin(self, frame: types.FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
@@ -239,7 +259,9 @@ class Calls:
                 self._refuse(f"calls {owner.__qualname__}.{name}(), whose answer a replay would repeat", frame)
         elif isinstance(owner, types.ModuleType):
             module = owner.__name__
-            if name in _SAYS and self._asked_by_user(frame):
+            if name in _SETTING.get(module, ()):
+                self._look_at_setting(f"{module.strip('_')}.{name}", frame)
+            elif name in _SAYS and self._asked_by_user(frame):
                 self._say(_SAYS[name], frame)
             elif (
                 module.partition(".")[0] in sys.stdlib_module_names

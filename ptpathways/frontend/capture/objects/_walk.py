@@ -148,7 +148,7 @@ class Walker:
         self.modules.by_computed_names()
         self.mentioned.visit()
         self.torch_objects.methods_of_tensors(self.mentioned.names)
-        if not self.mentioned.names.isdisjoint(("state_dict", "load_state_dict")):
+        if not self.mentioned.names.isdisjoint(("state_dict", "load_state_dict", "_non_persistent_buffers_set")):
             self.torch_objects.state_dicts()
         self._look_at_weak_references()
         self.modules.context(flushes_denormals)
