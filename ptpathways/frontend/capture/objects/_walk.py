@@ -147,6 +147,7 @@ class Walker:
         self._look_into_modules()
         self.modules.by_computed_names()
         self.mentioned.visit()
+        self.mentioned.finish()
         self.torch_objects.methods_of_tensors(self.mentioned.names)
         if not self.mentioned.names.isdisjoint(("state_dict", "load_state_dict", "_non_persistent_buffers_set")):
             self.torch_objects.state_dicts()

@@ -56,6 +56,7 @@ class Mentioned:
         """Attributes of objects, which hide those of their class."""
         self.attributes: list[Watched] = []
         """Of objects and classes, and their order."""
+        self._done: set[tuple[Any, ...]] = set()  # what was visited
         # Methods that are running now, which call the step: a loop that is called `train` is not what the step means by
         # `model.train()`. Should the step call one, it runs what was not looked into, and is told.
         self._callers = _code.running()
@@ -106,16 +107,18 @@ class Mentioned:
 
     def visit(self) -> None:
         """Walks on into all of it that the code mentions. Any code may: a loop's history that hangs on the same object
-        as the step is none of the step's business."""
-        done: set[tuple[Any, ...]] = set()
+        as the step is none of the step's business. May be called again, when more has been met."""
         before = -1
-        while len(done) != before:
-            before = len(done)
+        while len(self._done) != before:
+            before = len(self._done)
             for kind in list(self.classes):
                 self.of_library_class(kind)
-            self._visit_members_of_classes(done)
-            self._visit_records(done)
-            self._visit_records_of_libraries(done)
+            self._visit_members_of_classes()
+            self._visit_records()
+            self._visit_records_of_libraries()
+
+    def finish(self) -> None:
+        """Takes in, of all that was met, that nothing comes, and in which order it is."""
         own = self._own(base for kind in self.classes for base in kind.__mro__)
         for base in own:
             self._walker.found.sizes.append(Watched(vars(base), len(vars(base)), base.__qualname__))
@@ -144,7 +147,7 @@ class Mentioned:
         own = [base for base in dict.fromkeys(bases) if _whose.is_own_class(base, self._walker.home)]
         return sorted(own, key=lambda base: (_whose.module_of(base), base.__qualname__))
 
-    def _visit_members_of_classes(self, done: set[tuple[Any, ...]]) -> None:
+    def _visit_members_of_classes(self) -> None:
         """The methods of the user's classes that the code mentions."""
         made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
         for base in self._own(base for kind in self.classes for base in kind.__mro__):
@@ -156,34 +159,34 @@ class Mentioned:
                 if getattr(value, "__code__", None) in self._callers:
                     continue
                 called = called or self.has(name) or ((whole or name in asked) and not name.startswith("__"))
-                if (base, name) not in done and called:
-                    done.add((base, name))
+                if (base, name) not in self._done and called:
+                    self._done.add((base, name))
                     self._member(f"{base.__qualname__}.{name}", base, name, value)
 
     def _is_called_by_packages(self, kind: type) -> bool:
         """Whether a class derives from one of a package, whose functions call methods of it by names of their own."""
         return any(map(_whose.is_installed, kind.__mro__)) and not self._walker.torch_objects.has_rules_for(kind)
 
-    def _visit_records(self, done: set[tuple[Any, ...]]) -> None:
+    def _visit_records(self) -> None:
         """The attributes that the code mentions, of objects."""
         for place, (where, attributes, names, depth) in enumerate(self.records):
             for name in names:
-                if ("object", place, name) not in done and self.has(name):
-                    done.add(("object", place, name))
+                if ("object", place, name) not in self._done and self.has(name):
+                    self._done.add(("object", place, name))
                     self._walker.link(f"{where}.{name}", attributes, name, attributes[name], depth)
 
-    def _visit_records_of_libraries(self, done: set[tuple[Any, ...]]) -> None:
+    def _visit_records_of_libraries(self) -> None:
         """Those of objects and classes of installed packages, that the step's code mentions, or theirs has used."""
         everything = not self.names.isdisjoint(_COMPUTED)
         for place, (where, of, depth) in enumerate(self._library_records):
             attributes = getattr(of, "__dict__", {})
             kind = type(of)
             for name in attribute_names(of):
-                if ("library", place, name) in done or not isinstance(name, str):
+                if ("library", place, name) in self._done or not isinstance(name, str):
                     continue
                 computed = not _whose.is_ours(kind) and (everything or self._is_used(name, kind))
                 if computed or name in self.names:
-                    done.add(("library", place, name))
+                    self._done.add(("library", place, name))
                     value = attributes[name] if name in attributes else AttributeView(of).get(name)
                     if value is MISSING or isinstance(
                         value, weakref.ref
@@ -194,9 +197,9 @@ class Mentioned:
         for kind in list(self._library_classes):
             own = gc.get_referents(vars(kind))[0]  # the dictionary itself, which guards ask fast
             for name in sorted(own if _whose.has_methods_of_python(kind) else self.names & own.keys()):
-                if (kind, name) in done:
+                if (kind, name) in self._done:
                     continue
-                done.add((kind, name))
+                self._done.add((kind, name))
                 value, where = own[name], f"{_whose.module_of(kind)}.{kind.__qualname__}.{name}"
                 if isinstance(value, types.FunctionType) and kind in self._walker.torch_objects.known:
                     continue
