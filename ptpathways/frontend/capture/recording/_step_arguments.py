@@ -244,7 +244,6 @@ _GETTERS = (
     "_get_cudnn_deterministic",
     "_get_cudnn_enabled",
     "_get_cudnn_sdp_enabled",
-    "_get_float32_matmul_precision",
     "_get_deterministic_fill_uninitialized_memory",
     "_get_flash_sdp_enabled",
     "_get_math_sdp_enabled",
@@ -260,7 +259,8 @@ _GETTERS = (
 )
 
 
-_PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"))
+_PRECISIONS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"), ("mkldnn", "conv"))
+"""Of which ``set_float32_matmul_precision`` sets those of products; to ask for its own word makes torch warn."""
 
 
 def _asked(getter: Callable[[], Any]) -> Any:
