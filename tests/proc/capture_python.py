@@ -154,6 +154,12 @@ def _set_level(of: logging.Handler, x: Tensor) -> Tensor:
     return x * 2.0
 
 
+def _disable(_: Any, x: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        logging.disable(5)
+    return x * 2.0
+
+
 def _set_filter(_: Any, x: Tensor) -> Tensor:
     warnings.simplefilter("ignore", ResourceWarning)
     return x * 2.0
@@ -187,6 +193,10 @@ TOLD: dict[str, tuple[str, Case]] = {
     "a level": (
         "Handler.setLevel()",
         Case(_set_level, lambda of, n, _: of.setLevel(50), make=lambda _: logging.NullHandler()),
+    ),
+    "a level beside a filter": (
+        "logging.disable()",
+        Case(_disable, lambda *_: logging.disable(0), make=lambda _: None),
     ),
     "a filter": (
         "warnings.simplefilter()",

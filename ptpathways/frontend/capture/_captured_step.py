@@ -461,7 +461,7 @@ class CapturedStep:
                 self._say(f"{recording.calls.says}, and replays do not")
             if variant.ready:
                 variant.granted, variant.sharing = call.granted, _keys.named(key)[_keys.SHARING]
-                variant.views = variant.views_among(call.tensors())
+                variant.parts = variant.parts_among(call.tensors())
                 self._last = (key, variant, call.granted)
         except Idle as reason:
             self._say(f"is traced when {reason}")

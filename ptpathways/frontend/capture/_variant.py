@@ -97,7 +97,7 @@ class Variant:
         """Whether it has let go of that memory."""
         self._order: list[int] | None = None
         """Of the buffers that it writes, by age, when its program was made."""
-        self._memory: list[tuple[int, buffers.View]] | None = None
+        self._memory: list[tuple[int, buffers.Part]] | None = None
         """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
         self._views: list[int] | None = None
         """Which of them were views of tensors that others have."""
@@ -108,7 +108,7 @@ class Variant:
         """What it takes for granted about the arguments."""
         self.sharing: frozenset[frozenset[str]] = frozenset()
         """What the calls that were recorded had found of ``_keys.SHARING``."""
-        self.views: dict[str, buffers.View] = {}
+        self.parts: dict[str, buffers.Part] = {}
         """Which parts of a memory the arguments among them were."""
         self.used = 0
         """The number of the last call of its kind."""
@@ -395,16 +395,16 @@ class Variant:
             then = {names.intersection(known) for names in self.sharing}
             if buffers.sharing({**named, **given}, given.keys()) != {names for names in then if len(names) > 1}:
                 raise Stale("other tensors share one value than did")
-            if self.views != self.views_among(given):
+            if self.parts != self.parts_among(given):
                 raise Stale("an argument is another part of the memory of a tensor")
         for name, tensor in given.items():
             if name not in alike and buffers.storage_of(tensor) in self._aliases.memory:
                 raise Stale(f"{name} has the memory of what the step writes")
 
-    def views_among(self, given: Mapping[str, torch.Tensor]) -> dict[str, buffers.View]:
-        """What ``views`` would be if these were the arguments."""
+    def parts_among(self, given: Mapping[str, torch.Tensor]) -> dict[str, buffers.Part]:
+        """What ``parts`` would be if these were the arguments."""
         alike = frozenset[str]().union(*self.sharing)
-        return {name: buffers.view_of(tensor) for name, tensor in given.items() if name in alike}
+        return {name: buffers.part_of(tensor) for name, tensor in given.items() if name in alike}
 
     def run(self, call: Call, rates: Mapping[str, float], traced: bool) -> Any:
         """One step, submitted; what it returns, whose values come later.

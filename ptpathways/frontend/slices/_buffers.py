@@ -16,7 +16,7 @@ from ptpathways.frontend.xla import _xla
 if TYPE_CHECKING:
     import torch
 
-View = tuple[tuple[str, str], ...]
+Part = tuple[tuple[str, str], ...]
 """Steps by which a tensor is made from the one whose memory it is on; empty for that itself."""
 
 
@@ -87,19 +87,19 @@ def sharing(tensors: Mapping[str, torch.Tensor], given: Set[str]) -> frozenset[f
     return frozenset(frozenset(names) for names in alike if len(names) > 1)
 
 
-def memory_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, View]]:
+def memory_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, Part]]:
     """For each tensor the place of the first one that has the same memory, and, where there are several, which part of
     that it is."""
     first: dict[int, int] = {}
     places = [first.setdefault(storage_of(tensor), place) for place, tensor in enumerate(tensors)]
     shared = {place for number, place in enumerate(places) if number != place}
-    return [(place, view_of(tensors[number]) if place in shared else ()) for number, place in enumerate(places)]
+    return [(place, part_of(tensors[number]) if place in shared else ()) for number, place in enumerate(places)]
 
 
 _OF_THE_WHOLE = frozenset(f"{name}_ViewMeta" for name in ("alias", "detach", "lift_fresh"))
 
 
-def view_of(tensor: torch.Tensor) -> View:
+def part_of(tensor: torch.Tensor) -> Part:
     """How torch's functionalization makes a tensor from the one whose memory it is on."""
     import torch
 
@@ -146,7 +146,7 @@ def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
         if is_alone(tensor):
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
             tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
-        elif view_of(tensor):
+        elif part_of(tensor):
             left.append(place)
     return left
 

@@ -226,8 +226,8 @@ class Calls:
         code = frame.f_code
         module = str(frame.f_globals.get("__name__", ""))
         root = module.partition(".")[0]
-        if code.co_name in _SETTING.get(root, ()):
-            self._look_at_setting(f"{module}.{code.co_qualname}", frame.f_back)
+        if code.co_name in _SETTING.get(root, ()) and self._stays(root, frame.f_back):
+            self._refuse_setting(f"{module}.{code.co_qualname}", frame)
             return
         if code.co_argcount and code.co_varnames[0] == "self":
             receiver = frame.f_locals.get("self")
@@ -243,10 +243,14 @@ class Calls:
         elif not (root in _QUIET_ROOTS or code.co_name in _QUIET.get(root, ()) or code.co_name.startswith("<")):
             self._refuse(f"calls {module}.{code.co_qualname}()", frame)
 
-    def _look_at_setting(self, name: str, caller: types.FrameType | None) -> None:
-        """Something that stays changed for the whole process; within ``catch_warnings`` it does not."""
-        if caller is not None and self._is_own(caller) and "catch_warnings" not in caller.f_code.co_names:
-            self.unknown = f"it calls {name}() {self._line(caller)}, which a replay would not; call it outside"
+    def _stays(self, root: str, caller: types.FrameType | None) -> bool:
+        """Whether what the user's code sets there stays set for the whole process: not within ``catch_warnings``."""
+        if caller is None or not self._is_own(caller):
+            return False
+        return root != "warnings" or "catch_warnings" not in caller.f_code.co_names
+
+    def _refuse_setting(self, name: str, frame: types.FrameType) -> None:
+        self.unknown = f"it calls {name}() {self._line(frame)}, which a replay would not; call it outside"
 
     def _look_at_builtin(self, frame: types.FrameType, function: Any) -> None:
         owner = getattr(function, "__self__", None)
@@ -259,8 +263,8 @@ class Calls:
                 self._refuse(f"calls {owner.__qualname__}.{name}(), whose answer a replay would repeat", frame)
         elif isinstance(owner, types.ModuleType):
             module = owner.__name__
-            if name in _SETTING.get(module, ()):
-                self._look_at_setting(f"{module.strip('_')}.{name}", frame)
+            if name in _SETTING.get(module, ()) and self._stays(module, frame):
+                self._refuse_setting(f"{module.strip('_')}.{name}", frame)
             elif name in _SAYS and self._asked_by_user(frame):
                 self._say(_SAYS[name], frame)
             elif (
