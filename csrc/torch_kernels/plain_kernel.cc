@@ -66,7 +66,8 @@ enum Plain : uint32_t {
   kUpToDate = 2097152,
   kNoDouble = 4194304,
   kNoGradient = 8388608,
-  kAll = 16777215,
+  kOnce = 16777216,
+  kAll = 33554431,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -213,6 +214,7 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   if ((plain & kFits) && !Fit(arguments)) return false;
   if ((plain & kKeepsShape) && !KeepsShape(arguments)) return false;
   if ((plain & kNormalization) && !IsNormalization(arguments)) return false;
+  if ((plain & kOnce) && IsView(arguments[0].toTensor()) && MayRepeat(arguments[0].toTensor())) return false;
   if ((plain & kNoNumber) && arguments[0].toTensor().is_cpu() && arguments[0].toTensor().dim() == 0) return false;
   if ((plain & kNoStatistics) && !(arguments[3].isNone() && arguments[4].isNone())) return false;
   if ((plain & kSmallNumbers) && arguments.size() == 2 && arguments[1].isDouble() &&

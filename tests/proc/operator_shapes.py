@@ -337,6 +337,33 @@ def elements_that_a_view_shows_several_times_are_filled_once(device: str | torch
 
 
 @scenario
+def views_that_show_an_element_several_times_are_not_written(device: str | torch.device) -> Any:
+    """As torch refuses it. A part of one that shows each element once is written."""
+    numbers, places = torch.ones(3).to(device), torch.tensor([0, 2]).to(device)
+    writes: tuple[Callable[[torch.Tensor], object], ...] = (
+        *(lambda view: view.add_(1), lambda view: view.mul_(numbers), lambda view: view.relu_()),
+        *(lambda view: view.neg_(), lambda view: view.copy_(numbers), lambda view: view.sqrt_()),
+        *(lambda view: view.clamp_(0, 1), lambda view: view.cumsum_(0), lambda view: view.uniform_()),
+        *(lambda view: view.index_add_(0, places, numbers[:2]), lambda view: view.scatter_(0, places, numbers)),
+        *(lambda view: view.__setitem__(slice(2), 5.0), lambda view: torch.add(numbers, 1, out=view)),
+        *(lambda view: torch._foreach_add_([view], 1), lambda view: F.silu(view, inplace=True)),
+        *(lambda view: view[1:].lerp_(numbers[1:], 0.5), lambda view: view.eq_(1)),
+    )
+    values = torch.arange(1.0, 5.0).to(device)
+    for place, write in enumerate(writes):
+        try:
+            write(values[:1].expand(3))
+        except RuntimeError as error:
+            assert "Please clone() the tensor before" in str(error), (place, error)
+        else:
+            raise AssertionError(f"number {place} was not refused")
+    values[1:2].expand(3)[0] = 7.0
+    values[2:].expand(1, 2).add_(1)
+    values.expand(3, 4)[1].mul_(2)
+    return [values]
+
+
+@scenario
 def classes_that_are_bytes_are_compared_with_more_than_a_byte_holds(device: str | torch.device) -> Any:
     found = []
     classes = torch.tensor([3, 156, 255], dtype=torch.uint8).to(device)

@@ -233,7 +233,7 @@ def sixteen_bits_are_computed_in_thirty_two(device: str | torch.device) -> Any:
 def windows_are_written_where_they_are(device: str | torch.device) -> Any:
     results: list[Any] = []
     for shape, dim in (((8,), 0), ((7,), 0), ((3, 8), 1), ((8, 3), 0), ((2, 9, 3), -2)):
-        for size, step in ((1, 1), (1, 4), (2, 2), (2, 3), (3, 5), (2, 7)):
+        for size, step in ((1, 1), (1, 4), (2, 2), (2, 3), (3, 5), (2, 7), (shape[dim], 1), (shape[dim], 9)):
             values = torch.arange(float(torch.Size(shape).numel())).reshape(shape).to(device).requires_grad_()
             changed = values * 2
             windows = changed.unfold(dim, size, step)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _promotions, _refusals
+from ptpathways.frontend.kernels import _promotions, _refusals, _views
 from ptpathways.frontend.kernels._mixed_types import as_number, common
 from ptpathways.frontend.kernels._texts import check_broadcast
 from ptpathways.frontend.xla import _xla
@@ -60,6 +60,8 @@ def of_lists(name: str) -> Callable[..., Any]:
     def wrapper(kernel: Callable[..., Any], values: Sequence[torch.Tensor], *rest: Any, **named: Any) -> Any:
         if not all(one.is_floating_point() for one in values) or any(map(_is_complex, rest)):
             _ask_the_cpu(name, (values, *rest), named)
+        for one in values:
+            _views.check_shown_once(name, one)
         return _write_lists(kernel, values, *rest, factors=name in _OF_FACTORS, **named)
 
     return wrapper
@@ -213,12 +215,50 @@ def _check(values: torch.Tensor, rest: tuple[Any, ...], floats: bool = False) ->
         )
 
 
-def _in_place_of_lists() -> list[str]:
+class _Once:
+    """Of operations in place, which torch refuses to write into a view that shows elements several times (``expand``):
+    functionalisation adds up what is written to an element."""
+
+    plain = Plain.ONCE
+
+    def check(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        _views.check_shown_once(name, arguments[0])
+
+
+def _in_place() -> list[str]:
+    """Names of operations in place."""
     import torch
 
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("Functionalize")
-    names = [name.removeprefix("aten::") for name in registered]
-    return [name for name in names if name.startswith("_foreach_") and name.partition(".")[0].endswith("_")]
+    names = [name.removeprefix("aten::") for name in registered if name.startswith("aten::")]
+    return [name for name in names if name.partition(".")[0].endswith("_")]
+
+
+def _writes_one(name: str) -> bool:
+    """Whether the first argument is the tensor that is written."""
+    first = _xla.operator(name)._schema.arguments[0]
+    return str(first.type) == "Tensor" and name.partition(".")[0] not in _UNWRITTEN
+
+
+_UNWRITTEN = frozenset(
+    (
+        *(
+            "_coalesced_",
+            "_resize_output_",
+            "as_strided_",
+            "copy_sparse_to_sparse_",
+            "detach_",
+            "resize_",
+            "resize_as_",
+        ),
+        *("resize_as_sparse_", "set_", "sparse_resize_", "sparse_resize_and_clear_", "squeeze_", "t_", "transpose_"),
+        *("unsqueeze_",),
+    )
+)
+"""Which change what a tensor is, and no element."""
+_EACH_ELEMENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_"})
+"""Which torch writes into such views, too."""
+_LISTS = [name for name in _in_place() if name.startswith("_foreach_")]
 
 
 WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
@@ -272,7 +312,7 @@ WRAPPED_FUNCTIONALIZATION |= {
     "baddbmm_": product,
     "masked_scatter_": masked,
 }
-WRAPPED_FUNCTIONALIZATION |= {name: of_lists(name) for name in _in_place_of_lists()}
+WRAPPED_FUNCTIONALIZATION |= {name: of_lists(name) for name in _LISTS}
 WRAPPED_FUNCTIONALIZATION |= {"abs_": magnitude, "addmv_": of_one_type, "cumprod_": running, "cumsum_": running}
 WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     (
@@ -297,3 +337,5 @@ WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     ),
     held_floats,
 )
+
+CHECKED_FUNCTIONALIZATION = dict.fromkeys(set(filter(_writes_one, _in_place())) - _EACH_ELEMENT, _Once())

@@ -106,6 +106,8 @@ def into(operator: torch._ops.OpOverload) -> Callable[..., Any]:
 
         results = [item for item in named.values() if isinstance(item, torch.Tensor)]
         fixed = [item for item in results if _views.shares_memory(item) or any(given is item for given in arguments)]
+        for item in fixed:
+            _views.check_shown_once(name, item)
         if not special and _are_floats_of_one_type(arguments, results) and not fixed:
             return kernel(*_of_tensors(arguments, numbered), **named)  # what they give, a tensor of their type can hold
         _check_type(name, operator, arguments, named)

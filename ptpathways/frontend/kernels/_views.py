@@ -250,12 +250,31 @@ def may_repeat(values: torch.Tensor) -> bool:
 def repeats(values: torch.Tensor) -> bool:
     """Whether a view shows elements several times (``expand``), or may do so (``unfold``, ``as_strided``)."""
     names = set(map(_name, _steps(values)))
-    if "expand" not in names:
-        return not names.isdisjoint(("as_strided", "unfold"))
+    return is_expanded(values) if "expand" in names else not names.isdisjoint(("as_strided", "unfold"))
+
+
+def is_expanded(values: torch.Tensor) -> bool:
+    """Whether a view shows elements several times after ``expand``."""
+    if "expand" not in map(_name, _steps(values)):
+        return False
     found = layout(values)
     return not isinstance(found, _Layout) or any(
         stride == 0 and size > 1 for size, stride in zip(found.shape, found.strides, strict=True)
     )
+
+
+def check_shown_once(name: str, values: torch.Tensor) -> None:
+    """Of a tensor that an operation is to write.
+
+    Raises:
+        RuntimeError: it shows elements several times, which torch refuses; functionalisation would add up what is
+            written to each.
+    """
+    if is_expanded(values):
+        raise RuntimeError(
+            f"unsupported operation: {name.partition('.')[0]} would write into a view that shows elements several "
+            f"times, got expand() to {tuple(values.shape)}. Please clone() the tensor before performing the operation."
+        )
 
 
 @hands_on(Plain.NO_VIEW)

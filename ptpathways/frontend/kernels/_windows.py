@@ -27,11 +27,15 @@ _gradient = _Gradient()
 def unfold(kernel: Callable[..., Any], values: torch.Tensor, dimension: int, size: int, step: int) -> Any:
     """Windows along a dimension: their number in its place, and their elements behind all others."""
     dims = values.dim()
-    if dims == 0 or not -dims <= dimension < dims or not 0 < size <= values.shape[dimension] or step < size:
+    if dims == 0 or not -dims <= dimension < dims or not 0 < size <= values.shape[dimension] or step < 1:
         return kernel(values, dimension, size, step)
     dimension %= dims
     length = values.shape[dimension]
     count = (length - size) // step + 1
+    if count == 1:
+        return values.narrow(dimension, 0, size).unsqueeze(dimension).movedim(dimension + 1, -1)
+    if step < size:
+        return kernel(values, dimension, size, step)
     if count * step <= length:
         whole = values.narrow(dimension, 0, count * step).unflatten(dimension, (count, step))
         return whole.narrow(dimension + 1, 0, size).movedim(dimension + 1, -1)

@@ -76,6 +76,8 @@ class Plain(enum.IntFlag):
     """Of ``detach``: the first argument is no view that autograd is about to keep as a gradient, and that repeats
     elements or whose memory others have (``frontend/kernels/_gradients``). Of most of these the kernel in C++ makes a
     tensor of its own, too."""
+    ONCE = 16777216
+    """The first argument shows no element several times, as far as can be seen at once."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
