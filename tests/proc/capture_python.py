@@ -165,6 +165,11 @@ def _set_filter(_: Any, x: Tensor) -> Tensor:
     return x * 2.0
 
 
+def _set_folder(_: Any, x: Tensor) -> Tensor:
+    torch.hub.set_dir("/nowhere")
+    return x * 2.0
+
+
 def _set_gain(_: Any, number: int, __: torch.device) -> None:
     globals()["GAIN_OF_A"] = 1.0 + number
 
@@ -201,6 +206,10 @@ TOLD: dict[str, tuple[str, Case]] = {
     "a filter": (
         "warnings.simplefilter()",
         Case(_set_filter, lambda *_: warnings.simplefilter("default", ResourceWarning), make=lambda _: None),
+    ),
+    "a folder": (
+        "torch.hub.set_dir()",
+        Case(_set_folder, lambda *_: torch.hub.set_dir("/elsewhere"), make=lambda _: None),
     ),
     "another hash": (
         "takes default[0][key 0, a _Keyed] away",

@@ -186,6 +186,8 @@ class Calls:
             if code not in self._codes and code.co_name != "<module>":
                 self._refuse(f"runs {code.co_qualname}(), which is not found among what the step refers to", frame)
             return
+        if _code.sets_globals(code) and self._is_own(frame.f_back):
+            self._answers[frame] = code.co_qualname
         if whose in ("torch", "other"):
             self._note_use(frame)
         if code.co_name == "set_printoptions" and whose == "torch":
@@ -285,8 +287,13 @@ class Calls:
             self._refuse(f"uses {_name(owner)} ({name}())", frame)
 
     def _look_at_answer(self, question: str, answer: Any, frame: types.FrameType) -> None:
-        """What an installed package has told the user's code, of nothing that is compared."""
-        if answer is None:
+        """What an installed package has told the user's code, of nothing that is compared. A function of a library
+        that assigns a global variable and answers nothing is one that sets something (``torch.hub.set_dir``)."""
+        if answer is None and _code.sets_globals(frame.f_code):
+            self._refuse_setting(f"{frame.f_globals.get('__name__', '')}.{question}", frame)
+        elif self._whose_frame(frame) in ("python", "torch"):
+            return
+        elif answer is None:
             self._say(f"calls {question}()", frame)
         elif is_setting(answer) or isinstance(answer, np.ndarray | list | dict | set):
             self._refuse(f"calls {question}(), whose answer a replay would repeat", frame)

@@ -90,6 +90,12 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     return _arguments_of(code, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
+@functools.lru_cache(maxsize=4096)
+def sets_globals(code: types.CodeType) -> bool:
+    """Whether a function, not one inside it, assigns global variables of its module."""
+    return any(one.opname == "STORE_GLOBAL" for one in dis.get_instructions(code))
+
+
 @functools.lru_cache(maxsize=256)
 def imported_names(code: types.CodeType) -> tuple[str, ...]:
     """The modules that a function, or one inside it, imports when it runs; texts, too, where they may be modules'."""
