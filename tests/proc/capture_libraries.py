@@ -379,6 +379,67 @@ ELSEWHERE = {
 """Attributes of functions and classes, and of what has the name of something else."""
 
 
+class _Convolution(nn.Conv1d):
+    times = 1.0
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        made: Tensor = super()._conv_forward(x * self.times, weight, bias)
+        return made
+
+
+def _layer(kind: type[nn.Module]) -> Make:
+    def make(place: torch.device) -> nn.Module:
+        torch.manual_seed(0)
+        return kind(1, 1, 2, padding=1).to(place)
+
+    return make
+
+
+_PLAIN: dict[type, dict[str, Any]] = {kind: dict(vars(kind)) for kind in (nn.Conv1d, nn.Sequential)}
+
+
+def _replace(kind: type, name: str, number: int, other: Any) -> None:
+    """Puts something else there, and at the last change what was there at first."""
+    setattr(kind, name, other if number < max(CHANGED_BEFORE) else _PLAIN[kind][name])
+
+
+def _average(_: torch.device) -> Any:
+    return torch.optim.swa_utils.get_ema_avg_fn(0.5)
+
+
+def _set_decay(of: Any, number: int, _: torch.device) -> None:
+    function = getattr(of, "__wrapped__", of)
+    cell = function.__closure__[function.__code__.co_freevars.index("decay")]
+    cell.cell_contents = number / 20
+
+
+LAYERS = {
+    "that forward calls": Case(
+        lambda of, x: of(x[None]).sum().detach() + x,
+        lambda _, n, __: _replace(nn.Conv1d, "_conv_forward", n, lambda of, x, *_: x * float(n)),
+        make=_layer(nn.Conv1d),
+    ),
+    "of Python's syntax": Case(
+        lambda of, x: x * float(len(of)),
+        lambda _, n, __: _replace(nn.Sequential, "__len__", n, lambda _: n),
+        make=lambda _: nn.Sequential(nn.ReLU(), nn.Tanh()),
+    ),
+    "of one's own in the place of a layer's": Case(
+        lambda of, x: of(x[None]).sum().detach() + x,
+        lambda _, n, __: setattr(_Convolution, "times", 1.0 + n),
+        lambda *_: setattr(_Convolution, "times", 1.0),
+        _layer(_Convolution),
+    ),
+    "with a number in its closure": Case(lambda of, x: of(x, torch.ones_like(x), 1), _set_decay, make=_average),
+}
+"""Methods and functions of libraries that code does not name."""
+
+
+def libraries_of_layers(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is replaced in a class of a library's layers, or in a function that a library has made."""
+    return outcomes(LAYERS, places, capture)
+
+
 def libraries_read(places: list[torch.device], capture: Capture) -> list[float]:
     """Attributes that a step reads, or looks for."""
     return outcomes(WAYS, places, capture, MAKERS)
@@ -394,4 +455,11 @@ def libraries_elsewhere(places: list[torch.device], capture: Capture) -> list[fl
     return outcomes(ELSEWHERE, places, capture, MAKERS)
 
 
-SCENARIOS = (libraries_read, libraries_elsewhere, libraries_used, libraries_written, libraries_of_c)
+SCENARIOS = (
+    libraries_read,
+    libraries_elsewhere,
+    libraries_of_layers,
+    libraries_used,
+    libraries_written,
+    libraries_of_c,
+)

@@ -90,6 +90,10 @@ class Gradients:
             if (left := self._required_then.get(name, tensor.requires_grad)) != self._required.get(name, left)
         ]
 
+    def owners(self) -> Iterator[tuple[Any, Any]]:
+        """Parameters, and the gradients that a replay gives them, or None where it takes one away."""
+        yield from self._to_set
+
     def hold(self) -> bool:
         """Whether everything is as the step must find it."""
         if not all(map(operator.is_, map(_gradient_of, self._with_gradients), self._gradients)):

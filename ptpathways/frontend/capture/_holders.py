@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _ANY = 1 << 60
 """So often a tensor may be named."""
+_UNKNOWN = -1
+"""As a memory: none that a tensor has."""
 
 
 class _Count(NamedTuple):
@@ -54,6 +56,7 @@ class Holders:
         self._all.add(self)
         self._known: dict[int, torch.Tensor] = {}  # by id
         self._counts: dict[int, _Count] = {}  # of those, in their order
+        self._owners: dict[int, torch.Tensor] = {}  # parameters whose gradients some of them are, now and then
         self._columns: list[list[int]] | None = None  # of the counts
         self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
         self._kept = self._lent = frozenset[int]()
@@ -69,6 +72,7 @@ class Holders:
         Holders._changes += 1
         self._known.clear()
         self._counts.clear()
+        self._owners.clear()
         self._covered = self._columns = None
 
     def begin(self) -> None:
@@ -81,12 +85,40 @@ class Holders:
             self._take_over()
             self._covered = None
         self._kept = self._lent = frozenset()
+        self._meet()
         if self._columns is None:
             self._columns = [list(column) for column in zip(*self._counts.values(), strict=True)] or [[], [], [], []]
-        now, then = native.count_holders(self._known), self._columns
+        now, then = self._count(), self._columns
         if now[3] != then[3] or not all(all(map(operator.le, *both)) for both in zip(now[:3], then[:3], strict=True)):
             self._compare(now)
         self._moved = self._collects = False
+
+    def _meet(self) -> None:
+        """Takes in gradients that a replay would take away and that were put there since the last call: they are ours
+        if nobody has them but their parameters."""
+        if fresh := self._fresh():  # which alone names them now
+            for (number, tensor), place in zip(fresh.items(), native.count_holders(fresh)[3], strict=True):
+                self._known[number], self._counts[number] = tensor, _Count(1, 1, 1, place)
+            self._columns = None
+
+    def _fresh(self) -> dict[int, torch.Tensor]:
+        found = {}
+        for variant in self._variants():
+            for parameter in variant.robbed:
+                gradient = parameter.grad
+                if gradient is not None and id(gradient) not in self._known:
+                    found[id(gradient)], self._owners[id(gradient)] = gradient, parameter
+        return found
+
+    def _count(self) -> list[list[int]]:
+        """Columns of counts of what is known. That a parameter has its gradient is no use of it: it may have another
+        one at the next call, and the gradient another holder."""
+        columns = native.count_holders(self._known)
+        if self._owners:
+            for place, (number, tensor) in enumerate(self._known.items()):
+                owner = self._owners.get(number)
+                columns[2][place] -= owner is not None and owner.grad is tensor
+        return columns
 
     def _compare(self, columns: list[list[int]]) -> None:
         """Finds those that have one more holder, and of which of them only the values are held: results of the last
@@ -142,6 +174,8 @@ class Holders:
             for number, tensor in other._known.items() if other is not self else ():
                 if number not in self._known:
                     self._known[number], self._counts[number] = tensor, other._counts[number]
+                    if number in other._owners:
+                        self._owners[number] = other._owners[number]
                     for one in self._all:
                         one._note_name(number, self)
 
@@ -162,6 +196,9 @@ class Holders:
         for name, tensor in variant.renewed:
             if id(tensor) not in self._known:
                 return f"when {name} is a new tensor, to count who holds it"
+        for name, tensor in variant.used_up:
+            if id(tensor) not in self._known:
+                return f"when {name} is a gradient of another parameter, to count who holds it"
         for name, tensor in (*variant.renewed, *variant.used_up):
             if id(tensor) in kept:
                 return (
@@ -231,15 +268,23 @@ class Holders:
         latest = frozenset(map(id, self._left))
         del written
         self._left = []
-        counts = dict(zip(self._known, map(_Count, *native.count_holders(self._known)), strict=True))
+        self._owners = {number: owner for number, owner in self._owners.items() if number in self._known}
+        self._owners |= {number: owner for one in variants for number, owner in one.owners() if number in self._known}
+        counts = dict(zip(self._known, map(_Count, *self._count()), strict=True))
         for number, tensor in self._known.items():
             names, values, uses, place = counts[number]
             if number in self._same:
                 names = uses = _ANY
             counts[number] = _Count(names - given.names[number], values - given.values(tensor), uses, place)
             if number in self._kept and number not in latest:
-                counts[number] = self._counts[number]
+                counts[number] = self._still_held(number, counts[number])
         self._counts, self._columns = counts, None
+
+    def _still_held(self, number: int, count: _Count) -> _Count:
+        """Of a tensor that somebody held when the call began: we may hold it less often since, so that all who do are
+        no more than they were. Its values are counted without what was before, and the tensor itself is held until it
+        is another one."""
+        return count._replace(place=_UNKNOWN) if number in self._lent else count._replace(names=-1)
 
 
 def _is_written(number: int, variants: Collection[Variant]) -> bool:

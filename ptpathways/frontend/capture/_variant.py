@@ -65,6 +65,8 @@ class Variant:
         """Tensors by name that a replay writes over, where the function makes new ones."""
         self.used_up: list[tuple[str, torch.Tensor]] = []
         """Gradients by name that a replay takes away, and whose memory it uses for something else."""
+        self.robbed: list[torch.Tensor] = []
+        """Parameters whose gradients those are."""
         self.moved_ids: frozenset[int] = frozenset()
         """Those of ``renewed`` that stay the same objects, by id."""
         self.made: list[torch.Tensor] = []
@@ -228,6 +230,10 @@ class Variant:
         """Those of ``own``."""
         return set(map(id, self.own.values())) if self.own else ()
 
+    def owners(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """The ids of gradients that a replay gives to parameters, and those."""
+        return ((id(gradient), parameter) for parameter, gradient in self._gradients.owners() if gradient is not None)
+
     def held(self) -> Iterator[Any]:
         """What this refers to, as often as it does, of the tensors that other steps may write over; more of others."""
         if not self.ready:
@@ -310,6 +316,7 @@ class Variant:
         others = map(operator.ne, known, self._handles)
         self.moved = self.moved or any(map(operator.and_, others, self._lasting))
         self._gradients.bind(self._surroundings, tensors, self._states)
+        self.robbed = [parameter for parameter, gradient in self._gradients.owners() if gradient is None]
 
     def _order_of_written(self) -> list[int]:
         """Which of the buffers that it writes was made first, which then, and so on.

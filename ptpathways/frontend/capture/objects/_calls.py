@@ -212,14 +212,18 @@ class Calls:
                 self.used.setdefault(kind, set()).update(_code.all_names(code))
 
     def _is_followed(self, kind: type) -> bool:
-        """Whether objects of a class are an installed package's, and not looked into otherwise."""
+        """Whether objects of a class are an installed package's, and not looked into otherwise; or layers of a class of
+        the user's whose methods such a package may call."""
         known = self._followed.get(kind)
         if known is None:
             import torch
 
-            others = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, types.FunctionType)
-            installed = any(_whose.is_installed(base) for base in kind.__mro__)  # also the base of a user's class
-            known = installed and not issubclass(kind, others) and not _whose.is_ours(kind)
+            others = (torch.Tensor, torch.optim.Optimizer, type, types.FunctionType)
+            if issubclass(kind, torch.nn.Module):
+                known = _whose.extends_layer(kind)
+            else:
+                installed = any(_whose.is_installed(base) for base in kind.__mro__)  # also the base of a user's class
+                known = installed and not issubclass(kind, others) and not _whose.is_ours(kind)
             self._followed[kind] = known
         return known
 
@@ -275,7 +279,8 @@ class Calls:
                 and name not in _QUIET.get(module, ())
                 and self._asked_by_user(frame)
             ):
-                self._refuse(f"calls {module.strip('_')}.{name}(), whose answer a replay would repeat", frame)
+                way = self._called_by_user(frame)
+                self._refuse(f"calls {way}{module.strip('_')}.{name}(), whose answer a replay would repeat", frame)
         elif owner is sys.stdout or owner is sys.stderr:
             self._say("prints", frame)
         elif _whose.module_of(type(owner)) == "_thread":
@@ -326,6 +331,14 @@ class Calls:
         if package in sys.stdlib_module_names or package not in sys.modules:
             return True
         return _whose.is_opaque(kind)
+
+    def _called_by_user(self, frame: types.FrameType) -> str:
+        """The function of Python's library that the user's code has called, if another one is running there."""
+        if self._is_own(frame):
+            return ""
+        while frame.f_back is not None and not self._is_own(frame.f_back):
+            frame = frame.f_back
+        return f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}(), and that "
 
     def _line(self, frame: types.FrameType | None) -> str:
         """The user's line."""

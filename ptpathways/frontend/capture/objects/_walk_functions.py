@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.objects import _code, _whose
-from ptpathways.frontend.capture.objects._contents import Same
+from ptpathways.frontend.capture.objects._contents import Same, is_setting
 from ptpathways.frontend.capture.objects._places import CellView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
 
@@ -68,8 +68,11 @@ class Functions:
             wrapped = getattr(function, "__wrapped__", None)  # torch.no_grad, torch.autocast
             if wrapped is not None:
                 self._walker.visit(name, wrapped, depth + 1)
-            for cell in function.__closure__ or ():
+            for place, cell in enumerate(function.__closure__ or ()):
                 maker = getattr(cell, "cell_contents", None)
+                if maker is not None and is_setting(maker):  # as torch.optim.swa_utils.get_ema_avg_fn keeps its decay
+                    variable = code.co_freevars[place]
+                    self._walker.link(f"{name}.{variable}".lstrip("."), CellView(cell), variable, maker, depth)
                 if isinstance(maker, contextlib.ContextDecorator):  # a function below @contextmanager, as a decorator
                     self._walker.visit(name, getattr(maker, "func", maker), depth + 1)
             registry = getattr(function, "registry", None)  # functools.singledispatch

@@ -84,6 +84,7 @@ class Mentioned:
             self.classes[kind] = True
         else:
             self.of_library_class(kind)
+            walker.torch_objects.functions_of_layers(kind)
         walker.container(type(kind))
 
     def of_library(self, name: str, value: Any, depth: int) -> None:
@@ -151,7 +152,7 @@ class Mentioned:
         """The methods of the user's classes that the code mentions."""
         made = {base for kind, named in self.classes.items() if named for base in kind.__mro__}
         for base in self._own(base for kind in self.classes for base in kind.__mro__):
-            asked = self._all_used if self._is_called_by_packages(base) else ()
+            asked = self._asked(base) if self._is_called_by_packages(base) else ()
             whole = _whose.has_methods_of_python(base)
             for name, value in sorted(vars(base).items()):
                 called = _code.is_operator(name, value) or (base in made and name in _code.CONSTRUCTORS)
@@ -162,6 +163,12 @@ class Mentioned:
                 if (base, name) not in self._done and called:
                     self._done.add((base, name))
                     self._member(f"{base.__qualname__}.{name}", base, name, value)
+
+    def _asked(self, kind: type) -> Collection[str]:
+        """Methods of a class of the user's that functions of packages may call."""
+        if not _whose.extends_layer(kind):
+            return self._all_used
+        return frozenset[str]().union(*(names for one, names in self._used.items() if issubclass(one, kind)))
 
     def _is_called_by_packages(self, kind: type) -> bool:
         """Whether a class derives from one of a package, whose functions call methods of it by names of their own."""

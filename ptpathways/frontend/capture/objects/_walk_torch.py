@@ -57,6 +57,7 @@ _STATE_DICT_HOOKS = (
 _SCHEDULERS = frozenset({"initial_lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum"})
 """What schedulers of torch note in an optimizer's groups for themselves; a step that computes with it names it."""
 _OPTIMIZER_METHODS = ("step", "zero_grad")
+_FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class TorchObjects:
@@ -83,8 +84,10 @@ class TorchObjects:
         self._walker.visit(f"{name}.optimizer", scheduler.optimizer, depth + 1)
 
     def has_rules_for(self, kind: type) -> bool:
-        """Whether it is known which methods of a class torch calls."""
-        return issubclass(kind, (self._torch.nn.Module, self._torch.optim.Optimizer, self._torch.Tensor))
+        """Whether it is known which methods of a class torch calls: not if it derives from a layer of a library."""
+        if issubclass(kind, self._torch.nn.Module):
+            return not _whose.extends_layer(kind)
+        return issubclass(kind, (self._torch.optim.Optimizer, self._torch.Tensor))
 
     def module(self, name: str, module: Any, depth: int) -> None:
         for path, part in module.named_modules(remove_duplicate=True):
@@ -97,6 +100,7 @@ class TorchObjects:
             self._walker.kind(where, type(part))
             self._walker.found.classes.append(Watched(part, type(part), where))
             self._methods(type(part), ("forward", "__call__"))
+            self.functions_of_classes(type(part))
             self._walker.mentioned.of_library_class(type(part))
             self._walker.found.compared[id(part)] = part
             self._walker.found.sizes.append(Watched(vars(part), len(vars(part)), f"{where}.__dict__"))
@@ -173,16 +177,26 @@ class TorchObjects:
             if _whose.is_installed(base) and not _whose.is_ours(base):
                 self._functions_of_class(base)
 
+    def functions_of_layers(self, kind: type) -> None:
+        """Those of a class that a step may make modules of."""
+        if issubclass(kind, self._torch.nn.Module):
+            self.functions_of_classes(kind)
+
     def _functions_of_class(self, kind: type) -> None:
-        """Those of a class of torch are what they are."""
+        """What a class of an installed package has is what it is: its functions, and the settings of a module's."""
         if kind in self.known:
             return
         self.known.add(kind)
         own = gc.get_referents(vars(kind))[0]
+        of_modules = issubclass(kind, self._torch.nn.Module)
         for name, value in own.items():
-            if isinstance(value, types.FunctionType):
+            if isinstance(value, _FUNCTIONS) or (of_modules and is_setting(value) and not name.startswith("__")):
                 self._walker.found.links.append(Link(own, name, value, f"{kind.__qualname__}.{name}"))
                 self._walker.kind(f"{kind.__qualname__}.{name}", Same(value))
+            code = getattr(value, "__code__", None)
+            if code is not None and _whose.is_own_file(code.co_filename, self._walker.home):
+                # Somebody has put it there.
+                self._walker.visit(f"{kind.__qualname__}.{name}", value, 0)
 
     def _functions(self, module: str) -> None:
         """Those of a module of torch, which its classes call, are what they are."""

@@ -76,6 +76,13 @@ def is_installed(kind: type) -> bool:
     return is_ours(kind) or (filename is not None and filename.startswith(installed()))
 
 
+def extends_layer(kind: type) -> bool:
+    """Whether a class of modules that is not an installed package's derives from one that is, beside ``nn.Module``."""
+    import torch
+
+    return not is_installed(kind) and any(is_installed(base) for base in kind.__mro__ if base is not torch.nn.Module)
+
+
 def is_ours(kind: type) -> bool:
     """Whether a class is this package's."""
     return module_of(kind).partition(".")[0] == "ptpathways"

@@ -181,7 +181,11 @@ _ADVICE = "which a replay would not"
 def _replaced(name: str, value: Any, now: Any) -> Uncapturable:
     kinds = _kind(value), _kind(now)
     text = f"puts another {type(now).__qualname__} into" if kinds[0] == kinds[1] else "changes"
-    advice = "assign what is in it, or return it" if isinstance(now, tuple) else "return it instead"
+    import torch
+
+    advice = "put it there outside, or keep a number or a text that says the same"
+    if isinstance(now, torch.Tensor | tuple):
+        advice = "assign what is in it, or return it" if isinstance(now, tuple) else "return it instead"
     return _passing(f"it {text} {name} ({' -> '.join(dict.fromkeys(kinds))}), {_ADVICE}; {advice}")
 
 
