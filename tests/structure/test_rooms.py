@@ -101,6 +101,7 @@ FRONTEND_PACKAGES = [
     "dataflow",
     "loops",
     "kernels",
+    "capture.python",
     "capture.objects",
     "capture.recording",
     "capture",

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 import ptpathways as pw
 from ptpathways.frontend.capture import _keys
 from ptpathways.frontend.capture.objects import _walk
-from ptpathways.frontend.capture.objects._contents import setting_key
+from ptpathways.frontend.capture.python._contents import setting_key
 from ptpathways.frontend.capture.recording._step_arguments import Call, Rules, modes, text_of
 
 CONFIG = types.SimpleNamespace(scale=2.0)

@@ -28,8 +28,9 @@ from ptpathways.frontend.capture._holders import Holders
 from ptpathways.frontend.capture._keys import Key
 from ptpathways.frontend.capture._kinds import KINDS_WITHOUT_REPLAY, Kinds
 from ptpathways.frontend.capture._variant import Stale, Variant
-from ptpathways.frontend.capture.objects import _code, _reachable
+from ptpathways.frontend.capture.objects import _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.python import _code
 from ptpathways.frontend.capture.recording import _probe, _watch
 from ptpathways.frontend.capture.recording._outcome import Outcome
 from ptpathways.frontend.capture.recording._recording import Recording

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core, ir, native, programs
-from ptpathways.frontend.capture.objects import _code
+from ptpathways.frontend.capture.python import _code
 from ptpathways.frontend.capture.recording._step_arguments import Call, is_tensor_key, numbers, text_of
 from ptpathways.frontend.dataflow import _function
 from ptpathways.frontend.plans import _plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ptpathways.frontend.capture.objects import _contents
 from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.python import _contents
 from ptpathways.frontend.capture.recording._step_arguments import ABSENT, Call, tensor_key, text_of
 from ptpathways.frontend.slices import _buffers as buffers
 

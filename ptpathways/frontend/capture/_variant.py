@@ -14,8 +14,8 @@ from ptpathways.frontend.capture import _numbers
 from ptpathways.frontend.capture._exclusive import Exclusive, are_at
 from ptpathways.frontend.capture._gradients import Gradients
 from ptpathways.frontend.capture._numbers import Numbers
-from ptpathways.frontend.capture.objects._contents import Same
 from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.python._contents import Same
 from ptpathways.frontend.capture.recording import _results, _watch
 from ptpathways.frontend.capture.recording._effects import Effects
 from ptpathways.frontend.capture.recording._outcome import Audits, Outcome

@@ -1,1 +1,1 @@
-"""What a captured step can reach from Python, and what is in it."""
+"""What a captured step can reach: the walk over it, the guards, and what runs in a recorded call."""

@@ -23,9 +23,9 @@ import numpy as np
 
 from ptpathways import native
 from ptpathways.frontend.base import _locator
-from ptpathways.frontend.capture.objects import _code, _whose
-from ptpathways.frontend.capture.objects._contents import is_setting
-from ptpathways.frontend.capture.objects._places import elements, items
+from ptpathways.frontend.capture.python import _code, _whose
+from ptpathways.frontend.capture.python._contents import is_setting
+from ptpathways.frontend.capture.python._places import elements, items
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._reachable import Surroundings

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects._contents import contents_of, equal, has_hidden_sign
-from ptpathways.frontend.capture.objects._places import ItemView, elements, read, size
+from ptpathways.frontend.capture.python._contents import contents_of, equal, has_hidden_sign
+from ptpathways.frontend.capture.python._places import ItemView, elements, read, size
 from ptpathways.frontend.loops import _optimizer_options, _optimizer_state
 
 _gradient, _attributes = operator.attrgetter("grad"), operator.attrgetter("__dict__")

@@ -23,21 +23,6 @@ from typing import Any
 import numpy as np
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects import _code, _whose
-from ptpathways.frontend.capture.objects._contents import (
-    PLAIN,
-    Contents,
-    Same,
-    contents_of,
-    flushes_denormals,
-    is_setting,
-    mapping_of,
-    member_key,
-    members_of,
-    object_key,
-    setting_key,
-)
-from ptpathways.frontend.capture.objects._places import MISSING, ItemView, SlotView, View, are_one, elements, items
 from ptpathways.frontend.capture.objects._reachable import (
     Link,
     Surroundings,
@@ -51,6 +36,21 @@ from ptpathways.frontend.capture.objects._walk_mentioned import Mentioned
 from ptpathways.frontend.capture.objects._walk_modules import DEPTH_MAX, ITEMS_MAX, SHALLOW, Modules
 from ptpathways.frontend.capture.objects._walk_objects import Objects
 from ptpathways.frontend.capture.objects._walk_torch import TorchObjects
+from ptpathways.frontend.capture.python import _code, _whose
+from ptpathways.frontend.capture.python._contents import (
+    PLAIN,
+    Contents,
+    Same,
+    contents_of,
+    flushes_denormals,
+    is_setting,
+    mapping_of,
+    member_key,
+    members_of,
+    object_key,
+    setting_key,
+)
+from ptpathways.frontend.capture.python._places import MISSING, ItemView, SlotView, View, are_one, elements, items
 
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _NOT_COMPARED = {

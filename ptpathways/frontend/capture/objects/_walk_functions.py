@@ -9,10 +9,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _locator
-from ptpathways.frontend.capture.objects import _code, _whose
-from ptpathways.frontend.capture.objects._contents import Same, is_setting
-from ptpathways.frontend.capture.objects._places import CellView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
+from ptpathways.frontend.capture.python import _code, _whose
+from ptpathways.frontend.capture.python._contents import Same, is_setting
+from ptpathways.frontend.capture.python._places import CellView, SlotView
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects import _code, _layout, _whose
-from ptpathways.frontend.capture.objects._contents import Same, is_setting, registered
-from ptpathways.frontend.capture.objects._places import MISSING, AttributeView, ClassView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
 from ptpathways.frontend.capture.objects._walk_modules import ITEMS_MAX
+from ptpathways.frontend.capture.python import _code, _layout, _whose
+from ptpathways.frontend.capture.python._contents import Same, is_setting, registered
+from ptpathways.frontend.capture.python._places import MISSING, AttributeView, ClassView, SlotView
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptpathways.frontend.capture.objects import _code, _whose
-from ptpathways.frontend.capture.objects._contents import CONTEXTS, Contents, Same, contents_of, is_setting, member_key
-from ptpathways.frontend.capture.objects._places import AttributeView, elements, size
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
+from ptpathways.frontend.capture.python import _code, _whose
+from ptpathways.frontend.capture.python._contents import CONTEXTS, Contents, Same, contents_of, is_setting, member_key
+from ptpathways.frontend.capture.python._places import AttributeView, elements, size
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker

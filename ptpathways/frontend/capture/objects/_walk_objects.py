@@ -11,10 +11,10 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects import _layout, _whose
-from ptpathways.frontend.capture.objects._contents import PLAIN, Same, position_of
-from ptpathways.frontend.capture.objects._places import CellView, SlotView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched
+from ptpathways.frontend.capture.python import _layout, _whose
+from ptpathways.frontend.capture.python._contents import PLAIN, Same, position_of
+from ptpathways.frontend.capture.python._places import CellView, SlotView
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects import _whose
-from ptpathways.frontend.capture.objects._contents import Same, is_setting
-from ptpathways.frontend.capture.objects._places import AttributeView
 from ptpathways.frontend.capture.objects._reachable import Link, Watched, floats
+from ptpathways.frontend.capture.python import _whose
+from ptpathways.frontend.capture.python._contents import Same, is_setting
+from ptpathways.frontend.capture.python._places import AttributeView
 
 if TYPE_CHECKING:
     from ptpathways.frontend.capture.objects._walk import Walker

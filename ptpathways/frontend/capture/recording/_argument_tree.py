@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ptpathways.frontend.capture.objects import _layout, _whose
-from ptpathways.frontend.capture.objects._contents import PLAIN, Same, attributes_key, attributes_of, object_key
-from ptpathways.frontend.capture.objects._places import elements, items
+from ptpathways.frontend.capture.python import _layout, _whose
+from ptpathways.frontend.capture.python._contents import PLAIN, Same, attributes_key, attributes_of, object_key
+from ptpathways.frontend.capture.python._places import elements, items
 
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptpathways.frontend.capture.objects._contents import attributes_key, contents_of, equal, is_setting, position_of
-from ptpathways.frontend.capture.objects._places import MISSING, elements, is_mutable, read, size, write
 from ptpathways.frontend.capture.objects._reachable import Surroundings, of_the_cpu
+from ptpathways.frontend.capture.python._contents import attributes_key, contents_of, equal, is_setting, position_of
+from ptpathways.frontend.capture.python._places import MISSING, elements, is_mutable, read, size, write
 from ptpathways.frontend.plans._wiring import Uncapturable
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptpathways.frontend.base import _torch_functions
-from ptpathways.frontend.capture.objects import _code
-from ptpathways.frontend.capture.objects._places import elements, items, read, write
 from ptpathways.frontend.capture.objects._reachable import Surroundings, floats
+from ptpathways.frontend.capture.python import _code
+from ptpathways.frontend.capture.python._places import elements, items, read, write
 from ptpathways.frontend.capture.recording import _watch
 from ptpathways.frontend.plans import _wiring
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from ptpathways import native
 from ptpathways.frontend.base import _batch_tree, _recorded
-from ptpathways.frontend.capture.objects import _calls, _contents, _whose
+from ptpathways.frontend.capture.objects import _calls
 from ptpathways.frontend.capture.objects._reachable import Surroundings, Watched
 from ptpathways.frontend.capture.objects._walk_mentioned import attribute_names
+from ptpathways.frontend.capture.python import _contents, _whose
 from ptpathways.frontend.capture.recording import _probe, _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments
 from ptpathways.frontend.capture.recording._cpu_draws import Draws, unseen

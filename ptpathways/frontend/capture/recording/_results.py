@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.capture.objects._contents import Same, is_setting
 from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.python._contents import Same, is_setting
 from ptpathways.frontend.capture.recording._probe import Probe
 from ptpathways.frontend.plans._wiring import Again, Alias, Feed, Held, Option, Own, State, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptpathways.frontend.base import _batch_tree
-from ptpathways.frontend.capture.objects import _contents, _walk, _whose
-from ptpathways.frontend.capture.objects._contents import Contents, Same
+from ptpathways.frontend.capture.objects import _walk
 from ptpathways.frontend.capture.objects._reachable import Surroundings
+from ptpathways.frontend.capture.python import _contents, _whose
+from ptpathways.frontend.capture.python._contents import Contents, Same
 from ptpathways.frontend.capture.recording import _results, _watch
 from ptpathways.frontend.capture.recording._argument_tree import Arguments, Batches, Opened
 from ptpathways.frontend.slices import _buffers as buffers

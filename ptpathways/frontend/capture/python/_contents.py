@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects import _layout, _whose
-from ptpathways.frontend.capture.objects._places import elements
+from ptpathways.frontend.capture.python import _layout, _whose
+from ptpathways.frontend.capture.python._places import elements
 
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ptpathways.frontend.base import _locator
-from ptpathways.frontend.capture.objects import _code, _layout
+from ptpathways.frontend.capture.python import _code, _layout
 
 _OF_EXTENSIONS = frozenset({"builtin_function_or_method", "pybind11_type"})
 """Classes of what modules of extensions have."""
