@@ -37,8 +37,18 @@ T Field(const void* object, size_t at) {
   return value;
 }
 
-// Who holds the tensors that are a dictionary's values: of each, how often Python refers to it, how many tensors have
-// its memory, how often torch refers to it, and which memory that is.
+// How many weak references there are to an object.
+uint64_t WeakReferences(PyObject* object) {
+  uint64_t count = 0;
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return count;
+  auto* next = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
+  for (; next != nullptr; next = next->wr_next) ++count;
+  return count;
+}
+
+// Who holds the tensors that are a dictionary's values: of each, how often Python refers to it, weakly too, as to a
+// tensor that would be gone without a replay; how many tensors have its memory, how often torch refers to it, and which
+// memory that is.
 std::array<py::list, 4> CountHolders(const py::dict& tensors) {
   std::array<py::list, 4> columns;
   for (py::list& column : columns) column = py::list(tensors.size());
@@ -47,7 +57,7 @@ std::array<py::list, 4> CountHolders(const py::dict& tensors) {
   for (Py_ssize_t place = 0; PyDict_Next(tensors.ptr(), &next, &key, &tensor) != 0; ++place) {
     const auto* const impl = Field<const char*>(tensor, kImplAt);
     const auto* const memory = Field<const char*>(impl, kStorageAt);
-    const std::array<uint64_t, 4> row = {static_cast<uint64_t>(Py_REFCNT(tensor)),
+    const std::array<uint64_t, 4> row = {static_cast<uint64_t>(Py_REFCNT(tensor)) + WeakReferences(tensor),
                                          memory == nullptr ? 0 : Field<uint32_t>(memory, kCountAt),
                                          Field<uint32_t>(impl, kCountAt), reinterpret_cast<uint64_t>(memory)};
     for (size_t column = 0; column < row.size(); ++column) {

@@ -67,7 +67,8 @@ enum Plain : uint32_t {
   kNoDouble = 4194304,
   kNoGradient = 8388608,
   kOnce = 16777216,
-  kAll = 33554431,
+  kOwnType = 33554432,
+  kAll = 67108863,
 };
 
 // Whether another tensor holds its elements, as torch's functionalisation keeps it.
@@ -265,7 +266,17 @@ class PlainKernel final : public c10::OperatorKernel {
       }
     } else if (!ArePlain(arguments, plain_)) {
       wrapper_.callBoxed(operation, keys, stack);
-    } else if (plain_ & kNormalization) {
+    } else {
+      if ((plain_ & kOwnType) && stack->back().isNone()) {
+        stack->back() = static_cast<int64_t>(arguments[0].toTensor().scalar_type());
+      }
+      CallWrapped(operation, keys, stack);
+    }
+  }
+
+ private:
+  void CallWrapped(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) const {
+    if (plain_ & kNormalization) {
       CallShifted(wrapped_, operation, keys, stack);
     } else if (plain_ & kUntilRefused) {
       CallUntilRefused(operation, keys, stack);
@@ -274,7 +285,6 @@ class PlainKernel final : public c10::OperatorKernel {
     }
   }
 
- private:
   // What Python raises is no runtime_error, and goes on.
   void CallUntilRefused(const c10::OperatorHandle& operation, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack) const {

@@ -187,8 +187,9 @@ class TensorValues:
         where it is still to be computed. A view is looked at as it was last brought up to date."""
 
 def count_holders(tensors: dict[Any, Any]) -> list[list[int]]:
-    """Who holds the tensors that are a dictionary's values. Four columns: how often Python refers to each, how many
-    tensors have its memory, how often torch refers to it, and its memory's address (``untyped_storage()._cdata``)."""
+    """Who holds the tensors that are a dictionary's values. Four columns: how often Python refers to each, weakly too,
+    how many tensors have its memory, how often torch refers to it, and its memory's address
+    (``untyped_storage()._cdata``)."""
 
 def are_held(places: array[int], count: int) -> bool:
     """Whether each memory, given by its address, is held so often."""

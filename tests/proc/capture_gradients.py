@@ -3,6 +3,8 @@ program keeps gradients in other places or puts its own there."""
 
 from __future__ import annotations
 
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +87,25 @@ def gradients_of_two_kinds(places: list[torch.device], capture: Capture) -> list
     return numbers(found)
 
 
+def kinds_that_pass_a_tensor_on(places: list[torch.device], capture: Capture) -> list[float]:
+    """A step is traced alike whichever kind of call has made what it reads: an audit must not find something else."""
+    place, found = places[0], list[Tensor]()
+    kept = types.SimpleNamespace(hidden=torch.zeros(4, 1).to(place))
+    torch.manual_seed(0)
+    model = network().to(place)
+
+    @capture
+    def step(x: Tensor, mixes: bool) -> None:
+        made = model(x.to(place)).detach() * 2
+        kept.hidden = torch.tanh(kept.hidden.mean(0, keepdim=True) * 0.5 + made) if mixes else made
+
+    for call, (x, _) in enumerate(batches(40)):
+        step(x, call % 8 > 3)
+        found.append(kept.hidden.sum())
+    expect(step, replays=36)
+    return numbers(found)
+
+
 def gradients_made_outside(places: list[torch.device], capture: Capture) -> list[float]:
     """A step that only trains and takes the gradients away: those that the program has kept it must not give up."""
     place, found = places[0], list[Tensor]()
@@ -110,4 +131,32 @@ def gradients_made_outside(places: list[torch.device], capture: Capture) -> list
     return numbers(found)
 
 
-SCENARIOS = (gradients_of_two_kinds, gradients_made_outside)
+def gradients_referred_to_weakly(places: list[torch.device], capture: Capture) -> list[float]:
+    """What the function makes anew is gone after the next call, which a weak reference tells."""
+    place, found = places[0], list[float]()
+    torch.manual_seed(0)
+    model, references, kept = network().to(place), list[weakref.ref[Tensor]](), types.SimpleNamespace(last=None)
+    kept.last = torch.zeros(4, 1).to(place)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> None:
+        model.zero_grad()
+        made = model(x.to(place))
+        F.mse_loss(made, y.to(place)).backward()
+        kept.last = made.detach()
+
+    for call, (x, y) in enumerate(batches()):
+        step(x, y)
+        found.append(float(sum(one() is not None for one in references)))
+        if call in HELD_BEFORE:
+            references += [weakref.ref(model[0].weight.grad), weakref.ref(kept.last)]
+    expect(step, texts=("of an earlier call is still held",))
+    return found
+
+
+SCENARIOS = (
+    gradients_of_two_kinds,
+    gradients_made_outside,
+    gradients_referred_to_weakly,
+    kinds_that_pass_a_tensor_on,
+)

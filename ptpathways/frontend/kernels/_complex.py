@@ -91,7 +91,7 @@ NO_TYPE = Plain.UNIT_FACTORS
 """No ``dtype=``: types come as numbers, too, and these operations have no others. PyTorch/XLA converts their result."""
 
 
-@hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED | NO_TYPE)
+@hands_on(Plain.FLOATING | Plain.WIDE | Plain.WITH_DIMENSIONS | Plain.DIMENSIONS_NAMED | Plain.OWN_TYPE | NO_TYPE)
 def mean(
     kernel: Callable[..., Any], values: torch.Tensor, dim: Sequence[int] | None = None, *rest: Any, **named: Any
 ) -> Any:
@@ -100,7 +100,7 @@ def mean(
         values = values.to(named.pop("dtype"))
     dim = _small.dimensions(values, dim)
     if values.dim() > 0 and not _precision.is_short(values.dtype) and not values.is_complex():
-        return kernel(values, dim, *rest, **named)
+        return kernel(values, dim, *rest, **named | {"dtype": values.dtype})
     import torch
 
     if _precision.is_short(values.dtype):
@@ -141,14 +141,14 @@ def _is_named(named: dict[str, Any]) -> bool:
     return isinstance(named.get("dtype"), torch.dtype)
 
 
-@hands_on(Plain.FLOATING | Plain.WIDE | NO_TYPE)
+@hands_on(Plain.FLOATING | Plain.WIDE | Plain.OWN_TYPE | NO_TYPE)
 def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
     if _is_named(named) and not _precision.is_short(values.dtype):
         values = values.to(named.pop("dtype"))
     if _precision.is_short(values.dtype):
         return _precision.wider(kernel, values, **named)
     if not values.is_complex():
-        return kernel(values, **named)
+        return kernel(values, **named | {"dtype": values.dtype})
     import torch
 
     return torch.sum(values, **named) / values.numel()

@@ -78,6 +78,9 @@ class Plain(enum.IntFlag):
     tensor of its own, too."""
     ONCE = 16777216
     """The first argument shows no element several times, as far as can be seen at once."""
+    OWN_TYPE = 33554432
+    """Of ``mean``: without ``dtype=``. The kernel in C++ calls the wrapped one with the first argument's, as the wrapper
+    does: PyTorch/XLA traces it otherwise for what ``tanh`` has made than for what ``+`` has made."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
