@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback, _precision, _refusals, _small
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.calls import _fallback, _refusals, _small
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
