@@ -103,7 +103,7 @@ bool IsAlone(const at::Tensor& view) {
 }
 
 // Of what detach() is given: whether autograd is about to keep it as a parameter's gradient, and it is a view that
-// repeats elements, or whose memory others have. The same as frontend/kernels/_gradients asks.
+// repeats elements, or whose memory others have. The same as frontend/kernels/memory/_gradients asks.
 bool IsGradientToCopy(const at::Tensor& tensor) {
   if (!IsView(tensor)) return false;
   const auto node = torch::autograd::get_current_node();
@@ -230,8 +230,9 @@ bool ArePlain(c10::ArrayRef<c10::IValue> arguments, uint32_t plain) {
   return true;
 }
 
-// Calls a kernel of native_batch_norm with values that are shifted by their mean (frontend/kernels/_normalization says
-// why), as the wrapper in Python does with ten times the overhead; a transformer has two of them in each block.
+// Calls a kernel of native_batch_norm with values that are shifted by their mean
+// (frontend/kernels/layers/_normalization says why), as the wrapper in Python does with ten times the overhead; a
+// transformer has two of them in each block.
 void CallShifted(const c10::SafeKernelFunction& kernel, const c10::OperatorHandle& operation, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack) {
   c10::IValue& first = (*stack)[stack->size() - operation.schema().arguments().size()];

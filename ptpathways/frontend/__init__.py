@@ -44,7 +44,7 @@ from ptpathways.frontend.diagnostics._recompiles import Recompile, RecompileWarn
 from ptpathways.frontend.diagnostics._recompiles import begin_anew as begin_warm_up
 from ptpathways.frontend.diagnostics._recompiles import expected as expected_compiles
 from ptpathways.frontend.diagnostics._wait_stats import WaitStats, wait_stats
-from ptpathways.frontend.kernels._fallback import ClientFallbackWarning, client_operations
+from ptpathways.frontend.kernels.calls._fallback import ClientFallbackWarning, client_operations
 from ptpathways.frontend.loops._optimizer_lists import take_lists
 from ptpathways.frontend.loops._optimizer_options import choose_option
 from ptpathways.frontend.loops._optimizer_state import before_step as optimizer_state_hook

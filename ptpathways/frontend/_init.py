@@ -14,7 +14,8 @@ from ptpathways import core, native
 from ptpathways.frontend import _reinit, _show, kernels
 from ptpathways.frontend.base import _hooks, _locator, _session, _state
 from ptpathways.frontend.diagnostics import _cpu_operands, _long_waits, _operands, _recompiles
-from ptpathways.frontend.kernels import _fallback, _operations
+from ptpathways.frontend.kernels.algebra import _operations
+from ptpathways.frontend.kernels.calls import _fallback
 from ptpathways.frontend.loops import (
     _compile,
     _inference,

@@ -111,7 +111,7 @@ def one_buffer(places: list[torch.device], capture: Capture) -> list[float]:
 def _as_they_come(place: torch.device) -> Any:
     import contextlib
 
-    from ptpathways.frontend.kernels import _copies
+    from ptpathways.frontend.kernels.memory import _copies
 
     return _copies.as_they_come() if place.type == "xla" else contextlib.nullcontext()
 

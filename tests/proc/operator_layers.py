@@ -16,7 +16,7 @@ from torch.nn.utils import rnn
 from torch.utils._pytree import tree_leaves
 from torch_xla.experimental import scan
 
-from ptpathways.frontend.kernels import _normalization
+from ptpathways.frontend.kernels.layers import _normalization
 from ptpathways.frontend.xla import _xla
 from tests.proc.operator_basis import INFINITY, matrix, scenario
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from ptpathways import native
 from ptpathways.frontend import kernels
-from ptpathways.frontend.kernels import _checks, _refusals, _texts
+from ptpathways.frontend.kernels.calls import _checks, _refusals, _texts
 from ptpathways.frontend.xla import _plain, _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -95,8 +94,7 @@ def _kind(item: Any) -> int:
 
 def _wrappers() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
-    for module in pkgutil.iter_modules(kernels.__path__):
-        loaded = importlib.import_module(f"{kernels.__name__}.{module.name}")
+    for loaded in map(importlib.import_module, kernels.find_modules()):
         found |= {name: wrapper for table in WRAPPED for name, wrapper in getattr(loaded, table, {}).items()}
     said = {name: _plain.of_wrapper(wrapper) for name, wrapper in found.items()}
     handing_on = {name for name, plain in said.items() if plain is not None and Plain.NORMALIZATION not in plain}
@@ -104,8 +102,7 @@ def _wrappers() -> dict[str, Callable[..., Any]]:
 
 
 def test_each_operator_has_one_kernel_of_a_dispatch_key() -> None:
-    found = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
-    loaded = list(map(importlib.import_module, found))
+    loaded = list(map(importlib.import_module, kernels.find_modules()))
     keys = kernels._KEYS.items()
     names = [(key, name) for module in loaded for table, key in keys for name in getattr(module, table, {})]
     assert sorted(names) == sorted(set(names))

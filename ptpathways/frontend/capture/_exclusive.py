@@ -3,7 +3,7 @@
 PyTorch/XLA has operations that give a second tensor the value of a first one and make no copy. A traced step puts a new
 value in the place of a tensor's old one; a replay writes over the old one, and so over the second tensor's. PyTorch/XLA
 tells nobody who shares a value, so it is read from its objects' counts. Copies are made where that is known
-(``_kernels/_copies``); this finds the rest.
+(``frontend/kernels/memory/_copies``); this finds the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptpathways import core, native
-from ptpathways.frontend.kernels import _copies
+from ptpathways.frontend.kernels.memory import _copies
 from ptpathways.frontend.slices import _buffers as buffers
 from ptpathways.frontend.xla import _private, _xla
 

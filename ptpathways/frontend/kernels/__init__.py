@@ -8,7 +8,7 @@
   operations and their attributes, and a few operations leave an attribute out. ``celu(x, 1.0)`` after
   ``celu(x, 2.0)`` then runs the first one's.
 
-Each is called below autograd, with plain XLA tensors.
+Each is called below autograd, with plain XLA tensors. The packages in this one divide them by subject.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import pkgutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _checks, _linearized, _operands, _optimizers, _reductions, _texts, _views
+from ptpathways.frontend.kernels.algebra import _linearized, _reductions
+from ptpathways.frontend.kernels.calls import _checks, _operands, _texts
+from ptpathways.frontend.kernels.layers import _optimizers
+from ptpathways.frontend.kernels.memory import _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
@@ -38,12 +41,21 @@ _CHECKS = ("", "_ABOVE_AUTOGRAD", "_FUNCTIONALIZATION")
 """Of tables CHECKED, before whose kernels they come."""
 
 
+def find_modules() -> list[str]:
+    """The modules of all packages, in the order of their own names.
+
+    Of two modules that check one operation the later one's check comes first.
+    """
+    found = [module.name for module in pkgutil.walk_packages(__path__, f"{__name__}.") if not module.ispkg]
+    return sorted(found, key=lambda name: name.rpartition(".")[2])
+
+
 def register() -> None:
     """Puts the kernels in torch's table for XLA devices. Idempotent."""
     if _libraries:
         return
     found: dict[str, dict[str, Callable[..., Any]]] = {table: {} for table in _KEYS}
-    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    modules = [importlib.import_module(name) for name in find_modules()]
     for module in modules:
         for table, kernels in found.items():
             kernels |= getattr(module, table, {})

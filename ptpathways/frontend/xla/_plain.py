@@ -43,7 +43,7 @@ class Plain(enum.IntFlag):
     """The first argument is a tensor of at least two dimensions."""
     NORMALIZATION = 512
     """Of ``native_batch_norm``, in training and without running statistics: the kernel in C++ shifts the values, as the
-    wrapper does (``frontend/kernels/_normalization``), and calls the wrapped one."""
+    wrapper does (``frontend/kernels/layers/_normalization``), and calls the wrapped one."""
     SAME_TYPES = 1024
     """One type, but for tensors that torch has made of numbers."""
     MASKED = 2048
@@ -74,13 +74,13 @@ class Plain(enum.IntFlag):
     """No float64."""
     NO_GRADIENT = 8388608
     """Of ``detach``: the first argument is no view that autograd is about to keep as a gradient, and that repeats
-    elements or whose memory others have (``frontend/kernels/_gradients``). Of most of these the kernel in C++ makes a
-    tensor of its own, too."""
+    elements or whose memory others have (``frontend/kernels/memory/_gradients``). Of most of these the kernel in C++
+    makes a tensor of its own, too."""
     ONCE = 16777216
     """The first argument shows no element several times, as far as can be seen at once."""
     OWN_TYPE = 33554432
-    """Of ``mean``: without ``dtype=``. The kernel in C++ calls the wrapped one with the first argument's, as the wrapper
-    does: PyTorch/XLA traces it otherwise for what ``tanh`` has made than for what ``+`` has made."""
+    """Of ``mean``: without ``dtype=``. The kernel in C++ calls the wrapped one with the first argument's, as the
+    wrapper does: PyTorch/XLA traces it otherwise for what ``tanh`` has made than for what ``+`` has made."""
 
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -27,7 +27,7 @@ from ptpathways.frontend.capture.recording._step_arguments import (
     tensor_key,
     text_of,
 )
-from ptpathways.frontend.kernels import _views
+from ptpathways.frontend.kernels.memory import _views
 from ptpathways.frontend.loops import _step
 from ptpathways.frontend.plans import _wiring
 from ptpathways.frontend.plans._wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable

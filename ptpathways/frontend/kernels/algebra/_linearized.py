@@ -16,7 +16,7 @@ def take_own_linearize() -> None:
     import torch
 
     def linearize(func: Callable[..., Any], *primals: Any) -> Any:
-        from ptpathways.frontend.kernels import _linearized
+        from ptpathways.frontend.kernels.algebra import _linearized
 
         return _linearized.linearize(func, *primals)
 

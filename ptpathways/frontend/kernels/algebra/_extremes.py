@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _small
+from ptpathways.frontend.kernels.calls import _small
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _recorded
-from ptpathways.frontend.kernels import _fallback, _masks, _out_of_range, _shapes, _small
+from ptpathways.frontend.kernels.calls import _fallback, _out_of_range, _shapes, _small
+from ptpathways.frontend.kernels.memory import _masks
 
 if TYPE_CHECKING:
     import torch

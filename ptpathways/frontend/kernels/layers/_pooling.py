@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback, _precision
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.calls import _fallback
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision, _refusals, _views
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.calls import _refusals
+from ptpathways.frontend.kernels.memory import _views
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:

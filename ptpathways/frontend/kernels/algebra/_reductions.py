@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _small
+from ptpathways.frontend.kernels.calls import _small
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.kernels.calls import _fallback
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _copies, _refusals
+from ptpathways.frontend.kernels.calls import _refusals
+from ptpathways.frontend.kernels.memory import _copies
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback, _precision, _refusals, _small
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.calls import _fallback, _refusals, _small
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
@@ -100,7 +101,7 @@ def mean(
         values = values.to(named.pop("dtype"))
     dim = _small.dimensions(values, dim)
     if values.dim() > 0 and not _precision.is_short(values.dtype) and not values.is_complex():
-        return kernel(values, dim, *rest, **named | {"dtype": values.dtype})
+        return kernel(values, dim, *rest, **_typed(values, named))
     import torch
 
     if _precision.is_short(values.dtype):
@@ -141,6 +142,11 @@ def _is_named(named: dict[str, Any]) -> bool:
     return isinstance(named.get("dtype"), torch.dtype)
 
 
+def _typed(values: torch.Tensor, named: dict[str, Any]) -> dict[str, Any]:
+    """With the values' type, if no other is named (``Plain.OWN_TYPE``)."""
+    return named if named.get("dtype") is not None else named | {"dtype": values.dtype}
+
+
 @hands_on(Plain.FLOATING | Plain.WIDE | Plain.OWN_TYPE | NO_TYPE)
 def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) -> Any:
     if _is_named(named) and not _precision.is_short(values.dtype):
@@ -148,7 +154,7 @@ def mean_of_all(kernel: Callable[..., Any], values: torch.Tensor, **named: Any) 
     if _precision.is_short(values.dtype):
         return _precision.wider(kernel, values, **named)
     if not values.is_complex():
-        return kernel(values, **named | {"dtype": values.dtype})
+        return kernel(values, **_typed(values, named))
     import torch
 
     return torch.sum(values, **named) / values.numel()

@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _promotions, _refusals, _views
-from ptpathways.frontend.kernels._mixed_types import as_number, common
-from ptpathways.frontend.kernels._texts import check_broadcast
+from ptpathways.frontend.kernels.arithmetic import _promotions
+from ptpathways.frontend.kernels.arithmetic._mixed_types import as_number, common
+from ptpathways.frontend.kernels.calls import _refusals
+from ptpathways.frontend.kernels.calls._texts import check_broadcast
+from ptpathways.frontend.kernels.memory import _views
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision, _refusals
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.calls import _refusals
 from ptpathways.frontend.xla import _xla
 from ptpathways.frontend.xla._plain import Plain, hands_on
 

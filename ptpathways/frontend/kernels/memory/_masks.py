@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _out_of_range, _refusals
+from ptpathways.frontend.kernels.calls import _out_of_range, _refusals
 from ptpathways.frontend.xla import _trace
 from ptpathways.frontend.xla._plain import Plain, hands_on
 

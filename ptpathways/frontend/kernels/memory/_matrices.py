@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _refusals
+from ptpathways.frontend.kernels.calls import _refusals
 
 if TYPE_CHECKING:
     import torch

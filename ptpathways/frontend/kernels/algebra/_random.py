@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback
+from ptpathways.frontend.kernels.calls import _fallback
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision, _refusals, _small
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.calls import _refusals, _small
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:

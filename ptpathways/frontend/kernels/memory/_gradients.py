@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _views
+from ptpathways.frontend.kernels.memory import _views
 from ptpathways.frontend.slices import _buffers
 from ptpathways.frontend.xla._plain import Plain, hands_on
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision
+from ptpathways.frontend.kernels.arithmetic import _precision
 from ptpathways.frontend.xla._plain import Plain, hands_on
 
 if TYPE_CHECKING:

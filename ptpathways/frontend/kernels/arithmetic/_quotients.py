@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _precision
-from ptpathways.frontend.kernels._mixed_types import as_number, common, converted
+from ptpathways.frontend.kernels.arithmetic import _precision
+from ptpathways.frontend.kernels.arithmetic._mixed_types import as_number, common, converted
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.kernels import _fallback, _small
+from ptpathways.frontend.kernels.calls import _fallback, _small
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ptpathways.frontend.kernels import _refusals, _views
-from ptpathways.frontend.kernels._mixed_types import as_number, common
+from ptpathways.frontend.kernels.arithmetic._mixed_types import as_number, common
+from ptpathways.frontend.kernels.calls import _refusals
+from ptpathways.frontend.kernels.memory import _views
 from ptpathways.frontend.xla import _xla
 
 if TYPE_CHECKING:
