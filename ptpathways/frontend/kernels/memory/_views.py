@@ -255,7 +255,7 @@ def repeats(values: torch.Tensor) -> bool:
 
 def is_expanded(values: torch.Tensor) -> bool:
     """Whether a view shows elements several times after ``expand``."""
-    if "expand" not in map(_name, _steps(values)):
+    if values.numel() < 2 or "expand" not in map(_name, _steps(values)):
         return False
     found = layout(values)
     return not isinstance(found, _Layout) or any(
