@@ -106,6 +106,7 @@ class Calls:
         self._before: Any = None  # a profile function that is written in Python and hears of everything, too
         self._held: native.HeldProfiler | None = None
         self._answers: dict[types.FrameType, str] = {}  # functions of installed packages that are running
+        self._setting: dict[types.FrameType, str] = {}  # those of libraries that assign global variables
         self._followed: dict[type, bool] = {}  # whether it is noted what is used of objects of a class
 
     def _add(self, code: types.CodeType) -> None:
@@ -125,6 +126,7 @@ class Calls:
         if self._held is not None:
             native.put_back_profiler(self._held)
         self._answers.clear()
+        self._setting.clear()
 
     def _whose(self, filename: str) -> str:
         """``own``, ``python`` (its standard library), ``torch`` (also torch_xla and this package), ``numpy``, or
@@ -174,9 +176,11 @@ class Calls:
             self._look_at_call(frame)
         elif event == "c_call":
             self._look_at_builtin(frame, given)
-        elif event == "return" and self._answers:
-            question = self._answers.pop(frame, None)
-            if question is not None:
+        elif event == "return" and (self._answers or self._setting):
+            question, setter = self._answers.pop(frame, None), self._setting.pop(frame, None)
+            if setter is not None and given is None:  # such as torch.hub.set_dir
+                self._refuse_setting(f"{frame.f_globals.get('__name__', '')}.{setter}", frame)
+            elif question is not None:
                 self._look_at_answer(question, given, frame)
 
     def _look_at_call(self, frame: types.FrameType) -> None:
@@ -187,7 +191,7 @@ class Calls:
                 self._refuse(f"runs {code.co_qualname}(), which is not found among what the step refers to", frame)
             return
         if _code.sets_globals(code) and self._is_own(frame.f_back):
-            self._answers[frame] = code.co_qualname
+            self._setting[frame] = code.co_qualname
         if whose in ("torch", "other"):
             self._note_use(frame)
         if code.co_name == "set_printoptions" and whose == "torch":
@@ -292,13 +296,8 @@ class Calls:
             self._refuse(f"uses {_name(owner)} ({name}())", frame)
 
     def _look_at_answer(self, question: str, answer: Any, frame: types.FrameType) -> None:
-        """What an installed package has told the user's code, of nothing that is compared. A function of a library
-        that assigns a global variable and answers nothing is one that sets something (``torch.hub.set_dir``)."""
-        if answer is None and _code.sets_globals(frame.f_code):
-            self._refuse_setting(f"{frame.f_globals.get('__name__', '')}.{question}", frame)
-        elif self._whose_frame(frame) in ("python", "torch"):
-            return
-        elif answer is None:
+        """What an installed package has told the user's code, of nothing that is compared."""
+        if answer is None:
             self._say(f"calls {question}()", frame)
         elif is_setting(answer) or isinstance(answer, np.ndarray | list | dict | set):
             self._refuse(f"calls {question}(), whose answer a replay would repeat", frame)
