@@ -65,8 +65,9 @@ class Guards {
  public:
   // Entries: (dictionary, key, what has to be there, whether an equal object of the same type will do). NotImplemented:
   // nothing may be there. Orders: (dictionary, its keys in order, the same objects or equal texts). Sizes: (container,
-  // length).
-  Guards(const py::sequence& entries, const py::sequence& orders, const py::sequence& sizes) {
+  // length). Functions: (function, its code, its defaults, its keyword defaults).
+  Guards(const py::sequence& entries, const py::sequence& orders, const py::sequence& sizes,
+         const py::sequence& functions) {
     for (const py::handle& item : entries) {
       const auto entry = py::reinterpret_borrow<py::tuple>(item);
       OfMapping(entry[0].ptr()).links.push_back({entry[1].ptr(), entry[2].ptr(), entry[3].cast<bool>()});
@@ -79,6 +80,11 @@ class Guards {
     for (const py::handle& item : sizes) {
       const auto size = py::reinterpret_borrow<py::tuple>(item);
       sizes_.emplace_back(size[0].ptr(), size[1].cast<Py_ssize_t>());
+    }
+    for (const py::handle& item : functions) {
+      const auto parts = py::reinterpret_borrow<py::tuple>(item);
+      if (!PyFunction_Check(parts[0].ptr())) throw py::type_error("a guard is about a function");
+      functions_.push_back({parts[0].ptr(), parts[1].ptr(), OrNull(parts[2].ptr()), OrNull(parts[3].ptr())});
     }
   }
 
@@ -95,6 +101,12 @@ class Guards {
     for (const auto& [container, length] : sizes_) {
       if (SizeOf(container) != length) return false;
     }
+    for (const Function& one : functions_) {
+      if (PyFunction_GET_CODE(one.of) != one.code || PyFunction_GET_DEFAULTS(one.of) != one.defaults ||
+          PyFunction_GET_KW_DEFAULTS(one.of) != one.keyword_defaults) {
+        return false;
+      }
+    }
     return true;
   }
 
@@ -110,6 +122,14 @@ class Guards {
     std::vector<Link> links;
     PyObject* keys;  // in their order, a tuple; nullptr: any
   };
+  struct Function {
+    PyObject* of;
+    PyObject* code;
+    PyObject* defaults;          // nullptr: none
+    PyObject* keyword_defaults;  // nullptr: none
+  };
+
+  static PyObject* OrNull(PyObject* value) { return value == Py_None ? nullptr : value; }
 
   Mapping& OfMapping(PyObject* mapping) {
     if (!PyDict_Check(mapping)) throw py::type_error("a guard is about a dictionary");
@@ -143,14 +163,16 @@ class Guards {
   std::unordered_map<PyObject*, size_t> known_;  // while this is made
   std::vector<Mapping> mappings_;
   std::vector<std::pair<PyObject*, Py_ssize_t>> sizes_;
+  std::vector<Function> functions_;
 };
 
 }  // namespace
 
 void BindGuards(py::module_& module) {
   py::class_<Guards>(module, "Guards")
-      .def(py::init<const py::sequence&, const py::sequence&, const py::sequence&>(), py::arg("entries"),
-           py::arg("orders") = py::tuple(), py::arg("sizes") = py::tuple())
+      .def(py::init<const py::sequence&, const py::sequence&, const py::sequence&, const py::sequence&>(),
+           py::arg("entries"), py::arg("orders") = py::tuple(), py::arg("sizes") = py::tuple(),
+           py::arg("functions") = py::tuple())
       .def("hold", &Guards::Hold);
 }
 

@@ -7,7 +7,7 @@ times a second. Errors are ``NativeError``; ``ptpathways.native.translated`` tur
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from types import CodeType, FunctionType, TracebackType
 from typing import Any, Literal, Protocol, TypedDict, final
 
 import numpy as np
@@ -282,9 +282,11 @@ class Guards:
         entries: Sequence[tuple[dict[Any, Any], Any, Any, bool]],
         orders: Sequence[tuple[dict[Any, Any], tuple[Any, ...]]] = ...,
         sizes: Sequence[tuple[Any, int]] = ...,
+        functions: Sequence[tuple[FunctionType, CodeType, Any, Any]] = ...,
     ) -> None:
         """Each entry: dictionary, key, what has to be there, and whether an equal object of its type will do. Orders:
-        dictionary and its keys in order, the same objects or equal texts. Sizes: container and length."""
+        dictionary and its keys in order, the same objects or equal texts. Sizes: container and length. Functions: with
+        their ``__code__``, ``__defaults__`` and ``__kwdefaults__``, the same objects."""
 
     def hold(self) -> bool:
         """Whether all do. Costs one comparison per dictionary that has not changed since, and one per size."""

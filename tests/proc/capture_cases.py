@@ -42,8 +42,8 @@ def outcomes(
         of = (case.make or makers[number % len(makers)])(places[0])
         case.prepare(of, places[0])
 
-        def step(x: Tensor, of: Any = of, case: Case = case) -> Tensor:
-            return case.use(of, x)
+        def step(x: Tensor, of: Any = of, use: Any = case.use) -> Any:  # which must not reach the change
+            return use(of, x)
 
         captured = capture(step)
         for call in range(1, CALLS):

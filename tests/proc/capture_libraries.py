@@ -435,6 +435,86 @@ LAYERS = {
 """Methods and functions of libraries that code does not name."""
 
 
+_DEFAULTS = F.layer_norm.__defaults__
+_CONSTANT = vars(distributions.gumbel)["euler_constant"]
+_PROBABILITIES = vars(distributions.bernoulli)["logits_to_probs"]
+_ATTENTION = nn.MultiheadAttention.forward.__defaults__
+_DIVERGENCES = dict(distributions.kl._KL_REGISTRY)
+_TRANSFORMS = dict(distributions.transform_to._registry)
+
+
+def _gumbel(place: torch.device) -> Any:
+    return distributions.Gumbel(numbers_on(place, 0.0), numbers_on(place, 1.0), validate_args=False)
+
+
+def _register_a_divergence(_: Any, number: int, __: torch.device) -> None:
+    def divergence(p: Any, q: Any) -> Any:
+        return p.loc * float(number) + q.loc
+
+    distributions.register_kl(distributions.Normal, distributions.Normal)(divergence)
+
+
+def _forget_divergences(*_: Any) -> None:
+    """What an earlier run has registered."""
+    distributions.kl._KL_REGISTRY.update(_DIVERGENCES)
+    distributions.kl._KL_MEMOIZE.clear()
+
+
+def _between(number: int, value: Any, plain: Any) -> Any:
+    """What is there at a change, and at the last one what was there at first."""
+    return value if number < max(CHANGED_BEFORE) else plain
+
+
+def _set_softness(_: Any, number: int, __: torch.device) -> None:
+    kind = type(constraints.positive)
+    distributions.transform_to._registry[kind] = lambda _: transforms.AffineTransform(0.0, float(number))
+
+
+VARIABLES = {
+    "a number": Case(
+        lambda of, x: of.mean + x,
+        lambda _, n, __: setattr(distributions.gumbel, "euler_constant", _between(n, n / 10, _CONSTANT)),
+        make=_gumbel,
+    ),
+    "a function": Case(
+        lambda _, x: distributions.Bernoulli(logits=x, validate_args=False).probs,
+        lambda _, n, __: setattr(
+            distributions.bernoulli,
+            "logits_to_probs",
+            _between(n, distributions.utils.probs_to_logits, _PROBABILITIES),
+        ),
+    ),
+    "what is registered for two classes": Case(
+        lambda of, x: distributions.kl_divergence(of, distributions.Normal(x, 1.0 + x * x, validate_args=False)),
+        _register_a_divergence,
+        _forget_divergences,
+        _normal,
+    ),
+    "what an object has registered": Case(
+        lambda _, x: distributions.transform_to(constraints.positive)(x),
+        _set_softness,
+        lambda *_: distributions.transform_to._registry.update(_TRANSFORMS),
+    ),
+    "values of arguments by default": Case(
+        lambda _, x: F.layer_norm(x.repeat(4) * torch.arange(4, device=x.device), (4,)) ** 2,
+        lambda _, n, __: setattr(F.layer_norm, "__defaults__", _between(n, (None, None, float(n)), _DEFAULTS)),
+    ),
+    "the same of a method": Case(
+        lambda of, x: of(*[x.repeat(3, 1, 2)] * 3)[1].sum().detach() + x,
+        lambda _, n, __: setattr(
+            nn.MultiheadAttention.forward, "__defaults__", _between(n, (None, True, None, False, False), _ATTENTION)
+        ),
+        make=lambda place: nn.MultiheadAttention(2, 2).to(place),
+    ),
+}
+"""Global variables of libraries, which only their own functions read."""
+
+
+def libraries_of_variables(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is put into global variables and registries of libraries, and into their functions."""
+    return outcomes(VARIABLES, places, capture)
+
+
 def libraries_of_layers(places: list[torch.device], capture: Capture) -> list[float]:
     """What is replaced in a class of a library's layers, or in a function that a library has made."""
     return outcomes(LAYERS, places, capture)
@@ -459,6 +539,7 @@ SCENARIOS = (
     libraries_read,
     libraries_elsewhere,
     libraries_of_layers,
+    libraries_of_variables,
     libraries_used,
     libraries_written,
     libraries_of_c,

@@ -219,6 +219,11 @@ class CapturedStep:
         self._checks = False
         buffers.take_writes(call.tensors().values())  # a view of another tensor has no value of its own before
         traced = self._submit_pending()
+        if variable := self._rules.variables.changed():
+            self._forget()
+            self._count_turn(f"{variable}, which functions of an installed package use, has changed")
+            if self._lazy:
+                return self._run_lazily(args, kwargs)
         for key, variant in self._candidates(call):
             if variant.holds():
                 moved = traced or self._last is None or variant is not self._last[1]
@@ -287,6 +292,9 @@ class CapturedStep:
     def _turn(self, variant: Variant, why: str) -> None:
         """A variant is no longer what a call does. When that happens at every call, capturing only costs time."""
         variant.ready = False
+        self._count_turn(why)
+
+    def _count_turn(self, why: str) -> None:
         self._turns += 1
         if self._turns > TURNS_MAX:
             self._give_up(f"at {TURNS_MAX} calls in a row, {why}")

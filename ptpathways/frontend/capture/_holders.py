@@ -104,7 +104,7 @@ class Holders:
     def _fresh(self) -> dict[int, torch.Tensor]:
         found = {}
         for variant in self._variants():
-            for parameter in variant.robbed:
+            for parameter in variant.cleared:
                 gradient = parameter.grad
                 if gradient is not None and id(gradient) not in self._known:
                     found[id(gradient)], self._owners[id(gradient)] = gradient, parameter

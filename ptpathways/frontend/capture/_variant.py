@@ -65,7 +65,7 @@ class Variant:
         """Tensors by name that a replay writes over, where the function makes new ones."""
         self.used_up: list[tuple[str, torch.Tensor]] = []
         """Gradients by name that a replay takes away, and whose memory it uses for something else."""
-        self.robbed: list[torch.Tensor] = []
+        self.cleared: list[torch.Tensor] = []
         """Parameters whose gradients those are."""
         self.moved_ids: frozenset[int] = frozenset()
         """Those of ``renewed`` that stay the same objects, by id."""
@@ -316,7 +316,7 @@ class Variant:
         others = map(operator.ne, known, self._handles)
         self.moved = self.moved or any(map(operator.and_, others, self._lasting))
         self._gradients.bind(self._surroundings, tensors, self._states)
-        self.robbed = [parameter for parameter, gradient in self._gradients.owners() if gradient is None]
+        self.cleared = [parameter for parameter, gradient in self._gradients.owners() if gradient is None]
 
     def _order_of_written(self) -> list[int]:
         """Which of the buffers that it writes was made first, which then, and so on.

@@ -23,6 +23,7 @@ import numpy as np
 
 from ptpathways import native
 from ptpathways.frontend.base import _locator
+from ptpathways.frontend.capture.objects._library_variables import Seen
 from ptpathways.frontend.capture.python import _code, _whose
 from ptpathways.frontend.capture.python._contents import is_setting
 from ptpathways.frontend.capture.python._places import elements, items
@@ -97,6 +98,7 @@ class Calls:
         """What it does that replays do not, such as to print, and where; empty if it does nothing of the kind."""
         self.used: dict[type, set[str]] = {}
         """What functions of installed packages mention that were given an object of such a package, by its class."""
+        self.variables = Seen()
         self._home = _code.file_of(function)
         self._compared = surroundings.compared
         self._codes: set[types.CodeType] = set()
@@ -193,6 +195,7 @@ class Calls:
         if _code.sets_globals(code) and self._is_own(frame.f_back):
             self._setting[frame] = code.co_qualname
         if whose in ("torch", "other"):
+            self.variables.take(frame.f_globals, code)
             self._note_use(frame)
         if code.co_name == "set_printoptions" and whose == "torch":
             self._refuse("calls torch.set_printoptions()", frame)

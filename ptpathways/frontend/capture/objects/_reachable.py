@@ -79,6 +79,8 @@ class Surroundings:
     """Of the functions that were looked into."""
     members: list[Link] = field(default_factory=list)
     """Links of classes, of closures' variables and of slots."""
+    functions: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = field(default_factory=list)
+    """Methods of installed packages' classes, with what ``_code.parts_of`` gave."""
     versions: list[Watched] = field(default_factory=list)
     """Tensors of the CPU, and how often they had been written."""
     contents: list[Watched] = field(default_factory=list)
@@ -145,7 +147,8 @@ class Surroundings:
         ]
         self._token = abc.get_cache_token()
         orders = [one[:2] for one in self.orders if type(one.of) in _IN_ONE_ORDER]
-        self._guards = native.Guards(links, orders, [one[:2] for one in self.sizes])  # which borrows what is held here
+        sizes = [one[:2] for one in self.sizes]
+        self._guards = native.Guards(links, orders, sizes, self.functions)  # which borrows what is held here
 
     def still_holds(self) -> bool:
         """Whether every link leads where it did, and every setting has its value."""

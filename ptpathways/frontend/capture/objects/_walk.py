@@ -365,6 +365,13 @@ class Walker:
     def kind(self, name: str, kind: Any) -> None:
         self.found.kinds[free(self.found.kinds, name)] = kind  # a method has the name of what it is bound to
 
+    def library_function(self, name: str, value: Any) -> None:
+        """What somebody may change in a function of a library, if it is one that is written in Python."""
+        if isinstance(value, types.FunctionType):
+            parts = _code.parts_of(value)
+            self.found.functions.append(parts)
+            self.kind(f"code and defaults of {name}", tuple(map(Same, parts[1:])))
+
     def alias(self, name: str, value: Any) -> None:
         known = self.names.get(id(value))
         if known is not None and known != name:

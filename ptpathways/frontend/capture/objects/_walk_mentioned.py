@@ -106,6 +106,10 @@ class Mentioned:
             if base.__flags__ & _layout.MADE_BY_PYTHON and not _whose.is_own_class(base, self._walker.home):
                 self._library_classes.setdefault(base)
 
+    def is_given_to_packages(self, kind: type) -> bool:
+        """Whether functions of installed packages were given an object of such a class."""
+        return kind in self._used
+
     def visit(self) -> None:
         """Walks on into all of it that the code mentions. Any code may: a loop's history that hangs on the same object
         as the step is none of the step's business. May be called again, when more has been met."""

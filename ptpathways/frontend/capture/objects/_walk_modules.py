@@ -102,7 +102,10 @@ class Modules:
                     self._linked.add((id(space), name, quiet))
                     self._walker.found.links.append(Link(space, name, value, prefix + name))
                     self._walker.kind(prefix + name, Same(value))
-                    if not quiet or getattr(value, "__dict__", None):  # somebody's own
+                    self._walker.library_function(prefix + name, value)
+                    if self._walker.mentioned.is_given_to_packages(type(value)):  # such as one that has registered some
+                        self._walker.mentioned.of_library(prefix + name, value, depth)
+                    elif not quiet or getattr(value, "__dict__", None):  # somebody's own
                         self._walker.objects.mentioned_attributes(prefix + name, value, depth)
             elif name in space and is_setting(value):
                 self._walker.link(prefix + name, space, name, value, SHALLOW)

@@ -99,7 +99,8 @@ class TorchObjects:
             self._walker.call(part, where)
             self._walker.kind(where, type(part))
             self._walker.found.classes.append(Watched(part, type(part), where))
-            self._methods(type(part), ("forward", "__call__"))
+            if not _whose.is_installed(type(part)):
+                self._methods(type(part), ("forward", "__call__"))
             self.functions_of_classes(type(part))
             self._walker.mentioned.of_library_class(type(part))
             self._walker.found.compared[id(part)] = part
@@ -193,6 +194,7 @@ class TorchObjects:
             if isinstance(value, _FUNCTIONS) or (of_modules and is_setting(value) and not name.startswith("__")):
                 self._walker.found.links.append(Link(own, name, value, f"{kind.__qualname__}.{name}"))
                 self._walker.kind(f"{kind.__qualname__}.{name}", Same(value))
+                self._walker.library_function(f"{kind.__qualname__}.{name}", getattr(value, "__func__", value))
             code = getattr(value, "__code__", None)
             if code is not None and _whose.is_own_file(code.co_filename, self._walker.home):
                 # Somebody has put it there.

@@ -64,6 +64,11 @@ def file_of(function: Any) -> str:
     return code.co_filename if code is not None else ""
 
 
+def parts_of(function: types.FunctionType) -> tuple[types.FunctionType, types.CodeType, Any, Any]:
+    """With what somebody may give a function another one of: its code, and the values of its arguments by default."""
+    return function, function.__code__, function.__defaults__, function.__kwdefaults__
+
+
 def place_of(function: Any) -> tuple[str, int]:
     """File and line of a step's function, for messages."""
     while isinstance(function, functools.partial):

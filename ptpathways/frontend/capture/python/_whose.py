@@ -72,8 +72,14 @@ def is_users(kind: type, home: str) -> bool:
 def is_installed(kind: type) -> bool:
     """Whether a class is an installed package's, or ours: what such objects count for themselves is no business of a
     step."""
-    filename = file_of_module(sys.modules.get(module_of(kind)))
-    return is_ours(kind) or (filename is not None and filename.startswith(installed()))
+    module = sys.modules.get(module_of(kind))
+    return is_ours(kind) or (module is not None and is_library_module(module))
+
+
+def is_library_module(module: types.ModuleType) -> bool:
+    """Whether a module is an installed package's."""
+    filename = file_of_module(module)
+    return filename is not None and filename.startswith(installed())
 
 
 def extends_layer(kind: type) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ptpathways.frontend.base import _batch_tree
 from ptpathways.frontend.capture.objects import _walk
+from ptpathways.frontend.capture.objects._library_variables import Variables
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.python import _contents, _whose
 from ptpathways.frontend.capture.python._contents import Contents, Same
@@ -38,6 +39,8 @@ class Rules:
         """Tensors of the CPU that Python reads: it matters what is in them."""
         self.used: dict[type, set[str]] = {}
         """What is used of objects of installed packages, by their classes (``Calls.used``)."""
+        self.variables = Variables()
+        """Global variables that functions of installed packages read."""
 
     def copy(self) -> Rules:
         """What is known now, to look at arguments of which nothing is to be learnt."""

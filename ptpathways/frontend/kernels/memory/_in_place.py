@@ -243,25 +243,17 @@ def _writes_one(name: str) -> bool:
 
 
 _UNWRITTEN = frozenset(
-    (
-        *(
-            "_coalesced_",
-            "_resize_output_",
-            "as_strided_",
-            "copy_sparse_to_sparse_",
-            "detach_",
-            "resize_",
-            "resize_as_",
-        ),
-        *("resize_as_sparse_", "set_", "sparse_resize_", "sparse_resize_and_clear_", "squeeze_", "t_", "transpose_"),
-        *("unsqueeze_",),
-    )
+    {
+        *("as_strided_", "detach_", "set_", "squeeze_", "t_", "transpose_", "unsqueeze_"),
+        *("_resize_output_", "resize_", "resize_as_", "resize_as_sparse_"),
+        *("_coalesced_", "copy_sparse_to_sparse_", "sparse_resize_", "sparse_resize_and_clear_"),
+    }
 )
 """Which change what a tensor is, and no element."""
 _EACH_ELEMENT = frozenset({"fill_.Scalar", "fill_.Tensor", "zero_"})
 """Which torch writes into such views, too."""
-_LISTS = [name for name in _in_place() if name.startswith("_foreach_")]
-
+_IN_PLACE = _in_place()
+_LISTS = [name for name in _IN_PLACE if name.startswith("_foreach_")]
 
 WRAPPED_FUNCTIONALIZATION: dict[str, Callable[..., Any]] = dict.fromkeys(
     (
@@ -340,4 +332,4 @@ WRAPPED_FUNCTIONALIZATION |= dict.fromkeys(
     held_floats,
 )
 
-CHECKED_FUNCTIONALIZATION = dict.fromkeys(set(filter(_writes_one, _in_place())) - _EACH_ELEMENT, _Once())
+CHECKED_FUNCTIONALIZATION = {name: _Once() for name in _IN_PLACE if name not in _EACH_ELEMENT and _writes_one(name)}
