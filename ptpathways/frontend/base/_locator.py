@@ -34,6 +34,14 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def frame_outside() -> FrameType | None:
+    """The innermost frame of this thread that is not of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("ptpathways."):
+        frame = frame.f_back
+    return frame
+
+
 def is_inside(folder: str) -> bool:
     """Whether the user's line is in a call of a library's code in that folder, such as ``/torch/optim/``."""
     frame: FrameType | None = sys._getframe(1)

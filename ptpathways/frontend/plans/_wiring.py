@@ -228,6 +228,8 @@ class Observed:
     cuts: int = 1
     waits: str = ""
     """The first function of torch that gave Python what is in a tensor on a device, and where; empty if none did."""
+    instead: str = ""
+    """What to do instead, if that is not what one would advise the user's own code."""
 
 
 def wire(observed: Observed) -> Wiring:
@@ -269,11 +271,13 @@ class _Wirer:
                 by = "item(), print(), a condition on a tensor, or an operation without an XLA form"
                 raise Uncapturable(
                     f"it waits for a value on the client ({value['dtype']}{list(value['dims'])}: "
-                    f"{self._observed.waits or by + _at(event['source'])}); return the tensor and read it outside"
+                    f"{self._observed.waits or by + _at(event['source'])}); "
+                    f"{self._observed.instead or 'return the tensor and read it outside'}"
                 )
         if self._observed.waits:  # it was sent, and nothing has been computed with it: the client has it still
             raise Uncapturable(
-                f"it reads a tensor of the devices on the client, {self._observed.waits}; give it one of the CPU"
+                f"it reads a tensor of the devices on the client, {self._observed.waits}; "
+                f"{self._observed.instead or 'give it one of the CPU'}"
             )
         if not self._ops:
             raise Idle("it computes nothing on the devices")

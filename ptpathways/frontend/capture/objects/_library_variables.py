@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ptpathways import native
+from ptpathways.frontend.capture.objects._walk_torch import SHARED_HOOKS
 from ptpathways.frontend.capture.python import _code, _whose
 from ptpathways.frontend.capture.python._contents import equal, has_hidden_sign, is_setting
 from ptpathways.frontend.capture.python._places import MISSING, elements, items, read, size
@@ -50,7 +51,7 @@ class Seen:
         for name in names:
             value = space.get(name, MISSING)
             if not isinstance(value, types.ModuleType):
-                if value is not MISSING:
+                if value is not MISSING and name not in SHARED_HOOKS:  # which the walk compares
                     self.variables[id(space), name] = space
             elif depth < _PARTS_MAX and (depth == 0 or value.__name__ == f"{space.get('__name__')}.{name}"):
                 self._take(vars(value) if _whose.is_library_module(value) else {}, attributes, attributes, depth + 1)

@@ -45,7 +45,7 @@ _OWN_OF_TORCH = frozenset(
     )
 )
 """Attributes of an optimizer in which torch keeps what no step computes with."""
-_SHARED = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS, *_STEP_HOOKS))
+SHARED_HOOKS = frozenset((*_GLOBAL_HOOKS, *_OPTIMIZER_HOOKS, *_STEP_HOOKS))
 """Where this package has hooks, too."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _STATE_DICT_HOOKS = (
@@ -239,7 +239,7 @@ class TorchObjects:
         for kind in kinds:
             hooks = attributes.get(kind)
             if isinstance(hooks, dict):
-                users = _UsersHooks(hooks) if kind in _SHARED else hooks
+                users = _UsersHooks(hooks) if kind in SHARED_HOOKS else hooks
                 self._walker.found.sizes.append(Watched(users, len(users), f"{name}.{kind}"))
                 if len(users) > 1:
                     self._walker.found.orders.append(Watched(users, tuple(users), f"{name}.{kind}"))

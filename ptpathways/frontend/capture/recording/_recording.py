@@ -287,6 +287,7 @@ class Recording:
                 self._rates | self.probes.values,
                 self._cuts,
                 self.seen.waits,
+                self.seen.instead,
             )
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
 from ptpathways.frontend.base import _locator, _torch_functions
+from ptpathways.frontend.capture.python import _whose
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Seen:
     the generator's state afterwards leaves no other trace."""
     waits: str = ""
     """The first function that gave Python what is in a tensor on a device, and where; empty if none did."""
+    instead: str = ""
+    """What to do instead of that, if it is a package that asks."""
 
     def note_generator(self, generator: str) -> None:
         """One was made whose draws are not seen."""
@@ -220,7 +223,7 @@ class _Following:
         if not self._seen.waits and (_name_of(function) in _READING or any(map(_on_cpu, tree_leaves(result)))):
             parts = tree_leaves((args, kwargs))
             if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
-                self._seen.waits = f"{_name_of(function)}() {_where()}"
+                self._seen.waits, self._seen.instead = f"{_name_of(function)}() {_where()}", _instead()
         return result
 
     def _call_with(self, given: list[torch.Tensor], function: Any, args: Any, kwargs: Any) -> Any:
@@ -316,3 +319,14 @@ def _name_of(function: Any) -> str:
 def _where() -> str:
     line = _locator.user_source_line()
     return f"at {line}" if line else "in a library"
+
+
+def _instead() -> str:
+    """Advice about a wait of which a package's function is the cause; empty if it is the user's own code."""
+    frame = _locator.frame_outside()
+    if frame is not None and frame.f_globals.get("__name__") == "torch.distributions.distribution":
+        return "make the distribution with validate_args=False, as torch checks its arguments and values on the client"
+    frame = _locator.user_frame()
+    if frame is None or not frame.f_code.co_filename.startswith(_whose.installed()):
+        return ""
+    return f"call {frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}() outside the step"
