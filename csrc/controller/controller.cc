@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <thread>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/process.h"
@@ -13,17 +12,8 @@
 namespace pathways::controller {
 namespace {
 
-// A caller must have joined by then.
-constexpr std::chrono::seconds kHelloDeadline{10};
 constexpr std::chrono::seconds kLookAtStrangers{1};
-constexpr std::chrono::milliseconds kBindAgain{20};
-// libzmq closes a listener within milliseconds.
-constexpr std::chrono::milliseconds kRebindPatience{200};
 
-// Messages to one peer that libzmq keeps: more than a line does (Lines), which is what ends those who do not read.
-constexpr int kMaxQueued = 1 << 17;
-// Messages of one peer that libzmq takes ahead; then the peer's end keeps them.
-constexpr int kMaxReceived = 1 << 13;
 // Of HandBack: how many messages, and how large one may be.
 constexpr size_t kHandedBack = 1 << 12;
 constexpr size_t kHandedBackBytes = 1 << 10;
@@ -53,12 +43,14 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options)
 Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options, std::unique_ptr<Core> core,
                                                       std::unique_ptr<Journal> journal) {
   std::unique_ptr<Controller> controller(new Controller(std::move(options), std::move(core), std::move(journal)));
-  PW_RETURN_IF_ERROR(controller->Listen());
+  const ControllerOptions& given = controller->options_;
+  const transport::CurveOptions curve = given.keys.Curve(transport::Role::kController);
+  PW_RETURN_IF_ERROR(controller->listener_.Open(given.bind, curve, given.bind_patience));
   PW_ASSIGN_OR_RETURN(controller->reactor_, transport::Reactor::Start({.name = "pw-control"}));
   controller->BeginToServe();
-  PW_RETURN_IF_ERROR(controller->reactor_->Add(controller->socket_, controller.get()));
+  PW_RETURN_IF_ERROR(controller->reactor_->Add(controller->socket(), controller.get()));
   controller->reactor_->AddTimer(kLookAtStrangers, kLookAtStrangers, [raw = controller.get()] {
-    raw->socket_->DropStrangers(kHelloDeadline, [raw](std::string_view peer) {
+    raw->listener_.DropStrangers([raw](std::string_view peer) {
       std::lock_guard lock(raw->mutex_);
       return raw->core_->Knows(peer);
     });
@@ -68,34 +60,10 @@ Result<std::unique_ptr<Controller>> Controller::Start(ControllerOptions options,
       std::clamp<uint32_t>(controller->options_.cluster.heartbeat_interval_ms / 2, 10, 50));
   controller->reactor_->AddTimer(tick, tick, [raw = controller.get()] {
     raw->Tick();
-    raw->ListenAgain();
+    raw->listener_.ListenAgain();
     raw->FinishRotation();
   });
   return controller;
-}
-
-Status Controller::Listen() {
-  transport::SocketOptions socket_options;
-  socket_options.kind = transport::SocketKind::kRouter;
-  socket_options.linger = std::chrono::milliseconds(200);
-  socket_options.send_hwm = kMaxQueued;
-  socket_options.receive_hwm = kMaxReceived;
-  socket_options.max_message_bytes = int64_t{1} << 31;
-  socket_options.curve = options_.keys.Curve(transport::Role::kController);
-  socket_options.stranger_limits = transport::UsualStrangerLimits();
-  socket_options.router_handover = false;  // nobody takes another's connection over
-  PW_ASSIGN_OR_RETURN(socket_, transport::Socket::Open(socket_options));
-  const auto deadline = std::chrono::steady_clock::now() + options_.bind_patience;
-  for (const std::string& endpoint : options_.bind) {
-    Result<std::string> bound = socket_->Bind(endpoint);
-    while (bound.status().code() == Code::kAlreadyExists && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(kBindAgain);
-      bound = socket_->Bind(endpoint);
-    }
-    if (!bound.ok()) return bound.status();
-    endpoints_.push_back(*std::move(bound));
-  }
-  return OkStatus();
 }
 
 void Controller::BeginToServe() {
@@ -105,7 +73,7 @@ void Controller::BeginToServe() {
     input.now_ms = Now();
     input.pid = static_cast<uint64_t>(getpid());
     input.standby = journal_ != nullptr ? static_cast<uint64_t>(journal_->standby()) : 0;
-    for (const std::string& endpoint : endpoints_) input.head += endpoint + '\n';
+    for (const std::string& endpoint : endpoints()) input.head += endpoint + '\n';
     Record(input);
     core_->Apply(std::move(input), effects);
   });
@@ -160,15 +128,6 @@ std::string Controller::token() {
   return core_->token();
 }
 
-void Controller::ListenAgain() {
-  for (const std::string& endpoint : std::exchange(unbound_, {})) {
-    const Status bound = socket_->Rebind(endpoint, kRebindPatience);
-    if (bound.ok()) continue;
-    std::fprintf(stderr, "ptpathways controller: %s; it is tried again\n", bound.ToString().c_str());
-    unbound_.push_back(endpoint);
-  }
-}
-
 void Controller::FinishRotation() {
   Result<transport::ClusterKeys> keys = transport::ClusterKeys();
   {
@@ -182,10 +141,7 @@ void Controller::FinishRotation() {
     if (!core_->RotationIsKnown() && Now() < rotation_since_ms_ + options_.cluster.lease_ms) return;
     keys = transport::KeysOfToken(core_->rotation()->cluster, transport::Role::kController);
   }
-  if (keys.ok()) (void)socket_->SetCurve(keys->Curve(transport::Role::kController));
-  for (const std::string& endpoint : endpoints_) {
-    if (!transport::IsPrivate(endpoint)) unbound_.push_back(endpoint);
-  }
+  if (keys.ok()) listener_.AskFor(keys->Curve(transport::Role::kController));
   Run([this](Core::Effects& effects) PW_NO_THREAD_SAFETY {
     Input input;
     input.kind = Input::Kind::kRotated;
@@ -193,7 +149,7 @@ void Controller::FinishRotation() {
     Record(input);
     core_->Apply(std::move(input), effects);
   });
-  ListenAgain();
+  listener_.ListenAgain();
 }
 
 Controller::~Controller() { Close("the controller ends"); }
@@ -259,7 +215,7 @@ void Controller::Log(std::string_view peer, const std::string& line) {
 
 // What does not arrive is kept, and sent again by the member's next connection.
 void Controller::Send(Lines::Parcels& parcels) {
-  for (Lines::Parcel& parcel : parcels) (void)socket_->Send(parcel.route, std::move(parcel.frames));
+  for (Lines::Parcel& parcel : parcels) (void)socket()->Send(parcel.route, std::move(parcel.frames));
 }
 
 void Controller::HandBack(transport::Link::Dropped& dropped) {
@@ -274,33 +230,11 @@ void Controller::HandBack(transport::Link::Dropped& dropped) {
   }
 }
 
-Status Controller::CheckSender(std::string_view peer, const transport::Frame& head) {
-  if (peer.starts_with(Core::kLocal) || peer.starts_with(Lines::kPrefix)) {
-    return Status(Code::kPermissionDenied,
-                  "a connection's routing id must not begin with local/ or line/, which name members; leave it to "
-                  "libzmq to choose one");
-  }
-  Result<wire::Head> decoded = wire::DecodeHead(head.bytes());
-  if (!decoded.ok()) return OkStatus();  // refused by the state, with the reason
-  transport::Role role = transport::Role::kWorker;
-  if (decoded->header.type == wire::Type::kHello) {
-    Result<wire::Hello> hello = wire::Decode<wire::Hello>(decoded->body);
-    if (!hello.ok()) return OkStatus();
-    role = hello->role == wire::Role::kWorker ? transport::Role::kWorker : transport::Role::kClient;
-  } else if (decoded->header.type != wire::Type::kIslandJoin) {
-    return OkStatus();
-  }
-  if (transport::SpeaksAs(head, role)) return OkStatus();
-  return Status(Code::kPermissionDenied, "expected the key of a " + std::string(transport::RoleName(role)) +
-                                             " from who joins as one, got that of a " + std::string(head.sender()) +
-                                             "; give it a token of its role (`ptpathways token --role`)");
-}
-
 void Controller::OnMessage(transport::Socket&, std::string_view peer, transport::Frames& frames) {
   if (frames.empty()) return;
-  if (Status status = CheckSender(peer, frames[0]); !status.ok()) {
+  if (Status status = Listener::CheckSender(peer, frames[0]); !status.ok()) {
     Log(peer, "refused a peer: " + status.ToString());
-    (void)socket_->Send(peer, transport::Frame(wire::Encode(wire::Reject{std::move(status)})));
+    (void)socket()->Send(peer, transport::Frame(wire::Encode(wire::Reject{std::move(status)})));
     return;
   }
   Input input;
@@ -329,13 +263,7 @@ void Controller::OnMessage(transport::Socket&, std::string_view peer, transport:
 
 void Controller::OnPeerEvent(transport::Socket&, const transport::PeerEvent& event) {
   if (event.kind == transport::PeerEventKind::kHandshakeFailed) {
-    const std::string address = event.address.empty() ? "an unknown address" : event.address;
-    // Who hung up has said nothing wrong; it may have seen that it lacks a token.
-    const char* const why =
-        event.hung_up ? "it ended before it showed the cluster's join token" : "its join token is wrong or missing";
-    if (const auto line = refusals_.Take(address, "refused a connection from " + address + ": " + why, Now())) {
-      std::fprintf(stderr, "ptpathways controller: %s\n", line->c_str());
-    }
+    listener_.LogRefusal(event, Now());
     return;
   }
   if (event.kind != transport::PeerEventKind::kDisconnected || event.identity.empty()) return;
@@ -424,11 +352,11 @@ void Controller::Close(const std::string& reason) {
     Record(input);
     Core::Effects effects;
     core_->Farewell(reason, effects);
-    if (socket_) Send(effects.parcels);
+    if (socket()) Send(effects.parcels);
     closed_ = true;
   }
   if (reactor_) reactor_->Stop();
-  if (socket_) socket_->Close();
+  if (socket()) socket()->Close();
 }
 
 }  // namespace pathways::controller

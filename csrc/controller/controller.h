@@ -1,7 +1,7 @@
 // Controller: Core with sockets, a clock and a lock around it. One per cluster, embedded in the client's process or a
 // daemon of its own, which may have a standby (standby.h).
 //
-// Ownership: owns its socket and thread. Local clients must detach before it goes.
+// Ownership: owns its listener and thread. Local clients must detach before it goes.
 // Threads:   "pw-control" receives from workers and remote clients; a local client's messages are handled on the
 //            thread that sends them, so that submitting costs no hop. Sinks of local clients are called on pw-control.
 // Locks:     mutex_ guards the core and the journal; members' messages are sent under it, which is what makes the order
@@ -21,6 +21,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/thread_annotations.h"
 #include "csrc/controller/core.h"
+#include "csrc/controller/listener.h"
 #include "csrc/controller/local_members.h"
 #include "csrc/controller/standby.h"
 #include "csrc/transport/keys.h"
@@ -51,7 +52,7 @@ class Controller : private transport::SocketHandler {
                                                    std::unique_ptr<Journal> journal);
   ~Controller() override;
 
-  const std::vector<std::string>& endpoints() const { return endpoints_; }
+  const std::vector<std::string>& endpoints() const { return listener_.endpoints(); }
   const std::string& cluster() const { return options_.cluster.cluster; }
 
   // A client of this process. Its sink gets the messages in order, on the control thread. Detach may be called from any
@@ -83,11 +84,9 @@ class Controller : private transport::SocketHandler {
 
  private:
   Controller(ControllerOptions options, std::unique_ptr<Core> core, std::unique_ptr<Journal> journal);
-  Status Listen();
+  const std::shared_ptr<transport::Socket>& socket() const { return listener_.socket(); }
   // Asks for the keys of the next token from now on, if it is time.
   void FinishRotation();
-  // At the endpoints of `unbound_`, as far as that can be done now.
-  void ListenAgain();
   void BeginToServe();
   void Tick();
   void OnMessage(transport::Socket& socket, std::string_view peer, transport::Frames& frames) override;
@@ -107,12 +106,9 @@ class Controller : private transport::SocketHandler {
   // frees costs both more than the message itself. Here they are put aside, or taken by such a thread.
   void HandBack(transport::Link::Dropped& dropped) PW_REQUIRES(mutex_);
   void Log(std::string_view peer, const std::string& line);
-  // OK when a remote peer may use this name, and speak as what its message says that it is.
-  static Status CheckSender(std::string_view peer, const transport::Frame& head);
 
   ControllerOptions options_;
-  std::vector<std::string> endpoints_;
-  std::shared_ptr<transport::Socket> socket_;
+  Listener listener_;
   std::unique_ptr<transport::Reactor> reactor_;
 
   std::mutex mutex_;
@@ -130,8 +126,6 @@ class Controller : private transport::SocketHandler {
 
   // Used by the control thread only:
   uint64_t rotation_since_ms_ = 0;
-  std::vector<std::string> unbound_;  // endpoints at which it is to listen again, and could not yet
-  LogLimit refusals_{1};              // by address: who calls with a wrong token does so again and again
 };
 
 }  // namespace pathways::controller

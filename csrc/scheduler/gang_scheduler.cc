@@ -10,25 +10,8 @@ constexpr double kNewShare = 0.25;
 // A run of which nothing is known is taken for this part of the queue's bound: a few may go until the first is
 // measured.
 constexpr double kUnknownShare = 0.25;
-// How far behind the others a client that never stops may fall before the rest of its claim lapses, in queue bounds.
-constexpr double kSlackBounds = 4;
 
 }  // namespace
-
-void GangShape::Add(uint32_t host, uint32_t island, uint32_t device) {
-  auto part = std::lower_bound(parts.begin(), parts.end(), host,
-                               [](const GangPart& candidate, uint32_t wanted) { return candidate.host < wanted; });
-  if (part == parts.end() || part->host != host) part = parts.insert(part, GangPart{host, island, {}});
-  if (std::find(part->devices.begin(), part->devices.end(), device) != part->devices.end()) return;
-  part->devices.push_back(device);
-  ++device_count;
-  if (std::find(islands.begin(), islands.end(), island) == islands.end()) islands.push_back(island);
-}
-
-uint32_t GangScheduler::AddIsland() {
-  islands_.emplace_back();
-  return static_cast<uint32_t>(islands_.size() - 1);
-}
 
 void GangScheduler::AddClient(uint32_t client, double weight, int32_t priority) {
   ClientAccount& account = accounts_[client];
@@ -65,17 +48,7 @@ Result<bool> GangScheduler::Ask(const Gang& gang, uint64_t now_ms) {
                                             ", which is in flight; a client mints every id once");
   }
   Reserve(*gang.shape);
-  const double weight = accounts_[gang.client].weight;
-  for (const uint32_t index : gang.shape->islands) {
-    Island& island = islands_[index];
-    Standing& standing = island.standings[gang.client];
-    // An idle client has no claim on the time it did not use; one that never stops may be behind a little, because the
-    // estimates it was charged by are corrected afterwards.
-    const double slack = standing.in_flight == 0 ? 0
-                                                 : kSlackBounds * static_cast<double>(options_.queue_us) *
-                                                       gang.shape->device_count / std::max(weight, 1e-9);
-    standing.received = std::max(standing.received, island.virtual_time - slack);
-  }
+  shares_.Ask(gang, accounts_[gang.client].weight);
   if (!options_.arbitrate || (asking_.empty() && !FirstObstacle(*gang.shape, std::nullopt))) {
     Start(gang, now_ms);
     return true;
@@ -99,17 +72,6 @@ std::optional<uint32_t> GangScheduler::FirstObstacle(const GangShape& shape, std
   return std::nullopt;
 }
 
-double GangScheduler::FairKey(const Gang& gang) const {
-  double key = -1e300;
-  for (const uint32_t index : gang.shape->islands) {
-    const Island& island = islands_[index];
-    auto standing = island.standings.find(gang.client);
-    const double received = standing == island.standings.end() ? 0 : standing->second.received;
-    key = std::max(key, received - island.virtual_time);
-  }
-  return key;
-}
-
 bool GangScheduler::GoesBefore(const Asking& a, const Asking& b) const {
   if (options_.policy == Policy::kPriority) {
     const int32_t first = accounts_.at(a.gang.client).priority;
@@ -117,7 +79,7 @@ bool GangScheduler::GoesBefore(const Asking& a, const Asking& b) const {
     if (first != second) return first > second;
   }
   if (options_.policy == Policy::kFair) {
-    const double first = FairKey(a.gang), second = FairKey(b.gang);
+    const double first = shares_.KeyOf(a.gang), second = shares_.KeyOf(b.gang);
     if (first != second) return first < second;
   }
   return a.gang.arrival < b.gang.arrival;
@@ -170,17 +132,9 @@ void GangScheduler::Start(const Gang& gang, uint64_t now_ms) {
   ++account.submitted;
   flight.sequence = ++sequence_;
   flight.granted_ms = now_ms;
-  for (const uint32_t index : gang.shape->islands) {
-    Island& island = islands_[index];
-    Standing& standing = island.standings[gang.client];
-    ++island.granted;
-    ++island.in_flight;
-    ++standing.in_flight;
-    island.virtual_time = std::max(island.virtual_time, standing.received);
-  }
+  shares_.Start(gang);
   for (const GangPart& part : gang.shape->parts) {
-    islands_[part.island].standings[gang.client].received +=
-        flight.estimate_us * static_cast<double>(part.devices.size()) / account.weight;
+    shares_.Charge(gang.client, part, flight.estimate_us, account.weight);
     for (const uint32_t device : part.devices) {
       ++devices_[device].gangs;
       devices_[device].queued_us += flight.estimate_us;
@@ -195,10 +149,8 @@ void GangScheduler::EndPart(Flight& flight, size_t index, double device_us, uint
   --flight.parts_left;
   flight.longest_us = std::max(flight.longest_us, device_us);
   ClientAccount& account = accounts_[flight.gang.client];
-  const auto count = static_cast<double>(part.devices.size());
-  account.device_seconds += device_us * count * 1e-6;
-  islands_[part.island].standings[flight.gang.client].received +=
-      (device_us - flight.estimate_us) * count / account.weight;
+  account.device_seconds += device_us * static_cast<double>(part.devices.size()) * 1e-6;
+  shares_.Charge(flight.gang.client, part, device_us - flight.estimate_us, account.weight);
   for (const uint32_t device : part.devices) {
     DeviceQueue& queue = devices_[device];
     --queue.gangs;
@@ -210,10 +162,7 @@ void GangScheduler::EndPart(Flight& flight, size_t index, double device_us, uint
 
 void GangScheduler::EndGang(const Flight& flight) {
   ++accounts_[flight.gang.client].finished;
-  for (const uint32_t index : flight.gang.shape->islands) {
-    --islands_[index].in_flight;
-    --islands_[index].standings[flight.gang.client].in_flight;
-  }
+  shares_.End(flight.gang);
   if (flight.failed) return;
   auto [it, fresh] = estimates_.try_emplace(flight.gang.work, flight.longest_us);
   if (!fresh) it->second += kNewShare * (flight.longest_us - it->second);
@@ -286,7 +235,7 @@ void GangScheduler::DropClient(uint32_t client, uint64_t now_ms) {
     it = flights_.erase(it);
   }
   accounts_.erase(client);
-  for (Island& island : islands_) island.standings.erase(client);
+  shares_.Drop(client);
 }
 
 std::map<uint32_t, Unfinished> GangScheduler::UnfinishedByHost(uint64_t now_ms, uint64_t at_least_ms) const {

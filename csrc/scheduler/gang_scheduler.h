@@ -17,40 +17,16 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/scheduler/fair_shares.h"
+#include "csrc/scheduler/gang.h"
 #include "csrc/scheduler/policy.h"
 
 namespace pathways::scheduler {
-
-// The devices of one host that take part in a gang.
-struct GangPart {
-  uint32_t host = 0;
-  uint32_t island = 0;
-  std::vector<uint32_t> devices;  // cluster-wide
-};
-
-// Where a gang runs. One is shared by every run of a function or program there.
-struct GangShape {
-  std::vector<GangPart> parts;    // by rising host
-  std::vector<uint32_t> islands;  // of the parts, each once
-  uint32_t device_count = 0;      // of all parts
-  // Keeps `parts` sorted, and the rest in step with them.
-  void Add(uint32_t host, uint32_t island, uint32_t device);
-};
-
-struct Gang {
-  uint64_t run = 0;
-  uint32_t client = 0;
-  uint64_t work = 0;  // what estimates are kept for: the function or program
-  std::shared_ptr<const GangShape> shape;
-  uint64_t arrival = 0;  // place among all clients' messages, for first come first served
-};
 
 // What a part's end means for the client.
 enum class PartResult : uint8_t {
@@ -83,11 +59,11 @@ struct Unfinished {
 
 class GangScheduler {
  public:
-  explicit GangScheduler(SchedulerOptions options) : options_(options) {}
+  explicit GangScheduler(SchedulerOptions options) : options_(options), shares_(options.queue_us) {}
 
   const SchedulerOptions& options() const { return options_; }
   // Islands are numbered in the order added, devices by the caller.
-  uint32_t AddIsland();
+  uint32_t AddIsland() { return shares_.AddIsland(); }
   void AddClient(uint32_t client, double weight, int32_t priority);
 
   // Asks for a gang. True: granted, and in flight. False: it waits, and TakeGrant will name it; asking again for the
@@ -123,9 +99,9 @@ class GangScheduler {
 
   // --- for the status
   size_t in_flight() const { return flights_.size(); }
-  size_t in_flight(uint32_t island) const { return islands_[island].in_flight; }
+  size_t in_flight(uint32_t island) const { return shares_.in_flight(island); }
   // Gangs granted on the island so far.
-  uint64_t granted(uint32_t island) const { return islands_[island].granted; }
+  uint64_t granted(uint32_t island) const { return shares_.granted(island); }
   // Gangs that ask for a place on the island.
   size_t asking(uint32_t island) const;
   // Estimated work on the fullest of the island's devices.
@@ -137,17 +113,6 @@ class GangScheduler {
   double estimate_us(uint64_t work) const;
 
  private:
-  // A client's standing on an island under the fair policy, in device-microseconds divided by its weight.
-  struct Standing {
-    double received = 0;
-    uint32_t in_flight = 0;
-  };
-  struct Island {
-    uint64_t granted = 0;
-    size_t in_flight = 0;
-    double virtual_time = 0;  // `received` of the client granted last, before its grant
-    std::unordered_map<uint32_t, Standing> standings;
-  };
   struct DeviceQueue {
     uint32_t gangs = 0;
     uint32_t waiters = 0;  // asking gangs that found it full
@@ -179,7 +144,6 @@ class GangScheduler {
   void Reserve(const GangShape& shape);
   // The first device that is full or closed.
   std::optional<uint32_t> FirstObstacle(const GangShape& shape, std::optional<uint32_t> look_first) const;
-  double FairKey(const Gang& gang) const;
   bool GoesBefore(const Asking& a, const Asking& b) const;
   void Start(const Gang& gang, uint64_t now_ms);
   void StopWaiting(Asking& asking);
@@ -187,7 +151,7 @@ class GangScheduler {
   void EndGang(const Flight& flight);
 
   const SchedulerOptions options_;
-  std::vector<Island> islands_;
+  FairShares shares_;
   std::vector<DeviceQueue> devices_;
   std::map<uint32_t, ClientAccount> accounts_;
   std::map<uint32_t, Asking> asking_;  // by client

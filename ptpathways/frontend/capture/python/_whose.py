@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from ptpathways.frontend.base import _locator
 from ptpathways.frontend.capture.python import _code, _layout
@@ -72,11 +72,10 @@ def is_users(kind: type, home: str) -> bool:
 def is_installed(kind: type) -> bool:
     """Whether a class is an installed package's, or ours: what such objects count for themselves is no business of a
     step."""
-    module = sys.modules.get(module_of(kind))
-    return is_ours(kind) or (module is not None and is_library_module(module))
+    return is_ours(kind) or is_library_module(sys.modules.get(module_of(kind)))
 
 
-def is_library_module(module: types.ModuleType) -> bool:
+def is_library_module(module: types.ModuleType | None) -> TypeGuard[types.ModuleType]:
     """Whether a module is an installed package's."""
     filename = file_of_module(module)
     return filename is not None and filename.startswith(installed())

@@ -350,7 +350,11 @@ class Recording:
         known = set[str]().union(*rules.used.values())
         for kind, names in self.calls.used.items():
             rules.used.setdefault(kind, set()).update(names)
-        rules.variables.learn(self.calls.variables, rules.used)
+        if (moved := rules.variables.learn(self.calls.variables)) and not self.calls.unknown:
+            self.calls.unknown = (
+                f"a function of an installed package draws from what is in {moved}, and a replay would repeat what it "
+                "made of that"
+            )
         fresh = set[str]().union(*rules.used.values()) - known
         looked = any(not fresh.isdisjoint(attribute_names(of)) for of in self._surroundings.libraries)
         looked = looked or (bool(fresh) and bool(self.calls.unknown))  # which may be a method that one of them names
