@@ -116,6 +116,19 @@ class TensorValues {
     return FirstThat(tensors, kData, [](size_t, const char* data) { return data == nullptr || Shared(data); });
   }
 
+  // The first of `tensors` that functionalization computes from another one when it is written: a view; -1: none.
+  int64_t FirstView(const py::list& tensors) const {
+    for (size_t place = 0; place < tensors.size(); ++place) {
+      const auto* const impl =
+          Field<const char*>(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(place)), kImplAt);
+      if (impl == nullptr || Field<const void*>(impl, 0) != classes_[0]) continue;  // it has no wrapper
+      if (Field<const void*>(impl, kViewsAt) != Field<const void*>(impl, kViewsAt + sizeof(void*))) {
+        return static_cast<int64_t>(place);
+      }
+    }
+    return -1;
+  }
+
   // Whether each of `tensors` has the value of this handle, as PyTorch/XLA would say, which names a value by the
   // address of its buffer and asks first whether it is deleted; false also while it is to be computed, and where the
   // objects are not such as are known.
@@ -131,6 +144,7 @@ class TensorValues {
 
  private:
   static constexpr size_t kTensorImplBytes = 184;
+  static constexpr size_t kViewsAt = kTensorImplBytes + 48;  // in the wrapper: what leads to a view, a `std::vector`
   static constexpr size_t kHandleAt = 8, kNodeAt = 24;  // in Data: pairs of pointers, to the thing and to its counts
   static constexpr size_t kUsersAt = 8;                 // in libstdc++'s counts
   // Where each of the objects above, without the first, points to the next.
@@ -189,6 +203,7 @@ void BindObjects(py::module_& module) {
   py::class_<TensorValues>(module, "TensorValues")
       .def(py::init<const py::object&>(), py::arg("tensor"))
       .def("first_shared", &TensorValues::FirstShared, py::arg("tensors"))
+      .def("first_view", &TensorValues::FirstView, py::arg("tensors"))
       .def("have", &TensorValues::Have, py::arg("tensors"), py::arg("handles"));
   module.def(
       "owns_its_tensor", [](const py::object& tensor) { return OwnsItsTensor(tensor.ptr()); }, py::arg("tensor"));

@@ -182,6 +182,9 @@ class TensorValues:
         been handed over, or of which that cannot be told; -1 when there is none. A ``detach()`` counts as the same
         tensor."""
 
+    def first_view(self, tensors: list[Any]) -> int:
+        """The place of the first tensor that is a view of another one, or of its own memory; -1 when there is none."""
+
     def have(self, tensors: list[Any], handles: array[int]) -> bool:
         """Whether each tensor has the value that PyTorch/XLA names by that handle; False where that cannot be told, and
         where it is still to be computed. A view is looked at as it was last brought up to date."""

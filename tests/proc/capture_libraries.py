@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import statistics
 import string
+import sys
+import sysconfig
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -524,6 +528,130 @@ def libraries_of_variables(places: list[torch.device], capture: Capture) -> list
     return outcomes(VARIABLES, places, capture)
 
 
+_PACKAGE = """
+import functools, itertools, os, random, types
+import torch
+
+class Config:
+    kind = "linear"
+    def __init__(self): self.scale, self.nested = 2.0, types.SimpleNamespace(shift=0.5)
+class Base:
+    factor = 2.0
+class Derived(Base):
+    pass
+class Key:
+    pass
+class Layer(torch.nn.Module):
+    table = {"gain": 2.0}
+    def __init__(self):
+        super().__init__()
+        self.plain = 2.0
+    def forward(self, x): return x * self.plain * self.table["gain"]
+def made(number):
+    def inner(x): return x * number
+    return inner
+config, key, layer, closed, seen = Config(), Key(), Layer(), made(2.0), {}
+by_object = {key: 2.0}
+generator, counter = random.Random(1), itertools.count()
+def by_config(x): return x * config.scale + config.nested.shift
+def by_class(x): return x * Derived.factor
+def by_table(x): return x * by_object[key]
+def by_layer(x): return layer(x)
+def by_closure(x): return closed(x)
+def by_environment(x): return x * float(os.environ.get("PTPATHWAYS_TEST_GAIN", "2"))
+def with_cache(x):
+    seen.setdefault(tuple(x.shape), len(seen))
+    return x * 2.0
+def drawn(x): return x * generator.random()
+def counted(x): return x * float(next(counter))
+"""
+
+
+@functools.cache
+def _package() -> Any:
+    """A module as an installed package has it."""
+    filename = os.path.join(sysconfig.get_paths()["purelib"], "an_installed_package.py")
+    module = types.ModuleType("an_installed_package")
+    module.__file__ = filename
+    sys.modules[module.__name__] = module
+    exec(compile(_PACKAGE, filename, "exec"), vars(module))
+    return module
+
+
+def _within(name: str) -> Callable[[Any, Tensor], Tensor]:
+    """A step that calls the function."""
+    function = vars(_package())[name]
+    return lambda _, x, function=function: function(x)
+
+
+def _package_cases() -> dict[str, Case]:
+    of = _package()
+    return {
+        "attributes": Case(_within("by_config"), lambda _, n, __: setattr(of.config, "scale", _between(n, n / 4, 2.0))),
+        "attributes of attributes": Case(
+            _within("by_config"), lambda _, n, __: setattr(of.config.nested, "shift", _between(n, n / 4, 0.5))
+        ),
+        "a class's base": Case(
+            _within("by_class"), lambda _, n, __: setattr(of.Base, "factor", _between(n, n / 4, 2.0))
+        ),
+        "what hides it": Case(_within("by_class"), _hide_factor),
+        "an object's entry": Case(
+            _within("by_table"), lambda _, n, __: of.by_object.__setitem__(of.key, _between(n, n / 4, 2.0))
+        ),
+        "a layer": Case(_within("by_layer"), lambda _, n, __: setattr(of.layer, "plain", _between(n, n / 4, 2.0))),
+        "a container of a layer's class": Case(
+            lambda layer, x: layer(x),
+            lambda _, n, __: of.Layer.table.__setitem__("gain", _between(n, n / 4, 2.0)),
+            make=lambda _: of.Layer(),
+        ),
+        "a closure": Case(
+            _within("by_closure"),
+            lambda _, n, __: setattr(of.closed.__closure__[0], "cell_contents", _between(n, n / 4, 2.0)),
+        ),
+        "the environment": Case(
+            _within("by_environment"),
+            lambda _, n, __: os.environ.__setitem__("PTPATHWAYS_TEST_GAIN", str(_between(n, n / 4, 2.0))),
+        ),
+    }
+
+
+def _hide_factor(_: Any, number: int, __: torch.device) -> None:
+    if number < max(CHANGED_BEFORE):
+        _package().Derived.factor = number / 4
+    else:
+        del _package().Derived.factor
+
+
+def libraries_of_objects(places: list[torch.device], capture: Capture) -> list[float]:
+    """What functions of packages look up in objects, classes and closures of their own."""
+    return outcomes(_package_cases(), places, capture)
+
+
+def libraries_with_caches(places: list[torch.device], capture: Capture) -> list[float]:
+    """A cache that the package fills, in the step and outside, does not end the replays."""
+    cached = vars(_package())["with_cache"]
+    step = capture(lambda x: cached(x))
+    found = []
+    for call in range(CALLS):
+        cached(torch.ones(call + 20))
+        found.append(float(step(numbers_on(places[0], 1.0 + call)).sum()))
+    expect(step, replays=12)
+    return found
+
+
+def libraries_that_draw(places: list[torch.device], capture: Capture) -> list[float]:
+    """From a generator or an iterator of their own: such a step is traced."""
+    found = []
+    for name in ("drawn", "counted"):
+        function = vars(_package())[name]
+        function(1.0)
+        step = capture(lambda x, function=function: function(x))
+        values = [float(step(numbers_on(places[0], 1.0)).sum()) for _ in range(6)]
+        expect(step, replays=0, texts=("draws from",))
+        found.append(float(len(set(values))))
+    return found
+
+
 def libraries_of_layers(places: list[torch.device], capture: Capture) -> list[float]:
     """What is replaced in a class of a library's layers, or in a function that a library has made."""
     return outcomes(LAYERS, places, capture)
@@ -548,9 +676,12 @@ SCENARIOS = (
     libraries_read,
     libraries_elsewhere,
     libraries_of_layers,
+    libraries_of_objects,
     libraries_of_variables,
     libraries_used,
     libraries_written,
     libraries_of_c,
+    libraries_that_draw,
     libraries_that_wait,
+    libraries_with_caches,
 )

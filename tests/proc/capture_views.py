@@ -414,7 +414,79 @@ def other_parts(places: list[torch.device], capture: Capture) -> list[float]:
     return numbers([one.sum() for one in found])
 
 
+_OWN_MEMORY: tuple[Callable[[nn.Linear, torch.optim.Optimizer], object], ...] = (
+    lambda model, _: setattr(model.weight, "data", model.weight.data.view(2, 2)),
+    lambda model, _: setattr(model.weight, "data", model.weight.data[:, :]),
+    lambda model, _: setattr(model.weight, "data", model.weight.data.t()),
+    lambda model, _: setattr(model.weight, "data", model.weight.data.expand(2, 2)),
+    lambda model, _: model._apply(lambda tensor: tensor.view(tensor.shape)),
+    lambda _, optimizer: [slots["momentum_buffer"].t_() for slots in optimizer.state.values()],
+    lambda _, optimizer: [slots["momentum_buffer"].squeeze_() for slots in optimizer.state.values()],
+)
+
+
+def of_their_own_memory(places: list[torch.device], capture: Capture) -> list[float]:
+    """State that becomes a view of its own memory between calls: what is derived from it follows replays."""
+    found: list[Tensor] = []
+    for change in _OWN_MEMORY:
+        torch.manual_seed(3)
+        model = nn.Linear(2, 2, bias=False).to(places[0])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        @capture
+        def step(x: Tensor, model: nn.Linear = model, optimizer: torch.optim.Optimizer = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        for number in range(12):
+            if number in (5, 7):
+                change(model, optimizer)
+            if number == 9:
+                model.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()})
+            found.append(step(torch.tensor([[1.0, number / 4]]).to(places[0])))
+            found += [model.weight.detach().clone(), *(each["momentum_buffer"].clone() for each in _slots(optimizer))]
+        assert not isinstance(step, pw.CapturedStep) or step.replays >= 7, step
+    return _numbers(found)
+
+
+def _slots(optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
+    return list(optimizer.state.values())
+
+
+def expanded_by_the_caller(places: list[torch.device], capture: Capture) -> list[float]:
+    """A view that shows elements several times comes in the place of a state: to write it is refused, as by torch."""
+    found = []
+    for change in (
+        lambda held: setattr(held, "sums", torch.ones(1, 3).to(places[0]).expand(3, 3)),
+        lambda held: setattr(held.sums, "data", torch.ones(1, 3).to(places[0]).expand(3, 3)),
+    ):
+        held = types.SimpleNamespace(sums=torch.zeros(3, 3).to(places[0]))
+
+        @capture
+        def step(x: Tensor, held: types.SimpleNamespace = held) -> Tensor:
+            held.sums.mul_(0.5).add_(x)
+            sums: Tensor = held.sums.sum()
+            return sums
+
+        refused = 0
+        for number in range(8):
+            if number == 5:
+                change(held)
+            try:
+                found.append(float(step(torch.full((3,), number / 4).to(places[0]))))
+            except RuntimeError as error:
+                assert "Please clone() the tensor before" in str(error), error
+                refused += 1
+        found.append(float(refused))
+    return found
+
+
 SCENARIOS = (
+    of_their_own_memory,
+    expanded_by_the_caller,
     other_parts,
     put_by_the_caller,
     gradients_of_sums,

@@ -357,6 +357,14 @@ def views_that_show_an_element_several_times_are_not_written(device: str | torch
             assert "Please clone() the tensor before" in str(error), (place, error)
         else:
             raise AssertionError(f"number {place} was not refused")
+    try:
+        windows = values.unfold(0, 2, 1)
+        windows.add_(1)
+    except RuntimeError as error:  # torch writes shared elements once or several times
+        assert "windows that share elements" in str(error), error
+    else:
+        assert values.device.type == "cpu"
+        values = torch.arange(1.0, 5.0)
     values[1:2].expand(3)[0] = 7.0
     values[2:].expand(1, 2).add_(1)
     values.expand(3, 4)[1].mul_(2)

@@ -57,6 +57,16 @@ def are_at(tensors: list[torch.Tensor], handles: array[int]) -> bool:
     return not tensors or _values(tensors[0].device.index or 0).have(tensors, handles)
 
 
+def has_view(tensors: list[torch.Tensor]) -> bool:
+    """Whether one of them is a view of another tensor, or of its own memory (``p.data = p.data.view(...)``): what is
+    derived from it, such as its ``detach()``, is computed from the other one.
+
+    Raises:
+        VersionMismatch: torch or torch_xla are of another version than this knows.
+    """
+    return bool(tensors) and _values(tensors[0].device.index or 0).first_view(tensors) >= 0
+
+
 _failures: list[RuntimeError] = []
 """Of waits that have ended, or were given up and have ended since: PyTorch/XLA tells each only once."""
 
@@ -105,7 +115,8 @@ def _values(index: int) -> native.TensorValues:
         buffers.submit_pending()
         handles = buffers.handles([one, two, apart]) or array("q")
         have = [values.have([one, two, apart], handles), values.have([apart, two, one], handles)]
-        sees = (before, after, have) == ([-1, -1, -1], [0, 0, -1], [True, False])
+        views = [values.first_view([one, apart]), values.first_view([one, apart.view(2), two.t()])]
+        sees = (before, after, have, views) == ([-1, -1, -1], [0, 0, -1], [True, False], [-1, 1])
     if not sees:
         raise core.VersionMismatch(
             f"captured steps look into tensors of torch {_private.TORCH} and torch_xla {_private.TORCH_XLA}, got torch "

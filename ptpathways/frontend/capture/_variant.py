@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native, programs
 from ptpathways.frontend.capture import _numbers
-from ptpathways.frontend.capture._exclusive import Exclusive, are_at
+from ptpathways.frontend.capture._exclusive import Exclusive, are_at, has_view
 from ptpathways.frontend.capture._gradients import Gradients
 from ptpathways.frontend.capture._numbers import Numbers
 from ptpathways.frontend.capture.objects._reachable import Surroundings
@@ -103,6 +103,7 @@ class Variant:
         """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
         self._views: list[int] | None = None
         """Which of them were views of tensors that others have."""
+        self._whole: list[torch.Tensor] = []  # the others
         self.moved = False
         """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
         traced then may be another computation with the same results, so it proves nothing of replays."""
@@ -299,10 +300,7 @@ class Variant:
         self._lasting = [not name.endswith(".grad") and name not in self._effects.renewed for name in self._states]
         changed = map(operator.is_not, former, self._tensors)
         self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
-        views = buffers.part_from_bases(self._tensors)
-        if self._views not in (None, views):  # to write one is to write the other, too
-            raise Stale("a tensor of the step has come to be a view of another one, or is one no longer")
-        self._views = views
+        self._part_from_bases()
         if self._order not in (None, self._order_of_written()):
             raise Stale(
                 "a buffer that it writes was written between two calls, or is another one: PyTorch/XLA orders results "
@@ -317,6 +315,13 @@ class Variant:
         self.moved = self.moved or any(map(operator.and_, others, self._lasting))
         self._gradients.bind(self._surroundings, tensors, self._states)
         self.cleared = [parameter for parameter, gradient in self._gradients.owners() if gradient is None]
+
+    def _part_from_bases(self) -> None:
+        views = buffers.part_from_bases(self._tensors)
+        if self._views not in (None, views):  # to write one is to write the other, too
+            raise Stale("a tensor of the step has come to be a view of another one, or is one no longer")
+        self._views = views
+        self._whole = [tensor for place, tensor in enumerate(self._tensors) if place not in views]
 
     def _order_of_written(self) -> list[int]:
         """Which of the buffers that it writes was made first, which then, and so on.
@@ -338,6 +343,10 @@ class Variant:
 
     def _follow(self, traced: bool) -> None:
         """Binds what has moved. Assigning to ``.data`` moves a tensor to another buffer, and nothing counts that."""
+        if has_view(self._whole):
+            self._aliases = buffers.Aliases([])  # which has their memory, too
+            self._part_from_bases()
+            self._bind_moved()
         if not (traced or self.loose) and are_at(self._tensors, self._handles):
             return
         if traced or self.loose or buffers.handles(self._tensors) != self._handles:

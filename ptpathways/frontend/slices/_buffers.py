@@ -96,6 +96,22 @@ def memory_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, Part]]:
     return [(place, part_of(tensors[number]) if place in shared else ()) for number, place in enumerate(places)]
 
 
+_REPEATING = frozenset(f"{name}_ViewMeta" for name in ("as_strided", "expand", "unfold"))
+_OF_ALL = frozenset(
+    f"{name}_ViewMeta"
+    for name in (
+        "expand",
+        "permute",
+        "squeeze",
+        "squeeze_dim",
+        "t",
+        "transpose_int",
+        "unsqueeze",
+        "view",
+        "_unsafe_view",
+    )
+)
+"""Operations whose result leaves no element out."""
 _OF_THE_WHOLE = frozenset(f"{name}_ViewMeta" for name in ("alias", "detach", "lift_fresh"))
 
 
@@ -132,7 +148,8 @@ def take_writes(tensors: Iterable[torch.Tensor]) -> None:
 
 def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
     """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value; the places of
-    those that are still a part of another one.
+    those that are still a part of another one. One that may show an element several times stays a view, which nobody
+    may write.
 
     Gradients of linear layers are such views. What is derived from a view after it was written in place, such as its
     ``detach()``, is computed from what torch's functionalization keeps of the base, which a replay does not reach.
@@ -143,12 +160,20 @@ def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
     for place, tensor in enumerate(tensors):
         if not torch._is_functional_tensor(tensor) or torch._is_functional_tensor_base(tensor):
             continue
-        if is_alone(tensor):
+        if is_alone(tensor) and not _may_repeat(tensor):
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
             tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
         elif part_of(tensor):
             left.append(place)
     return left
+
+
+def _may_repeat(tensor: torch.Tensor) -> bool:
+    """Whether a view may show an element several times: not if it has as many as there are, and leaves none out."""
+    names = {name for name, _ in part_of(tensor)}
+    if names.isdisjoint(_REPEATING):
+        return False
+    return not names <= _OF_ALL or tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
 
 
 def is_alone(tensor: torch.Tensor) -> bool:

@@ -97,6 +97,10 @@ class Values:
         ]
         return [*found, *self._others_changed()]
 
+    def grown(self) -> list[Address]:
+        """Dictionaries to which entries have come."""
+        return [(id(container), None) for container, length in self.sizes if size(container) > length]
+
     def _others_changed(self) -> Iterator[Address]:
         for container, held in self._lists:
             if size(container) != len(held) or not all(map(operator.is_, elements(container), held)):
@@ -151,6 +155,8 @@ class Values:
             self._dictionary(value, depth)
         elif isinstance(value, list | tuple):
             self._list(value, depth)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self._look_into(value.__wrapped__, depth)
         elif isinstance(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
                 self._look_into(part, depth + 1)

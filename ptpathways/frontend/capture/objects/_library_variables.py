@@ -23,7 +23,8 @@ from ptpathways.frontend.capture.python._places import MISSING
 _PARTS_MAX = 3
 """How far down in a package's modules: ``torch.nn.functional.gelu``."""
 _CHANGES_MAX = 2
-"""Calls that have changed a value themselves, after which it is left out: the first ones may have filled a cache."""
+"""How often calls have changed a value themselves, or a dictionary has got more entries, after which that is left out:
+the first calls may have filled a cache, and others add to it."""
 _OF_TORCH = frozenset({"torch", "numpy"})
 _NOT_LOOKED_INTO = frozenset({"ptpathways", "torch_xla"})
 """Packages whose own variables follow what is traced."""
@@ -66,8 +67,7 @@ class Seen:
         for name in names:
             if name not in space:
                 self.variables[id(space), name] = space
-                if name in vars(builtins):
-                    self.variables[id(vars(builtins)), name] = vars(builtins)
+                self.variables[id(vars(builtins)), name] = vars(builtins)
         for name in _code.imported_names(code):
             if _whose.is_library_module(module := sys.modules.get(name)):
                 self._take(vars(module), mentioned, mentioned, 1)
@@ -99,7 +99,7 @@ class Variables:
     def __init__(self) -> None:
         self._spaces: dict[tuple[int, str], Space] = {}
         self._names = {True: Names(), False: Names()}
-        self._changes = Counter[Address]()  # calls that have changed a value themselves
+        self._changes = Counter[Address]()
         self._values: list[Values] = []
         self._others: list[Values] = []
         self._guards: native.Guards | None = None
@@ -119,6 +119,7 @@ class Variables:
         if self._guards is None or (self._guards.hold() and all(one.others_hold() for one in self._others)):
             return ""
         name = next((one.name for one in self._values if one.changed()), "")
+        self._changes.update(address for one in self._values for address in one.grown())
         self._look()
         return name
 

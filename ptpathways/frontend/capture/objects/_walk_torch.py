@@ -195,6 +195,9 @@ class TorchObjects:
                 self._walker.found.links.append(Link(own, name, value, f"{kind.__qualname__}.{name}"))
                 self._walker.kind(f"{kind.__qualname__}.{name}", Same(value))
                 self._walker.library_function(f"{kind.__qualname__}.{name}", getattr(value, "__func__", value))
+            elif of_modules and isinstance(value, list | dict | set) and not name.startswith("__"):
+                self._walker.found.links.append(Link(own, name, value, f"{kind.__qualname__}.{name}"))
+                self._walker.modules.shallow(f"{kind.__qualname__}.{name}", value)
             code = getattr(value, "__code__", None)
             if code is not None and _whose.is_own_file(code.co_filename, self._walker.home):
                 # Somebody has put it there.

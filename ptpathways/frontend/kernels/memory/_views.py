@@ -275,6 +275,14 @@ def check_shown_once(name: str, values: torch.Tensor) -> None:
             f"unsupported operation: {name.partition('.')[0]} would write into a view that shows elements several "
             f"times, got expand() to {tuple(values.shape)}. Please clone() the tensor before performing the operation."
         )
+    steps = _steps(values)
+    if steps and _name(steps[-1]) == "unfold":
+        dimension, size, step = _numbers(steps[-1], values.dim() - 1)
+        if size > step and values.shape[dimension] > 1:
+            raise RuntimeError(
+                f"windows that share elements cannot be written in place, got unfold(..., size={size}, step={step}); "
+                "write a clone() of them, or the tensor that they are of"
+            )
 
 
 @hands_on(Plain.NO_VIEW)
