@@ -581,7 +581,11 @@ def _package() -> Any:
 def _within(name: str) -> Callable[[Any, Tensor], Tensor]:
     """A step that calls the function."""
     function = vars(_package())[name]
-    return lambda _, x, function=function: function(x)
+
+    def step(_: Any, x: Tensor) -> Any:
+        return function(x)
+
+    return step
 
 
 def _package_cases() -> dict[str, Case]:

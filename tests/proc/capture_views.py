@@ -459,10 +459,11 @@ def _slots(optimizer: torch.optim.Optimizer) -> list[dict[str, Tensor]]:
 def expanded_by_the_caller(places: list[torch.device], capture: Capture) -> list[float]:
     """A view that shows elements several times comes in the place of a state: to write it is refused, as by torch."""
     found = []
-    for change in (
+    changes: tuple[Callable[[Any], object], ...] = (
         lambda held: setattr(held, "sums", torch.ones(1, 3).to(places[0]).expand(3, 3)),
         lambda held: setattr(held.sums, "data", torch.ones(1, 3).to(places[0]).expand(3, 3)),
-    ):
+    )
+    for change in changes:
         held = types.SimpleNamespace(sums=torch.zeros(3, 3).to(places[0]))
 
         @capture

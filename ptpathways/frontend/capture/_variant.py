@@ -103,7 +103,6 @@ class Variant:
         """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
         self._views: list[int] | None = None
         """Which of them were views of tensors that others have."""
-        self._whole: list[torch.Tensor] = []  # the others
         self.moved = False
         """Whether, since a call was recorded, a tensor of the state was replaced or came to lie elsewhere. What is
         traced then may be another computation with the same results, so it proves nothing of replays."""
@@ -321,7 +320,6 @@ class Variant:
         if self._views not in (None, views):  # to write one is to write the other, too
             raise Stale("a tensor of the step has come to be a view of another one, or is one no longer")
         self._views = views
-        self._whole = [tensor for place, tensor in enumerate(self._tensors) if place not in views]
 
     def _order_of_written(self) -> list[int]:
         """Which of the buffers that it writes was made first, which then, and so on.
@@ -343,7 +341,8 @@ class Variant:
 
     def _follow(self, traced: bool) -> None:
         """Binds what has moved. Assigning to ``.data`` moves a tensor to another buffer, and nothing counts that."""
-        if has_view(self._whole):
+        views = self._views or ()
+        if has_view([one for place, one in enumerate(self._tensors) if place not in views] if views else self._tensors):
             self._aliases = buffers.Aliases([])  # which has their memory, too
             self._part_from_bases()
             self._bind_moved()
