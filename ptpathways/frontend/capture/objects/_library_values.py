@@ -31,6 +31,8 @@ _OF_PYTHON = frozenset({"collections", "os", "types", "weakref"})
 
 Address = tuple[int, Any]
 """An object by identity, and a key or an attribute of it."""
+Place = tuple[Any, Any]
+"""The same with the object itself."""
 
 
 class Names:
@@ -63,9 +65,10 @@ class Values:
         names: Names,
         of_torch: bool,
         left_out: Collection[Address],
-        met: dict[int, Any],
+        met: dict[int, tuple[int, Any]],
     ) -> None:
-        """``left_out``: what is not compared. ``met``: what was looked into already, and is from now on."""
+        """``left_out``: what is not compared. ``met``: how deep what lies that was looked into already, and is from now
+        on."""
         self.name = f"{space.get('__name__')}.{name}"
         self.links: list[tuple[dict[Any, Any], Any, Any, bool]] = []
         """Dictionaries, keys, what has to be there, and whether an equal value will do."""
@@ -87,36 +90,36 @@ class Values:
         """Whether that is as it was."""
         return not any(True for _ in self._others_changed())
 
-    def changed(self) -> list[Address]:
-        found = [(id(one), key) for one, key, value, by_value in self.links if not _is_there(one, key, value, by_value)]
-        found += [(id(container), None) for container, length in self.sizes if size(container) != length]
+    def changed(self) -> list[Place]:
+        found: list[Place] = [
+            (one, key) for one, key, value, by_value in self.links if not _is_there(one, key, value, by_value)
+        ]
+        found += [(container, None) for container, length in self.sizes if size(container) != length]
         found += [
-            (id(parts[0]), None)
-            for parts in self.functions
-            if not all(map(operator.is_, _code.parts_of(parts[0]), parts))
+            (parts[0], None) for parts in self.functions if not all(map(operator.is_, _code.parts_of(parts[0]), parts))
         ]
         return [*found, *self._others_changed()]
 
-    def grown(self) -> list[Address]:
+    def grown(self) -> list[Place]:
         """Dictionaries to which entries have come."""
-        return [(id(container), None) for container, length in self.sizes if size(container) > length]
+        return [(container, None) for container, length in self.sizes if size(container) > length]
 
-    def _others_changed(self) -> Iterator[Address]:
+    def _others_changed(self) -> Iterator[Place]:
         for container, held in self._lists:
             if size(container) != len(held) or not all(map(operator.is_, elements(container), held)):
-                yield id(container), None
+                yield container, None
         for table, keys, values in self._tables:
             if not (_are(dict.keys(table), keys) and _are(dict.values(table), values)):
-                yield id(table), None
+                yield table, None
         for view, key, value in self._members:
             if view.get(key) is not value:
-                yield id(view.of), key
+                yield view.of, key
         for of, contents in self._contents:
             if contents_of(of) != contents:
-                yield id(of), None
+                yield of, None
         for of, position in self._moving:
             if position_of(of) != position:
-                yield id(of), None
+                yield of, None
 
     def has_moved(self) -> bool:
         """Whether something was drawn from a generator, or taken from an iterator."""
@@ -143,9 +146,11 @@ class Values:
             self._look_into(value, depth)
 
     def _look_into(self, value: Any, depth: int) -> None:
-        if depth > _NESTED_MAX or id(value) in self._met or isinstance(value, types.ModuleType) or is_setting(value):
+        if depth > _NESTED_MAX or isinstance(value, types.ModuleType) or is_setting(value):
             return
-        self._met[id(value)] = value
+        if id(value) in self._met and self._met[id(value)][0] <= depth:
+            return
+        self._met[id(value)] = depth, value
         if isinstance(value, types.FunctionType):
             self._function(value, depth)
         elif isinstance(value, type):
@@ -242,10 +247,11 @@ class Values:
     def _attributes(self, attributes: dict[str, Any], depth: int, whole: bool = False) -> None:
         for name in list(attributes) if whole else self._names.among(list(attributes)):
             value = attributes[name]
-            inner = getattr(value, "__func__", getattr(value, "fget", value))  # of static methods and properties
             self._link(attributes, name, value, depth + 1)
-            if inner is not value:
-                self._look_into(inner, depth + 1)
+            if isinstance(value, staticmethod | classmethod):
+                self._look_into(value.__func__, depth + 1)
+            elif isinstance(value, property):
+                self._look_into(value.fget, depth + 1)
 
 
 def _is_there(mapping: dict[Any, Any], key: Any, value: Any, by_value: bool) -> bool:

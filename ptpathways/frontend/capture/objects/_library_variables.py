@@ -12,10 +12,10 @@ import os
 import sys
 import types
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ptpathways import native
-from ptpathways.frontend.capture.objects._library_values import Address, Names, Values
+from ptpathways.frontend.capture.objects._library_values import Address, Names, Place, Values
 from ptpathways.frontend.capture.objects._walk_torch import SHARED_HOOKS
 from ptpathways.frontend.capture.python import _code, _whose
 from ptpathways.frontend.capture.python._places import MISSING
@@ -54,11 +54,8 @@ class Seen:
         root = _root(space)
         if root in _NOT_LOOKED_INTO:
             return
-        mentioned, loaded, computed = (
-            _code.all_names(code),
-            _code.global_names(code),
-            _code.computes_attribute_names(code),
-        )
+        mentioned, loaded = _code.all_names(code), _code.global_names(code)
+        computed = _code.computes_attribute_names(code)
         self.names[root in _OF_TORCH].add(mentioned, computed)
         names: Collection[str] = loaded if _SPACE_BY_CALL.isdisjoint(loaded) else mentioned
         if root not in _OF_TORCH and "globals" in loaded and _code.computes_global_names(code):
@@ -100,6 +97,7 @@ class Variables:
         self._spaces: dict[tuple[int, str], Space] = {}
         self._names = {True: Names(), False: Names()}
         self._changes = Counter[Address]()
+        self._changed: dict[int, object] = {}  # what has, alive, so that identities stay their own
         self._values: list[Values] = []
         self._others: list[Values] = []
         self._guards: native.Guards | None = None
@@ -107,7 +105,7 @@ class Variables:
     def learn(self, seen: Seen) -> str:
         """After a recorded call. What that has drawn from, if it was a random generator or an iterator."""
         moved = next((one.name for one in self._values if one.has_moved()), "")
-        self._changes.update({address for one in self._values for address in one.changed()})
+        self._count(place for one in self._values for place in one.changed())
         self._spaces |= seen.variables
         for of_torch, names in seen.names.items():
             self._names[of_torch].join(names)
@@ -119,13 +117,18 @@ class Variables:
         if self._guards is None or (self._guards.hold() and all(one.others_hold() for one in self._others)):
             return ""
         name = next((one.name for one in self._values if one.changed()), "")
-        self._changes.update(address for one in self._values for address in one.grown())
+        self._count(place for one in self._values for place in one.grown())
         self._look()
         return name
 
+    def _count(self, places: Iterable[Place]) -> None:
+        found = {(id(of), key): of for of, key in places}
+        self._changed.update((id(of), of) for of in found.values())
+        self._changes.update(found.keys())
+
     def _look(self) -> None:
         left_out = {address for address, count in self._changes.items() if count >= _CHANGES_MAX}
-        met: dict[int, object] = {}
+        met: dict[int, tuple[int, object]] = {}
         self._values = []
         for (_, name), space in self._spaces.items():
             names = self._names[_root(space) in _OF_TORCH]

@@ -329,4 +329,8 @@ def _instead() -> str:
     frame = _locator.user_frame()
     if frame is None or not frame.f_code.co_filename.startswith(_whose.installed()):
         return ""
-    return f"call {frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}() outside the step"
+    name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}()"
+    return (
+        f"it is {name} that asks: call what leads there outside the step, or with arguments for which it does not ask "
+        "(a mask, for one)"
+    )
