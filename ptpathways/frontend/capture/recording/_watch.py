@@ -321,11 +321,22 @@ def _where() -> str:
     return f"at {line}" if line else "in a library"
 
 
+_KNOWN = {
+    "torch.distributions.distribution": (
+        "make the distribution with validate_args=False, as torch checks its arguments and values on the client"
+    ),
+    "transformers.masking_utils": (
+        "load the model with attn_implementation='eager', or pass no attention mask, into which it looks on the client"
+    ),
+}
+"""By module that asks: what avoids it."""
+
+
 def _instead() -> str:
     """Advice about a wait of which a package's function is the cause; empty if it is the user's own code."""
     frame = _locator.frame_outside()
-    if frame is not None and frame.f_globals.get("__name__") == "torch.distributions.distribution":
-        return "make the distribution with validate_args=False, as torch checks its arguments and values on the client"
+    if frame is not None and (known := _KNOWN.get(frame.f_globals.get("__name__", ""))):
+        return known
     frame = _locator.user_frame()
     if frame is None or not frame.f_code.co_filename.startswith(_whose.installed()):
         return ""
