@@ -479,7 +479,8 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "graphs": (*capture_graphs.SCENARIOS, *capture_gradients.SCENARIOS),
     "moved": capture_moved.SCENARIOS,
     "libraries": capture_libraries.SCENARIOS,
-    "python": (*capture_python.SCENARIOS, *capture_implied.SCENARIOS),
+    "python": capture_python.SCENARIOS,
+    "implied": capture_implied.SCENARIOS,
 }
 
 

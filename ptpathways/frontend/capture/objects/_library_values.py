@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import operator
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
+
+import numpy as np
 
 from ptpathways.frontend.capture.python import _code, _layout, _whose
 from ptpathways.frontend.capture.python._contents import (
@@ -171,6 +174,8 @@ class Values:
         elif (position := position_of(value)) is not None:
             if type(position) is not object:  # else it cannot be told
                 self._moving.append((value, position))
+        elif isinstance(value, logging.Logger) or (isinstance(value, np.ndarray) and value.size > _ITEMS_MAX):
+            return  # what is logged is no value; a large array takes too long to compare
         elif not any(map(_is_on_device, members_of(value))) and (contents := contents_of(value)) is not None:
             if self._is_compared(value):
                 self._contents.append((value, contents))
