@@ -680,12 +680,14 @@ SCENARIOS = (
     libraries_read,
     libraries_elsewhere,
     libraries_of_layers,
-    libraries_of_objects,
-    libraries_of_variables,
     libraries_used,
     libraries_written,
     libraries_of_c,
-    libraries_that_draw,
     libraries_that_wait,
+)
+OF_VARIABLES = (
+    libraries_of_objects,
+    libraries_of_variables,
+    libraries_that_draw,
     libraries_with_caches,
 )

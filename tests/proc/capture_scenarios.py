@@ -479,6 +479,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "graphs": (*capture_graphs.SCENARIOS, *capture_gradients.SCENARIOS),
     "moved": capture_moved.SCENARIOS,
     "libraries": capture_libraries.SCENARIOS,
+    "variables": capture_libraries.OF_VARIABLES,
     "python": capture_python.SCENARIOS,
     "implied": capture_implied.SCENARIOS,
 }
