@@ -38,6 +38,7 @@ from tests.proc import (
     capture_results,
     capture_sharing,
     capture_unseen,
+    capture_variables,
     capture_views,
 )
 from tests.proc.capture_basis import SAID, STEPS, Capture, Scenario, batches, expect, network, numbers, training_step
@@ -479,7 +480,7 @@ SCENARIOS: dict[str, tuple[Scenario, ...]] = {
     "graphs": (*capture_graphs.SCENARIOS, *capture_gradients.SCENARIOS),
     "moved": capture_moved.SCENARIOS,
     "libraries": capture_libraries.SCENARIOS,
-    "variables": capture_libraries.OF_VARIABLES,
+    "variables": capture_variables.SCENARIOS,
     "python": capture_python.SCENARIOS,
     "implied": capture_implied.SCENARIOS,
 }
