@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,9 @@ def _built() -> bool:
     return True
 
 
+LIMIT_S = 900
+"""Of a program with many scenarios: a limit for those that hang, which a slow machine does not reach."""
+limited = pytest.mark.timeout(LIMIT_S + 30)
 needs_native = pytest.mark.skipif(not _built(), reason="the C++ extension is not built; run `make native`")
 
 
@@ -48,13 +52,22 @@ def _run(program: Path, *arguments: str) -> Any:
 
 
 def _printed(program: Path, *arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-X", "faulthandler", str(program), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    ) as running:
+        try:
+            output, errors = running.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGABRT)  # it prints where its threads are
+            try:
+                output, errors = running.communicate(timeout=20)
+            finally:
+                running.kill()
+            raise subprocess.TimeoutExpired(command, LIMIT_S, output, errors) from None
+        except BaseException:
+            running.kill()
+            raise
+    assert running.returncode == 0, errors[-4000:]
+    return json.loads(output.splitlines()[-1])

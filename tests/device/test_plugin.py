@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("torch_xla")
 
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
 PROGRAM = Path(__file__).with_name("plugin_scenarios.py")
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 
 def ask(group: str, scenario: str) -> Any:

@@ -13,9 +13,9 @@ pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 
 from tests.proc import accelerate_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 
 def outcome(order: str) -> Any:

@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import capture_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
 pytestmark = needs_native
 
 CASES = [(mode, scenario.__name__) for mode, group in scenarios.SCENARIOS.items() for scenario in group]
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(("mode", "scenario"), CASES)
 def test_a_captured_step_gives_the_numbers_of_eager_pytorch(mode: str, scenario: str) -> None:
     found = outcome_of(Path(scenarios.__file__), mode)[scenario]

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import captured_mesh_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 CASES = [(shape, scenario.__name__) for shape, group in scenarios.SCENARIOS.items() for scenario in group]
 

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import data_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 SHAPES = ["1x1", "2x2", "4x1"]
 
 

@@ -12,9 +12,9 @@ pytest.importorskip("torch_xla")
 
 from tests.proc import fork_scenarios as scenarios
 from tests.proc.conftest import StartCluster
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 WAIT_S = 30.0
 SAID = "this process was forked from process"
 

@@ -12,9 +12,9 @@ pytest.importorskip("torch_xla")
 
 from tests.proc import loop_mistakes, loops_of_optimizers
 from tests.proc import loop_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 TOLERANCE = {"mixed_precision": 5e-3, "scaled": 5e-3}
 """Relative, where it is not 2e-4: bfloat16 has 8 bits, and products are rounded in another order."""

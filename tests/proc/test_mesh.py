@@ -16,9 +16,9 @@ from ptpathways.launch import WorkerOptions, local, worker_command, worker_envir
 from ptpathways.testing import wait_until
 from tests.proc import mesh_scenarios as scenarios
 from tests.proc.mesh_basis import BATCH, LENGTH, STEPS
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 SHAPES = [(1, 4), (2, 2), (4, 1)]
 """Hosts and devices of each."""

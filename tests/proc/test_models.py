@@ -12,10 +12,10 @@ pytest.importorskip("torchvision")
 pytest.importorskip("transformers")
 
 from tests.proc import model_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 from tools import compatibility
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 
 SOME = ("gpt2", "vit")

@@ -15,9 +15,9 @@ pytest.importorskip("torch_xla")
 
 from ptpathways.launch._processes import wait_gone
 from tests.proc import notebook_scenarios as scenarios
-from tests.scenarios import ROOT, needs_native, outcome_of
+from tests.scenarios import ROOT, limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 WAITS = ["item", "print", "if", "in place fallback", "large", "wait", "back-pressure", "captured back-pressure"]
 WAITS += ["audits", "finally", "future"]

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import operand_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 
 
 @pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in scenarios.SCENARIOS])

@@ -11,11 +11,11 @@ pytest.importorskip("torch_xla")
 pytest.importorskip("expecttest")  # torch's database of operators needs it
 
 from tests.proc import operator_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 from tools.operators import _watch
 from tools.operators._database import Case
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = limited
 
 REPAIRED = (
     "_chunk_cat",

@@ -11,7 +11,7 @@ from tests.proc import pipeline_host_scenarios as over_hosts
 from tests.proc import pipeline_mistakes as mistakes
 from tests.proc import pipeline_scenarios as scenarios
 from tests.proc import pipeline_updates as updates
-from tests.scenarios import outcome_of
+from tests.scenarios import limited, outcome_of
 
 GROUPS = {
     "training": (scenarios, scenarios.TRAINING),
@@ -23,13 +23,13 @@ GROUPS = {
 CASES = [(group, scenario.__name__) for group, (_, members) in GROUPS.items() for scenario in members]
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(("group", "name"), CASES)
 def test_pipelines(group: str, name: str) -> None:
     assert (failure := outcome_of(Path(str(GROUPS[group][0].__file__)), group)[name]) is None, failure
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(
     ("hosts", "name"), [(hosts, one.__name__) for hosts, members in over_hosts.ON_HOSTS.items() for one in members]
 )

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import product_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [pytest.mark.timeout(300), needs_native]
+pytestmark = [limited, needs_native]
 
 PROGRAM = Path(scenarios.__file__)
 

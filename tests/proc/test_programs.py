@@ -14,7 +14,7 @@ import pytest
 
 from ptpathways import cli, core, programs
 from tests.proc import program_scenarios as scenarios
-from tests.scenarios import ROOT, outcome_of
+from tests.scenarios import ROOT, limited, outcome_of
 
 
 def program_file(folders: pytest.TempPathFactory) -> Path:
@@ -27,7 +27,7 @@ def outcome(folders: pytest.TempPathFactory) -> Any:
     return outcome_of(Path(scenarios.__file__), str(program_file(folders)))
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize("name", [scenario.__name__ for scenario in scenarios.PROGRAMS])
 def test_programs(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert (failure := outcome(tmp_path_factory)[name]) is None, failure
@@ -55,7 +55,7 @@ def replayed(*arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(("hosts", "devices"), [("1", "2"), ("1", "4"), ("2", "2")])
 def test_a_saved_program_gives_the_same_numbers_without_torch(saved: Path, hosts: str, devices: str) -> None:
     found = replayed(str(saved), "--hosts", hosts, "--devices-per-host", devices, "--repeat", "3")
@@ -64,14 +64,14 @@ def test_a_saved_program_gives_the_same_numbers_without_torch(saved: Path, hosts
     assert 0 < found["median_ms"] <= found["p90_ms"] and found["pipelined_ms"] > 0
 
 
-@pytest.mark.timeout(300)
+@limited
 def test_arguments_without_values_are_made_up_and_stay_the_same(saved: Path) -> None:
     first, second = (replayed(f"{saved}.types", "--repeat", "1") for _ in range(2))
     assert [one["checksum"] for one in first["results"]] == [one["checksum"] for one in second["results"]]
     assert first["results"][1]["first"] == [8.0, 10.0]  # only the second argument's value was saved
 
 
-@pytest.mark.timeout(300)
+@limited
 def test_results_of_a_run_are_the_next_ones_arguments(saved: Path) -> None:
     """1 + 3 + 3 runs: the argument that is given up is the second result of the run before."""
     found = replayed(f"{saved}.train", "--chain", "--repeat", "3")

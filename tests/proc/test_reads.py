@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import reads_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
 RUNS = [
     ("single", "xla-cpu"),
@@ -24,7 +24,7 @@ def outcome(mode: str, backend: str) -> Any:
     return outcome_of(Path(scenarios.__file__), mode, backend)
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(("mode", "backend"), RUNS)
 @pytest.mark.parametrize("name", scenarios.READS)
 def test_the_backward_pass_takes_what_a_read_left(name: str, mode: str, backend: str) -> None:
@@ -36,13 +36,13 @@ def test_the_backward_pass_takes_what_a_read_left(name: str, mode: str, backend:
     assert read["error"] < 1e-5
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(("mode", "backend"), RUNS)
 def test_a_random_mask_that_was_read_is_the_one_of_the_gradient(mode: str, backend: str) -> None:
     assert outcome(mode, backend)["mask"] == 0
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize(("mode", "backend"), RUNS)
 def test_only_what_has_no_value_yet_cuts_the_trace(mode: str, backend: str) -> None:
     assert outcome(mode, backend)["values"] == {"a value": True, "an expression": False}

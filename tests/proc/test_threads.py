@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch_xla")
 
 from tests.proc import thread_scenarios as scenarios
-from tests.scenarios import needs_native, outcome_of
+from tests.scenarios import limited, needs_native, outcome_of
 
-pytestmark = [needs_native, pytest.mark.timeout(300)]
+pytestmark = [needs_native, limited]
 KINDS = pytest.mark.parametrize("kind", ["traced", "captured"])
 
 

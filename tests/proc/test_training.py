@@ -15,7 +15,7 @@ pytest.importorskip("torch_xla")
 from ptpathways import core
 from ptpathways.frontend.slices import _slice
 from tests.proc import training_scenarios as scenarios
-from tests.scenarios import ROOT, needs_native, outcome_of
+from tests.scenarios import ROOT, limited, needs_native, outcome_of
 
 BACKENDS = ["xla-cpu", pytest.param("pathways", marks=needs_native)]
 
@@ -27,7 +27,7 @@ def outcome(mode: str, backend: str) -> Any:
 CASES = [(mode, scenario.__name__) for mode, group in scenarios.SCENARIOS.items() for scenario in group]
 
 
-@pytest.mark.timeout(300)
+@limited
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("mode", "name"), CASES)
 def test_the_numbers_are_those_of_plain_pytorch(mode: str, name: str, backend: str) -> None:
@@ -38,7 +38,7 @@ def test_the_numbers_are_those_of_plain_pytorch(mode: str, name: str, backend: s
 
 
 @needs_native
-@pytest.mark.timeout(300)
+@limited
 def test_an_even_batch_is_split_and_an_uneven_one_is_copied() -> None:
     even, uneven, weight = outcome("together", "pathways")["shardings"]
     assert even == [4, 1, 1, 1]
@@ -46,13 +46,13 @@ def test_an_even_batch_is_split_and_an_uneven_one_is_copied() -> None:
 
 
 @needs_native
-@pytest.mark.timeout(300)
+@limited
 def test_single_devices_slices_and_all_devices_are_used_side_by_side() -> None:
     assert outcome("together", "pathways")["side by side"] == [56.0, 56.0, 204.0, 240.0, 4.0]
 
 
 @needs_native
-@pytest.mark.timeout(300)
+@limited
 def test_transfers_go_from_worker_to_worker() -> None:
     result = outcome("one_by_one", "pathways")
     traffic = result["traffic"]
