@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.proc.capture_basis import Capture, batches, expect, network, numbers
+from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers
 
 Outside = Callable[[Any, list[Tensor]], None]
+Read = Callable[[], Tensor]
+Put = Callable[[Tensor], None]
 HELD_BEFORE = (12, 15, 16)
 
 
@@ -106,6 +108,48 @@ def kinds_that_pass_a_tensor_on(places: list[torch.device], capture: Capture) ->
     return numbers(found)
 
 
+class _Slots:
+    __slots__ = ("hidden",)
+    hidden: Tensor
+
+
+def _hidden_states() -> list[tuple[Read, Put]]:
+    """What reads a hidden state, in objects of several kinds, and what replaces it."""
+    plain, slots, items, keys = types.SimpleNamespace(), _Slots(), [torch.zeros(())], dict[str, Tensor]()
+    return [
+        (lambda: plain.hidden, lambda value: setattr(plain, "hidden", value)),
+        (lambda: slots.hidden, lambda value: setattr(slots, "hidden", value)),
+        (lambda: items[0], lambda value: items.__setitem__(0, value)),
+        (lambda: keys["hidden"], lambda value: keys.__setitem__("hidden", value)),
+    ]
+
+
+def steps_that_pass_a_tensor_on(places: list[torch.device], capture: Capture) -> list[float]:
+    """What another step refers to since it has read what a kind of call had left behind is no holder."""
+    place, found = places[0], list[Tensor]()
+    for read, put in _hidden_states():
+        torch.manual_seed(0)
+        model = network().to(place)
+        put(torch.zeros(4, 1).to(place))
+
+        @capture
+        def step(x: Tensor, doubles: bool, model: nn.Module = model, read: Read = read, put: Put = put) -> Tensor:
+            made = model(x.to(place)).detach() + read() * 0.5
+            put(made.detach())
+            return made.sum() * 2 if doubles else made.sum()
+
+        @capture
+        def look(x: Tensor, read: Read = read) -> Tensor:
+            return torch.sum(x.to(place)[:, :1] * read())
+
+        for call, (x, _) in enumerate(batches(30)):
+            found.append(step(x, call % 2 == 0))
+            if call % 2 == 0:
+                found.append(look(x))
+        assert getattr(step, "replays", 20) >= 20, SAID
+    return numbers(found)
+
+
 def gradients_made_outside(places: list[torch.device], capture: Capture) -> list[float]:
     """A step that only trains and takes the gradients away: those that the program has kept it must not give up."""
     place, found = places[0], list[Tensor]()
@@ -159,4 +203,5 @@ SCENARIOS = (
     gradients_made_outside,
     gradients_referred_to_weakly,
     kinds_that_pass_a_tensor_on,
+    steps_that_pass_a_tensor_on,
 )

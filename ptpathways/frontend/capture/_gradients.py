@@ -113,5 +113,6 @@ class Gradients:
         """What this refers to, as often as it does."""
         for tensors in (self._gradients, self._with_gradients, self._beside, self._trainable):
             yield from tensors
-        yield from (gradient for _, gradient in self._kept.values())
-        yield from (gradient for _, gradient in self._to_set)
+        for pair in (*self._kept.values(), *self._to_set):
+            yield from pair
+        yield from (tensor for tensor, _ in self._to_require)

@@ -238,19 +238,16 @@ class Variant:
         """What this refers to, as often as it does, of the tensors that other steps may write over; more of others."""
         if not self.ready:
             return
-        around = self._surroundings
         for tensors in (self.made, self._tensors):
             yield from tensors
+        yield from self._surroundings.held()
         yield from self._gradients.held()
-        for named in (self._states_returned, self._extras, around.tensors, around.parameters,
-                      around.trainable):  # fmt: skip
+        for named in (self._states_returned, self._extras):
             yield from named.values()
         yield from self._raised
         yield from (tensor for tensor, _, _ in self.beside)
         for name_and_tensor in (*self.renewed, *self.used_up):
             yield name_and_tensor[1]
-        for link in (*around.links, *around.members):
-            yield link.value
         yield from self._aliases.tensors
         yield from self.exclusive.tensors
 

@@ -184,6 +184,19 @@ class Surroundings:
             return False
         return all(equal(read(where, key), value) for where, key, value in self._others)
 
+    def held(self) -> Iterator[Any]:
+        """What this refers to, as often as it does, of tensors of the devices; more of others."""
+        for named in (self.tensors, self.parameters, self.trainable, self.compared):
+            yield from named.values()
+        for link in (*self.links, *self.members):
+            yield link.value
+        for watched in self.sequences:
+            yield from watched.contents
+        for watched in self.hooked:
+            yield watched.of
+        yield from self.ungraded
+        yield from self._hooked
+
     def ignore(self, names: frozenset[str]) -> frozenset[str]:
         """Leaves settings out: they are not compared, and a replay does not change them. Gives those that there are."""
         self.ignored = names
