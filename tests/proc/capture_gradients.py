@@ -134,7 +134,7 @@ def steps_that_pass_a_tensor_on(places: list[torch.device], capture: Capture) ->
 
         @capture
         def step(x: Tensor, doubles: bool, model: nn.Module = model, read: Read = read, put: Put = put) -> Tensor:
-            made = model(x.to(place)).detach() + read() * 0.5
+            made: Tensor = model(x.to(place)).detach() + read() * 0.5
             put(made.detach())
             return made.sum() * 2 if doubles else made.sum()
 
