@@ -10,6 +10,7 @@ import string
 import types
 from typing import Any
 
+import timm.optim
 import torch
 from torch import Tensor, distributions, nn
 from torch.distributions import constraints, transforms
@@ -18,7 +19,7 @@ from torch.optim import lr_scheduler
 from torch.utils import data
 
 import ptpathways as pw
-from tests.proc.capture_basis import Capture, expect
+from tests.proc.capture_basis import SAID, Capture, batches, expect, network, numbers, training_step
 from tests.proc.capture_cases import CALLS, CHANGED_BEFORE, Case, Make, numbers_on, outcomes
 
 
@@ -298,6 +299,56 @@ def libraries_that_wait(places: list[torch.device], capture: Capture) -> list[fl
     return found
 
 
+def libraries_optimizers(places: list[torch.device], capture: Capture) -> list[float]:
+    """Some of timm's are replayed. Of others it is said that it is them who keep a step from that."""
+    place, found = places[0], list[Tensor]()
+    for name, text in (
+        *(("lion", ""), ("adopt", "._single_tensor_adopt() that asks: choose"), ("lamb", "lamb.Lamb.step() that does")),
+        *(("madgradw", "madgrad.MADGRAD.step() that does so, choose"), ("lookahead_adamw", "")),
+    ):
+        torch.manual_seed(0)
+        model = network().to(place)
+        optimizer = timm.optim.create_optimizer_v2(model, opt=name, lr=0.01)
+        step = capture(training_step(model, optimizer, place))
+        SAID.clear()
+        for x, y in batches(14):
+            found.append(step(x, y))
+        expect(step, replays=11 if name == "lion" else 0, texts=(text,) if text else ())
+        found += (parameter.sum() for parameter in model.parameters())
+    return numbers(found)
+
+
+@torch.compile(backend="eager")
+def _mixed(x: Tensor, factor: float) -> Tensor:
+    return torch.einsum("ab,cb->ac", x, x).tanh() @ x * factor + x.sum()
+
+
+def compiled_functions(places: list[torch.device], capture: Capture) -> list[float]:
+    """``torch.compile`` in a step: what it compiles is recorded as it was written, and changes of it are seen."""
+    place, found = places[0], list[Tensor]()
+    torch.manual_seed(0)
+    model, held = network().to(place), types.SimpleNamespace(factor=0.5)
+    compiled: Any = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    @capture
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        loss = F.mse_loss(compiled(_mixed(x.to(place), held.factor)), y.to(place))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for call, (x, y) in enumerate(batches()):
+        if call == 8:
+            held.factor = 0.25
+        if call == 12:
+            model[1] = nn.Sigmoid()
+        found.append(step(x, y))
+    assert getattr(step, "replays", 10) >= 10, SAID
+    return numbers(found)
+
+
 def _without_note(of: Any, _: torch.device) -> None:
     for one in (of, F.relu, nn.Conv2d, nn.Linear, Tensor, string.Template):
         if "note" in vars(one):
@@ -477,4 +528,6 @@ SCENARIOS = (
     libraries_written,
     libraries_of_c,
     libraries_that_wait,
+    libraries_optimizers,
+    compiled_functions,
 )

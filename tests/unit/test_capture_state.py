@@ -93,7 +93,7 @@ def test_a_step_is_looked_into_wherever_it_was_written() -> None:
     names: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     exec(compile("def step(x):\n    helper()\ndef helper():\n    optimizer.step()\n", "<string>", "exec"), names)
     found = _walk.walk(names["step"], ())
-    assert found.optimizers == [names["optimizer"]] and "helper.optimizer.0.lr" in found.options
+    assert list(found.optimizers.values()) == [names["optimizer"]] and "helper.optimizer.0.lr" in found.options
     assert not _walk.walk(torch.optim.SGD.step, ()).optimizers
 
 

@@ -28,7 +28,7 @@ from ptpathways.frontend.capture._holders import Holders
 from ptpathways.frontend.capture._keys import Key
 from ptpathways.frontend.capture._kinds import KINDS_WITHOUT_REPLAY, Kinds
 from ptpathways.frontend.capture._variant import Stale, Variant
-from ptpathways.frontend.capture.objects import _reachable
+from ptpathways.frontend.capture.objects import _advice, _reachable
 from ptpathways.frontend.capture.objects._reachable import Surroundings
 from ptpathways.frontend.capture.python import _code
 from ptpathways.frontend.capture.recording import _probe, _watch
@@ -237,7 +237,7 @@ class CapturedStep:
         while True:
             surroundings = call.walk(self._function)
             self._not_met -= surroundings.ignore(self._ignored)
-            optimizers = [one for one in surroundings.optimizers if _optimizer_lists.is_on_devices(one)]
+            optimizers = [one for one in surroundings.optimizers.values() if _optimizer_lists.is_on_devices(one)]
             listed = [one for one in optimizers if _optimizer_lists.take_lists(one)]
             changed = [one for one in optimizers if _reachable.make_capturable(one)]
             self._capturable.update(changed)
@@ -278,10 +278,11 @@ class CapturedStep:
             kinds = self._kinds
             why = kinds.too_many(key, self.replays)
             if why:
-                self._give_up(why)
+                self._give_up(_advice.about_optimizers(why, surroundings.optimizers))
                 return self._run_lazily(args, kwargs)
             if kinds.met == KINDS_WITHOUT_REPLAY and not self.replays:
-                self._say(f"has not been replayed yet: {kinds.why_so_many(key)}")
+                why = _advice.about_optimizers(kinds.why_so_many(key), surroundings.optimizers)
+                self._say(f"has not been replayed yet: {why}")
             kinds.make_room()
             # Of the filters of warnings nothing is said: it could be an error by them, in the place of the call.
             if any(variant.ready for variant in kinds.variants.values()) and kinds.nearest(key)[0] != [WARNINGS]:

@@ -11,8 +11,10 @@ its own CPU client). There the graph is traced, too, which gives the right numbe
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
@@ -48,6 +50,19 @@ def register() -> None:
         return compile_by_inductor(self, model, inputs)
 
     inductor.__call__ = compile_or_trace
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Inside, functions from ``torch.compile`` run as they were written. Dynamo's code for them has the same
+    operations, but it is other code, and modes of torch functions would be traced into it."""
+    if "torch._dynamo" not in sys.modules:  # nothing has been compiled
+        yield
+        return
+    import torch
+
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _trace_divided(bridge: types.ModuleType) -> None:

@@ -106,7 +106,8 @@ class Surroundings:
     """Tensors by name that may be told to require a gradient, or not."""
     options: dict[str, tuple[Any, str]] = field(default_factory=dict)
     """Options of optimizers that are floats (or pairs of them), by name: group and key."""
-    optimizers: list[Any] = field(default_factory=list)
+    optimizers: dict[str, Any] = field(default_factory=dict)
+    """By name."""
     libraries: list[Any] = field(default_factory=list)
     """Objects of installed packages, of which only what is used is compared."""
 
@@ -234,6 +235,10 @@ class Surroundings:
         return found
 
 
+_HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_load_state_dict_post_hooks"}
+"""What an optimizer of torch makes for those that are to hear of it."""
+
+
 def make_capturable(optimizer: Any) -> bool:
     """Lets an optimizer of torch count its steps on the device, so that its steps are all alike; whether it changed.
 
@@ -244,7 +249,7 @@ def make_capturable(optimizer: Any) -> bool:
     changed = False
     if isinstance(optimizer, torch.optim.Adadelta):  # whose option is not for these devices
         return False
-    if "_optimizer_step_pre_hooks" not in vars(optimizer):  # it wraps another one
+    if not vars(optimizer).keys() >= _HOOKS:  # it wraps another one, as timm's Lookahead does
         return False
     for group in optimizer.param_groups:
         if "capturable" not in group or not group["params"] or group["params"][0].device.type != "xla":

@@ -143,8 +143,8 @@ class TorchObjects:
             self._walker.found.sizes.append(Watched(left_out, len(left_out), f"{where}._non_persistent_buffers_set"))
             if left_out:
                 self._walker.visit(f"{where}._non_persistent_buffers_set", left_out, depth + 1)
-        for optimizer in self._walker.found.optimizers:
-            self._hooks(self._walker.names[id(optimizer)], vars(optimizer), _OF_OPTIMIZERS_STATE, 0)
+        for name, optimizer in self._walker.found.optimizers.items():
+            self._hooks(name, vars(optimizer), _OF_OPTIMIZERS_STATE, 0)
 
     def everywhere(self) -> None:
         """What any step uses: hooks for all modules and optimizers, and functions in whose place somebody may put
@@ -259,7 +259,7 @@ class TorchObjects:
                 "depends on what is not compared; use the optimizer itself in the step"
             )
             return
-        self._walker.found.optimizers.append(optimizer)
+        self._walker.found.optimizers[name] = optimizer
         self._methods(type(optimizer), _OPTIMIZER_METHODS)
         self._walker.mentioned.of_library_class(type(optimizer))
         for kind in type(optimizer).__mro__:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ptpathways.frontend.capture.objects import _advice
 from ptpathways.frontend.capture.objects._reachable import Surroundings, of_the_cpu
 from ptpathways.frontend.capture.python._contents import attributes_key, contents_of, equal, is_setting, position_of
 from ptpathways.frontend.capture.python._places import MISSING, elements, is_mutable, read, size, write
@@ -51,6 +52,14 @@ def effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float
     Raises:
         Uncapturable: it has changed something that a replay would not; says what.
     """
+    try:
+        return _effects(before, after, rates)
+    except Uncapturable as error:
+        text = _advice.about_optimizers(str(error), before.optimizers)
+        raise Uncapturable(text, passing=error.passing) from None
+
+
+def _effects(before: Surroundings, after: Surroundings, rates: Mapping[str, float]) -> Effects:
     found = Effects()
     for name, (where, key, value) in before.settings.items():
         now = read(where, key)

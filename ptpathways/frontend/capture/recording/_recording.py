@@ -28,7 +28,7 @@ from ptpathways.frontend.capture.recording._step_arguments import (
     text_of,
 )
 from ptpathways.frontend.kernels.memory import _views
-from ptpathways.frontend.loops import _step
+from ptpathways.frontend.loops import _compile, _step
 from ptpathways.frontend.plans import _wiring
 from ptpathways.frontend.plans._wiring import Alias, Feed, Observed, Result, Source, State, Uncapturable
 from ptpathways.frontend.slices import _buffers as buffers
@@ -119,6 +119,7 @@ class Recording:
         import torch
 
         with (
+            _compile.as_written(),
             self.draws,
             unseen(self.seen.note_generator),
             _watch.watch(self._leaves, self.seen),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptpathways import native
 from ptpathways.frontend.base import _locator, _torch_functions
-from ptpathways.frontend.capture.python import _whose
+from ptpathways.frontend.capture.objects import _advice
 from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class _Following:
         if not self._seen.waits and (_name_of(function) in _READING or any(map(_on_cpu, tree_leaves(result)))):
             parts = tree_leaves((args, kwargs))
             if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
-                self._seen.waits, self._seen.instead = f"{_name_of(function)}() {_where()}", _instead()
+                self._seen.waits, self._seen.instead = f"{_name_of(function)}() {_where()}", _advice.about_a_wait()
         return result
 
     def _call_with(self, given: list[torch.Tensor], function: Any, args: Any, kwargs: Any) -> Any:
@@ -319,29 +319,3 @@ def _name_of(function: Any) -> str:
 def _where() -> str:
     line = _locator.user_source_line()
     return f"at {line}" if line else "in a library"
-
-
-_KNOWN = {
-    "torch.distributions.distribution": (
-        "make the distribution with validate_args=False, as torch checks its arguments and values on the client"
-    ),
-    "transformers.masking_utils": (
-        "load the model with attn_implementation='eager', or pass no attention mask, into which it looks on the client"
-    ),
-}
-"""By module that asks: what avoids it."""
-
-
-def _instead() -> str:
-    """Advice about a wait of which a package's function is the cause; empty if it is the user's own code."""
-    frame = _locator.frame_outside()
-    if frame is not None and (known := _KNOWN.get(frame.f_globals.get("__name__", ""))):
-        return known
-    frame = _locator.user_frame()
-    if frame is None or not frame.f_code.co_filename.startswith(_whose.installed()):
-        return ""
-    name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}()"
-    return (
-        f"it is {name} that asks: call what leads there outside the step, or with arguments for which it does not ask "
-        "(a mask, for one)"
-    )
