@@ -328,7 +328,36 @@ def gradients_beside(places: list[torch.device], capture: Capture) -> list[float
     return found
 
 
+def handles_of_hooks(places: list[torch.device], capture: Capture) -> list[float]:
+    """In an object that is compared as a whole: it refers weakly to tables of the module."""
+    torch.manual_seed(0)
+    model, found = nn.Linear(3, 2).to(places[0]), []
+    kept = types.SimpleNamespace(model=model, scale=torch.ones(()).to(places[0]))
+
+    def doubled(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output * 2
+
+    kept.handle = model.register_forward_hook(doubled)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            result: Tensor = (kept.model(x) * kept.scale).sum()
+            return result
+
+    for call in range(18):
+        if call == 6:
+            kept.handle.remove()
+        if call == 10:
+            kept.handle = model.register_forward_hook(doubled)
+        found.append(float(step(torch.full((2, 3), float(call)).to(places[0]))))
+    if isinstance(step, pw.CapturedStep):
+        assert step.replays + step.audits > 8, step
+    return found
+
+
 SCENARIOS = (
+    handles_of_hooks,
     one_gradient,
     gradients_beside,
     graphs_from_outside,

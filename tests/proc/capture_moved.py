@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.proc.capture_basis import Capture, expect, numbers
 
@@ -246,7 +247,62 @@ def shared_by_the_optimizer(places: list[torch.device], capture: Capture) -> lis
     return numbers(found)
 
 
+def hidden_states_made_otherwise(places: list[torch.device], capture: Capture) -> list[float]:
+    """What torch has filled in place is traced otherwise where views are made of it, and computes the same."""
+    place, found = places[0], list[Tensor]()
+    for kind in (nn.RNN, nn.LSTM):
+        torch.manual_seed(0)
+        model: Any = kind(6, 5, batch_first=True).to(place)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        kept = SimpleNamespace(h=torch.zeros(1, 4, 5).to(place), c=torch.zeros(1, 4, 5).to(place))
+
+        @capture
+        def step(x: Tensor, model: Any = model, optimizer: Any = optimizer, kept: Any = kept) -> Tensor:
+            optimizer.zero_grad()
+            states = kept.h if isinstance(model, nn.RNN) else (kept.h, kept.c)
+            out, states = model(x.to(place), states)
+            loss: Tensor = out.square().mean()
+            loss.backward()
+            optimizer.step()
+            if isinstance(model, nn.RNN):
+                kept.h = states.detach()
+            else:
+                kept.h, kept.c = states[0].detach(), states[1].detach()
+            return loss.detach()
+
+        for call in range(CALLS):
+            if call == 6:
+                kept.h = torch.zeros(1, 4, 5, device=place)
+            if call == 9:
+                kept.h.zero_()
+            found.append(step(torch.full((4, 3, 6), 0.1 * call)))
+        assert getattr(step, "replays", 5) >= 5, step
+    return numbers(found)
+
+
+def layers_prepared_for_other_shapes(places: list[torch.device], capture: Capture) -> list[float]:
+    """PyTorch/XLA traces a scan for each shape, and torch's checkpoints ask for seeds while the program draws."""
+    place, found = places[0], list[Tensor]()
+    torch.manual_seed(0)
+    model, layer = nn.GRU(6, 5, batch_first=True).to(place), nn.Linear(5, 5).to(place)
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(layer, model(x)[0], use_reentrant=False)
+        model.zero_grad()
+        out.square().mean().backward()
+        return out.detach().sum()
+
+    for call in range(18):
+        torch.rand(1)
+        found.append(step(torch.full((2 if call % 3 == 2 else 4, 3, 6), 0.1 * call).to(place)))
+    assert getattr(step, "replays", 9) >= 9, step
+    return numbers(found)
+
+
 SCENARIOS = (
+    hidden_states_made_otherwise,
+    layers_prepared_for_other_shapes,
     moved,
     added_to_optimizers,
     reordered_in_optimizers,

@@ -15,6 +15,7 @@ from torch import Tensor, distributions, nn
 from torch.distributions import constraints, transforms
 from torch.nn import functional as F
 
+import ptpathways as pw
 from tests.proc.capture_basis import Capture, expect
 from tests.proc.capture_cases import CALLS, CHANGED_BEFORE, Case, numbers_on, outcomes
 from tests.proc.capture_libraries import normal
@@ -130,6 +131,7 @@ def with_cache(x):
     return x * 2.0
 def drawn(x): return x * generator.random()
 def counted(x): return x * float(next(counter))
+def undrawn(x): return x * 2.0 if generator is not None else x
 """
 
 
@@ -222,7 +224,27 @@ def variables_that_draw(places: list[torch.device], capture: Capture) -> list[fl
     return found
 
 
+def variables_that_the_program_draws_from(places: list[torch.device], capture: Capture) -> list[float]:
+    """Where generators are that functions of packages only mention says nothing: the program draws between calls."""
+    found = []
+    function, draw = vars(_package())["undrawn"], vars(_package())["generator"].random
+    of_the_place: Callable[[], torch.device] = pw.device if places[0].type == "xla" else lambda: places[0]
+    model: Any = nn.Linear(3, 1).to(places[0])
+
+    @capture
+    def step(x: Tensor) -> Tensor:
+        value: Tensor = model(function(x.to(of_the_place()))).sum()
+        return value.detach()
+
+    for call in range(CALLS):
+        draw()
+        found.append(float(step(torch.full((2, 3), float(torch.rand(1)) * 0.0 + call))))
+    expect(step, replays=CALLS - 3, said=0)
+    return found
+
+
 SCENARIOS = (
+    variables_that_the_program_draws_from,
     variables_of_objects,
     variables_of_packages,
     variables_that_draw,

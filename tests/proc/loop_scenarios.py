@@ -26,6 +26,7 @@ from tests.proc.loop_basis import Loop, Place
 LOOPS: tuple[Loop, ...] = (
     loops_of_optimizers.accumulation,
     loops_of_optimizers.clipping,
+    loops_of_optimizers.nesterov,
     loops_of_models.adversarial,
     loops_of_optimizers.schedulers,
     loops_of_optimizers.optimizers,

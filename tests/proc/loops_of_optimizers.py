@@ -46,6 +46,20 @@ def clipping(place: Place) -> Iterator[Any]:
         yield [loss.detach(), norm]
 
 
+def nesterov(place: Place) -> Iterator[Any]:
+    """Gradients are after a step what they were before it: two steps are taken on each."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True)
+    model, optimizer, loader = place.prepare(model, optimizer, batches())
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.step()
+        yield [loss.detach(), *(parameter.grad.sum() for parameter in model.parameters())]
+
+
 SCHEDULERS: dict[str, Callable[[Any], Any]] = {
     "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.95**step),
     "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda step: 0.9),

@@ -422,6 +422,7 @@ class CapturedStep:
         for other in self._kinds.variants.values():  # which are bound again before they run
             other.let_go()
         self._holders.record()
+        self._rules.variables.begin()
         recording = Recording(self._function, surroundings, call, self._devices)
         try:
             result = recording.run()

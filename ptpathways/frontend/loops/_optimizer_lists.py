@@ -48,6 +48,7 @@ def take_lists(optimizer: Optimizer) -> bool:
     changed = False
     for group in groups:
         undecided = group["foreach"] is None and not isinstance(group.get("lr"), torch.Tensor)
+        undecided = undecided and not group.get("nesterov")  # lists would add the momentum to the gradients themselves
         if alone and undecided:
             choose_option(optimizer, group, "foreach", not group.get("capturable"))
             changed = True

@@ -146,6 +146,24 @@ def take_writes(tensors: Iterable[torch.Tensor]) -> None:
             torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]
 
 
+def count_as_written(tensor: torch.Tensor) -> None:
+    """Has torch's functionalization treat a tensor of the devices as one that was written in place; its value stays.
+
+    A view of a tensor that was written is made anew of it when it is used, and one of a tensor that never was is kept,
+    so that a trace depends on it.
+    """
+    import torch
+
+    if not (torch._is_functional_tensor(tensor) and torch._is_functional_tensor_base(tensor)):
+        return
+    torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]  # after set_() it may not have taken its value
+    try:
+        torch._functionalize_commit_update(tensor)
+    except RuntimeError:  # it was set_() to itself, as parametrizations do, and torch would let nobody write it again
+        tensor.data = torch._to_functional_tensor(torch._from_functional_tensor(tensor))
+        torch._functionalize_commit_update(tensor)
+
+
 def part_from_bases(tensors: Iterable[torch.Tensor]) -> list[int]:
     """Makes each view of a tensor that nobody has any more a tensor of its own, with the same value; the places of
     those that are still a part of another one. One that may show an element several times stays a view, which nobody

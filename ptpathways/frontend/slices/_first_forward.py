@@ -15,6 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ptpathways.frontend.base import _state
+from ptpathways.frontend.slices import _buffers as buffers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,21 +46,10 @@ def expect() -> None:
 
 
 def _mark_written(parameter: nn.Parameter) -> None:
-    """Has torch treat the parameter as one that an optimizer has written before; its value stays.
-
-    A view of a tensor that was written is made anew of it when it is used; one of a tensor that never was is kept. So
-    the backward pass of a first step that is cut in two would be given the transposed weights, and no later one.
-    """
-    import torch
-
-    if not parameter.requires_grad or parameter.device.type != "xla" or not torch._is_functional_tensor(parameter):
-        return
-    torch._sync(parameter)  # type: ignore[attr-defined,no-untyped-call]  # after set_() it may not have taken its value
-    try:
-        torch._functionalize_commit_update(parameter)
-    except RuntimeError:  # it was set_() to itself, as parametrizations do, and torch would let nobody write it again
-        parameter.data = torch._to_functional_tensor(torch._from_functional_tensor(parameter))
-        torch._functionalize_commit_update(parameter)
+    """What is traced of it then is what will be after an optimizer has written it: the backward pass of a first step
+    that is cut in two would be given the transposed weights, and no later one."""
+    if parameter.requires_grad and parameter.device.type == "xla":
+        buffers.count_as_written(parameter)
 
 
 def _made(module: nn.Module, name: str, parameter: nn.Parameter) -> None:

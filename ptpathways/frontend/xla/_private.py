@@ -140,7 +140,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "torch.jit._builtins": ("_register_builtin",),
     "torch.library": ("get_kernel", "Library"),
     "torch._functorch.pyfunctorch": ("temporarily_clear_interpreter_stack",),
-    "torch._subclasses.fake_tensor": ("FakeTensorMode",),
+    "torch._subclasses.fake_tensor": ("FakeTensorMode", "is_fake"),
     "torch.optim.optimizer": ("_get_fused_kernels_supported_devices",),
     "torch_xla.distributed.parallel_loader": (
         "MpDeviceLoader.__iter__",

@@ -18,11 +18,14 @@ _WAITS = {
     "torch.nn.modules.transformer": (
         "say whether the mask is causal (is_causal=True, tgt_is_causal=True, or False), into which it looks else"
     ),
+    "transformers.masking_utils.find_packed_sequence_indices": (
+        "pass attention_mask; without one the model looks for packed sequences in the positions, on the client"
+    ),
     "transformers.masking_utils": (
         "load the model with attn_implementation='eager', or pass no attention mask, into which it looks on the client"
     ),
 }
-"""By module that asks for a value: what avoids it."""
+"""By module, or function of it, that asks for a value: what avoids it."""
 _OTHER_OPTIMIZER = (
     "choose an optimizer that keeps all its state in tensors on the device and asks for none of their values, as those "
     "of torch.optim do"
@@ -32,8 +35,10 @@ _OTHER_OPTIMIZER = (
 def about_a_wait() -> str:
     """Of which a package's function is the cause; empty if it is the user's own code."""
     frame = _locator.frame_outside()
-    if frame is not None and (known := _WAITS.get(frame.f_globals.get("__name__", ""))):
-        return known
+    if frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if known := _WAITS.get(f"{module}.{frame.f_code.co_name}") or _WAITS.get(module):
+            return known
     frame = _locator.user_frame()
     if frame is None or not frame.f_code.co_filename.startswith(_whose.installed()):
         return ""

@@ -87,7 +87,7 @@ class Values:
 
     def has_others(self) -> bool:
         """Whether there is anything that native guards do not compare."""
-        return bool(self._lists or self._tables or self._members or self._contents or self._moving)
+        return bool(self._lists or self._tables or self._members or self._contents)
 
     def others_hold(self) -> bool:
         """Whether that is as it was."""
@@ -120,12 +120,13 @@ class Values:
         for of, contents in self._contents:
             if contents_of(of) != contents:
                 yield of, None
-        for of, position in self._moving:
-            if position_of(of) != position:
-                yield of, None
+
+    def begin(self) -> None:
+        """A call is about to be recorded. Where generators are by then says nothing, as programs draw between calls."""
+        self._moving = [(of, position_of(of)) for of, _ in self._moving]
 
     def has_moved(self) -> bool:
-        """Whether something was drawn from a generator, or taken from an iterator."""
+        """Whether something was drawn from a generator, or taken from an iterator, since ``begin``."""
         return any(position_of(of) != position for of, position in self._moving)
 
     def _is_compared(self, of: Any, key: Any = None) -> bool:
@@ -172,7 +173,8 @@ class Values:
             self._look_into(value.__func__, depth)
             self._look_into(value.__self__, depth + 1)
         elif (position := position_of(value)) is not None:
-            if type(position) is not object:  # else it cannot be told
+            # Else it cannot be told, or it is no value: torch counts what it compiles, and its generators are watched.
+            if type(position) is not object and not self._of_torch:
                 self._moving.append((value, position))
         elif isinstance(value, logging.Logger) or (isinstance(value, np.ndarray) and value.size > _ITEMS_MAX):
             return  # what is logged is no value; a large array takes too long to compare

@@ -102,6 +102,11 @@ class Variables:
         self._others: list[Values] = []
         self._guards: native.Guards | None = None
 
+    def begin(self) -> None:
+        """A call is about to be recorded."""
+        for one in self._values:
+            one.begin()
+
     def learn(self, seen: Seen) -> str:
         """After a recorded call. What that has drawn from, if it was a random generator or an iterator."""
         moved = next((one.name for one in self._values if one.has_moved()), "")

@@ -288,6 +288,8 @@ class Walker:
             self.torch_objects.optimizer(name, value, depth)
         elif isinstance(value, self._torch.optim.lr_scheduler.LRScheduler):
             self.torch_objects.scheduler(name, value, depth)
+        elif isinstance(value, self._torch.utils.hooks.RemovableHandle):
+            self.torch_objects.handle(name, value, depth)
         else:
             return False
         return True

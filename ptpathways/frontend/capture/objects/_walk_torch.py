@@ -178,6 +178,18 @@ class TorchObjects:
             if _whose.is_installed(base) and not _whose.is_ours(base):
                 self._functions_of_class(base)
 
+    def handle(self, name: str, handle: Any, depth: int) -> None:
+        """Of a hook: it refers weakly to tables of hooks, which belong to a module, an optimizer or a tensor."""
+        self._walker.kind(name, type(handle))
+        own = vars(handle)
+        for key in ("id", "hooks_dict_ref", "extra_dict_ref"):
+            self._walker.found.links.append(Link(own, key, own[key], f"{name}.{key}"))
+        for place, reference in enumerate((handle.hooks_dict_ref, *handle.extra_dict_ref)):
+            table = reference()
+            self._walker.kind(f"{name}.table[{place}]", table is None)
+            if table is not None:
+                self._walker.visit(f"{name}.table[{place}]", table, depth + 1)
+
     def functions_of_layers(self, kind: type) -> None:
         """Those of a class that a step may make modules of."""
         if issubclass(kind, self._torch.nn.Module):

@@ -171,6 +171,14 @@ def _on_cpu(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided
 
 
+def _has_a_value_on_devices(value: Any) -> bool:
+    """Not one that stands for such a tensor, as where PyTorch/XLA prepares a scan for a new shape."""
+    import torch
+    from torch._subclasses.fake_tensor import is_fake
+
+    return isinstance(value, torch.Tensor) and value.device.type == "xla" and not is_fake(value)
+
+
 def _those_on_cpu(values: Any) -> list[torch.Tensor]:
     """The tensors themselves where transforms of ``torch.func`` have wrapped them."""
     import torch
@@ -214,16 +222,14 @@ class _Following:
 
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Of no tensor of the CPU."""
-        import torch
         from torch.utils._pytree import tree_leaves
 
         result = function(*args, **kwargs)
         self._note_made(result, frozenset())
         self._note_draw(function, result)
-        if not self._seen.waits and (_name_of(function) in _READING or any(map(_on_cpu, tree_leaves(result)))):
-            parts = tree_leaves((args, kwargs))
-            if any(isinstance(part, torch.Tensor) and part.device.type == "xla" for part in parts):
-                self._seen.waits, self._seen.instead = f"{_name_of(function)}() {_where()}", _advice.about_a_wait()
+        reads = _name_of(function) in _READING or any(map(_on_cpu, tree_leaves(result)))
+        if not self._seen.waits and reads and any(map(_has_a_value_on_devices, tree_leaves((args, kwargs)))):
+            self._seen.waits, self._seen.instead = f"{_name_of(function)}() {_where()}", _advice.about_a_wait()
         return result
 
     def _call_with(self, given: list[torch.Tensor], function: Any, args: Any, kwargs: Any) -> Any:
