@@ -290,7 +290,7 @@ def libraries_that_wait(places: list[torch.device], capture: Capture) -> list[fl
 
     @capture
     def step(x: Tensor) -> Tensor:
-        made: Any = distributions.Normal(x, x + 1.0)
+        made: Any = distributions.Normal(x, x + 1.0, validate_args=True)  # torch.compile changes the default
         score: Tensor = made.log_prob(x * x)
         return score
 
