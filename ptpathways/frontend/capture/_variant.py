@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import struct
 from array import array
@@ -297,10 +298,14 @@ class Variant:
         changed = map(operator.is_not, former, self._tensors)
         self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
         self._part_from_bases()
-        if self._order not in (None, self._order_of_written()):
+        order = self._order_of_written()
+        if self._order not in (None, order):
+            # One that is younger now comes later; what had been before it is where it was.
+            pairs = itertools.zip_longest(self._order or (), order, fillvalue=-1)
+            first = next(then for then, now in pairs if then != now)
             raise Stale(
-                "a buffer that it writes was written between two calls, or is another one: PyTorch/XLA orders results "
-                "by their tensors' age"
+                f"{list(self._states)[first]}, a buffer that it writes, was written between two calls, or is another "
+                "one: PyTorch/XLA orders results by their tensors' age"
             )
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._written]
