@@ -280,6 +280,36 @@ def hidden_states_made_otherwise(places: list[torch.device], capture: Capture) -
     return numbers(found)
 
 
+def states_passed_on_as_views(places: list[torch.device], capture: Capture) -> list[float]:
+    """Of tensors that nobody else has: what a traced call returns is one, and what a replay returns is none."""
+    place, found = places[0], list[Tensor]()
+    for view in (lambda y: y[None], lambda y: torch.stack([y, y * 0.5])[:1], lambda y: y.t().t()[None]):
+        torch.manual_seed(0)
+        layer = nn.Linear(5, 5).to(place)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        kept = SimpleNamespace(row=torch.stack([torch.ones(4, 5), torch.zeros(4, 5)]).to(place)[0])
+
+        @capture
+        def step(
+            x: Tensor, h: Tensor, layer: Any = layer, optimizer: Any = optimizer, kept: Any = kept, view: Any = view
+        ) -> tuple[Tensor, Tensor]:
+            optimizer.zero_grad()
+            made = torch.tanh(layer(x) + h[0] + kept.row.narrow(1, 1, 3).flatten()[1])
+            loss = made.square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach(), view(made).detach()
+
+        state = torch.zeros(1, 4, 5, device=place)
+        for call in range(CALLS):
+            if call == 7:
+                state = torch.zeros(1, 4, 5).to(place)
+            loss, state = step(torch.full((4, 5), 0.1 * call).to(place), state)
+            found.append(loss)
+        expect(step, replays=CALLS - 3)
+    return numbers(found)
+
+
 def layers_prepared_for_other_shapes(places: list[torch.device], capture: Capture) -> list[float]:
     """PyTorch/XLA traces a scan for each shape, and torch's checkpoints ask for seeds while the program draws."""
     place, found = places[0], list[Tensor]()
@@ -302,6 +332,7 @@ def layers_prepared_for_other_shapes(places: list[torch.device], capture: Captur
 
 SCENARIOS = (
     hidden_states_made_otherwise,
+    states_passed_on_as_views,
     layers_prepared_for_other_shapes,
     moved,
     added_to_optimizers,

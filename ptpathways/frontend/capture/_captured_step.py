@@ -427,6 +427,7 @@ class CapturedStep:
         try:
             result = recording.run()
             _rng.note_cut()
+            variant.given_views = recording.views
             self._learn(variant, key, call, recording, result, started)
             if variant.ready and self._not_met:
                 self._say_unknown(min(self._not_met), surroundings.settings)

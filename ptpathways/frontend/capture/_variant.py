@@ -113,6 +113,8 @@ class Variant:
         """What the calls that were recorded had found of ``_keys.SHARING``."""
         self.parts: dict[str, buffers.Part] = {}
         """Which parts of a memory the arguments among them were."""
+        self.given_views: list[int] = []
+        """Which of the arguments were views of tensors that others have: another trace may come of such."""
         self.used = 0
         """The number of the last call of its kind."""
 
@@ -388,7 +390,10 @@ class Variant:
         return all(_watch.digest(tensor) == known for tensor, known in self._others)
 
     def fits(self, call: Call, traced: bool) -> bool:
-        """Whether ``run`` would take the state as it is; not where a tensor has come to lie another way."""
+        """Whether ``run`` would take the state as it is; not where a tensor has come to lie another way. And whether
+        the call would be traced alike."""
+        if buffers.part_from_bases(call.tensors().values()) != self.given_views:
+            return False
         try:
             self._follow(traced)
             self._check_sharing(call)

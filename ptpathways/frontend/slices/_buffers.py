@@ -150,11 +150,11 @@ def count_as_written(tensor: torch.Tensor) -> None:
     """Has torch's functionalization treat a tensor of the devices as one that was written in place; its value stays.
 
     A view of a tensor that was written is made anew of it when it is used, and one of a tensor that never was is kept,
-    so that a trace depends on it.
+    so that a trace depends on it. Where the tensor itself is a view, its base is computed anew.
     """
     import torch
 
-    if not (torch._is_functional_tensor(tensor) and torch._is_functional_tensor_base(tensor)):
+    if not torch._is_functional_tensor(tensor):
         return
     torch._sync(tensor)  # type: ignore[attr-defined,no-untyped-call]  # after set_() it may not have taken its value
     try:

@@ -211,6 +211,14 @@ def _shape_before(step: Any, shape: list[int]) -> list[int] | None:
     return None
 
 
+def _holder(values: torch.Tensor) -> torch.Tensor | None:
+    """Of what autograd takes a tensor for a view, if that still holds its elements: it may have memory of its own since
+    (``.data = ...``)."""
+    base = values._base
+    same = base is not None and base.untyped_storage()._cdata == values.untyped_storage()._cdata
+    return base if same else None
+
+
 def layout(values: torch.Tensor) -> _Layout | bool:
     """How the elements of ``values`` lie; where that is not known, whether they are taken to lie in order.
 
@@ -222,7 +230,7 @@ def layout(values: torch.Tensor) -> _Layout | bool:
         return True
     if names & _OF_ANOTHER_TYPE:
         return False
-    base = values._base
+    base = _holder(values)
     above = () if base is None else _steps(base)
     if base is None or not all(map(_keeps_order, above)):  # after detach(), for one
         shape, above = list(values.shape), steps
@@ -427,7 +435,7 @@ def as_strided(
     if _in_memory_order(values):
         _check_inside(values, size, last + (storage_offset or 0))
         return kernel(values, size, stride, storage_offset)
-    base = values._base
+    base = _holder(values)
     if storage_offset is not None and base is not None and _in_memory_order(base):
         _check_inside(base, size, last + storage_offset)
         return kernel(base, size, stride, storage_offset)
