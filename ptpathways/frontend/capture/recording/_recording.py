@@ -65,11 +65,11 @@ class Recording:
         self._before_ids = {id(tensor): tensor for tensor in buffers.live_tensors(self._devices)}
         buffers.part_from_bases(self._surroundings.tensors.values())  # as replays leave them
         self.views = buffers.part_from_bases(self._call.tensors().values())
-        buffers.take_writes(self._before_ids.values())  # else views would be computed with the step
-        given = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor) and leaf.device.type == "xla"]
+        given = self._call.tensors().values()
         for tensor in (*self._surroundings.tensors.values(), *given):
             if not _views.is_view(tensor):
                 buffers.count_as_written(tensor)
+        buffers.take_writes((*self._before_ids.values(), *given))  # else views would be computed with the step
         buffers.submit_pending()
         self._before: dict[int, Source] = {}
         self._noted: set[int] = set()
