@@ -310,6 +310,21 @@ def states_passed_on_as_views(places: list[torch.device], capture: Capture) -> l
     return numbers(found)
 
 
+def an_argument_and_a_view_of_it(places: list[torch.device], capture: Capture) -> list[float]:
+    """What is done to one of them before a call is recorded is no write of the other."""
+    place, found = places[0], list[Tensor]()
+
+    @capture
+    def step(x: Tensor, view: Tensor) -> Tensor:
+        return torch.sum(x * view[0, 1])
+
+    for call in range(CALLS):
+        x = torch.full((3, 4), float(call)).to(place)
+        found.append(step(x, x[None]))
+    expect(step, replays=CALLS - 2, said=0)
+    return numbers(found)
+
+
 def layers_prepared_for_other_shapes(places: list[torch.device], capture: Capture) -> list[float]:
     """PyTorch/XLA traces a scan for each shape, and torch's checkpoints ask for seeds while the program draws."""
     place, found = places[0], list[Tensor]()
@@ -333,6 +348,7 @@ def layers_prepared_for_other_shapes(places: list[torch.device], capture: Captur
 SCENARIOS = (
     hidden_states_made_otherwise,
     states_passed_on_as_views,
+    an_argument_and_a_view_of_it,
     layers_prepared_for_other_shapes,
     moved,
     added_to_optimizers,
