@@ -325,6 +325,50 @@ def an_argument_and_a_view_of_it(places: list[torch.device], capture: Capture) -
     return numbers(found)
 
 
+def states_put_anew(places: list[torch.device], capture: Capture) -> list[float]:
+    """A state that the loop replaces before every call, and holds itself at some of them: those are traced."""
+    place, found = places[0], list[Tensor]()
+    origins: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda new: new,
+        lambda new: torch.stack([new, new])[1],
+        lambda new: new.t().contiguous().t(),
+    )
+    holders: tuple[Callable[[Tensor], Any], ...] = (
+        lambda state: state,
+        lambda state: state.detach(),
+        lambda state: state[0],
+        lambda state: (state * torch.ones(1).to(place).requires_grad_()).sum(),
+    )
+    for origin in origins:
+        torch.manual_seed(0)
+        cell = nn.GRUCell(3, 4).to(place)
+        optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+        kept = SimpleNamespace(h=torch.zeros(2, 4).to(place))
+
+        @capture
+        def step(x: Tensor, cell: Any = cell, optimizer: Any = optimizer, kept: Any = kept) -> Tensor:
+            optimizer.zero_grad()
+            kept.h = cell(x, kept.h)
+            loss: Tensor = kept.h.square().mean()
+            loss.backward()
+            optimizer.step()
+            kept.h = kept.h.detach()
+            return loss.detach()
+
+        held = []
+        for call in range(CALLS + 2 * len(holders)):
+            new = origin(torch.full((2, 4), 0.1 * call).to(place))
+            kept.h = new
+            if call >= CALLS and call % 2:
+                held.append(holders[call % len(holders)](new))
+                held.append(holders[(call + 1) % len(holders)](new))
+            del new
+            loss = step(torch.full((2, 3), 0.2 * call).to(place))
+            found += [one.detach().sum() for one in (loss, kept.h, *held)]
+        assert getattr(step, "replays", CALLS) >= CALLS - 1, step
+    return numbers(found)
+
+
 def layers_prepared_for_other_shapes(places: list[torch.device], capture: Capture) -> list[float]:
     """PyTorch/XLA traces a scan for each shape, and torch's checkpoints ask for seeds while the program draws."""
     place, found = places[0], list[Tensor]()
@@ -349,6 +393,7 @@ SCENARIOS = (
     hidden_states_made_otherwise,
     states_passed_on_as_views,
     an_argument_and_a_view_of_it,
+    states_put_anew,
     layers_prepared_for_other_shapes,
     moved,
     added_to_optimizers,

@@ -259,6 +259,7 @@ class CapturedStep:
             raise mismatch
         found = self._kinds.variants.get(key)
         if found is not None and found.ready:
+            self._holders.meet(found, surroundings)
             try:
                 found.bind(surroundings)
             except Stale as reason:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from ptpathways.frontend.capture._variant import Variant
+    from ptpathways.frontend.capture.objects._reachable import Surroundings
 
 
 _ANY = 1 << 60
@@ -100,6 +101,22 @@ class Holders:
             for (number, tensor), place in zip(fresh.items(), native.count_holders(fresh)[3], strict=True):
                 self._known[number], self._counts[number] = tensor, _Count(1, 1, 1, place)
             self._columns = None
+
+    def meet(self, variant: Variant, surroundings: Surroundings) -> None:
+        """Takes in tensors that the program has put, since the last call, where a replay would write over them: they
+        are ours if nobody has them but their places. ``surroundings``: of this call, to which nothing is bound yet."""
+        found = (surroundings.tensors.get(name) for name, _ in variant.renewed)
+        fresh = {id(tensor): tensor for tensor in found if tensor is not None and id(tensor) not in self._known}
+        del found
+        if not fresh:
+            return
+        buffers.part_from_bases(fresh.values())
+        ours = Counter(map(id, (*surroundings.held(), *(one for kind in self._kinds() for one in kind.held()))))
+        for number, *counts in zip(fresh, *native.count_holders(fresh), strict=True):
+            count = _Count(*counts)
+            alone = _Count(2 + ours[number], 1 + self._ours(count.place), 1, count.place)  # its place, and ``fresh``
+            if count == alone:
+                self._known[number], self._counts[number], self._columns = fresh[number], count, None
 
     def _fresh(self) -> dict[int, torch.Tensor]:
         found = {}
@@ -195,7 +212,10 @@ class Holders:
             return ""
         for name, tensor in variant.renewed:
             if id(tensor) not in self._known:
-                return f"when {name} is a new tensor, to count who holds it"
+                return (
+                    f"when {name}, which was put there since the last call, is held elsewhere, too, because a replay "
+                    "would write over it; put a clone() there"
+                )
         for name, tensor in variant.used_up:
             if id(tensor) not in self._known:
                 return f"when {name} is a gradient of another parameter, to count who holds it"

@@ -322,7 +322,8 @@ class Variant:
     def _part_from_bases(self) -> None:
         views = buffers.part_from_bases(self._tensors)
         if self._views not in (None, views):  # to write one is to write the other, too
-            raise Stale("a tensor of the step has come to be a view of another one, or is one no longer")
+            name = list(self._states)[min({*views} ^ {*(self._views or ())})]
+            raise Stale(f"{name} has come to be a view of another tensor, or is one no longer; put a clone() there")
         self._views = views
 
     def _order_of_written(self) -> list[int]:
