@@ -490,3 +490,15 @@ def constants_are_float64_among_float64(device: str | torch.device) -> Any:
         assert given.grad is not None
         results += [(item * 1e6).cpu() for item in (made, given.grad)]
     return results
+
+
+@scenario
+def numbers_of_unsigned_types_keep_them(device: str | torch.device) -> Any:
+    values = torch.arange(12.0).reshape(3, 4).to(device)
+    unsigned = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+    numbers = [torch.tensor(3, dtype=dtype).to(device) for dtype in unsigned]
+    made = [torch.full((), 3, dtype=dtype, device=device) for dtype in unsigned]
+    assert [item.dtype for item in (*numbers, *made)] == [*unsigned, *unsigned]
+    found = torch.hash_tensor(values)  # type: ignore[attr-defined]
+    assert found.dtype is torch.uint64
+    return [*(item.to(torch.int64) for item in (*numbers, *made)), found.cpu().view(torch.int64)]

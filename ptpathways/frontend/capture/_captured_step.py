@@ -405,7 +405,7 @@ class CapturedStep:
         self._clean = buffers.least_created()
         self._holders.leave((tensor for _, tensor in variant.renewed), variant.own_ids(), variant.moved_ids)
         self.replays += 1
-        self._turns = 0
+        self._turns = self._blocked = 0
         return True, result
 
     def _record(self, variant: Variant, key: Key, call: Call, surroundings: Surroundings) -> Any:
@@ -461,10 +461,7 @@ class CapturedStep:
             if altered:
                 # The next call is of another kind, whatever guards say, and a replay would write into a tensor of
                 # another shape.
-                self._say(
-                    f"is traced when {altered} than what it leaves there; keep one {altered.split()[-1]}, or return "
-                    "the tensor and pass it to the next call"
-                )
+                self._say(f"is traced when {altered}")
                 variant.ready, self._last = False, None
                 return
             rebuilt = not variant.agree(wiring, outcome) if variant.ready else variant.add(wiring, outcome)
@@ -476,7 +473,7 @@ class CapturedStep:
                 variant.granted, variant.sharing = call.granted, _keys.named(key)[_keys.SHARING]
                 variant.parts = variant.parts_among(call.tensors())
                 self._last = (key, variant, call.granted)
-        except Idle as reason:
+        except (Idle, Stale) as reason:
             self._say(f"is traced when {reason}")
             variant.ready = False
         except Uncapturable as reason:
@@ -505,14 +502,25 @@ class CapturedStep:
                 self._give_up(recording.outer.reason or variant.reason)
 
     def _altered(self, key: Key, outcome: Outcome) -> str:
-        """Which tensor, itself or another one in its place, was of another shape, type or device before the call, and
-        of another what: ``self.hidden is of another shape``; empty if none was."""
+        """Which tensor, itself or another one in its place, was of another shape, type or device before the call, or
+        required a gradient when it does not after it, and what to do; empty if none was."""
         before = _keys.named(key)
         for name, tensor in outcome.surroundings.tensors.items():
             then, now = before.get(name), tensor_key(tensor)
-            if isinstance(then, tuple) and then[:1] == now[:1] and then[1:4] != now[1:4]:
+            if not isinstance(then, tuple) or then[:1] != now[:1]:
+                continue
+            if then[1:4] != now[1:4]:
                 kinds = zip(("type", "shape", "device"), then[1:4], now[1:4], strict=True)
-                return f"{name} is of another {next(what for what, old, new in kinds if old != new)}"
+                kind = next(what for what, old, new in kinds if old != new)
+                return (
+                    f"{name} is of another {kind} than what it leaves there; keep one {kind}, or return the tensor and "
+                    "pass it to the next call"
+                )
+            if then[4] != now[4] and name in outcome.effects.renewed:
+                return (
+                    f"{name} {'has a' if then[4] else 'has no'} gradient history, and what it leaves there "
+                    f"{'has one' if now[4] else 'has none'}; keep it without (detach())"
+                )
         return ""
 
     def _say_unknown(self, name: str, settings: Collection[str]) -> None:

@@ -34,7 +34,11 @@ _UNKNOWN = -1
 
 
 class _Count(NamedTuple):
-    """Names of a tensor, tensors that have its values, other uses of it, and which memory it had (``storage_of``)."""
+    """Names of a tensor, tensors that have its values, other uses of it, and which memory it had (``storage_of``).
+
+    Torch makes one Python object of a memory, whoever asks for it: however many captured steps hold one, torch counts
+    one more than there are tensors on it.
+    """
 
     names: int
     values: int
@@ -59,7 +63,8 @@ class Holders:
         self._counts: dict[int, _Count] = {}  # of those, in their order
         self._owners: dict[int, torch.Tensor] = {}  # parameters whose gradients some of them are, now and then
         self._columns: list[list[int]] | None = None  # of the counts
-        self._others: tuple[int, Counter[int], Counter[int]] = (-1, Counter(), Counter())
+        self._aliases = 0  # ``Aliases.made`` when those were made
+        self._others: tuple[int, Counter[int]] = (-1, Counter())
         self._kept = self._lent = frozenset[int]()
         self._left: list[torch.Tensor] = []
         self._moved = self._collects = False
@@ -87,8 +92,8 @@ class Holders:
             self._covered = None
         self._kept = self._lent = frozenset()
         self._meet()
-        if self._columns is None:
-            self._columns = [list(column) for column in zip(*self._counts.values(), strict=True)] or [[], [], [], []]
+        if self._columns is None or self._aliases != buffers.Aliases.made:
+            self._columns, self._aliases = self._expected(), buffers.Aliases.made
         now, then = self._count(), self._columns
         if now[3] != then[3] or not all(all(map(operator.le, *both)) for both in zip(now[:3], then[:3], strict=True)):
             self._compare(now)
@@ -105,18 +110,23 @@ class Holders:
     def meet(self, variant: Variant, surroundings: Surroundings) -> None:
         """Takes in tensors that the program has put, since the last call, where a replay would write over them: they
         are ours if nobody has them but their places. ``surroundings``: of this call, to which nothing is bound yet."""
-        found = (surroundings.tensors.get(name) for name, _ in variant.renewed)
-        fresh = {id(tensor): tensor for tensor in found if tensor is not None and id(tensor) not in self._known}
+        found = [(name, surroundings.tensors.get(name)) for name, _ in variant.renewed]
+        fresh = {id(tensor): tensor for _, tensor in found if tensor is not None and id(tensor) not in self._known}
+        owners = {id(tensor): surroundings.parameters.get(name.removesuffix(".grad")) for name, tensor in found}
         del found
         if not fresh:
             return
         buffers.part_from_bases(fresh.values())
         ours = Counter(map(id, (*surroundings.held(), *(one for kind in self._kinds() for one in kind.held()))))
-        for number, *counts in zip(fresh, *native.count_holders(fresh), strict=True):
-            count = _Count(*counts)
-            alone = _Count(2 + ours[number], 1 + self._ours(count.place), 1, count.place)  # its place, and ``fresh``
-            if count == alone:
-                self._known[number], self._counts[number], self._columns = fresh[number], count, None
+        for number, names, values, uses, place in zip(fresh, *native.count_holders(fresh), strict=True):
+            owner = owners[number]
+            owned = owner is not None and owner.grad is fresh[number]  # else its place has the object
+            alone = (1 + (not owned) + ours[number], 1, 1 + owned)
+            if (names, values - self._ours(place), uses) == alone:
+                self._known[number], self._counts[number] = fresh[number], _Count(names, 1, 1, place)
+                self._columns = None
+                if owner is not None and owned:
+                    self._owners[number] = owner
 
     def _fresh(self) -> dict[int, torch.Tensor]:
         found = {}
@@ -137,6 +147,12 @@ class Holders:
                 columns[2][place] -= owner is not None and owner.grad is tensor
         return columns
 
+    def _expected(self) -> list[list[int]]:
+        """The columns of ``_count`` if nobody has got one more."""
+        names, values, uses, places = ([list(one) for one in zip(*self._counts.values(), strict=True)]) or [[]] * 4
+        ours = frozenset[int]().union(*(variant.held_memory() for variant in self._kinds()))
+        return [names, [value + (place in ours) for value, place in zip(values, places, strict=True)], uses, places]
+
     def _compare(self, columns: list[list[int]]) -> None:
         """Finds those that have one more holder, and of which of them only the values are held: results of the last
         call may have those."""
@@ -144,7 +160,7 @@ class Holders:
         for (number, count), names, values, uses, place in zip(self._counts.items(), *columns, strict=True):
             if names > count.names or uses > count.uses:
                 itself.add(number)
-            elif values > (count.values if place == count.place else 1 + self._ours(place)):
+            elif values - self._ours(place) > (count.values if place == count.place else 1):
                 kept.add(number)
         self._kept, self._lent = frozenset(kept | itself), frozenset(kept)
 
@@ -244,9 +260,9 @@ class Holders:
         """The variants of all steps."""
         return (variant for holders in self._all for variant in holders._variants())
 
-    def _ours(self, place: int) -> int:
-        """How often captured steps hold a memory, beside the tensors that have it."""
-        return sum(list(variant.held_storages()).count(place) for variant in self._kinds())
+    def _ours(self, place: int) -> bool:
+        """Whether captured steps hold a memory, beside the tensors that have it."""
+        return any(place in variant.held_memory() for variant in self._kinds())
 
     def given(self, result: Any) -> References:
         """What the caller gets of a call."""
@@ -260,24 +276,15 @@ class Holders:
 
     def _count_others(self) -> None:
         """Counts anew what other steps hold; what they let go, or came to hold, is nobody else's."""
-        _, old_names, old_values = self._others
-        names: Counter[int] = Counter()
-        values: Counter[int] = Counter()
+        old_names, names = self._others[1], Counter[int]()
         for other in self._all:
             if other is self:
                 continue
             held = [tensor for variant in other._variants() for tensor in variant.held()]
             names.update(map(id, (*held, *other._left, *other._known.values())))
-            for variant in other._variants():
-                values.update(variant.held_storages())
-        self._others = (Holders._changes, names, values)
-        for number, (all_names, all_values, uses, place) in list(self._counts.items()):
-            self._counts[number] = _Count(
-                all_names - old_names[number] + names[number],
-                all_values - old_values[place] + values[place],
-                uses,
-                place,
-            )
+        self._others = (Holders._changes, names)
+        for number, count in self._counts.items():
+            self._counts[number] = count._replace(names=count.names - old_names[number] + names[number])
         self._columns = None
 
     def _measure(self, variants: Sequence[Variant], given: References) -> None:
@@ -295,7 +302,8 @@ class Holders:
             names, values, uses, place = counts[number]
             if number in self._same:
                 names = uses = _ANY
-            counts[number] = _Count(names - given.names[number], values - given.values(tensor), uses, place)
+            values -= given.values(tensor) + self._ours(place)
+            counts[number] = _Count(names - given.names[number], values, uses, place)
             if number in self._kept and number not in latest:
                 counts[number] = self._still_held(number, counts[number])
         self._counts, self._columns = counts, None

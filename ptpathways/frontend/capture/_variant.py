@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import struct
+import sys
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -90,6 +91,8 @@ class Variant:
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
         self._tensors: list[torch.Tensor] = []
+        self._flags: list[bool] = []
+        """Whether those of ``renewed`` require a gradient, which a replay does not change."""
         self._lasting: list[bool] = []
         """Whether each is there between the calls; gradients need not be, and some are made anew by each call."""
         self._handles = array("q")
@@ -99,7 +102,7 @@ class Variant:
         self.loose = False
         """Whether it has let go of that memory."""
         self._order: list[int] | None = None
-        """Of the buffers that it writes, by age, when its program was made."""
+        """Of the buffers that it writes, by age, when a call began that was recorded."""
         self._memory: list[tuple[int, buffers.Part]] | None = None
         """Which of the state's tensors had one memory then (``_buffers.memory_of``)."""
         self._views: list[int] | None = None
@@ -220,7 +223,7 @@ class Variant:
         self._extras = dict(outcome.extras)
         self._order = self._memory = self._views = None
         self.bind(outcome.surroundings)
-        self._order = self._order_of_written()
+        self._order = self._order_of_written(outcome.ages)
         self.ready, self.moved = True, False
 
     def let_go(self) -> None:
@@ -254,9 +257,9 @@ class Variant:
         yield from self._aliases.tensors
         yield from self.exclusive.tensors
 
-    def held_storages(self) -> Sequence[int]:
-        """The same of tensors' values."""
-        return self._aliases.places if self.ready else ()
+    def held_memory(self) -> Collection[int]:
+        """Which memory this holds, beside the tensors that have it (``storage_of``)."""
+        return self._aliases.memory
 
     def bind(self, surroundings: Surroundings) -> None:
         """Takes the state from where it is now.
@@ -269,6 +272,7 @@ class Variant:
         renewed = sorted(self._effects.renewed | self._gradients.added)
         self.renewed = [(name, tensors[name]) for name in renewed if name in tensors]
         self.moved_ids = frozenset(id(tensor) for name, tensor in self.renewed if name in self._moved_names)
+        self._flags = [tensor.requires_grad for _, tensor in self.renewed]
         self.used_up = [
             (name, tensors[name])
             for name in sorted(self._gradients.taken)
@@ -300,6 +304,7 @@ class Variant:
         changed = map(operator.is_not, former, self._tensors)
         self.moved = self.moved or any(map(operator.and_, changed, self._lasting))
         self._part_from_bases()
+        self._check_views()
         order = self._order_of_written()
         if self._order not in (None, order):
             # One that is younger now comes later; what had been before it is where it was.
@@ -326,8 +331,22 @@ class Variant:
             raise Stale(f"{name} has come to be a view of another tensor, or is one no longer; put a clone() there")
         self._views = views
 
-    def _order_of_written(self) -> list[int]:
-        """Which of the buffers that it writes was made first, which then, and so on.
+    def _check_views(self) -> None:
+        """Raises Stale when a tensor that it writes is a view of one that it does not write: what is derived from the
+        view later would be computed from that one."""
+        written = [name in self._written for name in self._states]
+        bases = {
+            buffers.storage_of(tensor)
+            for place, tensor in enumerate(self._tensors)
+            if written[place] and place not in (self._views or ())
+        }
+        for place in self._views or ():
+            if written[place] and buffers.storage_of(self._tensors[place]) not in bases:
+                name = list(self._states)[place]
+                raise Stale(f"{name}, which it writes, is a view of another tensor; put a clone() there")
+
+    def _order_of_written(self, then: Mapping[str, int] | None = None) -> list[int]:
+        """Which of the buffers that it writes was made first, which then, and so on; now, or by other ages by name.
 
         Batch normalisation writes its statistics without making them new tensors, and PyTorch/XLA gives a computation's
         results in the order of their tensors' age: with another one an audit would find another computation.
@@ -341,6 +360,9 @@ class Variant:
             and not name.endswith(".grad")
             and not isinstance(self._tensors[place], torch.nn.Parameter)
         ]
+        if then is not None:
+            names = list(self._states)
+            return sorted(written, key=lambda place: then.get(names[place], sys.maxsize))
         ages = buffers.ages([self._tensors[place] for place in written])
         return sorted(written, key=dict(zip(written, ages, strict=True)).__getitem__)
 
@@ -384,7 +406,11 @@ class Variant:
 
     def holds(self) -> bool:
         """Whether everything is where ``bind`` found it."""
-        return self._surroundings.still_holds() and self._gradients.hold()
+        return (
+            self._surroundings.still_holds()
+            and self._gradients.hold()
+            and [tensor.requires_grad for _, tensor in self.renewed] == self._flags
+        )
 
     def others_hold(self) -> bool:
         """Whether what it used of the CPU beside its arguments is as it was."""

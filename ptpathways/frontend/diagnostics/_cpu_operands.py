@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ptpathways.frontend.base import _locator
+from ptpathways.frontend.base import _frames, _locator
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +95,7 @@ def _culprits(frames: list[FrameType], kind: str) -> tuple[str, list[str]]:
     """The name of the innermost function that holds CPU tensors of a type, and what they are called there."""
     for frame in reversed(frames):
         found = {}
-        for name, value in frame.f_locals.items():
+        for name, value in _frames.variables_of(frame).items():
             for path, tensor in tensors_in(name, value):
                 if tensor.device.type == "cpu" and tensor.type().endswith(f".{kind}Tensor") and id(tensor) not in found:
                     found[id(tensor)] = f"{path}, of shape {tuple(tensor.shape)} and {tensor.dtype}, is on the CPU"
@@ -131,7 +131,7 @@ def _layer(frames: list[FrameType], root: nn.Module | None) -> str:
     from torch import nn
 
     for frame in reversed(frames):
-        module = frame.f_locals.get("self")
+        module = _frames.variables_of(frame).get("self")
         if isinstance(module, nn.Module):
             path = next((name for name, part in root.named_modules() if part is module), "") if root is not None else ""
             return f"{path} ({type(module).__name__})" if path else type(module).__name__

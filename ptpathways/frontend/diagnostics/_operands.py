@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core
-from ptpathways.frontend.base import _locator, _state, _torch_functions
+from ptpathways.frontend.base import _frames, _locator, _state, _torch_functions
 from ptpathways.frontend.diagnostics import _cpu_operands
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _name_of(function: Any) -> str:
 def _message(name: str, pair: tuple[torch.Tensor, torch.Tensor]) -> str:
     import torch
 
-    frames = list(_frames())
+    frames = list(_named_in())
     line = _locator.user_source_line()
     one, other = pair
     # A batch goes to its model, as a rule.
@@ -242,7 +242,7 @@ def _message(name: str, pair: tuple[torch.Tensor, torch.Tensor]) -> str:
     )
 
 
-def _frames() -> Iterator[FrameType]:
+def _named_in() -> Iterator[FrameType]:
     """From the innermost frame of the user's code inwards, then outwards: where a tensor may have a name."""
     inner: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
@@ -259,7 +259,7 @@ def _called(tensor: torch.Tensor, frames: Sequence[FrameType]) -> str:
     """What the code calls it; empty where it has no name."""
     for frame in frames:
         code, shared = frame.f_code, frame.f_globals
-        named = {**{name: shared[name] for name in code.co_names if name in shared}, **frame.f_locals}
+        named = {**{name: shared[name] for name in code.co_names if name in shared}, **_frames.variables_of(frame)}
         for name, value in named.items():
             for path, found in _cpu_operands.tensors_in(name, value):
                 if found is tensor:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ptpathways import core
-from ptpathways.frontend.base import _locator, _state
+from ptpathways.frontend.base import _frames, _locator, _state
 from ptpathways.frontend.diagnostics._compile_diff import (
     ARGUMENTS_HINT,
     Cause,
@@ -257,7 +257,7 @@ def _user_frames() -> Iterator[FrameType]:
 
 def _names_in(frames: Iterator[FrameType]) -> Any:
     """What a tensor on a device, of a type, is called in these frames' variables."""
-    scopes = [dict(frame.f_locals) for frame in frames]
+    scopes = [_frames.variables_of(frame) for frame in frames]
 
     def name_of(type: str) -> str:
         for scope in scopes:

@@ -372,7 +372,10 @@ class _Wirer:
             return item
         known = self._results.get(item.token) or self._observed.before.get(item.token)
         if known is None:
-            raise Uncapturable("it returns a tensor that neither it nor anything it was given has computed")
+            raise Uncapturable(
+                "it returns what it has uploaded, or a constant, as it is, and a replay returns what it has computed; "
+                "return a copy (clone())"
+            )
         if isinstance(known, State):  # it has other values, or is another object, when the call ends
             raise Uncapturable(f"it returns the value that {known.name} had before; return a copy (clone())")
         return known

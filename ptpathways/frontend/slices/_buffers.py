@@ -6,7 +6,7 @@ import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptpathways import native
 from ptpathways.frontend.diagnostics import _threads
@@ -216,7 +216,11 @@ class Aliases:
     behind its back, so it is told after each one.
     """
 
+    made: ClassVar[int] = 0
+    """How many there have been: until there is another one, captured steps hold the same memory."""
+
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        Aliases.made += 1
         self.tensors = tensors
         self._storages = [tensor.untyped_storage() for tensor in tensors]  # alive, so that addresses stay their own
         self.places = array("Q", (storage._cdata for storage in self._storages))

@@ -60,6 +60,17 @@ _OPTIMIZER_METHODS = ("step", "zero_grad")
 _FUNCTIONS = (types.FunctionType, staticmethod, classmethod, property)
 
 
+def _is_noting(method: Any, optimizer: Any) -> bool:
+    """Whether torch's schedulers have put this in the place of the optimizer's step, to note that there was one."""
+    if not (isinstance(method, types.FunctionType) and hasattr(method, "_wrapped_by_lr_sched")):
+        return False
+    cells = dict(zip(method.__code__.co_freevars, method.__closure__ or (), strict=True))
+    if cells.keys() != {"func", "opt_ref"} or method.__module__ != type(optimizer).step.__module__:
+        return False
+    func, refers = cells["func"].cell_contents, cells["opt_ref"].cell_contents
+    return func is getattr(method, "__wrapped__", None) and refers() is optimizer
+
+
 class TorchObjects:
     """Those that ``walker`` meets."""
 
@@ -279,10 +290,16 @@ class TorchObjects:
                 self._functions(_whose.module_of(kind))
                 self._functions_of_class(kind)
         for key in _OPTIMIZER_METHODS:  # a scheduler puts its own step there
-            if key in vars(optimizer):
-                self._walker.link(f"{name}.{key}", vars(optimizer), key, vars(optimizer)[key], depth)
-            else:
+            where, method = f"{name}.{key}", vars(optimizer).get(key)
+            if key not in vars(optimizer):
                 self._walker.found.absent.append((vars(optimizer), key))
+            elif _is_noting(method, optimizer):  # a further optimizer's is another function that does the same
+                self._walker.found.links.append(Link(vars(optimizer), key, method, where))
+                self._walker.kind(where, Same(method.__code__))
+                self._walker.objects.mentioned_attributes(where, method, depth)
+                self._walker.visit(where, method.__wrapped__, depth + 1)
+            else:
+                self._walker.link(where, vars(optimizer), key, method, depth)
         if _whose.is_own_class(type(optimizer), self._walker.home):
             self._walker.mentioned.classes.setdefault(type(optimizer), False)
             for key, value in vars(optimizer).items():

@@ -51,17 +51,24 @@ def is_operator(name: str, value: Any) -> bool:
 
 def file_of(function: Any) -> str:
     """Where a function, a bound method, a partial call or an object that can be called is written; empty if unknown."""
-    while True:
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):  # by torch.no_grad()
-            function = function.__wrapped__
-        else:
-            break
-    if not isinstance(function, types.FunctionType | types.MethodType):
+    function = _as_written(function)
+    if not isinstance(function, types.FunctionType):
         function = inspect.getattr_static(type(function), "__call__", None)
     code = getattr(function, "__code__", None)
     return code.co_filename if code is not None else ""
+
+
+def _as_written(function: Any) -> Any:
+    """The function below partial calls, bound methods and what decorators have made (``torch.no_grad()``)."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            return function
 
 
 def parts_of(function: types.FunctionType) -> tuple[types.FunctionType, types.CodeType, Any, Any]:
@@ -71,8 +78,7 @@ def parts_of(function: types.FunctionType) -> tuple[types.FunctionType, types.Co
 
 def place_of(function: Any) -> tuple[str, int]:
     """File and line of a step's function, for messages."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _as_written(function)
     function = getattr(function, "written_as", function)
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else ("<unknown>", 1)

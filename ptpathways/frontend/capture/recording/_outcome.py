@@ -66,6 +66,8 @@ class Outcome:
     """What was made of the optimizers' options."""
     others: Sequence[tuple[torch.Tensor, int]]
     """Tensors of the CPU that it used and was not given, with their digests."""
+    ages: Mapping[str, int]
+    """Which tensor was made earlier than which when the call began, by name (``_buffers.ages``)."""
 
     def renewed(self) -> list[torch.Tensor]:
         """Tensors that it has made and left behind, in the place of others or of none."""

@@ -107,6 +107,8 @@ class Recording:
             for tensor in states.values()
         ]
         self._memory = frozenset(place for _, _, place in self._began)
+        named = self._surroundings.tensors
+        self._ages = dict(zip(named, buffers.ages(named.values()), strict=True))
         self._seeds = buffers.seeds(_rng.in_use())
         self._rates = self._surroundings.rates() | numbers(self._leaves)
         cuts = _step.cut_count()
@@ -192,7 +194,7 @@ class Recording:
             else:
                 kept_extras.add(state.name)
         wiring = self._wire(names, items)
-        self._check_history(wiring, after, returned)
+        self._check_history(wiring, after, returned, left)
         self._check_sharing(names)
         self._check_own_slices(wiring, [*after.tensors.values(), *self._leaves, *returned])
         self._check_nothing_kept(wiring, after, returned)
@@ -220,6 +222,7 @@ class Recording:
             found,
             self.probes,
             self.seen.others,
+            self._ages,
         )
         return made, wiring
 
@@ -329,14 +332,22 @@ class Recording:
                     passing=True,  # where gradients are there already, nothing is made
                 )
 
-    def _check_history(self, wiring: _wiring.Wiring, after: Surroundings, returned: Sequence[Any]) -> None:
-        """Raises Uncapturable when a result has a backward pass that is still to come."""
+    def _check_history(
+        self, wiring: _wiring.Wiring, after: Surroundings, returned: Sequence[Any], left: Mapping[str, Any]
+    ) -> None:
+        """Raises Uncapturable when a result, or what it leaves behind, has a backward pass that is still to come."""
         trained = any(name.endswith(".grad") or name in after.parameters for name in wiring.written)
         if not trained and _results.has_live_graph(returned):
             raise Uncapturable(
                 "it returns a tensor whose backward pass is still to come, and what a replay returns has no history; "
                 "call backward() in the step, or return it detached (detach())"
             )
+        for name, tensor in left.items():
+            if tensor.grad_fn is not None and _results.keeps_values(tensor):
+                raise Uncapturable(
+                    f"it leaves {name} behind, whose backward pass is still to come, and a replay does not change its "
+                    "history; call backward() in the step, or keep it detached (detach())"
+                )
 
     def learn(self, rules: Rules) -> bool:
         """Adds to ``rules`` what this call has shown; whether there was anything."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -280,10 +280,19 @@ def has_live_graph(returned: Sequence[Any]) -> bool:
     import torch
 
     roots = [item.grad_fn for item in returned if isinstance(item, torch.Tensor) and item.grad_fn is not None]
-    return any(not _is_used_up(root) for root in roots)
+    return any(True not in _freed(root) for root in roots)
 
 
-def _is_used_up(root: Any) -> bool:
+def keeps_values(tensor: Any) -> bool:
+    """Whether the gradient history of a tensor keeps others' values, and no backward pass has used it up."""
+    return set(_freed(tensor.grad_fn)) == {False}
+
+
+def _freed(root: Any) -> Iterator[bool]:
+    """Of each tensor that a gradient history keeps, whether a backward pass has freed it."""
+    import torch
+    from torch.utils import _pytree as pytree
+
     seen, waiting = {root}, [root]
     while waiting:
         node = waiting.pop()
@@ -291,11 +300,12 @@ def _is_used_up(root: Any) -> bool:
             if not name.startswith("_saved_") and name != "saved_tensors":
                 continue
             try:
-                getattr(node, name)
-            except RuntimeError:  # its saved tensors are freed
-                return True
+                kept = getattr(node, name)
+            except RuntimeError:
+                yield True
+            else:
+                yield from (False for one in pytree.tree_leaves(kept) if isinstance(one, torch.Tensor))
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
-    return False

@@ -90,9 +90,10 @@ def full(
     if dtype is None and isinstance(fill_value, complex):
         dtype = torch.get_default_dtype().to_complex()
     device = named.get("device")
-    if not size and device is not None and _copies.is_to_be_alone():
+    if not size and device is not None:
         made = torch.full((), fill_value, dtype=dtype)
-        return _copies.alone(made, made.dtype, device)
+        if _copies.is_to_be_alone(made.dtype):
+            return _copies.alone(made, made.dtype, device)
     return kernel(size, fill_value, dtype=dtype, **named)
 
 

@@ -38,7 +38,7 @@ def copy(
     """What ``copy_`` gives its target."""
     if target.device == source.device and target.dtype == source.dtype:
         source = _own(source)
-    elif source.device.type == "cpu" and source.dim() == 0 and is_to_be_alone():
+    elif source.device.type == "cpu" and source.dim() == 0 and is_to_be_alone(target.dtype):
         source = alone(source, target.dtype, target.device)
     made: torch.Tensor = kernel(target, source, non_blocking)
     return made
@@ -68,14 +68,19 @@ def to_copy(
 ) -> torch.Tensor:
     """What ``to`` gives, and ``torch.tensor`` with a device. A read waits, and Ctrl-C must find no kernel in Python."""
     is_number = source.device.type == "cpu" and source.dim() == 0
-    if is_number and device is not None and device.type == "xla" and is_to_be_alone():
+    if is_number and device is not None and device.type == "xla" and is_to_be_alone(dtype or source.dtype):
         return alone(source, dtype or source.dtype, device)
     made: torch.Tensor = kernel(source, dtype=dtype, device=device, **named)
     return made
 
 
-def is_to_be_alone() -> bool:
-    """Whether a number that is uploaded gets a buffer: a recorded call looks at its uploads itself."""
+def is_to_be_alone(dtype: torch.dtype) -> bool:
+    """Whether a number of that type that is uploaded gets a buffer: a recorded call looks at its uploads itself.
+
+    PyTorch/XLA would give an unsigned one of more than 8 bits the signed type.
+    """
+    if not dtype.is_signed and dtype.itemsize > 1:
+        return False
     return not _recorded.is_recorded_here() and not _trace.tracing()
 
 
