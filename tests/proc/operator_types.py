@@ -499,6 +499,6 @@ def numbers_of_unsigned_types_keep_them(device: str | torch.device) -> Any:
     numbers = [torch.tensor(3, dtype=dtype).to(device) for dtype in unsigned]
     made = [torch.full((), 3, dtype=dtype, device=device) for dtype in unsigned]
     assert [item.dtype for item in (*numbers, *made)] == [*unsigned, *unsigned]
-    found = torch.hash_tensor(values)  # type: ignore[attr-defined]
+    found = torch.hash_tensor(values)
     assert found.dtype is torch.uint64
     return [*(item.to(torch.int64) for item in (*numbers, *made)), found.cpu().view(torch.int64)]
