@@ -110,6 +110,37 @@ def graphs_still_to_come(places: list[torch.device], capture: Capture) -> list[f
     return numbers(found)
 
 
+def retained_gradients(places: list[torch.device], capture: Capture) -> list[float]:
+    """Of an activation, in some of the calls; the next call asks whether there is one."""
+    place, found = places[0], list[Tensor]()
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 2).to(place)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    kept = SimpleNamespace(h=torch.zeros(5, 2).to(place))
+
+    @capture
+    def step(x: Tensor, looks: bool) -> Tensor:
+        scale = 2.0 if kept.h.retains_grad else 1.0
+        h = torch.tanh(layer(x))
+        if looks:
+            h.retain_grad()
+        loss: Tensor = h.square().mean() * scale
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        kept.h = h
+        return loss.detach()
+
+    for call in range(2 * CALLS):
+        found.append(step(torch.full((5, 4), 0.1 * call).to(place), call % 8 == 7))
+        found += [torch.tensor(float(kept.h.retains_grad)), layer.weight.detach().sum()]
+        if kept.h.retains_grad and kept.h.grad is not None:
+            found.append(kept.h.grad.sum())
+    assert getattr(step, "replays", CALLS // 2) >= CALLS // 2, step
+    expect(step, texts=("kept.h retains its gradient, and what it leaves there does not",))
+    return numbers(found)
+
+
 def frozen_below_a_norm(places: list[torch.device], capture: Capture) -> list[float]:
     """The weight that spectral_norm leaves behind has a gradient history or none, as the loop has frozen the layer."""
     place, found = places[0], list[Tensor]()
@@ -216,6 +247,7 @@ SCENARIOS = (
     on_a_former_state,
     activations,
     graphs_still_to_come,
+    retained_gradients,
     frozen_below_a_norm,
     decorated_methods,
     folds,

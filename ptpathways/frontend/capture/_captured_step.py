@@ -519,8 +519,12 @@ class CapturedStep:
             if then[4] != now[4] and name in outcome.effects.renewed:
                 return (
                     f"{name} {'has a' if then[4] else 'has no'} gradient history, and what it leaves there "
-                    f"{'has one' if now[4] else 'has none'}; keep it without (detach())"
+                    f"{'has one' if now[4] else 'has none'}; keep it without (detach()), or, where spectral_norm or "
+                    "weight_norm leaves it, use that of torch.nn.utils.parametrizations"
                 )
+        retaining = sorted(before[_keys.RETAINING] & outcome.effects.renewed)
+        if retaining:
+            return f"{retaining[0]} retains its gradient, and what it leaves there does not; keep it without (detach())"
         return ""
 
     def _say_unknown(self, name: str, settings: Collection[str]) -> None:

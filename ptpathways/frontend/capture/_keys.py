@@ -12,6 +12,8 @@ from ptpathways.frontend.slices import _buffers as buffers
 
 Key = tuple[tuple[str, Any], ...]
 """What a replay takes for granted, each with what to call it."""
+RETAINING = "which tensors retain their gradients"
+"""Part of a key: their names."""
 SHARING = "which tensors share one value"
 """Part of a key: names of those that do, of arguments and of what the step reaches."""
 
@@ -34,6 +36,7 @@ def key_of(call: Call, surroundings: Surroundings) -> Key:
         if not name.endswith(".grad"):
             parts.append((name, tensor_key(tensor)))
     parts.append(("which parameters have gradients", surroundings.with_gradient()))
+    parts.append((RETAINING, frozenset(name for name, tensor in surroundings.tensors.items() if tensor.retains_grad)))
     parts.append((SHARING, buffers.sharing({**call.tensors(), **surroundings.tensors}, call.tensors().keys())))
     return tuple(parts)
 

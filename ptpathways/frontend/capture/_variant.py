@@ -91,8 +91,8 @@ class Variant:
         self._returned: dict[Result, int] = {}
         self._surroundings = Surroundings()
         self._tensors: list[torch.Tensor] = []
-        self._flags: list[bool] = []
-        """Whether those of ``renewed`` require a gradient, which a replay does not change."""
+        self._flags: list[tuple[bool, bool]] = []
+        """Of each of ``renewed`` whether it requires and retains a gradient, which a replay does not change."""
         self._lasting: list[bool] = []
         """Whether each is there between the calls; gradients need not be, and some are made anew by each call."""
         self._handles = array("q")
@@ -272,7 +272,7 @@ class Variant:
         renewed = sorted(self._effects.renewed | self._gradients.added)
         self.renewed = [(name, tensors[name]) for name in renewed if name in tensors]
         self.moved_ids = frozenset(id(tensor) for name, tensor in self.renewed if name in self._moved_names)
-        self._flags = [tensor.requires_grad for _, tensor in self.renewed]
+        self._flags = [_flags_of(tensor) for _, tensor in self.renewed]
         self.used_up = [
             (name, tensors[name])
             for name in sorted(self._gradients.taken)
@@ -409,7 +409,7 @@ class Variant:
         return (
             self._surroundings.still_holds()
             and self._gradients.hold()
-            and [tensor.requires_grad for _, tensor in self.renewed] == self._flags
+            and [_flags_of(tensor) for _, tensor in self.renewed] == self._flags
         )
 
     def others_hold(self) -> bool:
@@ -565,6 +565,9 @@ class Variant:
             return "feed", _place(self._feeds, source)
         assert isinstance(source, Number | Upload | Constant)
         return "constant", 0
+
+
+_flags_of = operator.attrgetter("requires_grad", "retains_grad")
 
 
 def _left(first: Effects, then: Effects) -> _wiring.Different:

@@ -343,6 +343,12 @@ class Recording:
                 "call backward() in the step, or return it detached (detach())"
             )
         for name, tensor in left.items():
+            if _results.has_own_gradient(tensor):
+                raise Uncapturable(
+                    f"it leaves {name} behind, which has or retains a gradient (retain_grad()), and a replay would not "
+                    "renew that; keep detach() of it, and copies of its gradient",
+                    passing=True,  # a call with a flag may do so
+                )
             if tensor.grad_fn is not None and _results.keeps_values(tensor):
                 raise Uncapturable(
                     f"it leaves {name} behind, whose backward pass is still to come, and a replay does not change its "

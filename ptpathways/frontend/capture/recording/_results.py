@@ -7,6 +7,7 @@ on the memory of a parameter, the replay gives that, too. Where it cannot, the s
 from __future__ import annotations
 
 import collections
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -286,6 +287,15 @@ def has_live_graph(returned: Sequence[Any]) -> bool:
 def keeps_values(tensor: Any) -> bool:
     """Whether the gradient history of a tensor keeps others' values, and no backward pass has used it up."""
     return set(_freed(tensor.grad_fn)) == {False}
+
+
+def has_own_gradient(tensor: Any) -> bool:
+    """Whether a tensor that was computed has or retains a gradient, as a parameter has one."""
+    if tensor.grad_fn is None:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, where it has none
+        return tensor.retains_grad or tensor.grad is not None
 
 
 def _freed(root: Any) -> Iterator[bool]:
