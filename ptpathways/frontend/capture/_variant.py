@@ -311,8 +311,9 @@ class Variant:
             pairs = itertools.zip_longest(self._order or (), order, fillvalue=-1)
             first = next(then for then, now in pairs if then != now)
             raise Stale(
-                f"{list(self._states)[first]}, a buffer that it writes, was written between two calls, or is another "
-                "one: PyTorch/XLA orders results by their tensors' age"
+                f"{list(self._states)[first]}, which it writes, was made in another order among those that it writes: "
+                "PyTorch/XLA orders results by their tensors' age; what the loop writes or replaces of them between two "
+                "calls, let it do so before every call"
             )
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._written]
