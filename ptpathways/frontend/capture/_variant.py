@@ -312,8 +312,8 @@ class Variant:
             first = next(then for then, now in pairs if then != now)
             raise Stale(
                 f"{list(self._states)[first]}, which it writes, was made in another order among those that it writes: "
-                "PyTorch/XLA orders results by their tensors' age; what the loop writes or replaces of them between two "
-                "calls, let it do so before every call"
+                "PyTorch/XLA orders results by their tensors' age; what the loop writes or replaces of them between "
+                "two calls, let it do so before every call"
             )
         self._raised = [tensors[name] for name in sorted(self._in_place & tensors.keys())]
         over = [name for name in self._states if name in self._written]
