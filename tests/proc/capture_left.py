@@ -115,7 +115,7 @@ def retained_gradients(places: list[torch.device], capture: Capture) -> list[flo
     place, found = places[0], list[Tensor]()
     torch.manual_seed(0)
     layer = nn.Linear(4, 2).to(place)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
     kept = SimpleNamespace(h=torch.zeros(5, 2).to(place))
 
     @capture

@@ -497,8 +497,8 @@ def numbers_of_unsigned_types_keep_them(device: str | torch.device) -> Any:
     values = torch.arange(12.0).reshape(3, 4).to(device)
     unsigned = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
     numbers = [torch.tensor(3, dtype=dtype).to(device) for dtype in unsigned]
-    made = [torch.full((), 3, dtype=dtype, device=device) for dtype in unsigned]
-    assert [item.dtype for item in (*numbers, *made)] == [*unsigned, *unsigned]
+    made = [torch.full(size, 3, dtype=dtype, device=device) for dtype in unsigned for size in ((), (2,))]
+    assert [item.dtype for item in (*numbers, *made[::2], *made[1::2])] == 3 * [*unsigned]
     found = torch.hash_tensor(values)
     assert found.dtype is torch.uint64
     return [*(item.to(torch.int64) for item in (*numbers, *made)), found.cpu().view(torch.int64)]

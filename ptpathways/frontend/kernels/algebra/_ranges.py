@@ -84,12 +84,14 @@ def full(
     """
     import torch
 
+    device = named.get("device")
+    if device is not None and dtype is not None and _copies.is_wide_unsigned(dtype):
+        return torch.full(size, fill_value, dtype=dtype).to(device)  # PyTorch/XLA has no operation that fills those
     if dtype is not None:
         _refusals.check_holds(dtype, fill_value)
 
     if dtype is None and isinstance(fill_value, complex):
         dtype = torch.get_default_dtype().to_complex()
-    device = named.get("device")
     if not size and device is not None:
         made = torch.full((), fill_value, dtype=dtype)
         if _copies.is_to_be_alone(made.dtype):

@@ -75,13 +75,13 @@ def to_copy(
 
 
 def is_to_be_alone(dtype: torch.dtype) -> bool:
-    """Whether a number of that type that is uploaded gets a buffer: a recorded call looks at its uploads itself.
+    """Whether a number of that type that is uploaded gets a buffer: a recorded call looks at its uploads itself."""
+    return not (is_wide_unsigned(dtype) or _recorded.is_recorded_here() or _trace.tracing())
 
-    PyTorch/XLA would give an unsigned one of more than 8 bits the signed type.
-    """
-    if not dtype.is_signed and dtype.itemsize > 1:
-        return False
-    return not _recorded.is_recorded_here() and not _trace.tracing()
+
+def is_wide_unsigned(dtype: torch.dtype) -> bool:
+    """Whether these are unsigned numbers of more than 8 bits: PyTorch/XLA gives a buffer of its own the signed type."""
+    return not dtype.is_signed and dtype.itemsize > 1
 
 
 def alone(number: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
