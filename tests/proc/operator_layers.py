@@ -383,3 +383,27 @@ def gradients_of_fourier_transforms_in_a_row(device: str | torch.device) -> Any:
         results.append(torch.func.grad(lambda x, function=function: function(x).sin().sum())(values.detach()))
     infinite = torch.tensor([[INFINITY, 1.0, 0.0, -0.0]]).to(device)
     return [*results, torch.fft.rfft(infinite.requires_grad_()).detach().real]
+
+
+@scenario
+def norms_of_views_of_what_was_written(device: str | torch.device) -> Any:
+    """Torch's functionalization makes such a view anew when it is used."""
+    results: list[Any] = []
+    views: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+        lambda y: y.view(2, 3, 4),
+        lambda y: y[1:5].unsqueeze(0),
+        lambda y: y.t()[:2, None],
+    )
+    for view in views:
+        written = torch.arange(24.0).reshape(6, 4).to(device)
+        written.add_(1).mul_(0.5)
+        trained = torch.linspace(-1, 1, 24).reshape(6, 4).to(device).requires_grad_()
+        with torch.no_grad():
+            trained.mul_(2)
+        for values in (written, torch.zeros(6, 4, device=device), trained):
+            part = view(values)
+            results.append(F.layer_norm(part, part.shape[-1:]))
+            results.append(F.group_norm(view(values), 1))
+        (results[-1] * results[-2]).square().sum().backward()
+        results.append(trained.grad)
+    return results

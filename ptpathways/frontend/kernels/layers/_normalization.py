@@ -231,7 +231,7 @@ def _check_types(name: str, values: torch.Tensor, *parameters: torch.Tensor | No
         _refusals.one_type(name, values, *given)
 
 
-@hands_on(Plain.WIDE | Plain.SAME_TYPES)
+@hands_on(Plain.WIDE | Plain.SAME_TYPES | Plain.UP_TO_DATE)
 def group_norm(
     kernel: Callable[..., Any], values: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, *rest: Any
 ) -> Any:
@@ -240,7 +240,7 @@ def group_norm(
     return _precision.in_float32(kernel, values, weight, bias, *rest)
 
 
-@hands_on(Plain.NONEMPTY | Plain.WIDE | Plain.SAME_TYPES)
+@hands_on(Plain.NONEMPTY | Plain.WIDE | Plain.SAME_TYPES | Plain.UP_TO_DATE)
 def layer_norm(
     kernel: Callable[..., Any],
     values: torch.Tensor,
