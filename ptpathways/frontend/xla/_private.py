@@ -219,7 +219,8 @@ def owners_are_told() -> bool:
 
 
 def holders_are_counted() -> bool:
-    """Whether ``native.count_holders`` and ``native.are_held`` read the installed torch's objects rightly."""
+    """Whether ``native.count_holders`` and ``native.are_held`` read the installed torch's objects rightly, and torch
+    makes one Python object of a memory, which counts once however many have it."""
     import torch
 
     with torch.inference_mode(False):
@@ -232,7 +233,8 @@ def holders_are_counted() -> bool:
     found = native.count_holders({0: alone, 1: shared})
     told = [uses, [tensor._use_count() for tensor in (alone, shared)], [*places]]  # type: ignore[attr-defined]
     held = [native.are_held(places[:1], uses[0]), native.are_held(places, uses[0])]
-    return found[1:] == told and uses[0] < uses[1] and told[1][0] < told[1][1] and held == [True, False]
+    one = torch.Tensor.untyped_storage(alone) is memory[0]
+    return one and found[1:] == told and uses[0] < uses[1] and told[1][0] < told[1][1] and held == [True, False]
 
 
 def missing(name: str, module: Any, names: Iterable[str]) -> list[str]:

@@ -311,7 +311,7 @@ def _freed(root: Any) -> Iterator[bool]:
                 continue
             try:
                 kept = getattr(node, name)
-            except RuntimeError:
+            except RuntimeError:  # its saved tensors are freed
                 yield True
             else:
                 yield from (False for one in pytree.tree_leaves(kept) if isinstance(one, torch.Tensor))
