@@ -44,7 +44,7 @@ struct PendingRun {
   uint32_t host = 0;
   std::shared_ptr<const std::string> what;
   std::shared_ptr<const std::vector<uint32_t>> hosts = nullptr;  // all that take part, when there are several
-  int64_t since_ms = NowMs();
+  int64_t since_ms = NowMsCoarse();
 
   bool Needs(const Loss& loss) const;
 };

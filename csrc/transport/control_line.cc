@@ -114,13 +114,13 @@ void ControlLine::SendBeat() {
 
 void ControlLine::OnMessage(Socket&, std::string_view, Frames& frames) {
   if (lost_) return;
-  heard_ms_ = NowMs();
-  lifeline_.Heard(NowMs());
+  heard_ms_ = NowMsCoarse();
+  lifeline_.Heard(heard_ms_);
   const Result<bool> taken = Take(frames);
   if (!taken.ok()) return Lose(taken.status().WithPrefix("the controller at " + endpoint_));
   if (*taken) handler_->OnMessage(frames);
   // The handler may have taken long.
-  lifeline_.Heard(NowMs());
+  lifeline_.Heard(NowMsCoarse());
 }
 
 Result<bool> ControlLine::Take(Frames& frames) {

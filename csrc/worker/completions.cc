@@ -36,27 +36,43 @@ void Completions::Watch(const PendingPtr& pending, pjrt::EventHandle& event) {
     bool wake;
     {
       std::lock_guard lock(mutex_);
-      wake = finished_.empty();
       finished_.push_back({pending, Clock::now()});
+      wake = finished_.size() == wake_at_;
     }
     if (wake) context_.engine().Post([this] { Collect(); });
   });
 }
 
 void Completions::Enqueued(const PendingPtr& pending) {
-  // Small computations have usually finished by now: reported without a detour over a plugin's thread.
   if (pending->left.fetch_sub(1) == 1) return Finish(pending, pending->Outcome(), Clock::now());
   while (!running_.empty() && running_.front().expired()) running_.pop_front();
   running_.push_back(pending);
+  pending->is_under_way = true;
+  pace_.Began();
+}
+
+void Completions::Ended(uint64_t run, size_t device, Clock::time_point enqueued) {
+  Report(run, OkStatus(), static_cast<uint64_t>(Busy(device, enqueued, Clock::now()).count()));
 }
 
 void Completions::Collect() {
   std::vector<Finished> finished;
-  {
+  size_t together = 1;
+  bool more = true;
+  while (more) {
+    {
+      std::lock_guard lock(mutex_);
+      finished.swap(finished_);
+    }
+    for (const Finished& item : finished) Finish(item.pending, item.pending->Outcome(), item.at);
+    finished.clear();
+    // Where errors are not handed on, what depends on a run is enqueued when the run has ended.
+    if (context_.hands_errors_on()) together = pace_.together();
     std::lock_guard lock(mutex_);
-    finished.swap(finished_);
+    wake_at_ = together;
+    more = finished_.size() >= together;
   }
-  for (const Finished& item : finished) Finish(item.pending, item.pending->Outcome(), item.at);
+  if (together > 1) ReportSoon();
 }
 
 void Completions::Finish(const PendingPtr& ended, const Status& status, Clock::time_point at) {
@@ -73,10 +89,11 @@ void Completions::Finish(const PendingPtr& ended, const Status& status, Clock::t
     cause = pending.cause.ok() ? RootCauses::FirstFailure(pending.inputs) : pending.cause;
     if (pending.whole != nullptr) return FinishPart(pending, std::move(cause), status, at);
   }
-  const std::chrono::microseconds busy = Busy(pending, at);
+  const std::chrono::microseconds busy = Busy(pending.device, pending.enqueued, at);
   if (cause.ok() && !status.ok()) cause = CauseOf(pending, status);
   if (!cause.ok()) FailResults(pending, cause);
   pending.inputs.clear();
+  if (pending.is_under_way) pace_.Ended(busy);
   Report(pending.run, cause, static_cast<uint64_t>(busy.count()));
   RootCauses::End(*pending.origin, cause);
 }
@@ -106,9 +123,9 @@ void Completions::FinishPart(PendingRun& part, Status cause, const Status& statu
 }
 
 // How long its device has been at it.
-std::chrono::microseconds Completions::Busy(const PendingRun& pending, Clock::time_point at) {
-  Clock::time_point& free_at = device_free_at_[pending.device];
-  const auto start = std::max(pending.enqueued, free_at);
+std::chrono::microseconds Completions::Busy(size_t device, Clock::time_point enqueued, Clock::time_point at) {
+  Clock::time_point& free_at = device_free_at_[device];
+  const auto start = std::max(enqueued, free_at);
   free_at = std::max(at, free_at);
   return std::chrono::duration_cast<std::chrono::microseconds>(std::max(at - start, Clock::duration(0)));
 }
@@ -176,9 +193,19 @@ void Completions::Poison(uint64_t run, std::span<const uint64_t> results, const 
 void Completions::Report(uint64_t run, const Status& status, uint64_t device_us) {
   done_.outcomes.push_back({run, context_.number(), device_us, status});
   if (done_.outcomes.size() >= kMostAtOnce) return Flush();
+  if (done_.outcomes.size() < pace_.together()) return ReportSoon();
   if (std::exchange(flush_posted_, true)) return;
   context_.engine().Post([this] {
     flush_posted_ = false;
+    Flush();
+  });
+}
+
+void Completions::ReportSoon() {
+  if (std::exchange(is_timed_, true)) return;
+  context_.engine().AddTimer(ReportPace::kLatest, {}, [this] {
+    is_timed_ = false;
+    Collect();
     Flush();
   });
 }

@@ -24,6 +24,7 @@
 #include "csrc/pjrt/buffer.h"
 #include "csrc/store/object_store.h"
 #include "csrc/worker/host_context.h"
+#include "csrc/worker/report_pace.h"
 #include "csrc/worker/root_causes.h"
 
 namespace pathways::worker {
@@ -63,6 +64,7 @@ struct PendingRun {
   // ended, and which step it is.
   std::shared_ptr<PendingRun> whole;
   size_t step = 0;
+  bool is_under_way = false;  // counted by the pace of reports
 
   void Fail(Status failure);
   Status Outcome();
@@ -84,6 +86,8 @@ class Completions {
   void Watch(const PendingPtr& pending, pjrt::EventHandle& event);
   // Everything that is to be watched is. Ends the run at once if all of it has ended.
   void Enqueued(const PendingPtr& pending);
+  // A run that ended well within its launch; there is nothing to follow.
+  void Ended(uint64_t run, size_t device, Clock::time_point enqueued);
   // Where the plugin hands no errors on: a step of the run, with inputs and an origin of its own. What it makes is
   // known to be right when it has ended, and the run of the program has not ended before. EnqueuedPart: as Enqueued.
   static PendingPtr PartOf(const PendingPtr& whole, size_t step);
@@ -111,19 +115,23 @@ class Completions {
   void FinishPart(PendingRun& part, Status cause, const Status& status, Clock::time_point at);
   Status CauseOf(const PendingRun& pending, const Status& status) const;
   void FailResults(const PendingRun& pending, const Status& cause);
-  std::chrono::microseconds Busy(const PendingRun& pending, Clock::time_point at);
+  std::chrono::microseconds Busy(size_t device, Clock::time_point enqueued, Clock::time_point at);
   void Report(uint64_t run, const Status& status, uint64_t device_us);
+  void ReportSoon();
   void Flush();
 
   HostContext& context_;
   const RootCauses& causes_;
   std::vector<Clock::time_point> device_free_at_;
   std::deque<std::weak_ptr<PendingRun>> running_;  // in order; those that have finished go when others come
-  wire::Done done_;                                // what is to be reported
+  ReportPace pace_;
+  wire::Done done_;  // what is to be reported
   bool flush_posted_ = false;
+  bool is_timed_ = false;
 
   std::mutex mutex_;
   std::vector<Finished> finished_ PW_GUARDED_BY(mutex_);
+  size_t wake_at_ PW_GUARDED_BY(mutex_) = 1;  // the engine's thread is woken up when so many have finished
 };
 
 }  // namespace pathways::worker

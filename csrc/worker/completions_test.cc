@@ -122,5 +122,52 @@ TEST(ARunEndsWhenAllThatIsWatchedHas) {
   host.engine->Stop();
 }
 
+// Ends of short runs may be reported together, but none waits for others that do not come.
+TEST(OfManyShortRunsUnderWayEachEndIsReportedOnceAndInOrder) {
+  NEED_PLUGIN(client);
+  TestHost host(client->shared_from_this());
+  RootCauses causes;
+  Completions completions(host.context, causes);
+  constexpr uint64_t kRuns = 3 * ReportPace::kManyUnderWay;
+  std::vector<std::unique_ptr<pjrt::AsyncBuffer>> late;
+  std::vector<pjrt::Buffer> values;
+  for (uint64_t n = 1; n <= kRuns; ++n) {
+    ASSERT_OK_AND_ASSIGN(late.emplace_back(), client->CreateAsyncBuffer({DType::kU8, {1}}, 0));
+    ASSERT_OK_AND_ASSIGN(values.emplace_back(), late.back()->TakeBuffer());
+  }
+  host.OnEngine([&] {
+    for (uint64_t n = 1; n <= kRuns; ++n) {
+      // They take no time: they begin after they have ended.
+      auto pending = std::make_shared<PendingRun>(PendingRun::Clock::now() + std::chrono::hours(1));
+      pending->run = n;
+      Result<pjrt::EventHandle> ready = values[n - 1].ReadyEvent();
+      EXPECT_OK(ready.status());
+      completions.Watch(pending, *ready);
+      completions.Enqueued(pending);
+    }
+  });
+  const auto reported = [&] {
+    std::vector<uint64_t> runs;
+    for (const wire::Done& done : host.messages.All<wire::Done>()) {
+      for (const wire::RunOutcome& outcome : done.outcomes) {
+        EXPECT_OK(outcome.status);
+        runs.push_back(outcome.run);
+      }
+    }
+    return runs;
+  };
+  uint64_t ended = 0;
+  for (const uint64_t count : {uint64_t{1}, uint64_t{3}, 2 * ReportPace::kTogether, kRuns}) {
+    const auto begun = PendingRun::Clock::now();
+    for (; ended < count; ++ended) late[ended]->Transfer("x", 1, 0, true, [](const Status&) {});
+    while (reported().size() < count && PendingRun::Clock::now() < begun + pjrt::kTimeout) std::this_thread::yield();
+    const std::vector<uint64_t> runs = reported();
+    ASSERT_EQ(runs.size(), count);
+    for (uint64_t n = 1; n <= count; ++n) EXPECT_EQ(runs[n - 1], n);
+  }
+  host.OnEngine([&] { EXPECT(completions.Running().empty()); });
+  host.engine->Stop();
+}
+
 }  // namespace
 }  // namespace pathways::worker

@@ -219,16 +219,48 @@ void Runs::RemoveDonated(const wire::Run& run) {
   }
 }
 
+// Small computations have usually ended well within the launch, and then nothing of them need be followed.
+bool Runs::HasEndedWell(const pjrt::ExecuteOutputs& made, size_t rows) const {
+  if (!context_.hands_errors_on()) return false;
+  for (size_t row = 0; row < rows; ++row) {
+    if (!made.done[row].IsReady() || !made.done[row].Await().ok()) return false;
+  }
+  return true;
+}
+
 void Runs::Watch(const wire::Run& run, const Function& function, Clock::time_point started) {
-  const size_t shards = function.local.size();
-  const size_t output_count = function.outputs.size();
+  const size_t rows = function.local.size();
+  const size_t device = run.devices[function.local[0]] - context_.first_device();
   pjrt::ExecuteOutputs& made = launcher_.outputs();
+  if (HasEndedWell(made, rows)) {
+    KeepResults(run, function, nullptr);
+    return completions_.Ended(run.run, device, started);
+  }
   auto pending = std::make_shared<PendingRun>(started);
   pending->inputs = inputs_;
-  for (size_t k = 0; k < output_count && k < run.output_count; ++k) {
-    auto object = std::make_shared<store::Object>(shards);
-    object->origin = pending->origin;
-    for (size_t row = 0; row < shards; ++row) {
+  KeepResults(run, function, pending->origin);
+  pending->run = run.run;
+  pending->first_output = run.first_output;
+  pending->output_count = run.output_count;
+  pending->device = device;
+  for (size_t row = 0; row < rows; ++row) {
+    pjrt::EventHandle& done = made.done[row];
+    const bool ended = done.IsReady();
+    const Status status = ended ? done.Await() : OkStatus();
+    if (pending->what.empty() && (!ended || !status.ok())) pending->what = function.Describe();
+    if (!status.ok()) pending->Fail(status);
+    if (!ended) completions_.Watch(pending, done);
+  }
+  completions_.Enqueued(pending);
+}
+
+void Runs::KeepResults(const wire::Run& run, const Function& function, const std::shared_ptr<store::Origin>& origin) {
+  const size_t rows = function.local.size();
+  pjrt::ExecuteOutputs& made = launcher_.outputs();
+  for (size_t k = 0; k < function.outputs.size() && k < run.output_count; ++k) {
+    auto object = std::make_shared<store::Object>(rows);
+    object->origin = origin;
+    for (size_t row = 0; row < rows; ++row) {
       store::Object::Shard& part = object->shards[row];
       part.buffer = std::move(made.buffers[row][k]);
       part.number = function.local[row];
@@ -238,19 +270,6 @@ void Runs::Watch(const wire::Run& run, const Function& function, Clock::time_poi
     if (Status status = context_.store().Insert(run.first_output + k, std::move(object)); !status.ok())
       context_.Log(status.ToString());
   }
-  pending->run = run.run;
-  pending->first_output = run.first_output;
-  pending->output_count = run.output_count;
-  pending->device = run.devices[function.local[0]] - context_.first_device();
-  for (size_t row = 0; row < shards; ++row) {
-    pjrt::EventHandle& done = made.done[row];
-    const bool ended = done.IsReady();
-    const Status status = ended ? done.Await() : OkStatus();
-    if (pending->what.empty() && (!ended || !status.ok())) pending->what = function.Describe();
-    if (!status.ok()) pending->Fail(status);
-    if (!ended) completions_.Watch(pending, done);
-  }
-  completions_.Enqueued(pending);
 }
 
 }  // namespace pathways::worker

@@ -55,7 +55,10 @@ class Runs {
   Bytes BytesOn(size_t device, uint32_t shard, const wire::Run& run) const;
   // Given up whatever the outcome: the controller's books rely on it.
   void RemoveDonated(const wire::Run& run);
+  bool HasEndedWell(const pjrt::ExecuteOutputs& made, size_t rows) const;
   void Watch(const wire::Run& run, const Function& function, Clock::time_point started);
+  // `origin`: of the run that makes them, if it may still fail.
+  void KeepResults(const wire::Run& run, const Function& function, const std::shared_ptr<store::Origin>& origin);
 
   HostContext& context_;
   const ClusterView& cluster_;
