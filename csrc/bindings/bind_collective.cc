@@ -42,8 +42,8 @@ DType DTypeOf(const py::buffer_info& info) {
   }
 }
 
-Result<pjrt::Reduction> ReductionOf(const std::string& name) {
-  using pjrt::Reduction;
+Result<hlo::Reduction> ReductionOf(const std::string& name) {
+  using hlo::Reduction;
   for (const Reduction reduction : {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax,
                                     Reduction::kAnd, Reduction::kOr, Reduction::kXor}) {
     if (collective::ReductionName(reduction) == name) return reduction;
@@ -104,12 +104,12 @@ class CollectiveGroup {
 
   void AllReduce(const py::buffer& array, const std::string& reduction) {
     const py::buffer_info info = array.request(true);
-    pjrt::CollectiveOp op;
-    op.kind = pjrt::CollectiveKind::kAllReduce;
+    hlo::CollectiveOp op;
+    op.kind = hlo::CollectiveKind::kAllReduce;
     op.reduction = Unwrap(ReductionOf(reduction));
     const auto bytes = static_cast<size_t>(info.size * info.itemsize);
     const std::span<std::byte> memory(static_cast<std::byte*>(info.ptr), bytes);
-    const pjrt::CollectiveOperand operand{DTypeOf(info), 1, memory, memory};
+    const hlo::CollectiveOperand operand{DTypeOf(info), 1, memory, memory};
     py::ssize_t dense = info.itemsize;
     for (size_t i = info.shape.size(); i-- > 0; dense *= info.shape[i]) {
       if (info.shape[i] > 1 && info.strides[i] != dense) Raise(InvalidArgument("a dense array is required"));

@@ -2,24 +2,24 @@
 #include <pybind11/stl.h>
 
 #include "csrc/bindings/bindings.h"
-#include "csrc/pjrt/hlo_edit.h"
+#include "csrc/hlo/edit.h"
 
 namespace py = pybind11;
 
 namespace pathways::bindings {
 namespace {
 
-std::vector<pjrt::ShardingBytes> Shardings(const std::vector<std::optional<py::bytes>>& values) {
-  std::vector<pjrt::ShardingBytes> out;
-  for (const auto& value : values) out.push_back(value ? pjrt::ShardingBytes(std::string(*value)) : std::nullopt);
+std::vector<hlo::ShardingBytes> Shardings(const std::vector<std::optional<py::bytes>>& values) {
+  std::vector<hlo::ShardingBytes> out;
+  for (const auto& value : values) out.push_back(value ? hlo::ShardingBytes(std::string(*value)) : std::nullopt);
   return out;
 }
 
 py::bytes AnnotateHlo(const py::bytes& module, const std::vector<std::optional<py::bytes>>& parameters,
                       const std::vector<std::optional<py::bytes>>& results,
                       const std::optional<std::vector<int64_t>>& donors) {
-  std::string edited = Unwrap(pjrt::AnnotateShardings(std::string(module), Shardings(parameters), Shardings(results)));
-  if (donors) edited = Unwrap(pjrt::SetDonors(edited, *donors));
+  std::string edited = Unwrap(hlo::AnnotateShardings(std::string(module), Shardings(parameters), Shardings(results)));
+  if (donors) edited = Unwrap(hlo::SetDonors(edited, *donors));
   return py::bytes(edited);
 }
 

@@ -32,11 +32,11 @@ std::string Locate(PyObject* locator) {
 }
 
 // Runs on the compiling thread, too.
-void TellOfCompile(PyObject* listener, const pjrt::HloSummary& module, const std::string& source, size_t numbers) {
+void TellOfCompile(PyObject* listener, const hlo::HloSummary& module, const std::string& source, size_t numbers) {
   py::gil_scoped_acquire acquire;
   try {
     py::list instructions;
-    for (const pjrt::HloInstructionSummary& instruction : module.instructions) {
+    for (const hlo::HloInstructionSummary& instruction : module.instructions) {
       instructions.append(
           py::make_tuple(instruction.opcode, instruction.shape, instruction.detail, instruction.source));
     }
@@ -131,7 +131,7 @@ void BindPlugin(py::module_& module) {
           return;
         }
         PyObject* raw = py::object(listener).release().ptr();  // leaked, as above
-        plugin::SetCompileListener([raw](const pjrt::HloSummary& summary, const std::string& source, size_t numbers) {
+        plugin::SetCompileListener([raw](const hlo::HloSummary& summary, const std::string& source, size_t numbers) {
           TellOfCompile(raw, summary, source, numbers);
         });
       },

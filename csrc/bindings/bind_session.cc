@@ -12,7 +12,7 @@
 #include "csrc/bindings/bindings.h"
 #include "csrc/bindings/values.h"
 #include "csrc/dataplane/data_plane.h"
-#include "csrc/pjrt/hlo.h"
+#include "csrc/hlo/hlo.h"
 #include "csrc_generated/version.h"
 
 namespace py = pybind11;
@@ -109,7 +109,7 @@ PyFunction Register(const std::shared_ptr<Session>& session, const py::bytes& mo
     }
     spec.outputs_known = true;
   } else if (format == "hlo" && spec.one_device) {
-    pjrt::HloModuleInfo info = Unwrap(pjrt::ReadHloModule(spec.module));
+    hlo::HloModuleInfo info = Unwrap(hlo::ReadHloModule(spec.module));
     spec.outputs = info.results;
     spec.outputs_known = true;
     if (name.empty()) spec.name = info.name;

@@ -2,12 +2,12 @@
 #include <pybind11/stl.h>
 
 #include "csrc/bindings/bindings.h"
-#include "csrc/pjrt/collective_check.h"
+#include "csrc/hlo/collective_check.h"
+#include "csrc/hlo/hlo.h"
+#include "csrc/hlo/module_costs.h"
+#include "csrc/hlo/xla_mistakes.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo.h"
-#include "csrc/pjrt/module_costs.h"
 #include "csrc/pjrt/topology.h"
-#include "csrc/pjrt/xla_mistakes.h"
 
 namespace py = pybind11;
 
@@ -21,15 +21,15 @@ struct PyTopology {
 struct CompiledFor {
   std::unique_ptr<pjrt::Compiled> compiled;
   std::map<DType, int64_t> flops;
-  std::vector<pjrt::CollectiveUse> collectives;
+  std::vector<hlo::CollectiveUse> collectives;
   bool shows_program = false;
 };
 
 // As the compiler of a worker prepares a module for devices of one client.
 Result<std::string> Prepared(std::string_view module, int64_t partitions) {
-  PW_RETURN_IF_ERROR(pjrt::CheckCollectives(module, 1, partitions));
-  PW_ASSIGN_OR_RETURN(std::string edited, pjrt::AvoidXlaMistakes(module, {partitions > 1, false}));
-  return partitions > 1 ? pjrt::SplitAllReduces(edited) : Result<std::string>(std::move(edited));
+  PW_RETURN_IF_ERROR(hlo::CheckCollectives(module, 1, partitions));
+  PW_ASSIGN_OR_RETURN(std::string edited, hlo::AvoidXlaMistakes(module, {partitions > 1, false}));
+  return partitions > 1 ? hlo::SplitAllReduces(edited) : Result<std::string>(std::move(edited));
 }
 
 Result<CompiledFor> CompileFor(const pjrt::Topology& topology, std::string_view module, int64_t partitions) {
@@ -42,13 +42,13 @@ Result<CompiledFor> CompileFor(const pjrt::Topology& topology, std::string_view 
   for (int64_t i = 0; i < partitions; ++i) ids.push_back(topology.devices()[static_cast<size_t>(i)].id);
   PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForDevices("", 1, partitions, ids));
   CompiledFor out;
-  PW_ASSIGN_OR_RETURN(out.flops, pjrt::CountFlops(prepared));
+  PW_ASSIGN_OR_RETURN(out.flops, hlo::CountFlops(prepared));
   PW_ASSIGN_OR_RETURN(out.compiled, topology.Compile(prepared, "hlo", options));
   const auto program = out.compiled->GetOptimizedProgram();  // a plugin need not show it
   if (!program.ok()) return out;
-  const auto hlo = pjrt::HloModuleOfProgram(program->format, program->code);
-  if (!hlo.ok()) return out;
-  PW_ASSIGN_OR_RETURN(out.collectives, pjrt::ListCollectives(*hlo, static_cast<uint32_t>(partitions)));
+  const auto optimized = hlo::HloModuleOfProgram(program->format, program->code);
+  if (!optimized.ok()) return out;
+  PW_ASSIGN_OR_RETURN(out.collectives, hlo::ListCollectives(*optimized, static_cast<uint32_t>(partitions)));
   out.shows_program = true;
   return out;
 }
@@ -75,7 +75,7 @@ py::dict Described(const CompiledFor& made) {
   out["collectives"] = py::none();
   if (made.shows_program) {
     py::list collectives;
-    for (const pjrt::CollectiveUse& use : made.collectives) {
+    for (const hlo::CollectiveUse& use : made.collectives) {
       collectives.append(py::make_tuple(use.opcode, use.bytes, use.groups));
     }
     out["collectives"] = collectives;

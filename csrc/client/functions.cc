@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "csrc/client/session.h"
-#include "csrc/pjrt/collective_check.h"
+#include "csrc/hlo/collective_check.h"
 
 namespace pathways::client {
 
@@ -25,8 +25,8 @@ std::shared_ptr<const std::vector<uint32_t>> Function::GangHosts() {
 
 Result<std::shared_ptr<Function>> Functions::Register(FunctionSpec spec) {
   // A worker looks again: it also reads the collectives of MLIR.
-  const Status fits = spec.format == "hlo"    ? pjrt::CheckCollectives(spec.module, spec.replicas, spec.partitions)
-                      : spec.format == "mlir" ? pjrt::CheckMlirCounts(spec.module, spec.replicas, spec.partitions)
+  const Status fits = spec.format == "hlo"    ? hlo::CheckCollectives(spec.module, spec.replicas, spec.partitions)
+                      : spec.format == "mlir" ? hlo::CheckMlirCounts(spec.module, spec.replicas, spec.partitions)
                                               : OkStatus();
   PW_RETURN_IF_ERROR(fits.WithPrefix("function '" + spec.name + "'"));
   std::vector<uint32_t> devices = spec.devices;

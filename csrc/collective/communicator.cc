@@ -87,7 +87,7 @@ Status Communicator::WhoLeft(const Launch& launch, const Meeting& meeting) const
   return OkStatus();
 }
 
-Status Communicator::Meet(int device, const pjrt::CollectiveOp& op, std::span<const pjrt::CollectiveOperand> operands) {
+Status Communicator::Meet(int device, const hlo::CollectiveOp& op, std::span<const hlo::CollectiveOperand> operands) {
   std::unique_lock lock(mutex_);
   const auto at = devices_.find(device);
   if (at == devices_.end() || !at->second.launch) {

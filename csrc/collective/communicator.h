@@ -33,7 +33,7 @@
 #include "csrc/collective/lanes.h"
 #include "csrc/collective/layout.h"
 #include "csrc/dataplane/data_plane.h"
-#include "csrc/pjrt/collective.h"
+#include "csrc/hlo/collective.h"
 
 namespace pathways::collective {
 
@@ -46,7 +46,7 @@ struct CommunicatorOptions {
   std::chrono::microseconds spin{20};       // before a wait sleeps
 };
 
-class Communicator : public pjrt::CollectiveBackend {
+class Communicator : public hlo::CollectiveBackend {
  public:
   // `data` carries what goes to other machines; nullptr: all hosts are on this one.
   explicit Communicator(CommunicatorOptions options, dataplane::DataPlane* data = nullptr);
@@ -59,7 +59,7 @@ class Communicator : public pjrt::CollectiveBackend {
   void Begin(int device, std::shared_ptr<const Gang> gang, uint32_t shard);
   void End(int device);
 
-  Status Meet(int device, const pjrt::CollectiveOp& op, std::span<const pjrt::CollectiveOperand> operands) override;
+  Status Meet(int device, const hlo::CollectiveOp& op, std::span<const hlo::CollectiveOperand> operands) override;
 
   // Every gang with that host fails with this status, now and later.
   void HostLost(uint32_t host, Status status);
@@ -93,7 +93,7 @@ class Communicator : public pjrt::CollectiveBackend {
   // A collective that the members of one group on this host meet in.
   struct Meeting {
     std::shared_ptr<Launch> launch;
-    const pjrt::CollectiveOp* op = nullptr;  // of the first to arrive, who stays until the end
+    const hlo::CollectiveOp* op = nullptr;  // of the first to arrive, who stays until the end
     Layout layout;
     uint32_t ordinal = 0;
     std::vector<Part> parts;

@@ -14,10 +14,10 @@
 namespace pathways::collective {
 namespace {
 
-using pjrt::CollectiveKind;
-using pjrt::CollectiveOp;
-using pjrt::CollectiveOperand;
-using pjrt::Reduction;
+using hlo::CollectiveKind;
+using hlo::CollectiveOp;
+using hlo::CollectiveOperand;
+using hlo::Reduction;
 
 using Bytes = std::vector<std::byte>;
 
@@ -88,7 +88,7 @@ Bytes Reduced(const Case& c, const std::vector<Bytes>& terms) {
   return result;
 }
 
-// What shard `shard` should have in operand k, by the definitions in pjrt/collective.h. Values are small integers, so
+// What shard `shard` should have in operand k, by the definitions in hlo/collective.h. Values are small integers, so
 // the order of additions does not matter.
 Bytes Expected(const Case& c, uint32_t shard, size_t k) {
   const auto group = c.GroupOf(shard);

@@ -13,9 +13,9 @@ namespace pathways::collective {
 namespace {
 
 using namespace std::chrono_literals;
-using pjrt::CollectiveKind;
-using pjrt::CollectiveOp;
-using pjrt::CollectiveOperand;
+using hlo::CollectiveKind;
+using hlo::CollectiveOp;
+using hlo::CollectiveOperand;
 
 CollectiveOp AllReduce(uint32_t number) {
   CollectiveOp op;

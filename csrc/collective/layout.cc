@@ -13,11 +13,11 @@ constexpr uint64_t kOneHopBytes = 64 << 10;
 
 }  // namespace
 
-Result<Layout> FindLayout(const pjrt::CollectiveOp& op, const std::vector<Place>& shards, uint32_t shard,
+Result<Layout> FindLayout(const hlo::CollectiveOp& op, const std::vector<Place>& shards, uint32_t shard,
                           uint32_t host) {
   Layout layout;
   bool found = false;
-  if (op.kind == pjrt::CollectiveKind::kPermute || op.groups.empty()) {
+  if (op.kind == hlo::CollectiveKind::kPermute || op.groups.empty()) {
     layout.members.resize(shards.size());
     std::iota(layout.members.begin(), layout.members.end(), 0);
     found = shard < shards.size();

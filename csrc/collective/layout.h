@@ -9,7 +9,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/collective/gang.h"
-#include "csrc/pjrt/collective.h"
+#include "csrc/hlo/collective.h"
 
 namespace pathways::collective {
 
@@ -34,8 +34,7 @@ struct Layout {
 
 // The meeting of `shard`, which runs on `host`. No groups (and kPermute): one of all shards, in their order.
 // INVALID_ARGUMENT: the shard is in no group, or a group names a shard that the gang does not have.
-Result<Layout> FindLayout(const pjrt::CollectiveOp& op, const std::vector<Place>& shards, uint32_t shard,
-                          uint32_t host);
+Result<Layout> FindLayout(const hlo::CollectiveOp& op, const std::vector<Place>& shards, uint32_t shard, uint32_t host);
 
 enum class AllReduceWay : uint8_t {
   kOneHop,   // everybody sends its whole part to everybody, and reduces all

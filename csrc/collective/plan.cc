@@ -8,9 +8,9 @@
 namespace pathways::collective {
 namespace {
 
-using pjrt::CollectiveKind;
-using pjrt::CollectiveOp;
-using pjrt::CollectiveOperand;
+using hlo::CollectiveKind;
+using hlo::CollectiveOp;
+using hlo::CollectiveOperand;
 
 // How an operand's input and output relate to the group: blocks of `row_bytes` in `outer` rows.
 struct Blocks {

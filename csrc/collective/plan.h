@@ -15,7 +15,7 @@
 #include "csrc/base/status.h"
 #include "csrc/collective/layout.h"
 #include "csrc/collective/stream.h"
-#include "csrc/pjrt/collective.h"
+#include "csrc/hlo/collective.h"
 
 namespace pathways::collective {
 
@@ -31,7 +31,7 @@ struct PeerPlan {
 };
 
 struct ExchangePlan {
-  pjrt::Reduction reduction{};
+  hlo::Reduction reduction{};
   std::vector<PeerPlan> peers;  // other hosts, ascending
   size_t lower_hosts = 0;       // how many of them come before this host
 
@@ -59,12 +59,12 @@ struct ExchangePlan {
 // One local member's operands.
 struct LocalPart {
   uint32_t position = 0;  // in the group
-  std::span<const pjrt::CollectiveOperand> operands;
+  std::span<const hlo::CollectiveOperand> operands;
 };
 
 // `parts` are the local members of the layout, by position. INVALID_ARGUMENT: sizes that do not fit the operation;
 // INTERNAL: the members' operands differ; UNIMPLEMENTED: a reduction without arithmetic. Fills an empty plan.
-Status BuildPlan(const pjrt::CollectiveOp& op, const Layout& layout, std::span<const LocalPart> parts,
+Status BuildPlan(const hlo::CollectiveOp& op, const Layout& layout, std::span<const LocalPart> parts,
                  ExchangePlan* plan);
 
 }  // namespace pathways::collective

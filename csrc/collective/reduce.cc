@@ -15,7 +15,7 @@
 namespace pathways::collective {
 namespace {
 
-using pjrt::Reduction;
+using hlo::Reduction;
 
 // Element types that are computed in f32.
 struct Bf16 {

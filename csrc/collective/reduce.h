@@ -12,7 +12,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/base/tensor_type.h"
-#include "csrc/pjrt/collective.h"
+#include "csrc/hlo/collective.h"
 
 namespace pathways::collective {
 
@@ -21,9 +21,9 @@ using ReduceFunction = void (*)(std::byte* to, const std::byte* a, const std::by
 
 // UNIMPLEMENTED, naming the two, for a combination that has no meaning (min of complex numbers) or no arithmetic here
 // (f8).
-Result<ReduceFunction> FindReduction(DType dtype, pjrt::Reduction reduction);
+Result<ReduceFunction> FindReduction(DType dtype, hlo::Reduction reduction);
 
-std::string_view ReductionName(pjrt::Reduction reduction);
+std::string_view ReductionName(hlo::Reduction reduction);
 
 }  // namespace pathways::collective
 

@@ -13,7 +13,7 @@
 namespace pathways::collective {
 namespace {
 
-using pjrt::Reduction;
+using hlo::Reduction;
 
 template <typename T>
 std::vector<T> Reduce(DType dtype, Reduction reduction, std::vector<T> a, const std::vector<T>& b) {
@@ -103,14 +103,14 @@ TEST(SharesCoverEverythingOnce) {
 }
 
 TEST(RowsWithoutNumberDoNotFitAndHarmNothing) {
-  pjrt::CollectiveOp op;
-  op.kind = pjrt::CollectiveKind::kAllReduce;
+  hlo::CollectiveOp op;
+  op.kind = hlo::CollectiveKind::kAllReduce;
   op.reduction = Reduction::kSum;
   const auto layout = FindLayout(op, {{0, 0}, {1, 0}}, 0, 0);
   EXPECT_OK(layout.status());
   std::vector<std::byte> memory(64);
   for (const int64_t outer : {int64_t{1} << 62, int64_t{1} << 61, INT64_MAX, int64_t{-1}, int64_t{3}}) {
-    const pjrt::CollectiveOperand operand{DType::kF32, outer, memory, memory};
+    const hlo::CollectiveOperand operand{DType::kF32, outer, memory, memory};
     const LocalPart part{0, {&operand, 1}};
     ExchangePlan plan;
     EXPECT_EQ(BuildPlan(op, *layout, {&part, 1}, &plan).code(), Code::kInvalidArgument);

@@ -73,7 +73,7 @@ void CopyStream(const Stream& from, const Stream& to) {
   }
 }
 
-void ReduceTerms(const std::vector<Term>& terms, const Stream& shape, pjrt::Reduction reduction, uint64_t begin,
+void ReduceTerms(const std::vector<Term>& terms, const Stream& shape, hlo::Reduction reduction, uint64_t begin,
                  uint64_t size, Term result, size_t first_own, size_t own) {
   alignas(64) std::byte running[kBlockBytes];
   alignas(64) std::byte joined[kBlockBytes];

@@ -85,7 +85,7 @@ struct Term {
 // `own` terms from `first_own` on, at least one, are reduced among themselves first: a host sends others what is
 // reduced of its own, so only then all hosts get the same bits. `result` may be the same memory as the term
 // `first_own`; it is not written before that term has been read. A single term is copied.
-void ReduceTerms(const std::vector<Term>& terms, const Stream& shape, pjrt::Reduction reduction, uint64_t begin,
+void ReduceTerms(const std::vector<Term>& terms, const Stream& shape, hlo::Reduction reduction, uint64_t begin,
                  uint64_t size, Term result, size_t first_own, size_t own);
 
 }  // namespace pathways::collective

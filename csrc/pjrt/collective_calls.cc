@@ -10,9 +10,9 @@
 namespace pathways::pjrt {
 namespace {
 
-std::atomic<CollectiveBackend*> backend{nullptr};
+std::atomic<hlo::CollectiveBackend*> backend{nullptr};
 
-Status Attributes(const XLA_FFI_Attrs& attributes, CollectiveOp* op, std::span<const int64_t>* outer) {
+Status Attributes(const XLA_FFI_Attrs& attributes, hlo::CollectiveOp* op, std::span<const int64_t>* outer) {
   const auto kind = IntegerAttribute(attributes, "kind");
   const auto reduction = IntegerAttribute(attributes, "reduction");
   const auto number = IntegerAttribute(attributes, "number");
@@ -23,14 +23,14 @@ Status Attributes(const XLA_FFI_Attrs& attributes, CollectiveOp* op, std::span<c
   if (!kind || !reduction || !number || !per_operand || !members || !sizes || !rows) {
     return InvalidArgument("pathways.collective lacks an attribute");
   }
-  op->kind = static_cast<CollectiveKind>(*kind);
-  op->reduction = static_cast<Reduction>(*reduction);
+  op->kind = static_cast<hlo::CollectiveKind>(*kind);
+  op->reduction = static_cast<hlo::Reduction>(*reduction);
   op->number = static_cast<uint32_t>(*number);
   op->block_per_operand = *per_operand != 0;
   *outer = *rows;
   op->groups.clear();
   op->pairs.clear();
-  if (op->kind == CollectiveKind::kPermute) {
+  if (op->kind == hlo::CollectiveKind::kPermute) {
     for (size_t i = 0; i + 1 < members->size(); i += 2) {
       op->pairs.emplace_back(static_cast<uint32_t>((*members)[i]), static_cast<uint32_t>((*members)[i + 1]));
     }
@@ -49,7 +49,7 @@ Status Attributes(const XLA_FFI_Attrs& attributes, CollectiveOp* op, std::span<c
 }
 
 Status Operands(const XLA_FFI_CallFrame& frame, std::span<const int64_t> outer,
-                std::vector<CollectiveOperand>* operands) {
+                std::vector<hlo::CollectiveOperand>* operands) {
   const auto count = static_cast<int64_t>(outer.size());
   if (frame.rets.size != count + 1 || (frame.args.size != count && frame.args.size != count + 1)) {
     return InvalidArgument("pathways.collective: expected " + std::to_string(count) +
@@ -60,7 +60,7 @@ Status Operands(const XLA_FFI_CallFrame& frame, std::span<const int64_t> outer,
   for (int64_t i = 0; i < count; ++i) {
     const XLA_FFI_Buffer& from = BufferAt(frame.args.args, i);
     const XLA_FFI_Buffer& to = BufferAt(frame.rets.rets, i);
-    CollectiveOperand operand;
+    hlo::CollectiveOperand operand;
     operand.dtype = DTypeFromXlaPrimitive(static_cast<int64_t>(from.dtype));
     operand.outer = outer[static_cast<size_t>(i)];
     const int64_t width = DTypeBytes(operand.dtype);
@@ -76,18 +76,18 @@ Status Operands(const XLA_FFI_CallFrame& frame, std::span<const int64_t> outer,
 
 }  // namespace
 
-void SetCollectiveBackend(CollectiveBackend* serving) { backend.store(serving); }
+void SetCollectiveBackend(hlo::CollectiveBackend* serving) { backend.store(serving); }
 
 XLA_FFI_Error* ServeCollectiveCall(XLA_FFI_CallFrame* frame) {
   if (AnswersMetadata(frame)) return nullptr;
   if (frame->stage != XLA_FFI_ExecutionStage_EXECUTE) return nullptr;
-  thread_local CollectiveOp op;
-  thread_local std::vector<CollectiveOperand> operands;
+  thread_local hlo::CollectiveOp op;
+  thread_local std::vector<hlo::CollectiveOperand> operands;
   const Status status = [&]() -> Status {
     std::span<const int64_t> outer;
     PW_RETURN_IF_ERROR(Attributes(frame->attrs, &op, &outer));
     PW_RETURN_IF_ERROR(Operands(*frame, outer, &operands));
-    CollectiveBackend* const serving = backend.load();
+    hlo::CollectiveBackend* const serving = backend.load();
     if (serving == nullptr) return Unimplemented("nothing in this process serves collectives between hosts");
     PW_RETURN_IF_ERROR(serving->Meet(static_cast<int>(DeviceOrdinal(frame)), op, operands));
     const XLA_FFI_Buffer& order = BufferAt(frame->rets.rets, frame->rets.size - 1);

@@ -1,5 +1,5 @@
-// The custom call `pathways.collective`, which stands for a collective instruction (serve_collectives.h): its handler
-// reads what is asked for, and hands it to the process's CollectiveBackend.
+// The custom call `pathways.collective`, which stands for a collective instruction (hlo/serve_collectives.h): its
+// handler reads what is asked for, and hands it to the process's CollectiveBackend.
 //
 //   pathways.collective {kind, reduction, number, members, sizes, outer, block_per_operand} (x..., [order]) -> (y...,
 //   order)
@@ -11,14 +11,13 @@
 #ifndef PTPATHWAYS_PJRT_COLLECTIVE_CALLS_H_
 #define PTPATHWAYS_PJRT_COLLECTIVE_CALLS_H_
 
-#include "csrc/pjrt/collective.h"
-#include "csrc/pjrt/collective_instruction.h"
+#include "csrc/hlo/collective.h"
 #include "csrc_generated/pjrt_abi.h"
 
 namespace pathways::pjrt {
 
 // The one that serves this process's collectives; nullptr: none does, and a call fails with UNIMPLEMENTED.
-void SetCollectiveBackend(CollectiveBackend* backend);
+void SetCollectiveBackend(hlo::CollectiveBackend* backend);
 
 XLA_FFI_Error* ServeCollectiveCall(XLA_FFI_CallFrame* frame);
 

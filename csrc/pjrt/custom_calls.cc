@@ -9,6 +9,8 @@
 #include <optional>
 #include <thread>
 
+#include "csrc/hlo/collective_instruction.h"
+#include "csrc/hlo/use_kernels.h"
 #include "csrc/pjrt/collective_calls.h"
 #include "csrc/pjrt/ffi_call.h"
 #include "csrc/pjrt/kernel_calls.h"
@@ -64,8 +66,8 @@ Status RegisterCustomCalls(const Api& api, std::string_view platform) {
   static const PJRT_Api* registered = nullptr;  // guarded by mutex; a process loads one plugin
   const std::lock_guard lock(mutex);
   if (registered == api.table()) return OkStatus();
-  for (const auto& [name, handler] : {std::pair(kWait, &Wait), std::pair(kCollectiveCall, &ServeCollectiveCall),
-                                      std::pair(kKernelCall, &ServeKernelCall)}) {
+  for (const auto& [name, handler] : {std::pair(kWait, &Wait), std::pair(hlo::kCollectiveCall, &ServeCollectiveCall),
+                                      std::pair(hlo::kKernelCall, &ServeKernelCall)}) {
     PJRT_FFI_Register_Handler_Args args{};
     args.struct_size = PjrtStructSize<PJRT_FFI_Register_Handler_Args>::value;
     args.target_name = name.data();

@@ -4,9 +4,9 @@
 // its host's point of view: no core is used but for the last 60 us, which make it exact. Calls on one device take
 // turns. For measuring and trying schedules where there is no accelerator.
 //
-// pathways.collective: what serve_collectives.h makes of collectives; see collective_calls.h.
+// pathways.collective: what hlo/serve_collectives.h makes of collectives; see collective_calls.h.
 //
-// pathways.kernel: what use_kernels.h makes of convolutions and products of matrices; see kernel_calls.h.
+// pathways.kernel: what hlo/use_kernels.h makes of convolutions and products of matrices; see kernel_calls.h.
 //
 // Ownership: nothing; the plugin keeps the handlers for the life of the process. Threads: Register once per plugin;
 //            handlers run on the plugin's threads. Locks: one per device while it is occupied.

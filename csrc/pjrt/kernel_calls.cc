@@ -1,6 +1,7 @@
 #include "csrc/pjrt/kernel_calls.h"
 
 #include <array>
+#include <string>
 
 #include "csrc/kernels/kernel.h"
 #include "csrc/pjrt/ffi_call.h"
@@ -33,13 +34,6 @@ Status Serve(XLA_FFI_CallFrame* frame) {
 }
 
 }  // namespace
-
-std::string KernelAttributes(std::span<const int64_t> encoded, int64_t threads) {
-  std::string out = "{kernel = array<i64: ";
-  for (const int64_t number : encoded) out += std::to_string(number) + ", ";
-  out.resize(out.size() - 2);
-  return out + ">, threads = " + std::to_string(threads) + " : i64}";
-}
 
 XLA_FFI_Error* ServeKernelCall(XLA_FFI_CallFrame* frame) {
   if (AnswersMetadata(frame)) return nullptr;

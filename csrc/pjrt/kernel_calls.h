@@ -1,5 +1,5 @@
 // The custom call `pathways.kernel`, which stands for a convolution or a product of matrices that a kernel library
-// computes (use_kernels.h).
+// computes (hlo/use_kernels.h).
 //
 //   pathways.kernel {kernel = array<i64: ...>, threads = N} (left, right) -> (result, room)
 //
@@ -10,18 +10,9 @@
 #ifndef PTPATHWAYS_PJRT_KERNEL_CALLS_H_
 #define PTPATHWAYS_PJRT_KERNEL_CALLS_H_
 
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
-
 #include "csrc_generated/pjrt_abi.h"
 
 namespace pathways::pjrt {
-
-inline constexpr std::string_view kKernelCall = "pathways.kernel";
-
-std::string KernelAttributes(std::span<const int64_t> encoded, int64_t threads);
 
 XLA_FFI_Error* ServeKernelCall(XLA_FFI_CallFrame* frame);
 

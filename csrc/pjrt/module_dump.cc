@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "csrc/base/proto.h"
+#include "csrc/hlo/proto.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo_proto.h"
 
 namespace pathways::pjrt {
 namespace {
@@ -106,38 +106,38 @@ Result<std::optional<std::string>> ReadDump(const std::string& folder, std::stri
 constexpr std::string_view kEnd = "pathways.end";
 
 Result<std::string> WithEnd(std::string_view module) {
-  return EditComputations(module, [](std::string_view computation, bool is_entry) -> Result<std::string> {
+  return hlo::EditComputations(module, [](std::string_view computation, bool is_entry) -> Result<std::string> {
     if (!is_entry) return std::string(computation);
     int64_t last = 0;
     ProtoWriter out, sharding, fields;
     const auto copy = [&last](std::string_view bytes) -> Result<bool> {
-      PW_ASSIGN_OR_RETURN(const Instruction instruction, ReadInstruction(bytes));
+      PW_ASSIGN_OR_RETURN(const hlo::Instruction instruction, hlo::ReadInstruction(bytes));
       last = std::max(last, instruction.id);
       return false;
     };
-    PW_RETURN_IF_ERROR(EditInstructions(computation, copy, &out));
-    sharding.Int64(sharding_field::kType, sharding_field::kManual);
-    fields.Bytes(instruction_field::kCustomCallTarget, kEnd);
-    fields.Bytes(instruction_field::kSharding, sharding.bytes());
-    fields.Bool(instruction_field::kHasSideEffect, true);
-    fields.Int64(instruction_field::kCustomCallApiVersion, kTypedFfi);
-    WriteInstruction(last + 1, kEnd, "custom-call", ArrayShape(DType::kF32, {}), {}, fields.bytes(), &out);
+    PW_RETURN_IF_ERROR(hlo::EditInstructions(computation, copy, &out));
+    sharding.Int64(hlo::sharding_field::kType, hlo::sharding_field::kManual);
+    fields.Bytes(hlo::instruction_field::kCustomCallTarget, kEnd);
+    fields.Bytes(hlo::instruction_field::kSharding, sharding.bytes());
+    fields.Bool(hlo::instruction_field::kHasSideEffect, true);
+    fields.Int64(hlo::instruction_field::kCustomCallApiVersion, hlo::kTypedFfi);
+    hlo::WriteInstruction(last + 1, kEnd, "custom-call", hlo::ArrayShape(DType::kF32, {}), {}, fields.bytes(), &out);
     return std::move(out).Take();
   });
 }
 
 Result<std::string> WithoutEnd(std::string_view module) {
-  return EditComputations(module, [](std::string_view computation, bool) -> Result<std::string> {
+  return hlo::EditComputations(module, [](std::string_view computation, bool) -> Result<std::string> {
     ProtoWriter out;
     const auto is_end = [](std::string_view bytes) -> Result<bool> {
       ProtoReader reader(bytes);
       ProtoField field;
       while (reader.Next(&field)) {
-        if (field.is(instruction_field::kCustomCallTarget, WireType::kBytes)) return field.bytes == kEnd;
+        if (field.is(hlo::instruction_field::kCustomCallTarget, WireType::kBytes)) return field.bytes == kEnd;
       }
       return false;
     };
-    PW_RETURN_IF_ERROR(EditInstructions(computation, is_end, &out));
+    PW_RETURN_IF_ERROR(hlo::EditInstructions(computation, is_end, &out));
     return std::move(out).Take();
   });
 }

@@ -10,7 +10,7 @@ namespace pathways::pjrt {
 
 Result<ShardProgram> DescribeShardProgram(std::string module) {
   ShardProgram out;
-  PW_ASSIGN_OR_RETURN(out.info, ReadHloModule(module));
+  PW_ASSIGN_OR_RETURN(out.info, hlo::ReadHloModule(module));
   for (const std::string& opcode : out.info.cross_device_opcodes) {
     if (opcode == "partition-id") {
       out.differs = true;

@@ -14,17 +14,17 @@
 #include <vector>
 
 #include "csrc/base/status.h"
+#include "csrc/hlo/hlo.h"
 #include "csrc/pjrt/client.h"
-#include "csrc/pjrt/hlo.h"
 
 namespace pathways::pjrt {
 
 struct ShardProgram {
   std::string module;  // HloModuleProto; parameters and results have the shapes of one shard
-  HloModuleInfo info;
+  hlo::HloModuleInfo info;
   // Distinct opcodes that meet other devices; partition-id and replica-id are not among them.
   std::vector<std::string> collectives;
-  // Whether it has a partition-id instruction: then the shards' programs differ by that number (see FixPartition).
+  // Whether it has a partition-id instruction: then the shards' programs differ by that number (hlo::FixPartition).
   bool differs = false;
 };
 

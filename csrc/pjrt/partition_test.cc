@@ -5,15 +5,15 @@
 
 #include <filesystem>
 
+#include "csrc/hlo/edit.h"
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo_edit.h"
-#include "csrc/pjrt/test_hlo.h"
 #include "csrc/pjrt/test_support.h"
 
 namespace pathways::pjrt {
 namespace {
 
-const ShardingBytes kCopied = std::string();
+const hlo::ShardingBytes kCopied = std::string();
 
 // An empty folder that goes with the test.
 class Folder {
@@ -28,11 +28,11 @@ class Folder {
 };
 
 // x + x with the given layouts; `elements` in all.
-Result<std::string> Doubled(int64_t elements, const ShardingBytes& parameter, const ShardingBytes& result) {
-  HloBuilder hlo;
-  const int64_t x = hlo.Parameter(F32({elements}));
-  hlo.Add("add", F32({elements}), {x, x});
-  return AnnotateShardings(hlo.Build("doubled"), {{parameter}}, {{result}});
+Result<std::string> Doubled(int64_t elements, const hlo::ShardingBytes& parameter, const hlo::ShardingBytes& result) {
+  hlo::HloBuilder builder;
+  const int64_t x = builder.Parameter(hlo::F32({elements}));
+  builder.Add("add", hlo::F32({elements}), {x, x});
+  return hlo::AnnotateShardings(builder.Build("doubled"), {{parameter}}, {{result}});
 }
 
 Result<std::vector<float>> RunOnce(Client* client, const std::string& module, const std::vector<float>& argument,
@@ -55,7 +55,7 @@ TEST(OneShardOfAnElementwiseComputation) {
   NEED_DEVICES(client, 4);
   const Folder scratch;
   // More partitions than the client of the tests has devices.
-  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(16, SplitSharding(8), SplitSharding(8)));
+  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(16, hlo::SplitSharding(8), hlo::SplitSharding(8)));
   const Partitioner partitioner(client->api(), scratch.path());
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 8));
   EXPECT(scratch.empty());
@@ -73,13 +73,13 @@ TEST(OneShardOfAnElementwiseComputation) {
 TEST(ShardsThatDifferByTheirNumber) {
   NEED_PLUGIN(client);
   NEED_DEVICES(client, 4);
-  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, kCopied, SplitSharding(4)));
+  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, kCopied, hlo::SplitSharding(4)));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));
   EXPECT(shard.differs);
   EXPECT(shard.collectives.empty());
   for (uint32_t number = 0; number < 4; ++number) {
-    ASSERT_OK_AND_ASSIGN(const std::string fixed, FixPartition(shard.module, number));
+    ASSERT_OK_AND_ASSIGN(const std::string fixed, hlo::FixPartition(shard.module, number));
     ASSERT_OK_AND_ASSIGN(const auto values, RunOnce(client, fixed, {0, 1, 2, 3, 4, 5, 6, 7}, 1));
     EXPECT(values == (std::vector<float>{4.0f * number, 4.0f * number + 2}));
   }
@@ -88,7 +88,7 @@ TEST(ShardsThatDifferByTheirNumber) {
 TEST(CollectivesAreNamed) {
   NEED_PLUGIN(client);
   NEED_CPU(client);
-  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, SplitSharding(4), kCopied));
+  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, hlo::SplitSharding(4), kCopied));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));
   ASSERT_EQ(shard.collectives.size(), size_t{1});
@@ -98,9 +98,9 @@ TEST(CollectivesAreNamed) {
 TEST(DonorsOutliveThePartitioning) {
   NEED_PLUGIN(client);
   NEED_CPU(client);
-  ASSERT_OK_AND_ASSIGN(const std::string laid_out, Doubled(8, SplitSharding(4), SplitSharding(4)));
+  ASSERT_OK_AND_ASSIGN(const std::string laid_out, Doubled(8, hlo::SplitSharding(4), hlo::SplitSharding(4)));
   const std::vector<int64_t> first = {0};
-  ASSERT_OK_AND_ASSIGN(const std::string module, SetDonors(laid_out, first));
+  ASSERT_OK_AND_ASSIGN(const std::string module, hlo::SetDonors(laid_out, first));
   const Partitioner partitioner(client->api(), "");
   ASSERT_OK_AND_ASSIGN(const ShardProgram shard, partitioner.Partition(module, "hlo", "", 4));
   EXPECT(shard.info.donated_parameters == first || shard.info.aliased_parameters == first);
@@ -131,7 +131,7 @@ TEST(WhatCannotBePartitioned) {
   const Partitioner nowhere(client->api(), scratch.path() + "/missing");
   EXPECT_HAS(nowhere.Partition("", "hlo", "", 2).status().ToString(), scratch.path() + "/missing");
   // A sharding over more devices than there are partitions.
-  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, SplitSharding(4), SplitSharding(4)));
+  ASSERT_OK_AND_ASSIGN(const std::string module, Doubled(8, hlo::SplitSharding(4), hlo::SplitSharding(4)));
   EXPECT(!partitioner.Partition(module, "hlo", "", 2).ok());
 }
 

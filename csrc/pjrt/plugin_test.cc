@@ -4,9 +4,9 @@
 #include <future>
 #include <numeric>
 
+#include "csrc/hlo/hlo.h"
 #include "csrc/pjrt/client.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo.h"
 #include "csrc/pjrt/test_support.h"
 #include "csrc/testing/test.h"
 
@@ -108,8 +108,8 @@ TEST(ExecutableDescribesItself) {
   NEED_PLUGIN(client);
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOne));
   ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
-  ASSERT_OK_AND_ASSIGN(const auto module_bytes, HloModuleOfProgram(program.format, program.code));
-  ASSERT_OK_AND_ASSIGN(const auto module, ReadHloModule(module_bytes));
+  ASSERT_OK_AND_ASSIGN(const auto module_bytes, hlo::HloModuleOfProgram(program.format, program.code));
+  ASSERT_OK_AND_ASSIGN(const auto module, hlo::ReadHloModule(module_bytes));
   EXPECT_EQ(module.parameters.size(), size_t{1});
   EXPECT_EQ(module.parameters[0], kVector);
   EXPECT_EQ(module.results[0], kVector);
@@ -254,8 +254,8 @@ TEST(DonationTakesTheArgument) {
   NEED_PLUGIN(client);
   ASSERT_OK_AND_ASSIGN(const auto executable, CompileForOne(client, kAddOneDonating));
   ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
-  ASSERT_OK_AND_ASSIGN(const auto module_bytes, HloModuleOfProgram(program.format, program.code));
-  ASSERT_OK_AND_ASSIGN(const auto module, ReadHloModule(module_bytes));
+  ASSERT_OK_AND_ASSIGN(const auto module_bytes, hlo::HloModuleOfProgram(program.format, program.code));
+  ASSERT_OK_AND_ASSIGN(const auto module, hlo::ReadHloModule(module_bytes));
   EXPECT(module.aliased_parameters == std::vector<int64_t>{0});
   ASSERT_OK_AND_ASSIGN(Buffer x, Put(client, {1, 2, 3, 4}));
   ExecuteOutputs outputs;
@@ -432,8 +432,8 @@ TEST(SpmdAcrossFourPartitions) {
   EXPECT_EQ(executable->num_partitions(), 4);
   EXPECT(executable->devices() == (std::vector<int>{0, 1, 2, 3}));
   ASSERT_OK_AND_ASSIGN(const auto program, executable->GetOptimizedProgram());
-  ASSERT_OK_AND_ASSIGN(const auto module_bytes, HloModuleOfProgram(program.format, program.code));
-  ASSERT_OK_AND_ASSIGN(const auto module, ReadHloModule(module_bytes));
+  ASSERT_OK_AND_ASSIGN(const auto module_bytes, hlo::HloModuleOfProgram(program.format, program.code));
+  ASSERT_OK_AND_ASSIGN(const auto module, hlo::ReadHloModule(module_bytes));
   EXPECT(module.has_cross_device_instructions);
   std::vector<Buffer> shards;
   for (int i = 0; i < 4; ++i) {

@@ -1,13 +1,13 @@
 // Modules that XLA gets wrong, by a real plugin on one device and on several.
-#include "csrc/pjrt/xla_mistakes.h"
+#include "csrc/hlo/xla_mistakes.h"
 
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 
-#include "csrc/pjrt/hlo_edit.h"
-#include "csrc/pjrt/test_hlo.h"
+#include "csrc/hlo/edit.h"
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/pjrt/test_support.h"
 
 namespace pathways::pjrt {
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kTall = 8, kWide = 3;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-constexpr MetBy kEverything{true, true};
+constexpr hlo::MetBy kEverything{true, true};
 
 // Of two dimensions, the first into four.
 std::string FourRows() {
@@ -25,18 +25,6 @@ std::string FourRows() {
   for (const int64_t parts : {4, 1}) out.Int64(3, parts);
   for (int64_t i = 0; i < 4; ++i) out.Int64(4, i);
   return std::move(out).Take();
-}
-
-// The maximum or minimum of each column of f32[8, 3].
-std::string Extreme(const std::string& opcode) {
-  HloBuilder hlo(opcode);
-  const int64_t x = hlo.Parameter(F32({kTall, kWide}));
-  const int64_t none = hlo.Add("constant", F32({}), {}, FloatConstant(opcode == "maximum" ? -kInfinity : kInfinity));
-  ProtoWriter fields;
-  fields.Int64(14, 0);
-  fields.Int64(38, HloBuilder::kReduction);
-  hlo.Add("reduce", F32({kWide}), {x, none}, std::string(fields.bytes()));
-  return hlo.Build("extreme");
 }
 
 std::vector<float> Drawn(std::mt19937& random) {
@@ -99,10 +87,10 @@ TEST(ExtremesOfColumnsWithNansAreNaNOnOneDeviceAndOnFour) {
   std::mt19937 random(7);
   int nans = 0;
   for (const std::string opcode : {"maximum", "minimum"}) {
-    const std::string module = Extreme(opcode);
-    ASSERT_OK_AND_ASSIGN(const std::string kept, AvoidXlaMistakes(module, kEverything));
+    const std::string module = hlo::ExtremeOfColumns(opcode, kTall, kWide);
+    ASSERT_OK_AND_ASSIGN(const std::string kept, hlo::AvoidXlaMistakes(module, kEverything));
     EXPECT(kept != module);
-    ASSERT_OK_AND_ASSIGN(const std::string divided, AnnotateShardings(kept, {{FourRows()}}, {{std::string()}}));
+    ASSERT_OK_AND_ASSIGN(const std::string divided, hlo::AnnotateShardings(kept, {{FourRows()}}, {{std::string()}}));
     for (int i = 0; i < 20; ++i) {
       const std::vector<float> values = Drawn(random);
       const std::vector<float> wanted = Wanted(values, opcode == "maximum");
@@ -123,8 +111,8 @@ TEST(ExtremesOfColumnsWithNansAreNaNOnOneDeviceAndOnFour) {
 TEST(EachPaddingHasItsOwnValueOnSeveralDevices) {
   NEED_PLUGIN(client);
   NEED_DEVICES(client, 4);
-  HloBuilder hlo;
-  const int64_t x = hlo.Parameter(F32({kTall, kWide}));
+  hlo::HloBuilder builder;
+  const int64_t x = builder.Parameter(hlo::F32({kTall, kWide}));
   ProtoWriter config, fields;
   for (const int64_t by : {1, 0}) {
     ProtoWriter dimension;
@@ -133,12 +121,13 @@ TEST(EachPaddingHasItsOwnValueOnSeveralDevices) {
     config.Bytes(1, dimension.bytes());
   }
   fields.Bytes(21, config.bytes());
-  const std::string shape = F32({kTall, kWide}), padding(fields.bytes());
-  const int64_t low = hlo.Add("pad", shape, {x, hlo.Add("constant", F32({}), {}, FloatConstant(-kInfinity))}, padding);
-  const int64_t zero = hlo.Add("pad", shape, {x, hlo.Zero()}, padding);
-  hlo.Add("maximum", shape, {low, zero});
-  ASSERT_OK_AND_ASSIGN(const std::string written, AvoidXlaMistakes(hlo.Build("padded"), kEverything));
-  ASSERT_OK_AND_ASSIGN(const std::string module, AnnotateShardings(written, {{FourRows()}}, {{FourRows()}}));
+  const std::string shape = hlo::F32({kTall, kWide}), padding(fields.bytes());
+  const int64_t low = builder.Add(
+      "pad", shape, {x, builder.Add("constant", hlo::F32({}), {}, hlo::FloatConstant(-kInfinity))}, padding);
+  const int64_t zero = builder.Add("pad", shape, {x, builder.Zero()}, padding);
+  builder.Add("maximum", shape, {low, zero});
+  ASSERT_OK_AND_ASSIGN(const std::string written, hlo::AvoidXlaMistakes(builder.Build("padded"), kEverything));
+  ASSERT_OK_AND_ASSIGN(const std::string module, hlo::AnnotateShardings(written, {{FourRows()}}, {{FourRows()}}));
   std::mt19937 random(3);
   std::vector<float> values;
   for (int64_t i = 0; i < kTall * kWide; ++i) values.push_back(static_cast<float>(random() % 100) + 1);
@@ -164,24 +153,25 @@ TEST(RowsAreAddedUpByIndicesThatPartitionsDoNotDivide) {
     }
     return std::string(fields.bytes());
   };
-  HloBuilder hlo;
-  const int64_t x = hlo.Parameter(F32({kTall, kWide}));
-  const int64_t column = hlo.Add("slice", F32({kTall, 1}), {x}, first({kTall, 1}));
-  const int64_t rows = hlo.Add("convert", ShapeProto(XlaPrimitiveFromDType(DType::kS64), {kTall, 1}), {column});
+  hlo::HloBuilder builder;
+  const int64_t x = builder.Parameter(hlo::F32({kTall, kWide}));
+  const int64_t column = builder.Add("slice", hlo::F32({kTall, 1}), {x}, first({kTall, 1}));
+  const int64_t rows =
+      builder.Add("convert", hlo::ShapeProto(XlaPrimitiveFromDType(DType::kS64), {kTall, 1}), {column});
   const int64_t some =
-      hlo.Add("slice", ShapeProto(XlaPrimitiveFromDType(DType::kS64), {kRows, 1}), {rows}, first({kRows, 1}));
-  const int64_t updates = hlo.Add("slice", F32({kRows, kWide}), {x}, first({kRows, kWide}));
-  const int64_t zeros = hlo.Add("broadcast", F32({kTall, kWide}), {hlo.Zero()});
+      builder.Add("slice", hlo::ShapeProto(XlaPrimitiveFromDType(DType::kS64), {kRows, 1}), {rows}, first({kRows, 1}));
+  const int64_t updates = builder.Add("slice", hlo::F32({kRows, kWide}), {x}, first({kRows, kWide}));
+  const int64_t zeros = builder.Add("broadcast", hlo::F32({kTall, kWide}), {builder.Zero()});
   ProtoWriter numbers, fields;
   numbers.Int64(1, 1);  // of the updates the second dimension is a row's,
   numbers.Int64(2, 0);  // the first that of the indices, which say where in the first of the result
   numbers.Int64(3, 0);
   numbers.Int64(4, 1);
   fields.Bytes(48, numbers.bytes());
-  fields.Int64(38, HloBuilder::kReduction);
-  hlo.Add("scatter", F32({kTall, kWide}), {zeros, some, updates}, std::string(fields.bytes()));
-  ASSERT_OK_AND_ASSIGN(const std::string written, AvoidXlaMistakes(hlo.Build("rows"), kEverything));
-  ASSERT_OK_AND_ASSIGN(const std::string module, AnnotateShardings(written, {{FourRows()}}, {{std::string()}}));
+  fields.Int64(38, hlo::HloBuilder::kReduction);
+  builder.Add("scatter", hlo::F32({kTall, kWide}), {zeros, some, updates}, std::string(fields.bytes()));
+  ASSERT_OK_AND_ASSIGN(const std::string written, hlo::AvoidXlaMistakes(builder.Build("rows"), kEverything));
+  ASSERT_OK_AND_ASSIGN(const std::string module, hlo::AnnotateShardings(written, {{FourRows()}}, {{std::string()}}));
   // Two go into one row, and three nowhere: before the first, after the last, and after that only as s64.
   const float into[] = {2, 0, 2, -1, 100, 8589934593.0f, 3, 3};
   std::vector<float> values, wanted(kTall * kWide, 0.0f);
@@ -196,14 +186,14 @@ TEST(RowsAreAddedUpByIndicesThatPartitionsDoNotDivide) {
 
 TEST(AMaskHidesNoNan) {
   NEED_PLUGIN(client);
-  HloBuilder hlo;
-  const int64_t x = hlo.Parameter(F32({4})), limit = hlo.Parameter(F32({4}));
+  hlo::HloBuilder builder;
+  const int64_t x = builder.Parameter(hlo::F32({4})), limit = builder.Parameter(hlo::F32({4}));
   ProtoWriter above;
   above.Bytes(63, "GT");
-  const int64_t mask = hlo.Add("compare", ShapeProto(1, {4}), {x, limit}, std::string(above.bytes()));
-  hlo.Add("multiply", F32({4}), {x, hlo.Add("convert", F32({4}), {mask})});
-  const std::string module = hlo.Build("masked");
-  ASSERT_OK_AND_ASSIGN(const std::string kept, AvoidXlaMistakes(module, {}));
+  const int64_t mask = builder.Add("compare", hlo::ShapeProto(1, {4}), {x, limit}, std::string(above.bytes()));
+  builder.Add("multiply", hlo::F32({4}), {x, builder.Add("convert", hlo::F32({4}), {mask})});
+  const std::string module = builder.Build("masked");
+  ASSERT_OK_AND_ASSIGN(const std::string kept, hlo::AvoidXlaMistakes(module, {}));
   const TensorType type{DType::kF32, {4}};
   const std::vector<float> values{2, NAN, -kInfinity, -3}, limits{0, 0, 0, 0};
   ASSERT_OK_AND_ASSIGN(const auto found, RunTwo(client, kept, type, values, type, limits));
@@ -214,47 +204,26 @@ TEST(AMaskHidesNoNan) {
 TEST(IntegersThatWrapRoundKeepTheirSigns) {
   NEED_PLUGIN(client);
   const std::vector<float> values{3, -46341, 65537, -2147483648.0f};
-  const std::string integers = ShapeProto(XlaPrimitiveFromDType(DType::kS32), {4});
+  const std::string integers = hlo::ShapeProto(XlaPrimitiveFromDType(DType::kS32), {4});
   for (const bool squares : {true, false}) {
-    HloBuilder hlo;
-    const int64_t x = hlo.Add("convert", integers, {hlo.Parameter(F32({4}))});
-    const int64_t zeros = hlo.Parameter(F32({4}));
-    const int64_t square = squares ? hlo.Add("multiply", integers, {x, x}) : x;
-    const int64_t size = hlo.Add("abs", integers, {square});
+    hlo::HloBuilder builder;
+    const int64_t x = builder.Add("convert", integers, {builder.Parameter(hlo::F32({4}))});
+    const int64_t zeros = builder.Parameter(hlo::F32({4}));
+    const int64_t square = squares ? builder.Add("multiply", integers, {x, x}) : x;
+    const int64_t size = builder.Add("abs", integers, {square});
     ProtoWriter below;
     below.Bytes(63, "LT");
     const int64_t negative =
-        hlo.Add("compare", ShapeProto(1, {4}), {squares ? square : size, hlo.Add("convert", integers, {zeros})},
-                std::string(below.bytes()));
-    hlo.Add("select", F32({4}), {negative, zeros, hlo.Add("convert", F32({4}), {size})});
-    ASSERT_OK_AND_ASSIGN(const std::string kept, AvoidXlaMistakes(hlo.Build("integers"), {}));
+        builder.Add("compare", hlo::ShapeProto(1, {4}),
+                    {squares ? square : size, builder.Add("convert", integers, {zeros})}, std::string(below.bytes()));
+    builder.Add("select", hlo::F32({4}), {negative, zeros, builder.Add("convert", hlo::F32({4}), {size})});
+    ASSERT_OK_AND_ASSIGN(const std::string kept, hlo::AvoidXlaMistakes(builder.Build("integers"), {}));
     const TensorType type{DType::kF32, {4}};
     ASSERT_OK_AND_ASSIGN(const auto found, RunTwo(client, kept, type, values, type, std::vector<float>(4, 0)));
     const std::vector<float> wanted =
         squares ? std::vector<float>{9, 0, 131073, 0} : std::vector<float>{3, 46341, 65537, 0};
     EXPECT(found == wanted);
   }
-}
-
-TEST(OtherModulesStayAsTheyAre) {
-  HloBuilder sum;
-  const int64_t x = sum.Parameter(F32({4}));
-  ProtoWriter fields;
-  fields.Int64(14, 0);
-  fields.Int64(38, HloBuilder::kReduction);
-  sum.Add("reduce", F32({}), {x, sum.Zero()}, std::string(fields.bytes()));
-  const std::string module = sum.Build("sum");
-  ASSERT_OK_AND_ASSIGN(const std::string same, AvoidXlaMistakes(module, kEverything));
-  EXPECT(same == module);
-  HloBuilder integers("maximum");
-  const int64_t n = integers.Parameter(ShapeProto(4, {4}));
-  integers.Add("reduce", ShapeProto(4, {}), {n, integers.Add("constant", ShapeProto(4, {}), {}, "")},
-               std::string(fields.bytes()));
-  ASSERT_OK_AND_ASSIGN(const std::string whole, AvoidXlaMistakes(integers.Build("whole"), kEverything));
-  EXPECT(whole == integers.Build("whole"));
-  ASSERT_OK_AND_ASSIGN(const std::string alone, AvoidXlaMistakes(Extreme("maximum"), {}));
-  EXPECT(alone == Extreme("maximum"));
-  EXPECT_EQ(AvoidXlaMistakes("no module", kEverything).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "csrc/base/proto.h"
-#include "csrc/pjrt/collective_check.h"
+#include "csrc/hlo/collective_check.h"
+#include "csrc/hlo/hlo.h"
+#include "csrc/hlo/lay_out.h"
+#include "csrc/hlo/op_sharding.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo.h"
-#include "csrc/pjrt/lay_out.h"
-#include "csrc/pjrt/op_sharding.h"
 #include "csrc/plugin/compiles.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/executable.h"
@@ -81,7 +81,7 @@ struct Facts {
   std::vector<int64_t> passed;
 };
 
-std::vector<uint32_t> Donatable(const pjrt::HloModuleInfo& info) {
+std::vector<uint32_t> Donatable(const hlo::HloModuleInfo& info) {
   std::set<uint32_t> positions;
   for (int64_t position : info.aliased_parameters) positions.insert(static_cast<uint32_t>(position));
   for (int64_t position : info.donated_parameters) positions.insert(static_cast<uint32_t>(position));
@@ -89,12 +89,12 @@ std::vector<uint32_t> Donatable(const pjrt::HloModuleInfo& info) {
 }
 
 Result<Facts> FactsOfHlo(std::string_view module) {
-  PW_ASSIGN_OR_RETURN(pjrt::HloModuleInfo info, pjrt::ReadHloModule(module));
+  PW_ASSIGN_OR_RETURN(hlo::HloModuleInfo info, hlo::ReadHloModule(module));
   Facts facts;
   facts.name = info.name;
   facts.source = info.source_location;
   facts.donatable = Donatable(info);
-  PW_ASSIGN_OR_RETURN(facts.passed, pjrt::PassedParameters(module));
+  PW_ASSIGN_OR_RETURN(facts.passed, hlo::PassedParameters(module));
   facts.parameters = std::move(info.parameters);
   facts.results = std::move(info.results);
   facts.meets_other_devices = info.has_cross_device_instructions;
@@ -106,7 +106,7 @@ Result<Facts> FactsOfHlo(std::string_view module) {
 Facts FactsOfMlir(std::string_view module) {
   static constexpr std::array<std::string_view, 2> kDonors = {"tf.aliasing_output", "jax.buffer_donor"};
   Facts facts;
-  facts.meets_other_devices = pjrt::MlirMayMeetDevices(module);
+  facts.meets_other_devices = hlo::MlirMayMeetDevices(module);
   facts.may_donate = std::any_of(kDonors.begin(), kDonors.end(), [module](std::string_view name) {
     return module.find(name) != std::string_view::npos;
   });
@@ -205,7 +205,7 @@ Result<std::shared_ptr<client::Function>> Program::Registered() const {
   if (registered == nullptr || registered->session() != session) {
     client::FunctionSpec plain = spec;
     if (plain.format == "hlo") {
-      PW_ASSIGN_OR_RETURN(plain.module, pjrt::WithoutLayouts(spec.module));
+      PW_ASSIGN_OR_RETURN(plain.module, hlo::WithoutLayouts(spec.module));
     }
     PW_ASSIGN_OR_RETURN(registered, client->RegisterOnce(key, std::move(plain), this));
     HoldsCode();
@@ -249,7 +249,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
   made->devices = on;
   for (const auto& value : arguments) made->arguments.push_back(value->tiling());
   client::FunctionSpec sliced = spec;
-  PW_ASSIGN_OR_RETURN(pjrt::LaidOut laid_out, pjrt::LayOut(spec.module, made->arguments, on->size()));
+  PW_ASSIGN_OR_RETURN(hlo::LaidOut laid_out, hlo::LayOut(spec.module, made->arguments, on->size()));
   sliced.module = std::move(laid_out.module);
   PW_ASSIGN_OR_RETURN(sliced.options, pjrt::WithFreeResults(options, laid_out.free));
   sliced.one_device = false;
@@ -264,7 +264,7 @@ Result<std::shared_ptr<const SliceProgram>> Program::ForSlice(const DeviceListPt
   std::vector<size_t> ranks;
   for (const ArrayTypePtr& result : results) ranks.push_back(result->type.dims.size());
   PW_ASSIGN_OR_RETURN(std::vector<Tiling> tilings,
-                      pjrt::DecodeOpShardings(made->function->spec().output_sharding, ranks, on->size()));
+                      hlo::DecodeOpShardings(made->function->spec().output_sharding, ranks, on->size()));
   const std::vector<TensorType>& shards = made->function->spec().outputs;
   for (size_t k = 0; k < tilings.size(); ++k) {
     if (k >= shards.size() || tilings[k].ShardType(results[k]->type) != shards[k]) {
@@ -303,7 +303,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   Facts facts;
   std::string_view module = code;
   if (format == "hlo" || format == "hlo_with_config") {
-    PW_ASSIGN_OR_RETURN(module, pjrt::HloModuleOfProgram(format, code));
+    PW_ASSIGN_OR_RETURN(module, hlo::HloModuleOfProgram(format, code));
     format = "hlo";
     PW_ASSIGN_OR_RETURN(facts, FactsOfHlo(module));
   } else if (format == "mlir") {
@@ -376,8 +376,8 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   program->passed = std::move(facts.passed);
   if (facts.may_donate) {
     PW_ASSIGN_OR_RETURN(const client::QueryAnswer* optimized, program->Optimized());
-    PW_ASSIGN_OR_RETURN(const std::string_view hlo, pjrt::HloModuleOfProgram(optimized->format, optimized->payload));
-    PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo compiled, pjrt::ReadHloModule(hlo));
+    PW_ASSIGN_OR_RETURN(const std::string_view bytes, hlo::HloModuleOfProgram(optimized->format, optimized->payload));
+    PW_ASSIGN_OR_RETURN(const hlo::HloModuleInfo compiled, hlo::ReadHloModule(bytes));
     program->donatable = Donatable(compiled);
   }
   program->Describe();

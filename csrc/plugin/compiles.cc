@@ -35,7 +35,7 @@ void NoteCompile(std::string_view module, std::string_view format, const std::st
     listener = installed.listener;
   }
   if (listener == nullptr || format != "hlo") return;
-  const Result<pjrt::HloSummary> summary = pjrt::SummarizeHlo(module);
+  const Result<hlo::HloSummary> summary = hlo::SummarizeHlo(module);
   if (!summary.ok()) return;
   try {
     (*listener)(*summary, source, numbers);

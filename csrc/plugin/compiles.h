@@ -10,13 +10,13 @@
 #include <string>
 #include <string_view>
 
-#include "csrc/pjrt/hlo_summary.h"
+#include "csrc/hlo/summary.h"
 
 namespace pathways::plugin {
 
 // The module, the user's line (source.h), and how many of the module's numbers are arguments, so that modules with
 // other ones need no compile (families.h).
-using CompileListener = std::function<void(const pjrt::HloSummary& module, const std::string& source, size_t numbers)>;
+using CompileListener = std::function<void(const hlo::HloSummary& module, const std::string& source, size_t numbers)>;
 
 // Null uninstalls.
 void SetCompileListener(CompileListener listener);

@@ -59,7 +59,7 @@ Result<std::vector<std::shared_ptr<Value>>> Program::NumbersOn(PJRT_Device* devi
     if (!uploaded_numbers.empty() && fits(uploaded_numbers.front())) return uploaded_numbers;
   }
   std::vector<std::shared_ptr<Value>> fresh;
-  for (const pjrt::ModuleNumber& number : numbers) {
+  for (const hlo::ModuleNumber& number : numbers) {
     const TensorType type{number.dtype, {}};
     PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value,
                         UploadValue(client, device, type, &number.bits, UploadTiling(type, on->size())));

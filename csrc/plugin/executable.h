@@ -17,7 +17,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/client/session.h"
-#include "csrc/pjrt/numbers.h"
+#include "csrc/hlo/numbers.h"
 #include "csrc/plugin/client.h"
 #include "csrc/plugin/named_value.h"
 #include "csrc/plugin/value.h"
@@ -42,7 +42,7 @@ struct Program : std::enable_shared_from_this<Program> {
   std::string options;  // as the caller gave them
   // Where the computation is shared by modules that differ in numbers (families.h): this module's, which are arguments
   // behind the caller's, and the caller's module, which is not spec's then.
-  std::vector<pjrt::ModuleNumber> numbers;
+  std::vector<hlo::ModuleNumber> numbers;
   std::string callers_module;
   bool is_new = true;  // as far as its client remembers
   int64_t replicas = 1;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/pjrt/hlo_summary.h"
+#include "csrc/hlo/summary.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/entry.h"
 #include "csrc/plugin/event.h"
@@ -183,7 +183,7 @@ Status TwoSlices(const Program& program, PJRT_Device* device, PJRT_Buffer* const
     devices[places[i]] = arguments[i]->device;
   }
   const std::string& module = program.callers_module.empty() ? program.spec.module : program.callers_module;
-  const Result<pjrt::Meeting> met = pjrt::FirstMeeting(module, places);  // of an HLO module
+  const Result<hlo::Meeting> met = hlo::FirstMeeting(module, places);  // of an HLO module
   const PJRT_Buffer& buffer = *arguments[index];
   std::string text;
   if (met.ok() && !met->opcode.empty()) {

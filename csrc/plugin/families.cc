@@ -9,7 +9,7 @@
 namespace pathways::plugin {
 namespace {
 
-std::vector<size_t> Differing(const std::vector<pjrt::ModuleNumber>& a, const std::vector<pjrt::ModuleNumber>& b) {
+std::vector<size_t> Differing(const std::vector<hlo::ModuleNumber>& a, const std::vector<hlo::ModuleNumber>& b) {
   std::vector<size_t> out;
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] != b[i]) out.push_back(i);
@@ -40,8 +40,8 @@ ModuleFamilies::Computation* ModuleFamilies::Find(Family& family, const std::str
 }
 
 Result<Chosen> ModuleFamilies::Choose(std::string_view module) {
-  PW_ASSIGN_OR_RETURN(pjrt::ModuleNumbers read, pjrt::ReadNumbers(module));
-  const std::vector<pjrt::ModuleNumber>& numbers = read.numbers;
+  PW_ASSIGN_OR_RETURN(hlo::ModuleNumbers read, hlo::ReadNumbers(module));
+  const std::vector<hlo::ModuleNumber>& numbers = read.numbers;
   const std::string name = ContentHash(read.skeleton);
   std::lock_guard lock(mutex_);
   const auto found = by_name_.find(name);
@@ -81,7 +81,7 @@ Result<Chosen> ModuleFamilies::Choose(std::string_view module) {
   if (family.computations.size() == kComputations || fresh.open.size() > kNumbers) {
     return Special(module, name, true);
   }
-  PW_ASSIGN_OR_RETURN(fresh.module, pjrt::WithNumbersAsParameters(module, fresh.open));
+  PW_ASSIGN_OR_RETURN(fresh.module, hlo::WithNumbersAsParameters(module, fresh.open));
   family.computations.push_back(std::move(fresh));
   return at(family.computations.back(), true);
 }

@@ -1,4 +1,4 @@
-// ModuleFamilies: which modules share one computation, because they differ in numbers only (pjrt/numbers.h).
+// ModuleFamilies: which modules share one computation, because they differ in numbers only (hlo/numbers.h).
 //
 // The first module of a family is compiled as it is: most programs have no other. When one comes that differs from it,
 // the numbers in which they differ become parameters, and all that differ there only run on that one computation. One
@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "csrc/base/status.h"
-#include "csrc/pjrt/numbers.h"
+#include "csrc/hlo/numbers.h"
 
 namespace pathways::plugin {
 
@@ -31,9 +31,9 @@ struct Program;
 // What is compiled for a module.
 struct Chosen {
   std::string module;
-  std::vector<pjrt::ModuleNumber> numbers;  // the arguments behind its own
-  bool is_new = false;                      // nothing was compiled for it before, as far as is remembered
-  std::string family;                       // its name
+  std::vector<hlo::ModuleNumber> numbers;  // the arguments behind its own
+  bool is_new = false;                     // nothing was compiled for it before, as far as is remembered
+  std::string family;                      // its name
   // Where a common computation is met again and nobody has compared it yet: a program of it, and one of the family's
   // first module.
   std::shared_ptr<const Program> common, special;
@@ -62,7 +62,7 @@ class ModuleFamilies {
   struct Family {
     std::string name;          // a hash of its skeleton
     std::string first_module;  // a hash of it
-    std::vector<pjrt::ModuleNumber> first;
+    std::vector<hlo::ModuleNumber> first;
     std::weak_ptr<const Program> first_program;
     std::vector<Computation> computations;
     bool given_up = false;

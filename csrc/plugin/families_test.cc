@@ -1,17 +1,17 @@
 #include "csrc/plugin/families.h"
 
 #include "csrc/base/proto.h"
-#include "csrc/pjrt/hlo.h"
-#include "csrc/pjrt/test_hlo.h"
+#include "csrc/hlo/hlo.h"
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/testing/test.h"
 
 namespace pathways::plugin {
 namespace {
 
-using pjrt::F32;
-using pjrt::HloBuilder;
-using pjrt::IndexConstant;
-using pjrt::SliceOf;
+using hlo::F32;
+using hlo::HloBuilder;
+using hlo::IndexConstant;
+using hlo::SliceOf;
 
 // x[at : at + 2] - x[to : to + 2], and y with that at `write`; both f32[8]. Of another `size` it is another family.
 std::string Step(int64_t at, int64_t to, int64_t write, int64_t size = 2, const std::string& name = "step") {
@@ -20,14 +20,14 @@ std::string Step(int64_t at, int64_t to, int64_t write, int64_t size = 2, const 
   const int64_t left = builder.Add("slice", F32({size}), {x}, SliceOf(at, at + size));
   const int64_t right = builder.Add("slice", F32({size}), {x}, SliceOf(to, to + size));
   const int64_t difference = builder.Add("subtract", F32({size}), {left, right});
-  const int64_t start = builder.Add("constant", pjrt::ShapeProto(5, {}), {}, IndexConstant(write));
+  const int64_t start = builder.Add("constant", hlo::ShapeProto(5, {}), {}, IndexConstant(write));
   builder.Add("dynamic-update-slice", F32({8}), {y, difference, start});
   return builder.Build(name);
 }
 
 std::vector<uint64_t> Bits(const Chosen& chosen) {
   std::vector<uint64_t> bits;
-  for (const pjrt::ModuleNumber& number : chosen.numbers) bits.push_back(number.bits);
+  for (const hlo::ModuleNumber& number : chosen.numbers) bits.push_back(number.bits);
   return bits;
 }
 
@@ -48,7 +48,7 @@ TEST(ModulesThatDifferInNumbersShareAComputation) {
   ASSERT_OK_AND_ASSIGN(const Chosen second, families.Choose(Step(1, 1, 2)));
   EXPECT(second.is_new);
   EXPECT_EQ(Bits(second), (std::vector<uint64_t>{1, 2}));
-  ASSERT_OK_AND_ASSIGN(const pjrt::HloModuleInfo info, pjrt::ReadHloModule(second.module));
+  ASSERT_OK_AND_ASSIGN(const hlo::HloModuleInfo info, hlo::ReadHloModule(second.module));
   EXPECT_EQ(info.parameters.size(), size_t{4});
   for (int64_t step = 2; step < 6; ++step) {
     ASSERT_OK_AND_ASSIGN(const Chosen next, families.Choose(Step(step, 1, step + 1)));

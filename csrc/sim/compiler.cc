@@ -1,7 +1,7 @@
 #include "csrc/sim/compiler.h"
 
 #include "csrc/base/proto.h"
-#include "csrc/pjrt/hlo.h"
+#include "csrc/hlo/hlo.h"
 #include "csrc/sim/mlir_text.h"
 
 namespace pathways::sim {
@@ -135,7 +135,7 @@ Result<std::shared_ptr<const Compiled>> Compiler::Compile(const wire::Register& 
     PW_ASSIGN_OR_RETURN(MlirSignature main, ReadMlirText(*module));
     *compiled = {std::move(main.parameters), std::move(main.results), {}, main.collective};
   } else {
-    PW_ASSIGN_OR_RETURN(const pjrt::HloModuleInfo info, pjrt::ReadHloModule(*module));
+    PW_ASSIGN_OR_RETURN(const hlo::HloModuleInfo info, hlo::ReadHloModule(*module));
     *compiled = {info.parameters, info.results, {}, info.has_cross_device_instructions};
   }
   if (partitions > 1 && request.format == "hlo") {

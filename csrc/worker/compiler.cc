@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "csrc/base/mappings.h"
+#include "csrc/hlo/collective_check.h"
+#include "csrc/hlo/edit.h"
+#include "csrc/hlo/serve_collectives.h"
+#include "csrc/hlo/use_kernels.h"
+#include "csrc/hlo/xla_mistakes.h"
 #include "csrc/kernels/onednn_api.h"
-#include "csrc/pjrt/collective_check.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo_edit.h"
 #include "csrc/pjrt/module_dump.h"
-#include "csrc/pjrt/serve_collectives.h"
-#include "csrc/pjrt/use_kernels.h"
-#include "csrc/pjrt/xla_mistakes.h"
 #include "csrc/worker/note.h"
 
 namespace pathways::worker {
@@ -104,19 +104,19 @@ Status Compiler::Prepare(Job* job) {
   const int64_t replicas = job->one_device ? 1 : job->replicas, partitions = job->one_device ? 1 : job->partitions;
   std::optional<std::string> hlo;
   if (job->format == "mlir") {
-    PW_RETURN_IF_ERROR(pjrt::CheckMlirCounts(job->module, replicas, partitions));
-    if (!pjrt::MlirMayMeetDevices(job->module)) return OkStatus();
+    PW_RETURN_IF_ERROR(hlo::CheckMlirCounts(job->module, replicas, partitions));
+    if (!hlo::MlirMayMeetDevices(job->module)) return OkStatus();
     PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneDevice(job->options));
     PW_ASSIGN_OR_RETURN(
         hlo, pjrt::CompileAndDump(client_.get(), job->module, job->format, options, pjrt::Stage::kRead, scratch_));
     if (!hlo) return OkStatus();  // a plugin that does not say what it reads
   }
   const std::string& module = hlo ? *hlo : job->module;
-  PW_RETURN_IF_ERROR(pjrt::CheckCollectives(module, replicas, partitions));
+  PW_RETURN_IF_ERROR(hlo::CheckCollectives(module, replicas, partitions));
   const bool several_here = replicas * partitions > 1 && client_->platform_name() == "cpu";
-  PW_ASSIGN_OR_RETURN(std::string edited, pjrt::AvoidXlaMistakes(module, {partitions > 1, several_here}));
+  PW_ASSIGN_OR_RETURN(std::string edited, hlo::AvoidXlaMistakes(module, {partitions > 1, several_here}));
   if (partitions > 1) {
-    PW_ASSIGN_OR_RETURN(edited, pjrt::SplitAllReduces(edited));
+    PW_ASSIGN_OR_RETURN(edited, hlo::SplitAllReduces(edited));
   }
   if (edited == module) return OkStatus();
   job->module = std::move(edited);
@@ -176,9 +176,9 @@ Result<std::shared_ptr<const pjrt::Executable>> Compiler::CompileUnpartitioned(c
          std::string(loaded.message()));
     return cache_.Compile(module, format, options);
   }
-  PW_ASSIGN_OR_RETURN(const bool counts, pjrt::CountsOtherWork(module));
+  PW_ASSIGN_OR_RETURN(const bool counts, hlo::CountsOtherWork(module));
   if (!counts) return cache_.Compile(module, format, options);
-  PW_ASSIGN_OR_RETURN(const pjrt::ModuleWithKernels edited, pjrt::UseKernels(module, ThreadsPerDevice()));
+  PW_ASSIGN_OR_RETURN(const hlo::ModuleWithKernels edited, hlo::UseKernels(module, ThreadsPerDevice()));
   return cache_.Compile(edited.module, format, options);
 }
 
@@ -189,7 +189,7 @@ Result<Computation> Compiler::CompileShards(const Job& job, const pjrt::ShardPro
   for (const Shard& shard : job.shards) {
     devices.push_back(shard.device);
     if (!executables.empty() && !program.differs) continue;
-    PW_ASSIGN_OR_RETURN(const std::string module, pjrt::FixPartition(program.module, shard.number));
+    PW_ASSIGN_OR_RETURN(const std::string module, hlo::FixPartition(program.module, shard.number));
     PW_ASSIGN_OR_RETURN(auto executable, CompileUnpartitioned(module, "hlo", options));
     executables.push_back(std::move(executable));
   }
@@ -218,8 +218,8 @@ Result<Computation> Compiler::CompileSpanning(const Job& job) {
   }
   PW_ASSIGN_OR_RETURN(const auto program, cache_.Partition(job.module, job.format, job.options, job.partitions));
   if (program->collectives.empty()) return CompileShards(job, *program);
-  PW_ASSIGN_OR_RETURN(const pjrt::ServedModule served,
-                      pjrt::ServeCollectives(program->module, static_cast<uint32_t>(job.partitions)));
+  PW_ASSIGN_OR_RETURN(const hlo::ServedModule served,
+                      hlo::ServeCollectives(program->module, static_cast<uint32_t>(job.partitions)));
   PW_ASSIGN_OR_RETURN(const std::string options, pjrt::ForOneShard(job.options));
   std::vector<Computation::Executable> executables;
   std::vector<int> devices;
@@ -228,7 +228,7 @@ Result<Computation> Compiler::CompileSpanning(const Job& job) {
     if (!executables.empty() && !served.differs_inside) continue;
     std::string module = served.module;
     if (served.differs_inside) {
-      PW_ASSIGN_OR_RETURN(module, pjrt::FixPartition(served.module, shard.number));
+      PW_ASSIGN_OR_RETURN(module, hlo::FixPartition(served.module, shard.number));
     }
     PW_ASSIGN_OR_RETURN(auto executable, CompileUnpartitioned(module, "hlo", options));
     executables.push_back(std::move(executable));

@@ -6,33 +6,33 @@
 #include <filesystem>
 #include <future>
 
+#include "csrc/hlo/edit.h"
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/kernels/test_support.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/custom_calls.h"
-#include "csrc/pjrt/hlo_edit.h"
-#include "csrc/pjrt/test_hlo.h"
 #include "csrc/pjrt/test_support.h"
 
 namespace pathways::worker {
 namespace {
 
+using hlo::F32;
+using hlo::HloBuilder;
+using hlo::ShardingBytes;
+using hlo::SplitSharding;
 using pjrt::Client;
-using pjrt::F32;
 using pjrt::Fetch;
-using pjrt::HloBuilder;
-using pjrt::ShardingBytes;
 using pjrt::SharedClient;
-using pjrt::SplitSharding;
 
 const ShardingBytes kReplicated = std::string();
 
 // x + y of two elements a shard, as a module for `parts` partitions.
 std::string Added(int64_t parts, const ShardingBytes& first, const ShardingBytes& result) {
-  HloBuilder hlo;
+  HloBuilder builder;
   const std::string shape = F32({2 * parts});
-  const int64_t x = hlo.Parameter(shape), y = hlo.Parameter(shape);
-  hlo.Add("add", shape, {x, y});
-  auto module = pjrt::AnnotateShardings(hlo.Build("added"), {{first, SplitSharding(parts)}}, {{result}});
+  const int64_t x = builder.Parameter(shape), y = builder.Parameter(shape);
+  builder.Add("add", shape, {x, y});
+  auto module = hlo::AnnotateShardings(builder.Build("added"), {{first, SplitSharding(parts)}}, {{result}});
   EXPECT_OK(module.status());
   return module.ok() ? *module : "";
 }
@@ -139,8 +139,8 @@ TEST(ShardsThatMeetThoseOfOtherHostsNeedTickets) {
 // A convolution in two groups: images (1, 2, 4, 4), windows (2, 1, 3, 3), padded by 1.
 // With an addition behind it, unless it is to be `alone`.
 std::string Convolved(bool alone) {
-  HloBuilder hlo;
-  const int64_t image = hlo.Parameter(F32({1, 2, 64, 64})), window = hlo.Parameter(F32({2, 1, 3, 3}));
+  HloBuilder builder;
+  const int64_t image = builder.Parameter(F32({1, 2, 64, 64})), window = builder.Parameter(F32({2, 1, 3, 3}));
   ProtoWriter dimensions, windows, fields;
   for (const auto& [field, value] :
        {std::pair(7, 0), {8, 1}, {11, 2}, {11, 3}, {4, 0}, {3, 1}, {6, 2}, {6, 3}, {9, 0}, {10, 1}, {12, 2}, {12, 3}}) {
@@ -156,9 +156,9 @@ std::string Convolved(bool alone) {
   fields.Bytes(15, windows.bytes());
   fields.Bytes(16, dimensions.bytes());
   fields.Int64(50, 2);
-  const int64_t made = hlo.Add("convolution", F32({1, 2, 64, 64}), {image, window}, fields.bytes());
-  if (!alone) hlo.Add("add", F32({1, 2, 64, 64}), {made, image});
-  return hlo.Build("convolved");
+  const int64_t made = builder.Add("convolution", F32({1, 2, 64, 64}), {image, window}, fields.bytes());
+  if (!alone) builder.Add("add", F32({1, 2, 64, 64}), {made, image});
+  return builder.Build("convolved");
 }
 
 // Whether oneDNN's call is in what was compiled for a device, once with `kernels` for a library.

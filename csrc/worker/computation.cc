@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "csrc/pjrt/hlo.h"
+#include "csrc/hlo/hlo.h"
 
 namespace pathways::worker {
 
@@ -70,8 +70,8 @@ std::vector<TensorType> Computation::OutputTypes() const {
 Result<std::string> Computation::OutputSharding() const {
   if (kind_ != Kind::kGang) return output_sharding_;
   PW_ASSIGN_OR_RETURN(const pjrt::OptimizedProgram program, executables_[0]->GetOptimizedProgram());
-  PW_ASSIGN_OR_RETURN(const std::string_view module, pjrt::HloModuleOfProgram(program.format, program.code));
-  PW_ASSIGN_OR_RETURN(pjrt::HloModuleInfo info, pjrt::ReadHloModule(module));
+  PW_ASSIGN_OR_RETURN(const std::string_view module, hlo::HloModuleOfProgram(program.format, program.code));
+  PW_ASSIGN_OR_RETURN(hlo::HloModuleInfo info, hlo::ReadHloModule(module));
   return std::move(info.output_sharding);
 }
 

@@ -4,7 +4,7 @@
 //   shards     no part meets another: each shard on its own, which costs a tenth of a gang's launch, and lets the other
 //              shards be on other hosts
 //   spanning   shards that meet those of other hosts in collectives that this process serves: each on its own, with its
-//              number as one argument more (pjrt/serve_collectives.h)
+//              number as one argument more (hlo/serve_collectives.h)
 //
 // Ownership: shared by the functions that hold it; owns or shares its executables. Threads: Launch from one thread at a
 // time; the rest is constant.

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "csrc/base/event.h"
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/executable.h"
-#include "csrc/pjrt/test_hlo.h"
 #include "csrc/pjrt/test_support.h"
 #include "csrc/testing/test.h"
 
@@ -63,11 +63,11 @@ TEST(NoRoomIsLostBetweenThreads) {
 
 TEST(ThePluginTakesThatManyWithoutMakingTheCallerWait) {
   NEED_PLUGIN(client);
-  pjrt::HloBuilder hlo;
-  const int64_t x = hlo.Parameter(pjrt::F32({2}));
-  hlo.Add("add", pjrt::F32({2}), {x, x});
+  hlo::HloBuilder builder;
+  const int64_t x = builder.Parameter(hlo::F32({2}));
+  builder.Add("add", hlo::F32({2}), {x, x});
   const auto options = pjrt::ForOneDevice("");
-  ASSERT_OK_AND_ASSIGN(const auto executable, client->Compile(hlo.Build("doubled"), "hlo", *options));
+  ASSERT_OK_AND_ASSIGN(const auto executable, client->Compile(builder.Build("doubled"), "hlo", *options));
   ASSERT_OK_AND_ASSIGN(const auto late, client->CreateAsyncBuffer({DType::kF32, {2}}, 0));
   ASSERT_OK_AND_ASSIGN(pjrt::Buffer argument, late->TakeBuffer());
   auto enqueued = Event::Make();

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/pjrt/test_hlo.h"
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/worker/runs.h"
 #include "csrc/worker/test_support.h"
 
@@ -48,10 +48,10 @@ inline wire::Register DoubledRequest() {
 }
 
 inline std::string DoubledModule() {
-  pjrt::HloBuilder hlo;
-  const int64_t x = hlo.Parameter(pjrt::F32({2}));
-  hlo.Add("add", pjrt::F32({2}), {x, x});
-  return hlo.Build("doubled");
+  hlo::HloBuilder builder;
+  const int64_t x = builder.Parameter(hlo::F32({2}));
+  builder.Add("add", hlo::F32({2}), {x, x});
+  return builder.Build("doubled");
 }
 
 inline wire::Run RunOf(uint64_t number, uint64_t argument, bool donated = false) {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "csrc/hlo/test_hlo.h"
 #include "csrc/pjrt/compile_options.h"
 #include "csrc/pjrt/executable.h"
-#include "csrc/pjrt/test_hlo.h"
 #include "csrc/pjrt/test_support.h"
 
 namespace pathways::worker {
@@ -50,12 +50,12 @@ class Recorder : public GangTurns {
 class GangLauncher {
  public:
   GangLauncher(Client* client, GangGate* gate) : client_(client), gate_(gate) {
-    pjrt::HloBuilder hlo;
-    const int64_t x = hlo.Parameter(pjrt::F32({2}));
-    hlo.Parameter(pjrt::ShapeProto(8, {}));  // u32
-    hlo.Add("add", pjrt::F32({2}), {x, x});
+    hlo::HloBuilder builder;
+    const int64_t x = builder.Parameter(hlo::F32({2}));
+    builder.Parameter(hlo::ShapeProto(8, {}));  // u32
+    builder.Add("add", hlo::F32({2}), {x, x});
     auto options = pjrt::ForOneDevice("");
-    auto executable = client->Compile(hlo.Build("doubled"), "hlo", *options);
+    auto executable = client->Compile(builder.Build("doubled"), "hlo", *options);
     EXPECT_OK(executable.status());
     executable_ = *std::move(executable);
   }

@@ -41,6 +41,7 @@ CPP_ROOMS = {
     "transport": 2,
     "dataplane": 3,
     "kernels": 3.5,
+    "hlo": 3.75,  # of modules' bytes: needs no device
     "pjrt": 4,
     "store": 5,
     "plan": 5.5,
@@ -190,6 +191,12 @@ def test_cpp_rooms_include_downwards() -> None:
             ):
                 continue
             assert CPP_ROOMS[other] < CPP_ROOMS[room], f"{path.relative_to(ROOT)} includes {other}"
+
+
+def test_rooms_below_pjrt_know_nothing_of_its_c_api() -> None:
+    for path in sorted((ROOT / "csrc").glob("*/*.[ch]*")):
+        if CPP_ROOMS[path.parent.name] < CPP_ROOMS["pjrt"]:
+            assert "csrc_generated/pjrt_abi" not in path.read_text(), f"{path.relative_to(ROOT)} needs a device's API"
 
 
 def test_headers_comments_are_whole() -> None:

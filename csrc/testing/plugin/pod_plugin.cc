@@ -18,9 +18,9 @@
 #include <unordered_set>
 #include <vector>
 
+#include "csrc/hlo/edit.h"
 #include "csrc/pjrt/api.h"
 #include "csrc/pjrt/compile_options.h"
-#include "csrc/pjrt/hlo_edit.h"
 #include "csrc/pjrt/partition.h"
 
 namespace pathways::testing {
@@ -307,7 +307,7 @@ Status Compile(PJRT_Client_Compile_Args* args) {
   if (!program.collectives.empty()) return Unimplemented("this plugin has no " + program.collectives.front());
   PW_ASSIGN_OR_RETURN(const std::string one, pjrt::ForOneShard(options));
   PW_ASSIGN_OR_RETURN(const std::string here, pjrt::ForDevices(one, 1, 1, local));
-  PW_ASSIGN_OR_RETURN(const std::string part, pjrt::FixPartition(program.module, static_cast<uint32_t>(shard)));
+  PW_ASSIGN_OR_RETURN(const std::string part, hlo::FixPartition(program.module, static_cast<uint32_t>(shard)));
   PW_RETURN_IF_ERROR(CompileFor(args, part, "hlo", here));
   std::lock_guard lock(pod.mutex);
   pod.not_begun[args->executable] = std::move(gang);
