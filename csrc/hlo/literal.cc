@@ -6,59 +6,58 @@
 #include "csrc/hlo/proto.h"
 
 namespace pathways::hlo {
+namespace {
 
-std::optional<uint64_t> ScalarOf(std::string_view literal, DType dtype) {
-  uint32_t number = 0;
+// Of a LiteralProto; 0 for other types.
+uint32_t ElementField(DType dtype) {
   switch (dtype) {
     case DType::kPred:
-      number = 2;
-      break;
+      return 2;
     case DType::kU8:
-      number = 3;
-      break;
+      return 3;
     case DType::kS32:
-      number = 4;
-      break;
+      return 4;
     case DType::kS64:
-      number = 5;
-      break;
+      return 5;
     case DType::kU32:
-      number = 6;
-      break;
+      return 6;
     case DType::kU64:
-      number = 7;
-      break;
+      return 7;
     case DType::kF32:
-      number = 8;
-      break;
+      return 8;
     case DType::kF64:
-      number = 9;
-      break;
+      return 9;
     case DType::kF16:
-      number = 11;
-      break;
+      return 11;
     case DType::kBF16:
-      number = 13;
-      break;
+      return 13;
     case DType::kS8:
-      number = 15;
-      break;
+      return 15;
     default:
-      return std::nullopt;
+      return 0;
   }
+}
+
+// Whether the elements stand in the field as they do in memory, without a length each.
+bool IsRaw(uint32_t number) { return number == 3 || number == 11 || number == 13 || number == 15; }
+bool IsReal(uint32_t number) { return number == 8 || number == 9; }  // fixed size, packed or not
+
+}  // namespace
+
+std::optional<uint64_t> ScalarOf(std::string_view literal, DType dtype) {
+  const uint32_t number = ElementField(dtype);
+  if (number == 0) return std::nullopt;
   uint64_t bits = 0;
   int count = 0;
   ProtoReader reader(literal);
   ProtoField field;
   while (reader.Next(&field)) {
     if (field.number != number) continue;
-    const bool raw = number == 3 || number == 11 || number == 13 || number == 15;  // of type bytes
-    const bool real = number == 8 || number == 9;                                  // fixed size, packed or not
-    if (field.type == WireType::kBytes && (raw || real)) {
+    if (field.type == WireType::kBytes && (IsRaw(number) || IsReal(number))) {
       if (static_cast<int64_t>(field.bytes.size()) != DTypeBytes(dtype)) return std::nullopt;
       std::memcpy(&bits, field.bytes.data(), field.bytes.size());
       ++count;
-    } else if (!raw) {
+    } else if (!IsRaw(number)) {
       if (!ForEachInt64(field, [&](int64_t value) {
             bits = static_cast<uint64_t>(value);
             ++count;
@@ -70,6 +69,44 @@ std::optional<uint64_t> ScalarOf(std::string_view literal, DType dtype) {
   if (!reader.ok() || count != 1) return std::nullopt;
   const int64_t size = DTypeBytes(dtype);
   return size == 8 ? bits : bits & ((uint64_t{1} << (8 * size)) - 1);
+}
+
+std::optional<std::string> LiteralOf(DType dtype, uint64_t bits) {
+  const uint32_t number = ElementField(dtype);
+  if (number == 0) return std::nullopt;
+  const int64_t size = DTypeBytes(dtype);
+  ProtoWriter out;
+  out.Bytes(1, ArrayShape(dtype, {}));
+  if (IsRaw(number) || IsReal(number)) {
+    out.Bytes(number, std::string_view(reinterpret_cast<const char*>(&bits), static_cast<size_t>(size)));
+  } else if (dtype == DType::kS32) {
+    out.Int64(number, static_cast<int32_t>(bits));
+  } else {
+    out.Int64(number, static_cast<int64_t>(bits));
+  }
+  return std::move(out).Take();
+}
+
+std::optional<Progression> ProgressionOf(std::string_view literal, DType dtype) {
+  if (dtype != DType::kS32 && dtype != DType::kS64) return std::nullopt;
+  ProtoReader reader(literal);
+  ProtoField field;
+  Progression out;
+  int64_t count = 0, expected = 0;
+  bool regular = true;
+  while (reader.Next(&field)) {
+    if (field.number != ElementField(dtype)) continue;
+    const auto visit = [&](int64_t value) {
+      if (count == 0) out.first = value;
+      if (count == 1) regular = regular && !__builtin_sub_overflow(value, out.first, &out.step);
+      if (count > 1) regular = regular && value == expected;
+      regular = regular && (count == 0 || !__builtin_add_overflow(value, out.step, &expected));
+      ++count;
+    };
+    if (!ForEachInt64(field, visit)) return std::nullopt;
+  }
+  if (!reader.ok() || !regular || count < 2) return std::nullopt;
+  return out;
 }
 
 std::string WholeLiteral(DType dtype, int64_t value) {

@@ -17,6 +17,15 @@ namespace pathways::hlo {
 // integers and real numbers of at least a byte, and for bytes that are no such literal.
 std::optional<uint64_t> ScalarOf(std::string_view literal, DType dtype);
 
+// The inverse: encoded. Nothing for element types without one.
+std::optional<std::string> LiteralOf(DType dtype, uint64_t bits);
+
+// Of the literal of an array, in its order: integers of which each is as much more than the one before, at least two.
+struct Progression {
+  int64_t first = 0, step = 0;
+};
+std::optional<Progression> ProgressionOf(std::string_view literal, DType dtype);  // kS32 or kS64
+
 // Encoded: a whole number as one of kS16, kS32, kS64, in which it fits, or as a real number, which is 0 or 1.
 std::string WholeLiteral(DType dtype, int64_t value);
 

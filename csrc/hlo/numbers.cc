@@ -15,7 +15,6 @@
 namespace pathways::hlo {
 namespace {
 
-constexpr uint32_t kDynamicSliceSizes = 20;
 constexpr uint32_t kSliceStart = 1, kSliceLimit = 2, kSliceStride = 3;
 
 // What computes the same, up to rounding, whether an operand is a constant or a parameter.
@@ -123,8 +122,9 @@ struct NumberPlace {
 
 class NumberedEntry {
  public:
-  static Result<NumberedEntry> Read(std::string_view computation) {
+  static Result<NumberedEntry> Read(std::string_view computation, Openness openness) {
     NumberedEntry entry;
+    entry.openness_ = openness;
     PW_ASSIGN_OR_RETURN(entry.root_id_, ReadId(computation, computation_field::kRootId));
     PW_ASSIGN_OR_RETURN(const auto all, SubMessages(computation, computation_field::kInstructions));
     for (const std::string_view bytes : all) {
@@ -177,7 +177,7 @@ class NumberedEntry {
     if (OneOf(kPassing, instruction.opcode)) return neutral[at];
     if (instruction.opcode == "tuple") return instruction.id == root_id_;
     // XLA multiplies by the reciprocal of a constant.
-    if (instruction.opcode == "divide" && operand == 1) {
+    if (instruction.opcode == "divide" && operand == 1 && openness_ == Openness::kAlike) {
       const Result<Shape> shape = ReadShape(instruction.shape);
       return shape.ok() && !IsFloatingPoint(DTypeFromXlaPrimitive(shape->element_type));
     }
@@ -229,6 +229,7 @@ class NumberedEntry {
     return OkStatus();
   }
 
+  Openness openness_ = Openness::kAlike;
   int64_t root_id_ = 0;
   std::vector<ParsedInstruction> instructions_;
   std::map<int64_t, size_t> at_;                               // by id
@@ -301,7 +302,7 @@ class Opener {
     ProtoWriter fields;
     for (size_t i = 0; i < ranges.size(); ++i) {
       PW_ASSIGN_OR_RETURN(const SliceRange range, ReadRange(ranges[i]));
-      fields.Int64(kDynamicSliceSizes, range.limit - range.start);
+      fields.Int64(instruction_field::kDynamicSliceSizes, range.limit - range.start);
       const auto found = of_dimension.find(static_cast<int>(i));
       operands.push_back(found != of_dimension.end() ? found->second : WriteConstant(range.start));
     }
@@ -342,37 +343,30 @@ class Opener {
   int64_t next_id_ = 1;
 };
 
-Result<std::string_view> EntryComputation(std::string_view module, int64_t entry_id) {
-  PW_ASSIGN_OR_RETURN(const auto computations, SubMessages(module, module_field::kComputations));
-  for (const std::string_view computation : computations) {
-    PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(computation, computation_field::kId));
-    if (id == entry_id) return computation;
-  }
-  return MalformedModule("the entry computation");
-}
-
 }  // namespace
 
-Result<ModuleNumbers> ReadNumbers(std::string_view module) {
-  PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
-  PW_ASSIGN_OR_RETURN(const std::string_view computation, EntryComputation(module, entry_id));
-  PW_ASSIGN_OR_RETURN(const NumberedEntry entry, NumberedEntry::Read(computation));
+Result<ModuleNumbers> ReadNumbers(std::string_view module) { return ReadNumbersAndSizes(module, nullptr); }
+
+Result<ModuleNumbers> ReadNumbersAndSizes(std::string_view module, std::vector<int64_t>* sizes) {
+  PW_ASSIGN_OR_RETURN(const std::string_view computation, EntryComputation(module));
+  const Openness openness = sizes == nullptr ? Openness::kAlike : Openness::kDivisorsToo;
+  PW_ASSIGN_OR_RETURN(const NumberedEntry entry, NumberedEntry::Read(computation, openness));
   ModuleNumbers out;
   for (const NumberPlace& place : entry.places()) out.numbers.push_back(place.number);
   OpenNumbers open;
   for (const NumberPlace& place : entry.places()) open[place.at].push_back(place.dimension);
-  PW_ASSIGN_OR_RETURN(out.skeleton, Skeleton(module, open));
+  PW_ASSIGN_OR_RETURN(out.skeleton, Skeleton(module, open, sizes));
   return out;
 }
 
-Result<std::string> WithNumbersAsParameters(std::string_view module, std::span<const size_t> positions) {
+Result<std::string> WithNumbersAsParameters(std::string_view module, std::span<const size_t> positions,
+                                            Openness openness) {
   PW_ASSIGN_OR_RETURN(const HloModuleInfo info, ReadHloModule(module));
   if (info.parameters_are_tupled) {
     return Unimplemented("expected a module with one parameter per argument, got one whose only parameter is a tuple");
   }
-  PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
-  PW_ASSIGN_OR_RETURN(const std::string_view computation, EntryComputation(module, entry_id));
-  PW_ASSIGN_OR_RETURN(const NumberedEntry entry, NumberedEntry::Read(computation));
+  PW_ASSIGN_OR_RETURN(const std::string_view computation, EntryComputation(module));
+  PW_ASSIGN_OR_RETURN(const NumberedEntry entry, NumberedEntry::Read(computation, openness));
   for (size_t i = 0; i < positions.size(); ++i) {
     if (positions[i] >= entry.places().size() || (i > 0 && positions[i] <= positions[i - 1])) {
       return InvalidArgument("expected ascending positions among the " + std::to_string(entry.places().size()) +

@@ -39,9 +39,17 @@ struct ModuleNumbers {
 
 Result<ModuleNumbers> ReadNumbers(std::string_view module);
 
+// Which numbers are left out. Divisors of floating-point numbers are usually none: XLA multiplies by the reciprocal of
+// a constant, and so computes something else, by one rounding.
+enum class Openness { kAlike, kDivisorsToo };
+
+// With a skeleton that leaves out divisors and sizes too (skeleton.h), which go to `sizes`.
+Result<ModuleNumbers> ReadNumbersAndSizes(std::string_view module, std::vector<int64_t>* sizes);
+
 // The module with the numbers at `positions`, which ascend, as further parameters behind its own, in that order. A
 // slice whose start is such a parameter becomes a dynamic slice, and a pad a dynamic update.
-Result<std::string> WithNumbersAsParameters(std::string_view module, std::span<const size_t> positions);
+Result<std::string> WithNumbersAsParameters(std::string_view module, std::span<const size_t> positions,
+                                            Openness openness = Openness::kAlike);
 
 }  // namespace pathways::hlo
 

@@ -100,6 +100,16 @@ std::string WithParameter(std::string_view program_shape, std::string_view shape
   return std::move(out).Take();
 }
 
+Result<std::string_view> EntryComputation(std::string_view module) {
+  PW_ASSIGN_OR_RETURN(const int64_t entry_id, ReadId(module, module_field::kEntryId));
+  PW_ASSIGN_OR_RETURN(const auto computations, SubMessages(module, module_field::kComputations));
+  for (const std::string_view computation : computations) {
+    PW_ASSIGN_OR_RETURN(const int64_t id, ReadId(computation, computation_field::kId));
+    if (id == entry_id) return computation;
+  }
+  return MalformedModule("the entry computation");
+}
+
 void WriteInstruction(int64_t id, std::string_view name, std::string_view opcode, std::string_view shape,
                       const std::vector<int64_t>& operands, std::string_view fields, ProtoWriter* computation) {
   ProtoWriter out;

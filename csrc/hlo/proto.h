@@ -31,7 +31,7 @@ constexpr uint32_t kParameters = 1, kParameterNames = 3;
 namespace instruction_field {
 constexpr uint32_t kName = 1, kOpcode = 2, kShape = 3, kMetadata = 7, kLiteral = 8, kParameterNumber = 9;
 constexpr uint32_t kTupleIndex = 13, kDimensions = 14, kWindow = 15, kConvolutionDimensions = 16, kSliceDimensions = 17;
-constexpr uint32_t kPaddingConfig = 21;
+constexpr uint32_t kDynamicSliceSizes = 20, kPaddingConfig = 21, kGatherDimensions = 33, kGatherSliceSizes = 34;
 constexpr uint32_t kChannelId = 26, kCustomCallTarget = 28, kDotDimensions = 30, kId = 35;
 constexpr uint32_t kOperandIds = 36, kControlPredecessors = 37, kCalledComputationIds = 38, kSharding = 40,
                    kBackendConfig = 43;
@@ -87,6 +87,8 @@ Result<int64_t> ReadId(std::string_view bytes, uint32_t number);
 
 // The integers numbered `number`, packed or not.
 Result<std::vector<int64_t>> Integers(std::string_view bytes, uint32_t number);
+
+Result<std::string_view> EntryComputation(std::string_view module);
 
 // Adds an instruction to a computation that is written anew. `fields`: what else it has, encoded.
 void WriteInstruction(int64_t id, std::string_view name, std::string_view opcode, std::string_view shape,

@@ -6,6 +6,7 @@
 #define PTPATHWAYS_HLO_SKELETON_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -20,7 +21,11 @@ namespace pathways::hlo {
 using OpenNumbers = std::map<size_t, std::vector<int>>;
 
 // Not a module: ids are in the order in which they are met.
-Result<std::string> Skeleton(std::string_view module, const OpenNumbers& open);
+//
+// With `sizes`, it leaves out sizes too, and gives them: dimensions of the program's shape, parameters first, then
+// those of the entry's instructions with limits of slices and sizes of dynamic slices and of gathers. Sizes in other
+// fields, such as windows, belong to the skeleton.
+Result<std::string> Skeleton(std::string_view module, const OpenNumbers& open, std::vector<int64_t>* sizes = nullptr);
 
 }  // namespace pathways::hlo
 

@@ -90,6 +90,8 @@ class HloBuilder {
     root_shape_ = shape;
     return last_id_;
   }
+  // Adds a computation, encoded, beside those that are there: an id of its own stands in it.
+  void AddComputation(const std::string& encoded) { others_.Bytes(3, encoded); }
   int64_t Zero() { return Add("constant", F32({}), {}, FloatConstant(0)); }
   // The module whose result is the last instruction.
   std::string Build(const std::string& name) const {
@@ -113,6 +115,7 @@ class HloBuilder {
     module.Bytes(1, name);
     module.Bytes(2, "main");
     module.Bytes(3, reduction.bytes());
+    module.Raw(others_.bytes());
     module.Bytes(3, entry.bytes());
     module.Bytes(4, ProgramShape(parameters_, root_shape_));
     module.Int64(5, 1);
@@ -141,7 +144,7 @@ class HloBuilder {
   }
 
   const std::string reduction_;
-  ProtoWriter instructions_;
+  ProtoWriter instructions_, others_;
   std::vector<std::string> parameters_;
   std::string root_shape_;
   int64_t last_id_ = 0;

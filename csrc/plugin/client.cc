@@ -61,7 +61,8 @@ ClientState::ClientState(std::shared_ptr<client::Session> session, const ClientO
     : logical_(options.logical_devices > 0),
       session_(std::move(session)),
       sequencer_(std::make_shared<Sequencer>(options.gang_timeout)),
-      live_(std::make_unique<LiveBuffers>()) {
+      live_(std::make_unique<LiveBuffers>()),
+      lengths_(std::make_unique<LengthFamilies>()) {
   topology_.state = this;
 }
 

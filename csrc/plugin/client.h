@@ -35,6 +35,7 @@ namespace pathways::plugin {
 
 struct Program;
 
+class LengthFamilies;
 class LiveBuffers;
 
 inline constexpr char kPlatformName[] = "pathways";
@@ -71,6 +72,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Sequencer& sequencer() const { return *sequencer_; }
   LiveBuffers& live() const { return *live_; }
   ModuleFamilies& families() { return families_; }
+  LengthFamilies& lengths() const { return *lengths_; }
   const std::string& platform_version() const { return platform_version_; }
   std::span<PJRT_Device* const> devices() const { return device_pointers_; }
   std::span<PJRT_Memory* const> memories() const { return memory_pointers_; }
@@ -116,6 +118,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   const std::shared_ptr<Sequencer> sequencer_;
   const std::unique_ptr<LiveBuffers> live_;
   ModuleFamilies families_;
+  const std::unique_ptr<LengthFamilies> lengths_;
   std::string platform_version_;
   std::vector<std::unique_ptr<PJRT_Device>> devices_;
   std::vector<PJRT_Device*> device_pointers_;

@@ -338,8 +338,17 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
     PW_ASSIGN_OR_RETURN(chosen, Choose(client->families(), module));
     program->is_new = chosen->is_new;
     if (!chosen->numbers.empty()) {
-      program->numbers = chosen->numbers;
+      program->numbers.Set(chosen->numbers);
       program->callers_module = std::exchange(spec.module, chosen->module);
+    }
+  }
+  LengthFamilies::Choice length;
+  if (chosen && format == "hlo") {
+    length = client->lengths().Choose(module);
+    if (length.lengthened) {
+      program->lengthened = length.lengthened->program;
+      program->length.Set(length.lengthened->scalars);
+      program->is_new = program->is_new && length.is_new;
     }
   }
   spec.source = CurrentSource();
@@ -382,6 +391,7 @@ Result<std::shared_ptr<Program>> Compile(const std::shared_ptr<ClientState>& cli
   }
   program->Describe();
   if (chosen) client->families().Made(*chosen, program);
+  if (length.begins != 0) client->lengths().Made(length.begins, program);
   {
     std::lock_guard lock(program->mutex);
     if (program->registered != nullptr) program->HoldsCode();
@@ -399,7 +409,7 @@ Status Client_Compile(PJRT_Client_Compile_Args* args) {
                                                : std::string_view(args->compile_options, args->compile_options_size)));
   if (program->is_new) {
     NoteCompile({args->program->code, args->program->code_size}, {args->program->format, args->program->format_size},
-                program->spec.source, program->numbers.size());
+                program->spec.source, program->numbers.numbers().size() + program->length.numbers().size());
   }
   args->executable = new PJRT_LoadedExecutable{std::move(program)};
   return OkStatus();

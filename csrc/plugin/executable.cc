@@ -47,26 +47,27 @@ std::string Program::What() const {
   return "function '" + spec.name + "'" + (spec.source.empty() ? "" : " (" + spec.source + ")");
 }
 
-Result<std::vector<std::shared_ptr<Value>>> Program::NumbersOn(PJRT_Device* device, const DeviceListPtr& on) const {
-  if (numbers.empty()) return std::vector<std::shared_ptr<Value>>();
+Result<std::vector<std::shared_ptr<Value>>> ScalarArguments::On(const std::shared_ptr<ClientState>& client,
+                                                                PJRT_Device* device, const DeviceListPtr& on) const {
+  if (numbers_.empty()) return std::vector<std::shared_ptr<Value>>();
   const std::shared_ptr<client::Session> session = client->session();
   const auto fits = [&](const std::shared_ptr<Value>& value) {
     return value->device() == device && value->shard().ok() && value->shard()->buffer->session() == session &&
            (value->device_list() == on || value->devices() == *on);
   };
   {
-    std::lock_guard lock(mutex);
-    if (!uploaded_numbers.empty() && fits(uploaded_numbers.front())) return uploaded_numbers;
+    std::lock_guard lock(mutex_);
+    if (!uploaded_.empty() && fits(uploaded_.front())) return uploaded_;
   }
   std::vector<std::shared_ptr<Value>> fresh;
-  for (const hlo::ModuleNumber& number : numbers) {
+  for (const hlo::ModuleNumber& number : numbers_) {
     const TensorType type{number.dtype, {}};
     PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> value,
                         UploadValue(client, device, type, &number.bits, UploadTiling(type, on->size())));
     fresh.push_back(std::move(value));
   }
-  std::lock_guard lock(mutex);
-  uploaded_numbers = fresh;
+  std::lock_guard lock(mutex_);
+  uploaded_ = fresh;
   return fresh;
 }
 

@@ -19,6 +19,7 @@
 #include "csrc/client/session.h"
 #include "csrc/hlo/numbers.h"
 #include "csrc/plugin/client.h"
+#include "csrc/plugin/lengths.h"
 #include "csrc/plugin/named_value.h"
 #include "csrc/plugin/value.h"
 #include "csrc_generated/pjrt_abi.h"
@@ -34,6 +35,23 @@ struct SliceProgram {
   std::vector<TilingPtr> results;
 };
 
+// Numbers that a program takes as arguments, uploaded where it runs. Threads: any. Locks: its own, a leaf.
+class ScalarArguments {
+ public:
+  // Before it is shared.
+  void Set(std::vector<hlo::ModuleNumber> numbers) { numbers_ = std::move(numbers); }
+  const std::vector<hlo::ModuleNumber>& numbers() const { return numbers_; }
+  bool empty() const { return numbers_.empty(); }
+  // Their values on a device that is bound to `on`; uploaded by the first call for it.
+  Result<std::vector<std::shared_ptr<Value>>> On(const std::shared_ptr<ClientState>& client, PJRT_Device* device,
+                                                 const DeviceListPtr& on) const;
+
+ private:
+  std::vector<hlo::ModuleNumber> numbers_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<Value>> uploaded_;  // guarded by mutex_; for the device that asked last
+};
+
 struct Program : std::enable_shared_from_this<Program> {
   std::shared_ptr<ClientState> client;
   client::FunctionSpec spec;  // for one device, or for `devices`
@@ -42,9 +60,14 @@ struct Program : std::enable_shared_from_this<Program> {
   std::string options;  // as the caller gave them
   // Where the computation is shared by modules that differ in numbers (families.h): this module's, which are arguments
   // behind the caller's, and the caller's module, which is not spec's then.
-  std::vector<hlo::ModuleNumber> numbers;
+  ScalarArguments numbers;
   std::string callers_module;
-  bool is_new = true;  // as far as its client remembers
+  // Where it is one of a kind that grows: what it runs on instead, on slices of one device (lengths.h), with these
+  // behind the caller's arguments.
+  std::shared_ptr<LengthProgram> lengthened;
+  ScalarArguments length;
+  mutable std::atomic<bool> has_settled{false};  // on its own program, as it is run again and again
+  bool is_new = true;                            // as far as its client remembers
   int64_t replicas = 1;
   int64_t partitions = 1;
   std::vector<PJRT_Device*> devices;               // replica-major; empty when portable
@@ -75,7 +98,6 @@ struct Program : std::enable_shared_from_this<Program> {
   mutable std::shared_ptr<client::Function> registered;  // in the cluster that the client was attached to last
   mutable std::vector<std::shared_ptr<const SliceProgram>> for_slices;  // the last used one first
   mutable bool is_listed = false;                                       // among those that ClientState::KeepsCode knows
-  mutable std::vector<std::shared_ptr<Value>> uploaded_numbers;         // for the device that asked last
 
   const std::string& name() const { return spec.name; }
   // Fills everything that follows from `results` and `parameters`.
@@ -88,8 +110,6 @@ struct Program : std::enable_shared_from_this<Program> {
                                                        std::span<const std::shared_ptr<Value>> arguments) const;
   // Hosts have compiled something for it, as long as it holds that. With the mutex.
   void HoldsCode() const;
-  // The values of `numbers` on a device that is bound to `on`; uploaded by the first call for it.
-  Result<std::vector<std::shared_ptr<Value>>> NumbersOn(PJRT_Device* device, const DeviceListPtr& on) const;
   // Lets go of what hosts have compiled for it. False: it is being executed just now.
   bool GiveUpCode() const;
   // As Ask, of what this cluster has compiled it to already. FAILED_PRECONDITION: nothing.

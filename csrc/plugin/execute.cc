@@ -24,6 +24,7 @@ struct Row {
   PJRT_Device* device = nullptr;
   PJRT_Device::DeviceListPtr bound;            // at the time of the call
   std::shared_ptr<const SliceProgram> sliced;  // for a slice of several devices, if it could be compiled
+  bool lengthened = false;                     // runs on Program::lengthened
   std::vector<std::shared_ptr<Value>> arguments;
   std::vector<std::shared_ptr<Value>> results;
   std::shared_ptr<Event> done;
@@ -75,8 +76,9 @@ bool LiesOn(const Value& value, const PJRT_Device::DeviceListPtr& devices) {
 // anew, into the place of the old ones.
 Status RenewNumber(const client::Session& session, const std::shared_ptr<BufferCell>& cell,
                    const PJRT_Device::DeviceListPtr& devices, std::shared_ptr<Value>& value) {
+  if (!value->scalar()) return OkStatus();
   const Result<client::Shard>& shard = value->shard();
-  if (!shard.ok() || !value->scalar()) return OkStatus();
+  if (!shard.ok()) return OkStatus();
   if (shard->buffer->session().get() == &session && LiesOn(*value, devices)) return OkStatus();
   const uint64_t bits = *value->scalar();
   PW_ASSIGN_OR_RETURN(value, UploadValue(value->client(), value->device(), value->type(), &bits,
@@ -103,6 +105,18 @@ void LaunchOnSlice(const ProgramPtr& program, const SliceProgram& sliced, Row& r
       session->runs().Run(sliced.function, {.devices = *sliced.devices, .whole = arguments, .donated = donated});
   if (!submitted.ok()) return Fail(row, submitted.status());
   for (size_t k = 0; k < row.results.size(); ++k) row.results[k]->Resolve(client::Shard{submitted->outputs[k], 0});
+  submitted->done->OnReady([done = row.done](const Status& outcome) { done->Set(outcome); });
+}
+
+// Submits a run of the computation for all lengths.
+void LaunchLengthened(const ProgramPtr& program, Row& row, const std::vector<uint32_t>& donated) {
+  const Result<std::vector<std::shared_ptr<Value>>> scalars =
+      program->length.On(program->client, row.device, row.bound);
+  if (!scalars.ok()) return Fail(row, scalars.status());
+  const Result<client::RunResult> submitted =
+      program->lengthened->Run(*program, row.bound, row.arguments, *scalars, donated);
+  if (!submitted.ok()) return Fail(row, submitted.status());
+  program->lengthened->Resolve(program, *submitted, row.results);
   submitted->done->OnReady([done = row.done](const Status& outcome) { done->Set(outcome); });
 }
 
@@ -228,7 +242,8 @@ Result<Row> ReadRow(const Program& program, PJRT_Device* device, PJRT_Buffer* co
     }
     row.arguments.push_back(*std::move(value));
   }
-  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> numbers, program.NumbersOn(device, row.bound));
+  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> numbers,
+                      program.numbers.On(program.client, device, row.bound));
   row.arguments.insert(row.arguments.end(), numbers.begin(), numbers.end());
   row.done = Event::Make();
   return row;
@@ -353,6 +368,7 @@ void SubmitRow(const ProgramPtr& program, Row row, std::vector<uint32_t> donated
                                           LaunchOnSlice(program, *row.sliced, row, donated);
                                           return;
                                         }
+                                        if (row.lengthened) return LaunchLengthened(program, row, donated);
                                         Row* rows[] = {&row};
                                         Launch(program, rows, donated);
                                       });
@@ -444,6 +460,12 @@ Status LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   }
   if (!refused.ok()) return OkStatus();
   if (Recorder::active()) Note(program, rows, donated);
+  if (program->lengthened != nullptr && !program->gang && !Recorder::active()) {
+    for (Row& row : rows) {
+      row.lengthened =
+          row.bound->size() == 1 && program->lengthened->Serves(*program, row.device, row.bound, row.arguments);
+    }
+  }
   if (!program->gang) {
     for (Row& row : rows) {
       if (row.sliced != nullptr || row.bound->size() == 1) SubmitRow(program, std::move(row), donated);

@@ -66,11 +66,27 @@ void Value::Resolve(Result<client::Shard> shard) {
   resolved_.store(true, std::memory_order_release);
 }
 
+void Value::ResolvePadded(client::Shard padded, std::function<Result<client::Shard>()> cut) {
+  padded_ = std::move(padded);
+  cut_ = std::move(cut);
+  resolved_.store(true, std::memory_order_release);
+}
+
+const client::Shard* Value::padded() const {
+  return resolved_.load(std::memory_order_acquire) && padded_ ? &*padded_ : nullptr;
+}
+
 const Result<client::Shard>& Value::shard() const {
   if (!resolved_.load(std::memory_order_acquire)) {
     static const Result<client::Shard>* const pending =
         new Result<client::Shard>(FailedPrecondition("the value's gang has not been submitted yet"));
     return *pending;
+  }
+  if (padded_) {
+    std::call_once(cut_once_, [this] {
+      shard_.emplace(cut_());
+      cut_ = nullptr;
+    });
   }
   return *shard_;
 }

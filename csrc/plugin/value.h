@@ -16,7 +16,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -67,6 +69,11 @@ class Value {
   TensorType shard_type() const { return tiling_ == nullptr ? type() : tiling_->ShardType(type()); }
 
   void Resolve(Result<client::Shard> shard);
+  // The same with a larger array, of which the tensor is the beginning; of a value of one shard. `cut` submits what
+  // makes the tensor alone, and is called when somebody asks for the shard first.
+  void ResolvePadded(client::Shard padded, std::function<Result<client::Shard>()> cut);
+  // That larger array, or null.
+  const client::Shard* padded() const;
   // The one shard; for a value with a tiling, the first one, whose buffer holds all. FAILED_PRECONDITION while pending.
   const Result<client::Shard>& shard() const;
   // As a run takes it: whole logical buffers go without naming shards.
@@ -92,7 +99,10 @@ class Value {
   const ArrayTypePtr type_;
   const TilingPtr tiling_;
   const DeviceListPtr devices_;
-  std::optional<Result<client::Shard>> shard_;  // written before resolved_
+  mutable std::optional<Result<client::Shard>> shard_;  // written before resolved_; where there is cut_, by it
+  std::optional<client::Shard> padded_;                 // written before resolved_
+  mutable std::function<Result<client::Shard>()> cut_;  // the same
+  mutable std::once_flag cut_once_;
   std::atomic<bool> resolved_{false};
   std::atomic<uint64_t> token_{0};
   std::atomic<int> holders_{0};

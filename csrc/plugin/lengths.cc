@@ -1,0 +1,425 @@
+#include "csrc/plugin/lengths.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+#include "csrc/plugin/buffer.h"
+#include "csrc/plugin/executable.h"
+#include "csrc/plugin/hash.h"
+#include "csrc/plugin/length_proof.h"
+
+namespace pathways::plugin {
+namespace {
+
+constexpr size_t kResizing = 64;  // functions that are kept
+constexpr uint64_t kBeyond = 8;   // growing dimensions may be a little longer than the first one
+
+std::vector<size_t> DifferingNumbers(const hlo::ModuleSizes& a, const hlo::ModuleSizes& b) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < a.numbers.size() && i < b.numbers.size(); ++i) {
+    if (a.numbers[i] != b.numbers[i]) out.push_back(i);
+  }
+  return out;
+}
+
+// Sizes that are larger by one where they differ.
+bool IsOneLonger(const hlo::ModuleSizes& shorter, const hlo::ModuleSizes& longer) {
+  if (shorter.sizes.size() != longer.sizes.size() || shorter.sizes == longer.sizes) return false;
+  for (size_t i = 0; i < shorter.sizes.size(); ++i) {
+    const int64_t more = longer.sizes[i] - shorter.sizes[i];
+    if (more != 0 && more != 1) return false;
+  }
+  return true;
+}
+
+// Of all arrays that grow, where each growing dimension has that size.
+int64_t GrowingBytes(const hlo::LengthModule& module, int64_t size) {
+  int64_t bytes = 0;
+  const auto add = [&](const std::vector<TensorType>& types,
+                       const std::vector<std::vector<hlo::GrowingDimension>>& growing) {
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (growing[i].empty()) continue;
+      TensorType type = types[i];
+      for (const hlo::GrowingDimension& each : growing[i]) type.dims[each.dimension] = size;
+      bytes += type.ByteSize();
+    }
+  };
+  add(module.parameters, module.growing_parameters);
+  add(module.results, module.growing_results);
+  return bytes;
+}
+
+hlo::ModuleNumber LengthNumber(int64_t length) { return {DType::kS32, static_cast<uint64_t>(length)}; }
+
+std::string MlirType(const TensorType& type) {
+  std::string text = "tensor<";
+  for (const int64_t dim : type.dims) text += std::to_string(dim) + "x";
+  const std::string_view name = DTypeName(type.dtype);
+  if (type.dtype == DType::kPred) {
+    text += "i1";
+  } else if (type.dtype == DType::kC64) {
+    text += "complex<f32>";
+  } else if (type.dtype == DType::kC128) {
+    text += "complex<f64>";
+  } else if (name[0] == 's') {
+    text += "i" + std::string(name.substr(1));
+  } else if (name[0] == 'u') {
+    text += "ui" + std::string(name.substr(1));
+  } else {
+    text += name;
+  }
+  return text + ">";
+}
+
+std::string Listed(size_t rank, const auto& of) {
+  std::string text;
+  for (size_t i = 0; i < rank; ++i) text += (i == 0 ? "" : ", ") + std::to_string(of(i));
+  return text;
+}
+
+// A module that makes an array of type `to` of one of type `from`, which begins like it.
+std::string ResizingModule(const TensorType& from, const TensorType& to) {
+  const size_t rank = from.dims.size();
+  const bool pads = std::ranges::equal(from.dims, to.dims, std::less_equal<>());
+  std::string text =
+      "module @resize {\n  func.func public @main(%x: " + MlirType(from) + ") -> " + MlirType(to) + " {\n";
+  if (pads) {
+    const std::string scalar = MlirType({from.dtype, {}});
+    const std::string zero = from.dtype == DType::kPred                                           ? "false"
+                             : from.dtype == DType::kC64 || from.dtype == DType::kC128            ? "(0.0, 0.0)"
+                             : DTypeName(from.dtype)[0] == 's' || DTypeName(from.dtype)[0] == 'u' ? "0"
+                                                                                                  : "0.0";
+    text += "    %zero = stablehlo.constant dense<" + zero + "> : " + scalar + "\n";
+    text += "    %0 = stablehlo.pad %x, %zero, low = [" + Listed(rank, [](size_t) { return 0; }) + "], high = [" +
+            Listed(rank, [&](size_t i) { return to.dims[i] - from.dims[i]; }) + "], interior = [" +
+            Listed(rank, [](size_t) { return 0; }) + "] : (" + MlirType(from) + ", " + scalar + ") -> " + MlirType(to) +
+            "\n";
+  } else {
+    text += "    %0 = stablehlo.slice %x [";
+    for (size_t i = 0; i < rank; ++i) text += (i == 0 ? "0:" : ", 0:") + std::to_string(to.dims[i]);
+    text += "] : (" + MlirType(from) + ") -> " + MlirType(to) + "\n";
+  }
+  return text + "    return %0 : " + MlirType(to) + "\n  }\n}\n";
+}
+
+Status CheckUsable(const client::Shard& shard, const std::shared_ptr<client::Session>& session) {
+  if (shard.buffer->session() != session) {
+    return FailedPrecondition("a tensor " + shard.type().ToString() + " belongs to cluster '" +
+                              shard.buffer->session()->cluster() +
+                              "', which this process has left; make it anew in the cluster of now");
+  }
+  return shard.buffer->CheckHeld();
+}
+
+}  // namespace
+
+// --- LengthProgram
+
+Result<std::shared_ptr<client::Function>> LengthProgram::Registered(const Program& user) {
+  const std::shared_ptr<client::Session> session = user.client->session();
+  {
+    std::lock_guard lock(mutex_);
+    if (registered_ != nullptr && registered_->session() == session) return registered_;
+  }
+  client::FunctionSpec spec = user.spec;
+  spec.module = module_.module;
+  spec.outputs = module_.results;
+  spec.outputs_known = true;
+  PW_ASSIGN_OR_RETURN(
+      std::shared_ptr<client::Function> function,
+      user.client->RegisterOnce("length" + ContentHash(spec.module) + ContentHash(spec.options), spec, nullptr));
+  std::lock_guard lock(mutex_);
+  registered_ = function;
+  return function;
+}
+
+Result<client::Shard> LengthProgram::Resized(const Program& user, const client::Shard& shard, const TensorType& to) {
+  const TensorType& from = shard.type();
+  const std::shared_ptr<client::Session> session = user.client->session();
+  const std::string key = "resize " + from.ToString() + " " + to.ToString();
+  std::shared_ptr<client::Function> function;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = resizing_.find(key); found != resizing_.end() && found->second->session() == session) {
+      function = found->second;
+    }
+  }
+  if (function == nullptr) {
+    client::FunctionSpec spec;
+    spec.name = key;
+    spec.format = "mlir";
+    spec.module = ResizingModule(from, to);
+    spec.options = user.spec.options;
+    spec.source = user.spec.source;
+    spec.outputs = {to};
+    spec.outputs_known = true;
+    PW_ASSIGN_OR_RETURN(function, user.client->RegisterOnce(key, std::move(spec), nullptr));
+    std::lock_guard lock(mutex_);
+    if (resizing_.size() >= kResizing) resizing_.clear();
+    resizing_[key] = function;
+  }
+  const std::vector<uint32_t> on = {shard.buffer->devices()[shard.index]};
+  const std::vector<std::vector<client::Shard>> arguments = {{shard}};
+  PW_ASSIGN_OR_RETURN(const client::RunResult made,
+                      session->runs().Run(function, {.devices = on, .arguments = arguments}));
+  return client::Shard{made.outputs[0], 0};
+}
+
+Result<client::RunResult> LengthProgram::Run(const Program& user, const DeviceListPtr& on,
+                                             std::span<const std::shared_ptr<Value>> arguments,
+                                             std::span<const std::shared_ptr<Value>> scalars,
+                                             std::span<const uint32_t> donated) {
+  const std::shared_ptr<client::Session> session = user.client->session();
+  std::vector<std::vector<client::Shard>> shards(1);
+  for (size_t i = 0; i < module_.parameters.size(); ++i) {
+    const bool grows = !module_.growing_parameters[i].empty();
+    const client::Shard* const padded = grows ? arguments[i]->padded() : nullptr;
+    if (padded != nullptr && padded->type() == module_.parameters[i]) {
+      PW_RETURN_IF_ERROR(CheckUsable(*padded, session));
+      shards[0].push_back(*padded);
+      continue;
+    }
+    PW_ASSIGN_OR_RETURN(client::Shard shard, arguments[i]->shard());
+    PW_RETURN_IF_ERROR(CheckUsable(shard, session));
+    if (grows) {
+      PW_ASSIGN_OR_RETURN(shard, Resized(user, shard, module_.parameters[i]));
+    }
+    shards[0].push_back(std::move(shard));
+  }
+  for (const std::shared_ptr<Value>& scalar : scalars) {
+    PW_ASSIGN_OR_RETURN(client::Shard shard, scalar->shard());
+    shards[0].push_back(std::move(shard));
+  }
+  // A padded array may have other readers, and fits no result.
+  std::vector<uint32_t> given_up;
+  for (const uint32_t position : donated) {
+    const bool whole = shards[0][position].buffer->devices().size() == 1;
+    if (module_.growing_parameters[position].empty() && whole) given_up.push_back(position);
+  }
+  PW_ASSIGN_OR_RETURN(const std::shared_ptr<client::Function> function, Registered(user));
+  PW_ASSIGN_OR_RETURN(
+      client::RunResult run,
+      session->runs().Run(function, {.devices = {on->data(), 1}, .arguments = shards, .donated = given_up}));
+  if (run.outputs.size() != module_.results.size()) {
+    return Internal(user.What() + ": expected " + std::to_string(module_.results.size()) + " results, got " +
+                    std::to_string(run.outputs.size()));
+  }
+  return run;
+}
+
+void LengthProgram::Resolve(const std::shared_ptr<const Program>& user, const client::RunResult& run,
+                            std::span<const std::shared_ptr<Value>> results) {
+  for (size_t k = 0; k < results.size(); ++k) {
+    const client::Shard made{run.outputs[k], 0};
+    if (module_.growing_results[k].empty() || module_.results[k] == results[k]->type()) {
+      results[k]->Resolve(made);
+      continue;
+    }
+    results[k]->ResolvePadded(made, [self = shared_from_this(), user, made, type = results[k]->array_type()] {
+      return self->Resized(*user, made, type->type);
+    });
+  }
+}
+
+bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
+                           std::span<const std::shared_ptr<Value>> arguments) {
+  std::lock_guard lock(proof_);
+  if (state_ == State::kRefuted || user.has_settled.load(std::memory_order_relaxed)) return false;
+  if (state_ == State::kUnknown) {
+    const Status same = Prove(user, device, on, arguments);
+    state_ = same.ok() ? State::kProven : State::kRefuted;
+    if (!same.ok()) {
+      // That a run of the comparison failed is told here, and not as one of the program's.
+      client::Runs& runs = user.client->session()->runs();
+      const Status noted = runs.TakeFailure();
+      if (!noted.ok() && same.message().find(noted.message()) == std::string_view::npos) runs.NoteFailure(noted);
+      std::fprintf(stderr,
+                   "ptpathways: %s is compiled for each of its lengths, because one computation for all of them %s\n",
+                   user.What().c_str(), std::string(same.message()).c_str());
+      return false;
+    }
+  }
+  in_a_row_ = latest_ == &user ? in_a_row_ + 1 : 1;
+  latest_ = &user;
+  if (in_a_row_ > kInARow) user.has_settled = true;
+  return in_a_row_ <= kInARow;
+}
+
+Status LengthProgram::Prove(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
+                            std::span<const std::shared_ptr<Value>> arguments) {
+  const std::shared_ptr<const Program> first = first_.lock();
+  if (first == nullptr || !first->parameters || first->parameters->size() != module_.parameters.size()) {
+    return FailedPrecondition("has nothing to be compared with");
+  }
+  // Of fixed size: the caller's. Others: chosen by chance, with other contents behind them for the common computation.
+  std::vector<std::shared_ptr<Value>> special, common;
+  LengthProof proof;
+  for (size_t i = 0; i < module_.parameters.size(); ++i) {
+    if (module_.growing_parameters[i].empty()) {
+      special.push_back(arguments[i]);
+      common.push_back(arguments[i]);
+      continue;
+    }
+    const TensorType& type = (*first->parameters)[i];
+    const std::string contents = proof.Contents(type);
+    const std::string behind = proof.WithGarbage(type, contents, module_.parameters[i]);
+    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> exact, UploadValue(user.client, device, type, contents.data(), nullptr));
+    PW_ASSIGN_OR_RETURN(std::shared_ptr<Value> padded,
+                        UploadValue(user.client, device, module_.parameters[i], behind.data(), nullptr));
+    special.push_back(std::move(exact));
+    common.push_back(std::move(padded));
+  }
+  ScalarArguments length;
+  length.Set(first_scalars_);
+  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> scalars, length.On(user.client, device, on));
+  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> numbers, first->numbers.On(user.client, device, on));
+  special.insert(special.end(), numbers.begin(), numbers.end());
+  common.insert(common.end(), scalars.begin(), scalars.end());
+  const auto run =
+      [&](Result<std::shared_ptr<client::Function>> function,
+          const std::vector<std::shared_ptr<Value>>& values) -> Result<std::vector<std::shared_ptr<Value>>> {
+    PW_RETURN_IF_ERROR(function.status());
+    std::vector<std::vector<client::Shard>> shards(1);
+    for (const std::shared_ptr<Value>& value : values) {
+      PW_ASSIGN_OR_RETURN(client::Shard shard, value->shard());
+      shards[0].push_back(std::move(shard));
+    }
+    PW_ASSIGN_OR_RETURN(
+        const client::RunResult made,
+        user.client->session()->runs().Run(*function, {.devices = {on->data(), 1}, .arguments = shards}));
+    std::vector<std::shared_ptr<Value>> results;
+    for (const auto& output : made.outputs) {
+      results.push_back(std::make_shared<Value>(user.client, device, client::Shard{output, 0}));
+    }
+    return results;
+  };
+  PW_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<Value>> expected, run(first->Registered(), special));
+  Result<std::vector<std::shared_ptr<Value>>> got = run(Registered(user), common);
+  if (!got.ok()) return got.status().WithPrefix("cannot be run");
+  if (got->size() != expected.size()) return Internal("has another number of results");
+  for (size_t k = 0; k < expected.size(); ++k) {
+    std::string right(static_cast<size_t>(expected[k]->type().ByteSize()), '\0');
+    std::string common_one(static_cast<size_t>((*got)[k]->type().ByteSize()), '\0');
+    PW_RETURN_IF_ERROR(FetchValue(expected[k], right.data(), 0, right.size())->Wait().WithPrefix("cannot be compared"));
+    PW_RETURN_IF_ERROR(
+        FetchValue((*got)[k], common_one.data(), 0, common_one.size())->Wait().WithPrefix("cannot be run"));
+    if (!LengthProof::Agree(expected[k]->type(), right, (*got)[k]->type(), common_one)) {
+      return Internal("gives other values (result " + std::to_string(k) + ", " + expected[k]->type().ToString() + ")");
+    }
+  }
+  return OkStatus();
+}
+
+// --- LengthFamilies
+
+int64_t LengthFamilies::RoomFor(int64_t length) {
+  return std::max(kLeastRoom, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length) + kBeyond)));
+}
+
+LengthFamilies::Choice LengthFamilies::Choose(std::string_view module) {
+  if (module.size() > kModuleBytes) return {};
+  Result<hlo::ModuleSizes> read = hlo::ReadSizes(module);
+  if (!read.ok() || read->sizes.empty()) return {};
+  const std::string name = ContentHash(read->skeleton);
+  read->skeleton.clear();
+  read->skeleton.shrink_to_fit();
+  std::lock_guard lock(mutex_);
+  std::list<Family>::iterator candidate = families_.end();
+  for (auto family = families_.begin(); family != families_.end(); ++family) {
+    if (family->name != name) continue;
+    std::optional<int64_t> length;
+    if (family->longer) {
+      length = hlo::LengthOf(family->first, *family->longer, *read);
+      if (!length) continue;
+    } else if (read->sizes == family->first.sizes) {
+      families_.splice(families_.begin(), families_, family);
+      return {};  // the same, or with other numbers (families.h)
+    } else if (!IsOneLonger(family->first, *read) || family->first_program.expired()) {
+      candidate = family;
+      continue;
+    } else {
+      family->longer = *read;
+      family->longer_module = std::string(module);
+      length = hlo::LengthOf(family->first, *family->longer, *read);
+    }
+    families_.splice(families_.begin(), families_, family);
+    if (!length || family->given_up) return {};
+    std::optional<Choice> choice = At(*family, *read, *length);
+    if (choice) return *std::move(choice);
+    family->given_up = true;
+    return {};
+  }
+  // Nothing that it grows from, perhaps what something grows from; one such is remembered of a kind.
+  if (candidate == families_.end()) {
+    families_.emplace_front();
+  } else {
+    families_.splice(families_.begin(), families_, candidate);
+    families_.front() = Family();
+  }
+  Family& family = families_.front();
+  family.id = next_id_++;
+  family.name = name;
+  family.first = *std::move(read);
+  if (families_.size() > kFamilies) families_.pop_back();
+  Choice choice;
+  choice.begins = family.id;
+  return choice;
+}
+
+std::optional<LengthFamilies::Choice> LengthFamilies::At(Family& family, const hlo::ModuleSizes& sizes,
+                                                         int64_t length) {
+  if (sizes.sizes == family.first.sizes && sizes.numbers == family.first.numbers) return Choice();
+  std::vector<size_t> open = DifferingNumbers(family.first, sizes);
+  Choice choice;
+  std::shared_ptr<LengthProgram> found;
+  for (const std::shared_ptr<LengthProgram>& each : family.computations) {
+    const std::vector<size_t>& has = each->module().open;
+    if (length <= each->module().longest && std::includes(has.begin(), has.end(), open.begin(), open.end()))
+      found = each;
+  }
+  if (found == nullptr) {
+    if (!family.computations.empty()) {
+      const std::vector<size_t> before = family.computations.back()->module().open, differing = std::move(open);
+      open.clear();
+      std::set_union(before.begin(), before.end(), differing.begin(), differing.end(), std::back_inserter(open));
+    }
+    found = Make(family, length, std::move(open));
+    if (found == nullptr) return std::nullopt;
+    family.computations.push_back(found);
+    choice.is_new = true;
+  }
+  Lengthened& lengthened = choice.lengthened.emplace();
+  for (const size_t position : found->module().open) lengthened.scalars.push_back(sizes.numbers[position]);
+  lengthened.scalars.push_back(LengthNumber(length));
+  lengthened.program = std::move(found);
+  return choice;
+}
+
+std::shared_ptr<LengthProgram> LengthFamilies::Make(Family& family, int64_t length, std::vector<size_t> open) {
+  const std::shared_ptr<const Program> first = family.first_program.lock();
+  if (first == nullptr || family.computations.size() == kComputations) return nullptr;
+  const int64_t least = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length) + kBeyond));
+  for (int64_t room = RoomFor(length); room >= least; room /= 2) {
+    Result<hlo::LengthModule> made =
+        hlo::WithLengthAsParameter(first->CallersModule(), family.longer_module, room, open, hlo::BoundedSizes::kLevel);
+    if (!made.ok() || length > made->longest || made->open.size() > kNumbers) return nullptr;
+    if (GrowingBytes(*made, room) > std::max(kMostBytes, 2 * GrowingBytes(*made, length))) continue;
+    std::vector<hlo::ModuleNumber> scalars;
+    for (const size_t position : made->open) scalars.push_back(family.first.numbers[position]);
+    scalars.push_back(LengthNumber(*hlo::LengthOf(family.first, *family.longer, family.first)));
+    return std::make_shared<LengthProgram>(*std::move(made), first, std::move(scalars));
+  }
+  return nullptr;
+}
+
+void LengthFamilies::Made(uint64_t id, const std::shared_ptr<const Program>& program) {
+  std::lock_guard lock(mutex_);
+  for (Family& family : families_) {
+    if (family.id == id) family.first_program = program;
+  }
+}
+
+}  // namespace pathways::plugin

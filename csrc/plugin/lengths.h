@@ -1,0 +1,141 @@
+// Lengths: modules that differ in a size that grows share one computation (hlo/lengths.h).
+//
+// A loop that appends to an array (the cache of a decoder) is a module for each length. When a second one comes whose
+// sizes are larger by one, one computation of bounded size is made, which takes the length as an argument; from then on
+// every module of the kind up to that bound runs on it, on slices of one device. Its arrays are larger than the
+// caller's: a value that comes from it is kept so (Value::padded), and made the caller's array when somebody else asks
+// for it.
+//
+// Nobody relies on it before it was seen to give the same as the first module of the kind, compiled by itself, for
+// arguments of that one's length with other contents behind them. Where that cannot be shown each length is compiled.
+//
+// Ownership: a family holds its first program weakly, and its computations, which programs share.
+// Threads:   every method may be called from any thread.
+// Locks:     LengthFamilies: one, for the table. LengthProgram: one for its functions, one while it is being proved;
+//            neither is held while the other is taken, and sessions are called with none.
+#ifndef PTPATHWAYS_PLUGIN_LENGTHS_H_
+#define PTPATHWAYS_PLUGIN_LENGTHS_H_
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "csrc/client/session.h"
+#include "csrc/hlo/lengths.h"
+#include "csrc/plugin/value.h"
+
+namespace pathways::plugin {
+
+struct Program;
+
+// One computation for all lengths up to a bound.
+class LengthProgram : public std::enable_shared_from_this<LengthProgram> {
+ public:
+  static constexpr int kInARow = 16;  // runs of one length, before it gets a computation of its own
+
+  // `first`: the first module of the kind, compiled by itself; `first_scalars`: its numbers at module.open, and its
+  // length.
+  LengthProgram(hlo::LengthModule module, std::weak_ptr<const Program> first,
+                std::vector<hlo::ModuleNumber> first_scalars)
+      : module_(std::move(module)), first_(std::move(first)), first_scalars_(std::move(first_scalars)) {}
+
+  const hlo::LengthModule& module() const { return module_; }
+
+  // Whether `user` is to run on it now: it gives what the first module gives, and `user` is not run again and again
+  // without another length in between, which its own computation does in less time. The first is found out at the first
+  // call, which waits for both modules to be compiled and to run; with `arguments` where they are of fixed size. Says
+  // on stderr why not.
+  bool Serves(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
+              std::span<const std::shared_ptr<Value>> arguments);
+
+  // A run of `user`, whose own arguments these are and whose lengths and numbers `scalars`.
+  Result<client::RunResult> Run(const Program& user, const DeviceListPtr& on,
+                                std::span<const std::shared_ptr<Value>> arguments,
+                                std::span<const std::shared_ptr<Value>> scalars, std::span<const uint32_t> donated);
+  // What the run gave becomes the caller's values.
+  void Resolve(const std::shared_ptr<const Program>& user, const client::RunResult& run,
+               std::span<const std::shared_ptr<Value>> results);
+
+ private:
+  enum class State { kUnknown, kProven, kRefuted };
+
+  Status Prove(const Program& user, PJRT_Device* device, const DeviceListPtr& on,
+               std::span<const std::shared_ptr<Value>> arguments);
+  Result<std::shared_ptr<client::Function>> Registered(const Program& user);
+  // The array with its growing dimensions as long as `to` says: more of them with zeros, or fewer.
+  Result<client::Shard> Resized(const Program& user, const client::Shard& shard, const TensorType& to);
+
+  const hlo::LengthModule module_;
+  const std::weak_ptr<const Program> first_;
+  const std::vector<hlo::ModuleNumber> first_scalars_;
+
+  std::mutex proof_;
+  // Guarded by proof_:
+  State state_ = State::kUnknown;
+  const Program* latest_ = nullptr;  // only compared
+  int in_a_row_ = 0;                 // runs of it
+  std::mutex mutex_;
+  // Guarded by mutex_; in the cluster that was attached to last:
+  std::shared_ptr<client::Function> registered_;
+  std::map<std::string, std::shared_ptr<client::Function>> resizing_;
+};
+
+// What a module runs on in the place of its own program.
+struct Lengthened {
+  std::shared_ptr<LengthProgram> program;
+  std::vector<hlo::ModuleNumber> scalars;  // the numbers that are arguments, and the length
+};
+
+class LengthFamilies {
+ public:
+  static constexpr size_t kFamilies = 256;         // that are remembered; the one not met for longest is forgotten
+  static constexpr size_t kComputations = 16;      // of a family
+  static constexpr size_t kNumbers = 64;           // that a computation takes
+  static constexpr size_t kModuleBytes = 1 << 24;  // of a module that is looked at
+  static constexpr int64_t kLeastRoom = 128;
+  static constexpr int64_t kMostBytes = 1 << 26;  // of arrays that grow, unless they are half as large without room
+
+  struct Choice {
+    std::optional<Lengthened> lengthened;
+    bool is_new = false;  // the computation was made for this module
+    uint64_t begins = 0;  // the family that the module is the first of: Made is to be called
+  };
+  Choice Choose(std::string_view module);
+  void Made(uint64_t family, const std::shared_ptr<const Program>& program);
+
+  // The size that a growing dimension of that length gets.
+  static int64_t RoomFor(int64_t length);
+
+ private:
+  struct Family {
+    uint64_t id = 0;
+    std::string name;  // a hash of its skeleton
+    hlo::ModuleSizes first;
+    std::weak_ptr<const Program> first_program;
+    std::optional<hlo::ModuleSizes> longer;  // the one that showed how it grows
+    std::string longer_module;
+    std::vector<std::shared_ptr<LengthProgram>> computations;
+    bool given_up = false;
+  };
+
+  // Both need mutex_. Nothing, null: it cannot be made.
+  std::optional<Choice> At(Family& family, const hlo::ModuleSizes& sizes, int64_t length);
+  static std::shared_ptr<LengthProgram> Make(Family& family, int64_t length, std::vector<size_t> open);
+
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::list<Family> families_;  // the one met last first
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace pathways::plugin
+
+#endif  // PTPATHWAYS_PLUGIN_LENGTHS_H_

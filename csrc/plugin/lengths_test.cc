@@ -1,0 +1,130 @@
+#include "csrc/plugin/lengths.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "csrc/hlo/test_hlo.h"
+#include "csrc/plugin/executable.h"
+#include "csrc/plugin/length_proof.h"
+#include "csrc/testing/test.h"
+
+namespace pathways::plugin {
+namespace {
+
+using hlo::F32;
+using hlo::HloBuilder;
+
+// One more element behind f32[length]. Of another `width` it is of another kind.
+std::string Appended(int64_t length, int64_t width = 2) {
+  HloBuilder builder;
+  const int64_t x = builder.Parameter(F32({length, width})), y = builder.Parameter(F32({1, width}));
+  ProtoWriter along;
+  along.Int64(14, 0);
+  builder.Add("concatenate", F32({length + 1, width}), {x, y}, along.bytes());
+  return builder.Build("appended" + std::to_string(length));
+}
+
+// Told of a module, and of the program that was made of it.
+std::shared_ptr<Program> Meet(LengthFamilies& families, const std::string& module) {
+  const LengthFamilies::Choice choice = families.Choose(module);
+  EXPECT(!choice.lengthened);
+  auto program = std::make_shared<Program>();
+  program->spec.module = module;
+  if (choice.begins != 0) families.Made(choice.begins, program);
+  return program;
+}
+
+TEST(AModuleOneLongerThanAnotherSharesItsComputationWithThoseThatFollow) {
+  LengthFamilies families;
+  const auto first = Meet(families, Appended(3));
+  const LengthFamilies::Choice second = families.Choose(Appended(4));
+  ASSERT(second.lengthened.has_value());
+  EXPECT(second.is_new);
+  EXPECT_EQ(second.lengthened->scalars.back().bits, 4);
+  EXPECT_EQ(second.lengthened->program->module().longest, LengthFamilies::kLeastRoom - 1);
+  for (const int64_t length : {5, 6, 9, 127, 2}) {
+    const LengthFamilies::Choice next = families.Choose(Appended(length));
+    ASSERT(next.lengthened.has_value());
+    EXPECT(!next.is_new);
+    EXPECT(next.lengthened->program == second.lengthened->program);
+    EXPECT_EQ(next.lengthened->scalars.back().bits, static_cast<uint64_t>(length));
+  }
+  EXPECT(!families.Choose(Appended(3)).lengthened);  // it was compiled by itself
+  const LengthFamilies::Choice beyond = families.Choose(Appended(128));
+  ASSERT(beyond.lengthened.has_value());
+  EXPECT(beyond.is_new);
+  EXPECT_EQ(beyond.lengthened->program->module().longest, 255);
+}
+
+TEST(OtherSizesAndJumpsAreOtherKinds) {
+  LengthFamilies families;
+  const auto first = Meet(families, Appended(8));
+  const auto shorter = Meet(families, Appended(7));
+  const auto much_longer = Meet(families, Appended(30));
+  const auto wider = Meet(families, Appended(31, 5));
+  EXPECT(families.Choose(Appended(32, 5)).lengthened.has_value());
+  EXPECT(!families.Choose(Appended(33)).lengthened);
+  EXPECT(families.Choose(Appended(33, 5)).lengthened.has_value());
+}
+
+TEST(WithoutTheFirstProgramThereIsNothingToCompareWith) {
+  LengthFamilies families;
+  (void)Meet(families, Appended(3));
+  EXPECT(!families.Choose(Appended(4)).lengthened);
+}
+
+TEST(LargeArraysGetLittleRoom) {
+  LengthFamilies families;
+  const auto first = Meet(families, Appended(3, 1 << 20));
+  const LengthFamilies::Choice second = families.Choose(Appended(4, 1 << 20));  // rows of 4 MiB
+  EXPECT(!second.lengthened);                                                   // 16 of them are not half full
+  const auto long_one = Meet(families, Appended(1005, 1 << 16));                // rows of 256 KiB
+  const LengthFamilies::Choice longer = families.Choose(Appended(1006, 1 << 16));
+  ASSERT(longer.lengthened.has_value());
+  EXPECT_EQ(longer.lengthened->program->module().longest, 1023);
+}
+
+TEST(TheRoomIsAPowerOfTwoAboveTheLength) {
+  EXPECT_EQ(LengthFamilies::RoomFor(1), 128);
+  EXPECT_EQ(LengthFamilies::RoomFor(120), 128);
+  EXPECT_EQ(LengthFamilies::RoomFor(121), 256);
+  EXPECT_EQ(LengthFamilies::RoomFor(1000), 1024);
+}
+
+std::string Floats(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+TEST(ALargerArrayAgreesWhereItBeginsLikeTheOther) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const TensorType small{DType::kF32, {2, 2}}, large{DType::kF32, {2, 3}};
+  EXPECT(LengthProof::Agree(small, Floats({1, 2, 3, 4}), large, Floats({1, 2, 9, 3, 4, nan})));
+  EXPECT(LengthProof::Agree(small, Floats({1, nan, 3, 4}), large, Floats({1, nan, 9, 3, 4.00001f, 9})));
+  EXPECT(!LengthProof::Agree(small, Floats({1, 2, 3, 4}), large, Floats({1, 2, 9, 3, 4.01f, 9})));
+  EXPECT(!LengthProof::Agree(small, Floats({1, 2, 3, 4}), large, Floats({1, nan, 9, 3, 4, 9})));
+  EXPECT(!LengthProof::Agree(small, Floats({1, nan, 3, 4}), large, Floats({1, 2, 9, 3, 4, 9})));
+  EXPECT(!LengthProof::Agree(small, Floats({1, 2, 3, 4}), {DType::kF32, {1, 4}}, Floats({1, 2, 3, 4})));
+  const TensorType whole{DType::kS32, {1}};
+  EXPECT(LengthProof::Agree(whole, {"\1\0\0\0", 4}, whole, {"\1\0\0\0", 4}));
+  EXPECT(!LengthProof::Agree(whole, {"\1\0\0\0", 4}, whole, {"\2\0\0\0", 4}));
+}
+
+TEST(ContentsOfEveryTypeAreReadBackAsTheyAreAndNothingBehindThemIsANumber) {
+  LengthProof proof;
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kC64, DType::kC128, DType::kS64,
+                            DType::kS32, DType::kU8, DType::kPred}) {
+    const TensorType type{dtype, {3, 2}}, larger{dtype, {4, 2}};
+    const std::string contents = proof.Contents(type);
+    ASSERT_EQ(contents.size(), static_cast<size_t>(type.ByteSize()));
+    const std::string padded = LengthProof::WithGarbage(type, contents, larger);
+    ASSERT_EQ(padded.size(), static_cast<size_t>(larger.ByteSize()));
+    EXPECT(padded.starts_with(contents));
+    EXPECT(LengthProof::Agree(type, contents, larger, padded));
+    if (dtype == DType::kPred) continue;
+    EXPECT(!LengthProof::Agree(larger, contents + std::string(padded.size() - contents.size(), '\0'), larger, padded));
+  }
+}
+
+}  // namespace
+}  // namespace pathways::plugin
