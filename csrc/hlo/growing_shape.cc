@@ -28,7 +28,7 @@ Result<GrowingShape> ReadNestedShape(std::string_view shorter, std::string_view 
     }
     const bool grows = b.dims[i] != a.dims[i];
     out.offsets.push_back(grows ? std::optional(a.dims[i] - bound.shorter) : std::nullopt);
-    out.dims.push_back(grows ? bound.SizeOf(*out.offsets.back()) : a.dims[i]);
+    out.dims.push_back(grows ? bound.bound : a.dims[i]);
     if (out.dims.back() < 0 || out.dims.back() > INT32_MAX) {
       if (!grows) continue;
       return InvalidArgument("expected a bound at which all sizes are at least 0 and fit 31 bits, got " +

@@ -17,10 +17,7 @@ namespace pathways::hlo {
 
 struct LengthBound {
   int64_t shorter = 0;  // the length of the shorter module
-  int64_t bound = 0;
-  bool level = false;  // whether all growing dimensions have the bound for their size, without their offset
-
-  int64_t SizeOf(int64_t offset) const { return level ? bound : bound + offset; }
+  int64_t bound = 0;    // the size of all growing dimensions, whatever their offset
 };
 
 struct GrowingShape {

@@ -23,7 +23,7 @@ BoundedTensor AtLengthBound(const TensorType& shorter, const TensorType& longer,
   for (size_t i = 0; i < shorter.dims.size(); ++i) {
     if (shorter.dims[i] == longer.dims[i]) continue;
     out.growing.push_back({i, shorter.dims[i] - bound.shorter});
-    out.type.dims[i] = bound.SizeOf(out.growing.back().offset);
+    out.type.dims[i] = bound.bound;
   }
   return out;
 }
@@ -95,7 +95,7 @@ Result<ModuleSizes> ReadSizes(std::string_view module) {
 }
 
 Result<LengthModule> WithLengthAsParameter(std::string_view shorter, std::string_view longer, int64_t bound,
-                                           std::span<const size_t> open, BoundedSizes sizes) {
+                                           std::span<const size_t> open) {
   PW_ASSIGN_OR_RETURN(const ModuleSizes short_sizes, ReadSizes(shorter));
   PW_ASSIGN_OR_RETURN(const ModuleSizes long_sizes, ReadSizes(longer));
   PW_RETURN_IF_ERROR(CheckPair(short_sizes, long_sizes));
@@ -110,18 +110,16 @@ Result<LengthModule> WithLengthAsParameter(std::string_view shorter, std::string
   if (bound < 1 || bound > INT32_MAX) {
     return InvalidArgument("expected a bound from 1 to 2147483647, got " + std::to_string(bound));
   }
-  const LengthBound frame{*length, bound, sizes == BoundedSizes::kLevel};
+  const LengthBound frame{*length, bound};
   LengthModule out;
   out.longest = bound;
-  if (frame.level) {
-    // Some of these offsets are of limits of slices, not of sizes: larger at most.
-    for (size_t i = 0; i < short_sizes.sizes.size(); ++i) {
-      if (short_sizes.sizes[i] == long_sizes.sizes[i]) continue;
-      out.longest = std::min(out.longest, bound - (short_sizes.sizes[i] - *length));
-    }
-    if (out.longest < 1) {
-      return InvalidArgument("expected a bound for all sizes at length 1, got " + std::to_string(bound));
-    }
+  // Some of these offsets are of limits of slices, not of sizes: larger at most.
+  for (size_t i = 0; i < short_sizes.sizes.size(); ++i) {
+    if (short_sizes.sizes[i] == long_sizes.sizes[i]) continue;
+    out.longest = std::min(out.longest, bound - (short_sizes.sizes[i] - *length));
+  }
+  if (out.longest < 1) {
+    return InvalidArgument("expected a bound for all sizes at length 1, got " + std::to_string(bound));
   }
   out.open = AllOpen(short_sizes, long_sizes, open);
   for (size_t i = 0; i < short_info.parameters.size(); ++i) {

@@ -46,9 +46,10 @@ struct GrowingDimension {
 };
 
 struct LengthModule {
-  // Its parameters: those of the pair (growing dimensions at the bound + their offset), then the numbers at `open`,
-  // then the length, an s32 scalar, which is at least 1 and at most `longest`. Its results, at the bound too. The other
-  // numbers are those of the pair, so a module of which they differ needs further positions.
+  // Its parameters: those of the pair, whose growing dimensions all have the bound for their size, so that what it
+  // takes and what it gives fit each other whatever their offsets; then the numbers at `open`; then the length, an s32
+  // scalar, which is at least 1 and at most `longest`. Its results, at the bound too. The other numbers are those of
+  // the pair, so a module of which they differ needs further positions.
   std::string module;
   std::vector<size_t> open;                     // positions of the numbers that are parameters, ascending
   std::vector<TensorType> parameters, results;  // at the bound; of the parameters, those of the pair only
@@ -60,13 +61,9 @@ struct LengthModule {
 // Of two modules equal but for numbers, and for sizes that are one larger in `longer`. Their length is the first
 // growing dimension of their first parameter that has one. The numbers at `open`, which ascend, become parameters as do
 // those in which the two differ. UNIMPLEMENTED for other pairs, and for instructions not known to be computed rightly.
-//
-// With kLevel, all growing dimensions have the bound itself for their size, so that a cache to which a step appends has
-// one type before and behind it, and can be updated in place; lengths then end before the bound.
-enum class BoundedSizes { kWithOffsets, kLevel };
+// INVALID_ARGUMENT for a bound below what a length of 1 needs.
 Result<LengthModule> WithLengthAsParameter(std::string_view shorter, std::string_view longer, int64_t bound,
-                                           std::span<const size_t> open = {},
-                                           BoundedSizes sizes = BoundedSizes::kWithOffsets);
+                                           std::span<const size_t> open = {});
 
 // The length of a module of the same skeleton as the pair's: all its sizes that grow in the pair lie the same above
 // those of `shorter`, and the others are equal. Nothing for other modules.

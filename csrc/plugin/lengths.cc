@@ -404,7 +404,7 @@ std::shared_ptr<LengthProgram> LengthFamilies::Make(Family& family, int64_t leng
   const int64_t least = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length) + kBeyond));
   for (int64_t room = RoomFor(length); room >= least; room /= 2) {
     Result<hlo::LengthModule> made =
-        hlo::WithLengthAsParameter(first->CallersModule(), family.longer_module, room, open, hlo::BoundedSizes::kLevel);
+        hlo::WithLengthAsParameter(first->CallersModule(), family.longer_module, room, open);
     if (!made.ok() || length > made->longest || made->open.size() > kNumbers) return nullptr;
     if (GrowingBytes(*made, room) > std::max(kMostBytes, 2 * GrowingBytes(*made, length))) continue;
     std::vector<hlo::ModuleNumber> scalars;
