@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "csrc/base/proto.h"
+#include "csrc/hlo/elementwise.h"
 #include "csrc/hlo/hlo.h"
 #include "csrc/hlo/literal.h"
 #include "csrc/hlo/proto.h"
@@ -17,54 +18,12 @@ namespace {
 
 constexpr uint32_t kSliceStart = 1, kSliceLimit = 2, kSliceStride = 3;
 
-// What computes the same, up to rounding, whether an operand is a constant or a parameter.
-constexpr std::array<std::string_view, 47> kNeutral = {"abs",
-                                                       "add",
-                                                       "and",
-                                                       "atan2",
-                                                       "cbrt",
-                                                       "ceil",
-                                                       "clamp",
-                                                       "clz",
-                                                       "compare",
-                                                       "complex",
-                                                       "cosine",
-                                                       "divide",
-                                                       "dot",
-                                                       "dynamic-slice",
-                                                       "dynamic-update-slice",
-                                                       "erf",
-                                                       "exponential",
-                                                       "exponential-minus-one",
-                                                       "floor",
-                                                       "imag",
-                                                       "is-finite",
-                                                       "log",
-                                                       "log-plus-one",
-                                                       "logistic",
-                                                       "maximum",
-                                                       "minimum",
-                                                       "multiply",
-                                                       "negate",
-                                                       "not",
-                                                       "or",
-                                                       "popcnt",
-                                                       "real",
-                                                       "remainder",
-                                                       "round-nearest-afz",
-                                                       "round-nearest-even",
-                                                       "rsqrt",
-                                                       "select",
-                                                       "shift-left",
-                                                       "shift-right-arithmetic",
-                                                       "shift-right-logical",
-                                                       "sign",
-                                                       "sine",
-                                                       "sqrt",
-                                                       "subtract",
-                                                       "tan",
-                                                       "tanh",
-                                                       "xor"};
+// Elementwise, but not the same, up to rounding, for a constant operand and a parameter: XLA makes a product of a
+// power.
+constexpr std::array<std::string_view, 4> kKnowsConstants = {"bitcast-convert", "count-leading-zeros", "power",
+                                                             "reduce-precision"};
+// Not elementwise, and the same for both.
+constexpr std::array<std::string_view, 3> kNeutral = {"dot", "dynamic-slice", "dynamic-update-slice"};
 // What hands a number on: what becomes of it behind them is what counts.
 constexpr std::array<std::string_view, 8> kPassing = {"broadcast", "concatenate", "convert", "copy",
                                                       "reshape",   "reverse",     "slice",   "transpose"};
@@ -184,7 +143,8 @@ class NumberedEntry {
     if (instruction.opcode == "reduce") return operand < instructions_[at].operands.size() / 2;  // not where it begins
     if (instruction.opcode == "pad") return operand == 0;
     if (instruction.opcode == "gather" || instruction.opcode == "scatter") return operand == 1;  // the indices
-    return OneOf(kNeutral, instruction.opcode);
+    return OneOf(kNeutral, instruction.opcode) ||
+           (IsElementwise(instruction.opcode) && !OneOf(kKnowsConstants, instruction.opcode));
   }
 
   Status AddConstant(size_t at) {
