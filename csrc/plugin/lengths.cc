@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "csrc/hlo/lay_out.h"
 #include "csrc/plugin/buffer.h"
 #include "csrc/plugin/executable.h"
 #include "csrc/plugin/hash.h"
@@ -105,9 +106,11 @@ std::string ResizingModule(const TensorType& from, const TensorType& to) {
   return text + "    return %0 : " + MlirType(to) + "\n  }\n}\n";
 }
 
-Status CheckUsable(const client::Shard& shard, const std::shared_ptr<client::Session>& session) {
+// `type`: the tensor's, as its user knows it.
+Status CheckUsable(const client::Shard& shard, const TensorType& type,
+                   const std::shared_ptr<client::Session>& session) {
   if (shard.buffer->session() != session) {
-    return FailedPrecondition("a tensor " + shard.type().ToString() + " belongs to cluster '" +
+    return FailedPrecondition("a tensor " + type.ToString() + " belongs to cluster '" +
                               shard.buffer->session()->cluster() +
                               "', which this process has left; make it anew in the cluster of now");
   }
@@ -178,12 +181,12 @@ Result<client::RunResult> LengthProgram::Run(const Program& user, const DeviceLi
     const bool grows = !module_.growing_parameters[i].empty();
     const client::Shard* const padded = grows ? arguments[i]->padded() : nullptr;
     if (padded != nullptr && padded->type() == module_.parameters[i]) {
-      PW_RETURN_IF_ERROR(CheckUsable(*padded, session));
+      PW_RETURN_IF_ERROR(CheckUsable(*padded, arguments[i]->type(), session));
       shards[0].push_back(*padded);
       continue;
     }
     PW_ASSIGN_OR_RETURN(client::Shard shard, arguments[i]->shard());
-    PW_RETURN_IF_ERROR(CheckUsable(shard, session));
+    PW_RETURN_IF_ERROR(CheckUsable(shard, shard.type(), session));
     if (grows) {
       PW_ASSIGN_OR_RETURN(shard, Resized(user, shard, module_.parameters[i]));
     }
@@ -218,9 +221,11 @@ void LengthProgram::Resolve(const std::shared_ptr<const Program>& user, const cl
       results[k]->Resolve(made);
       continue;
     }
-    results[k]->ResolvePadded(made, [self = shared_from_this(), user, made, type = results[k]->array_type()] {
-      return self->Resized(*user, made, type->type);
-    });
+    results[k]->ResolvePadded(
+        made, [self = shared_from_this(), user, made, type = results[k]->array_type()]() -> Result<client::Shard> {
+          PW_RETURN_IF_ERROR(CheckUsable(made, type->type, user->client->session()));
+          return self->Resized(*user, made, type->type);
+        });
   }
 }
 
@@ -238,7 +243,9 @@ bool LengthProgram::Serves(const Program& user, PJRT_Device* device, const Devic
       if (!noted.ok() && same.message().find(noted.message()) == std::string_view::npos) runs.NoteFailure(noted);
       std::fprintf(stderr,
                    "ptpathways: %s is compiled for each of its lengths, because one computation for all of them %s\n",
-                   user.What().c_str(), std::string(same.message()).c_str());
+                   user.What().c_str(),
+                   same.code() == Code::kResourceExhausted ? "needs more device memory than is free"
+                                                           : std::string(same.message()).c_str());
       return false;
     }
   }
@@ -321,7 +328,9 @@ int64_t LengthFamilies::RoomFor(int64_t length) {
 
 LengthFamilies::Choice LengthFamilies::Choose(std::string_view module) {
   if (module.size() > kModuleBytes) return {};
-  Result<hlo::ModuleSizes> read = hlo::ReadSizes(module);
+  const Result<std::string> plain = hlo::WithoutLayouts(module);
+  if (!plain.ok()) return {};
+  Result<hlo::ModuleSizes> read = hlo::ReadSizes(*plain);
   if (!read.ok() || read->sizes.empty()) return {};
   const std::string name = ContentHash(read->skeleton);
   read->skeleton.clear();
@@ -342,7 +351,7 @@ LengthFamilies::Choice LengthFamilies::Choose(std::string_view module) {
       continue;
     } else {
       family->longer = *read;
-      family->longer_module = std::string(module);
+      family->longer_module = *plain;
       length = hlo::LengthOf(family->first, *family->longer, *read);
     }
     families_.splice(families_.begin(), families_, family);
@@ -401,12 +410,14 @@ std::optional<LengthFamilies::Choice> LengthFamilies::At(Family& family, const h
 std::shared_ptr<LengthProgram> LengthFamilies::Make(Family& family, int64_t length, std::vector<size_t> open) {
   const std::shared_ptr<const Program> first = family.first_program.lock();
   if (first == nullptr || family.computations.size() == kComputations) return nullptr;
+  const Result<std::string> shorter = hlo::WithoutLayouts(first->CallersModule());
+  if (!shorter.ok()) return nullptr;
   const int64_t least = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length) + kBeyond));
   for (int64_t room = RoomFor(length); room >= least; room /= 2) {
-    Result<hlo::LengthModule> made =
-        hlo::WithLengthAsParameter(first->CallersModule(), family.longer_module, room, open);
+    Result<hlo::LengthModule> made = hlo::WithLengthAsParameter(*shorter, family.longer_module, room, open);
     if (!made.ok() || length > made->longest || made->open.size() > kNumbers) return nullptr;
-    if (GrowingBytes(*made, room) > std::max(kMostBytes, 2 * GrowingBytes(*made, length))) continue;
+    const int64_t most = std::max(kMostBytes, room == least ? kMostTimes * GrowingBytes(*made, length) : 0);
+    if (GrowingBytes(*made, room) > most) continue;
     std::vector<hlo::ModuleNumber> scalars;
     for (const size_t position : made->open) scalars.push_back(family.first.numbers[position]);
     scalars.push_back(LengthNumber(*hlo::LengthOf(family.first, *family.longer, family.first)));

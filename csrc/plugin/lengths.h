@@ -11,8 +11,8 @@
 //
 // Ownership: a family holds its first program weakly, and its computations, which programs share.
 // Threads:   every method may be called from any thread.
-// Locks:     LengthFamilies: one, for the table. LengthProgram: one for its functions, one while it is being proved;
-//            neither is held while the other is taken, and sessions are called with none.
+// Locks:     LengthFamilies: one, for the table, a leaf. LengthProgram: proof_ is held while it is being proved, which
+//            calls the session and waits; mutex_ guards its functions, is taken with or without it, and is a leaf.
 #ifndef PTPATHWAYS_PLUGIN_LENGTHS_H_
 #define PTPATHWAYS_PLUGIN_LENGTHS_H_
 
@@ -101,7 +101,8 @@ class LengthFamilies {
   static constexpr size_t kNumbers = 64;           // that a computation takes
   static constexpr size_t kModuleBytes = 1 << 24;  // of a module that is looked at
   static constexpr int64_t kLeastRoom = 128;
-  static constexpr int64_t kMostBytes = 1 << 26;  // of arrays that grow, unless they are half as large without room
+  // Of arrays that grow: bytes with their room, or if that is the least room, as many times what they take without.
+  static constexpr int64_t kMostBytes = 1 << 24, kMostTimes = 3;
 
   struct Choice {
     std::optional<Lengthened> lengthened;

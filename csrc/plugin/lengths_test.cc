@@ -77,12 +77,15 @@ TEST(WithoutTheFirstProgramThereIsNothingToCompareWith) {
 TEST(LargeArraysGetLittleRoom) {
   LengthFamilies families;
   const auto first = Meet(families, Appended(3, 1 << 20));
-  const LengthFamilies::Choice second = families.Choose(Appended(4, 1 << 20));  // rows of 4 MiB
-  EXPECT(!second.lengthened);                                                   // 16 of them are not half full
-  const auto long_one = Meet(families, Appended(1005, 1 << 16));                // rows of 256 KiB
-  const LengthFamilies::Choice longer = families.Choose(Appended(1006, 1 << 16));
-  ASSERT(longer.lengthened.has_value());
-  EXPECT_EQ(longer.lengthened->program->module().longest, 1023);
+  EXPECT(!families.Choose(Appended(4, 1 << 20)).lengthened);  // rows of 4 MiB, of which 16 are too many for 4
+  const auto smaller = Meet(families, Appended(23, 1 << 16));
+  const LengthFamilies::Choice some = families.Choose(Appended(24, 1 << 16));  // of 256 KiB
+  ASSERT(some.lengthened.has_value());
+  EXPECT_EQ(some.lengthened->program->module().longest, 31);
+  const auto many = Meet(families, Appended(1005, 1 << 15));
+  const LengthFamilies::Choice more = families.Choose(Appended(1006, 1 << 15));
+  ASSERT(more.lengthened.has_value());
+  EXPECT_EQ(more.lengthened->program->module().longest, 1023);
 }
 
 TEST(TheRoomIsAPowerOfTwoAboveTheLength) {

@@ -166,3 +166,18 @@ def values_that_are_written_at_indices_have_no_more_dimensions(device: str | tor
     written = ones[0].clone().requires_grad_()
     found = torch.autograd.grad(torch.zeros(4).to(device).index_put((one,), written).square().sum(), written)
     return [values, values.index_put((two, two - 1), ones[0]), torch.ops.aten.index.Tensor(values, [one]), *found]
+
+
+@scenario
+def rows_are_chosen_in_the_order_of_a_sort(device: str | torch.device) -> Any:
+    """PyTorch/XLA took the shape of both results of a sort for that of its indices, and XLA ended the process."""
+    torch.manual_seed(3)
+    x, rows = torch.randn(4).to(device), torch.randn(4, 3).to(device)
+    found = []
+    for order in (x.sort()[1], x.sort(stable=True)[1], x.argsort(descending=True), x.topk(3)[1]):
+        found += [rows.index_select(0, order), torch.nn.functional.embedding(order, rows), order]
+        found.append(torch.zeros(4, 3).to(device).index_add(0, order, rows[: len(order)]))
+        found.append(torch.zeros(4, 3).to(device).index_copy(0, order, rows[: len(order)]))
+    leaf = x.detach().clone().requires_grad_()
+    (leaf.sort()[0][:2].sum() + leaf.topk(1)[0].sum()).backward()
+    return [*found, *torch.tensor(2.0).to(device).sort(), leaf.grad]
