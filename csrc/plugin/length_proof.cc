@@ -23,13 +23,13 @@ struct Format {
 Format FormatOf(DType dtype) {
   switch (dtype) {
     case DType::kF64:
-      return {8, 1, 1e-4, 1e-5};  // as for f32: an exponential may have been made by the same approximation
+      return {8, 1, 1e-6, 1e-7};
     case DType::kF32:
       return {4, 1, 1e-4, 1e-5};
     case DType::kC64:
       return {4, 2, 1e-4, 1e-5};
     case DType::kC128:
-      return {8, 2, 1e-4, 1e-5};
+      return {8, 2, 1e-6, 1e-7};
     case DType::kF16:
       return {2, 1, 1e-2, 5e-3};
     case DType::kBF16:

@@ -36,6 +36,15 @@ bool IsOneLonger(const hlo::ModuleSizes& shorter, const hlo::ModuleSizes& longer
   return true;
 }
 
+// Whether ResizingModule can name the types of those that grow.
+bool CanBeResized(const std::vector<TensorType>& types,
+                  const std::vector<std::vector<hlo::GrowingDimension>>& growing) {
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!growing[i].empty() && (types[i].dtype < DType::kPred || types[i].dtype > DType::kC128)) return false;
+  }
+  return true;
+}
+
 // Of all arrays that grow, where each growing dimension has that size.
 int64_t GrowingBytes(const hlo::LengthModule& module, int64_t size) {
   int64_t bytes = 0;
@@ -416,6 +425,8 @@ std::shared_ptr<LengthProgram> LengthFamilies::Make(Family& family, int64_t leng
   for (int64_t room = RoomFor(length); room >= least; room /= 2) {
     Result<hlo::LengthModule> made = hlo::WithLengthAsParameter(*shorter, family.longer_module, room, open);
     if (!made.ok() || length > made->longest || made->open.size() > kNumbers) return nullptr;
+    if (!CanBeResized(made->parameters, made->growing_parameters)) return nullptr;
+    if (!CanBeResized(made->results, made->growing_results)) return nullptr;
     const int64_t most = std::max(kMostBytes, room == least ? kMostTimes * GrowingBytes(*made, length) : 0);
     if (GrowingBytes(*made, room) > most) continue;
     std::vector<hlo::ModuleNumber> scalars;
