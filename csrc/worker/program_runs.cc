@@ -23,8 +23,11 @@ Status ProgramRuns::CheckMemory(const Program& program, const wire::RunProgram& 
   for (size_t d = 0; d < plan.peak_bytes().size(); ++d) {
     const int64_t bytes = plan.peak_bytes()[d] - given[d];
     if (bytes <= 0) continue;
-    Status fits = context_.store().account().Check(d, bytes, 0, "program '" + plan.description().name + "'");
-    if (!fits.ok()) return context_.Here(fits);
+    const store::MemoryAccount& account = context_.store().account();
+    if (account.Fits(d, bytes, 0)) continue;
+    const std::string& source = plan.description().source;
+    return context_.Here(account.Check(
+        d, bytes, 0, "program '" + plan.description().name + "'" + (source.empty() ? "" : " (" + source + ")")));
   }
   return OkStatus();
 }

@@ -270,8 +270,9 @@ def what_can_never_fit_says_so(cluster: pw.Cluster) -> None:
 
     failed = too_large([1.0])
     dependent = after(failed)
-    refused(pw.OutOfDeviceMemory, ["'too_large'", "GiB", "256.00 MiB"], lambda: failed.result(WAIT_S))
-    refused(pw.OutOfDeviceMemory, ["'too_large'", "GiB", "256.00 MiB"], lambda: dependent.result(WAIT_S))
+    named = ["'too_large'", "program_scenarios.py:", "GiB", "256.00 MiB"]
+    refused(pw.OutOfDeviceMemory, named, lambda: failed.result(WAIT_S))
+    refused(pw.OutOfDeviceMemory, named, lambda: dependent.result(WAIT_S))
     equal(after([1.0, 2.0]), torch.tensor(3.0))
 
 
