@@ -1,15 +1,16 @@
 """Loops whose arrays grow: one computation for all lengths. A program of its own.
 
-    python length_scenarios.py HOSTS DEVICES
+    python length_scenarios.py HOSTS DEVICES [NAME ...]
 
-Prints one JSON object: for each scenario how far it is from the CPU, and the lines that compiled behind its fifth
-round.
+Prints one JSON object: for each scenario how far it is from the CPU, and in which runs of its lines something was
+compiled again.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -174,17 +175,18 @@ SCENARIOS: list[Callable[[torch.device], Tensors]] = [
 ]
 
 
-def generated(device: torch.device | None) -> list[int]:
-    """Tokens of a small GPT-2 by transformers' own loop; on the CPU without a device."""
+def generated(device: torch.device | None) -> tuple[list[int], list[float]]:
+    """64 tokens of a small GPT-2 by transformers' own loop, on the CPU without a device; and the seconds that the first
+    call and the second took."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
     config = GPT2Config(
         n_layer=2,
-        n_head=2,
-        n_embd=32,
-        vocab_size=64,
-        n_positions=128,
+        n_head=4,
+        n_embd=128,
+        vocab_size=1000,
+        n_positions=256,
         bos_token_id=0,
         eos_token_id=None,
         pad_token_id=0,
@@ -194,12 +196,15 @@ def generated(device: torch.device | None) -> list[int]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3)
-    ids = torch.randint(1, 64, (1, 5))
+    ids = torch.randint(1, 1000, (1, 8))
     if device is not None:
         model, ids = model.to(device), ids.to(device)
-    mask = torch.ones_like(ids)
-    answer = model.generate(ids, attention_mask=mask, max_new_tokens=40, min_new_tokens=40, do_sample=False)
-    return list(answer.cpu()[0].tolist())
+    mask, seconds = torch.ones_like(ids), []
+    for _ in range(2):
+        start = time.perf_counter()
+        answer = model.generate(ids, attention_mask=mask, max_new_tokens=64, min_new_tokens=64, do_sample=False).cpu()
+        seconds.append(time.perf_counter() - start)
+    return list(answer[0].tolist()), seconds
 
 
 def off(got: Tensors, right: Tensors) -> float:
@@ -214,11 +219,13 @@ def off(got: Tensors, right: Tensors) -> float:
 
 
 def main() -> None:
-    hosts, devices = map(int, sys.argv[1:])
-    pw.init(hosts=hosts, devices_per_host=devices)
+    hosts, devices, *names = sys.argv[1:]
+    pw.init(hosts=int(hosts), devices_per_host=int(devices))
     device = torch.device("xla")
     found: dict[str, Any] = {}
     for scenario in SCENARIOS:
+        if names and scenario.__name__ not in names:
+            continue
         before = len(pw.recompiles())
         entry: dict[str, Any] = {"error": None}
         try:
@@ -227,9 +234,11 @@ def main() -> None:
             entry["error"] = traceback.format_exc()
         entry["again"] = [each.run for each in pw.recompiles()[before:]]
         found[scenario.__name__] = entry
-    before = len(pw.recompiles())
-    found["generated"] = {"error": None, "same": generated(device) == generated(None)}
-    found["generated"]["again"] = [each.run for each in pw.recompiles()[before:]]
+    if not names or "generated" in names:
+        before = len(pw.recompiles())
+        (got, seconds), (right, on_cpu) = generated(device), generated(None)
+        again = [each.run for each in pw.recompiles()[before:]]
+        found["generated"] = {"error": None, "same": got == right, "again": again, "s": seconds, "s on CPU": on_cpu}
     print(json.dumps(found))
 
 
