@@ -106,16 +106,12 @@ TEST(DonorsAreTaken) {
   ASSERT_OK_AND_ASSIGN(const std::string module, hlo::SetDonors(hlo::SumAndDifference(), both));
   ASSERT_OK_AND_ASSIGN(const std::string options, ForOneDevice(""));
   ASSERT_OK_AND_ASSIGN(const auto executable, client->Compile(module, "hlo", options));
-  ASSERT_OK_AND_ASSIGN(Buffer a, Put(client, kWhole));
-  ASSERT_OK_AND_ASSIGN(Buffer b, Put(client, kWhole));
-  Buffer* const arguments[] = {&a, &b};
-  const std::span<Buffer* const> row(arguments);
-  ExecuteArgs args;
-  args.arguments = {&row, 1};
-  args.execute_device = 0;
-  ExecuteOutputs outputs;
-  ASSERT_OK(executable->Execute(args, &outputs));
-  EXPECT(a.IsDeleted() && b.IsDeleted());
+  std::vector<Buffer> arguments;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(arguments.emplace_back(), Put(client, kWhole));
+  }
+  ASSERT_OK(ExecuteOn(*executable, arguments).status());
+  EXPECT(arguments[0].IsDeleted() && arguments[1].IsDeleted());
 }
 
 TEST(PartitionIdBecomesANumber) {

@@ -26,14 +26,7 @@ Result<std::vector<float>> RunNumbered(Client* client, const std::string& module
     PW_ASSIGN_OR_RETURN(Buffer buffer, client->BufferFromHost(&number.bits, TensorType{number.dtype, {}}, 0));
     buffers.push_back(std::move(buffer));
   }
-  std::vector<Buffer*> pointers;
-  for (Buffer& buffer : buffers) pointers.push_back(&buffer);
-  const std::span<Buffer* const> row(pointers);
-  ExecuteArgs args;
-  args.arguments = {&row, 1};
-  args.execute_device = 0;
-  ExecuteOutputs outputs;
-  PW_RETURN_IF_ERROR(executable->Execute(args, &outputs));
+  PW_ASSIGN_OR_RETURN(const ExecuteOutputs outputs, ExecuteOn(*executable, buffers));
   return Fetch(outputs.buffers.at(0).at(0));
 }
 

@@ -176,16 +176,9 @@ inline Result<std::vector<HostArray>> RunArrays(Client* client, Executable* exec
     PW_ASSIGN_OR_RETURN(Buffer buffer, client->BufferFromHost(argument.bytes.data(), argument.type, 0));
     buffers.push_back(std::move(buffer));
   }
-  std::vector<Buffer*> pointers;
-  for (Buffer& buffer : buffers) pointers.push_back(&buffer);
-  const std::span<Buffer* const> row(pointers);
-  ExecuteArgs args;
-  args.arguments = {&row, 1};
-  args.execute_device = 0;
-  ExecuteOutputs outputs;
-  PW_RETURN_IF_ERROR(executable->Execute(args, &outputs));
+  PW_ASSIGN_OR_RETURN(const ExecuteOutputs outputs, ExecuteOn(*executable, buffers));
   std::vector<HostArray> out;
-  for (Buffer& buffer : outputs.buffers.at(0)) {
+  for (const Buffer& buffer : outputs.buffers.at(0)) {
     HostArray& array = out.emplace_back(buffer.type());
     Waiter waiter;
     buffer.ToHost(array.bytes.data(), array.bytes.size(), waiter.Callback());

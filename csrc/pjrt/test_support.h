@@ -121,21 +121,31 @@ inline Result<Buffer> Put(Client* client, const std::vector<float>& values, int 
   return client->BufferFromHost(values.data(), TensorType{DType::kF32, {static_cast<int64_t>(values.size())}}, device);
 }
 
+// What an executable makes of all these arguments, on one device.
+inline Result<ExecuteOutputs> ExecuteOn(const Executable& executable, std::span<Buffer> arguments, int device = 0) {
+  std::vector<Buffer*> pointers;
+  for (Buffer& argument : arguments) pointers.push_back(&argument);
+  const std::span<Buffer* const> row(pointers);
+  ExecuteArgs args;
+  args.arguments = {&row, 1};
+  args.execute_device = device;
+  ExecuteOutputs outputs;
+  PW_RETURN_IF_ERROR(executable.Execute(args, &outputs));
+  return outputs;
+}
+
 // What a module makes of two arrays, on the first device.
 inline Result<std::vector<float>> RunTwo(Client* client, const std::string& module, const TensorType& left_type,
                                          const std::vector<float>& left, const TensorType& right_type,
                                          const std::vector<float>& right) {
   PW_ASSIGN_OR_RETURN(const std::string options, ForOneDevice(""));
   PW_ASSIGN_OR_RETURN(const auto executable, client->Compile(module, "hlo", options));
-  PW_ASSIGN_OR_RETURN(Buffer a, client->BufferFromHost(left.data(), left_type, 0));
-  PW_ASSIGN_OR_RETURN(Buffer b, client->BufferFromHost(right.data(), right_type, 0));
-  const std::array<Buffer*, 2> pointers{&a, &b};
-  const std::span<Buffer* const> row(pointers);
-  ExecuteArgs args;
-  args.arguments = {&row, 1};
-  args.execute_device = 0;
-  ExecuteOutputs outputs;
-  PW_RETURN_IF_ERROR(executable->Execute(args, &outputs));
+  std::vector<Buffer> arguments;
+  for (const auto& [values, type] : {std::pair(&left, &left_type), std::pair(&right, &right_type)}) {
+    PW_ASSIGN_OR_RETURN(Buffer argument, client->BufferFromHost(values->data(), *type, 0));
+    arguments.push_back(std::move(argument));
+  }
+  PW_ASSIGN_OR_RETURN(const ExecuteOutputs outputs, ExecuteOn(*executable, arguments));
   return Fetch(outputs.buffers.at(0).at(0));
 }
 
